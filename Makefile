@@ -1,0 +1,44 @@
+# Every target sets up what it needs first: `make run` and `make test` are the two to know.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help run run-bmv2 test lint p4 bench clean
+
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "netsum needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@
+
+run: $(STAMP) ## Train on four workers while the P4 program adds their gradients (no root)
+	$(BIN)/netsum run digits
+
+run-bmv2: $(STAMP) ## The same through BMv2 on veth interfaces (root)
+	$(BIN)/netsum run digits --switch bmv2
+
+test: $(STAMP) ## Run lint, types, import rules and every test
+	$(MAKE) lint
+	$(BIN)/pytest
+
+lint: $(STAMP) ## Lint, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+p4: $(STAMP) ## Compile the P4 program (needs p4c)
+	$(BIN)/python p4/build.py
+
+bench: $(STAMP) ## Measure what the README quotes
+	$(BIN)/netsum bench engine
+	$(BIN)/netsum bench host
+
+clean: ## Remove the virtual environment and what tools left
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -1,0 +1,101 @@
+"""Packets of an aggregation job as the program under test sees them, and the entries that admit them."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from host_agent.wire import constants as c
+from sim.switch import Exact, Packets, Switch, TableEntry
+
+__all__ = ["SWITCH_IP", "SWITCH_MAC", "Job", "contribution", "contributions", "install"]
+
+SWITCH_IP = 0x0A000064
+SWITCH_MAC = 0x020000000064
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of `workers` workers, worker w at port w + 1 (or all at `port`) with address 10.0.0.(w + 1)."""
+
+    workers: int
+    lanes: int
+    job_id: int = 1
+    epoch: int = 7
+    token: int = 0x5EED5EED
+    slots: int = 64
+    port: int | None = None
+
+    def port_of(self, worker: int) -> int:
+        """Return the switch port that a worker sends to."""
+        return worker + 1 if self.port is None else self.port
+
+    def ip(self, worker: int) -> int:
+        """Return a worker's IPv4 address."""
+        return 0x0A000001 + worker
+
+    def mac(self, worker: int) -> int:
+        """Return a worker's MAC address."""
+        return 0x020000000001 + worker
+
+
+def install(switch: Switch, job: Job) -> None:
+    """Write the job's entries and multicast group into a switch."""
+    tables = {name.rsplit(".", 1)[-1]: name for name in switch.program.tables}
+
+    def insert(table: str, key: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
+        full = tables[table]
+        actions = [switch.program.actions[a].name for a in switch.program.tables[full].actions]
+        name = next(a for a in actions if a.rsplit(".", 1)[-1] == action)
+        switch.table_insert(full, TableEntry(tuple(Exact(k) for k in key), 0, name, params))
+
+    insert("switch_address", (SWITCH_IP,), "own_address", (SWITCH_MAC,))
+    full_mask = (1 << job.workers) - 1
+    for w in range(job.workers):
+        key = (job.port_of(w), job.ip(w), job.job_id, w, job.token)
+        insert("worker_admission", key, "admit", (1 << w, full_mask, job.workers, job.epoch, 0, job.slots, 1))
+        insert("copy_rewrite", (job.job_id, w), "rewrite", (job.mac(w), job.ip(w), c.UDP_PORT))
+    switch.mcast_set(1, [(w + 1, w + 1) for w in range(job.workers)])
+
+
+def _sum16(data: bytes) -> int:
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def contribution(job: Job, worker: int, chunk: int, lanes: bytes) -> bytes:
+    """Return one CONTRIBUTE as an Ethernet frame."""
+    slot, version = chunk % job.slots, chunk // job.slots % 2
+    header = struct.pack(
+        ">BBHIBBHIHH",
+        c.VERSION << 4 | c.KIND_CONTRIBUTE,
+        c.OP_SUM << 4 | c.FLAG_LANES,
+        job.job_id,
+        job.token,
+        worker,
+        0,
+        slot * 2 + version,
+        chunk,
+        c.EXPONENT_BIAS,
+        1,
+    )
+    udp = struct.pack(">HHHH", c.UDP_PORT, c.UDP_PORT, 8 + len(header) + len(lanes), 0) + header + lanes
+    ip = struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(udp), 0, 0x4000, 64, 17, 0, job.ip(worker), SWITCH_IP)
+    ip = ip[:10] + struct.pack(">H", _sum16(ip)) + ip[12:]
+    ethernet = SWITCH_MAC.to_bytes(6, "big") + job.mac(worker).to_bytes(6, "big") + b"\x08\x00"
+    return ethernet + ip + udp
+
+
+def contributions(job: Job, chunks: int, first: int = 0, seed: int = 1) -> Packets:
+    """Return every worker's contribution to `chunks` chunks, chunk after chunk."""
+    random = np.random.default_rng(seed)
+    frames = []
+    for chunk in range(first, first + chunks):
+        for worker in range(job.workers):
+            lanes = random.integers(-(2**20), 2**20, job.lanes, dtype=np.int32).astype(">i4").tobytes()
+            frames.append((job.port_of(worker), contribution(job, worker, chunk, lanes)))
+    return Packets.of(frames)

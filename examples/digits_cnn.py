@@ -1,0 +1,47 @@
+"""A small convolutional network on scikit-learn's handwritten digits (needs scikit-learn)."""
+
+import torch
+from harness import Task, evaluating, main
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+BATCH = 64
+TEST_IMAGES = 360
+
+bundle = load_digits()
+order = torch.randperm(len(bundle.target), generator=torch.Generator().manual_seed(0))
+images = torch.from_numpy(bundle.data).float().div(16).reshape(-1, 1, 8, 8)[order]
+digits = torch.from_numpy(bundle.target).long()[order]
+
+
+def model() -> nn.Module:
+    """Make the network."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(512, 64),
+        nn.ReLU(),
+        nn.Linear(64, 10),
+    )
+
+
+def batch(step: int, worker: int, workers: int) -> tuple[Tensor, Tensor]:
+    """Draw a step's images; every worker takes its part of them."""
+    drawn = torch.randint(TEST_IMAGES, len(digits), (BATCH,), generator=torch.Generator().manual_seed(step))
+    mine = drawn[worker : BATCH // workers * workers : workers]
+    return images[mine], digits[mine]
+
+
+def accuracy(trained: nn.Module) -> float:
+    """Return the share of test images told right."""
+    with evaluating(trained):
+        told = trained(images[:TEST_IMAGES]).argmax(1)
+    return float((told == digits[:TEST_IMAGES]).float().mean())
+
+
+if __name__ == "__main__":
+    main(Task("digits CNN", model, batch, nn.functional.cross_entropy, accuracy, rate=1e-3, steps=150))

@@ -1,0 +1,95 @@
+"""The one decorator under which everything per-packet is compiled.
+
+Numba's own on-disk cache looks only at the file that holds a function. Machine code here is inlined across modules
+and has the protocol's constants baked in, so a change of `wire/constants.py` would leave stale code running that
+speaks yesterday's protocol. The cache of these functions is therefore stamped with the sources of every folder that
+holds compiled code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba.core import caching
+
+_PACKAGE = Path(__file__).parent
+_COMPILED_FOLDERS = ("wire", "quantize", "packetize", "protocol", "transport")
+
+Words = npt.NDArray[np.uint32]
+"""Part of a datagram: 32-bit words in network byte order."""
+
+Integer = Any
+"""An int64 in compiled code, which NumPy's stubs do not take for an int."""
+
+Record = Any
+"""One element of a structured array; compiled code reads and writes its fields as attributes."""
+
+Records = Any
+"""A structured array of such; NumPy's stubs know no attributes of elements."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@cache
+def _source_stamp() -> str:
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for folder in _COMPILED_FOLDERS:
+        for path in sorted((_PACKAGE / folder).glob("*.py")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+class _Stamped:
+    """Overrides what a Numba cache locator takes for the freshness of the source."""
+
+    def get_source_stamp(self) -> str:
+        return _source_stamp()
+
+
+# Numba is not typed, so its classes are Any to the type checker.
+class _ChosenFolder(_Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
+    """The folder of NUMBA_CACHE_DIR."""
+
+
+class _BesideSource(_Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
+    """`__pycache__` beside the source."""
+
+
+class _UserWide(_Stamped, caching.UserWideCacheLocator):  # type: ignore[misc]
+    """The user's cache folder, where the installation is read-only."""
+
+
+class _PackageCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_ChosenFolder, _BesideSource, _UserWide)
+
+
+class _PackageCache(caching.FunctionCache):  # type: ignore[misc]
+    _impl_class = _PackageCacheImpl
+
+
+def compiled(function: _Function) -> _Function:
+    """Compile a function with Numba on its first call: no GIL, no Python objects, cached on disk.
+
+    Division follows NumPy (no exception): nothing that is compiled raises.
+    """
+    dispatcher = numba.njit(
+        nogil=True,
+        error_model="numpy",
+        # Wrappers for callers that do not exist take a tenth of the time to compile.
+        no_cfunc_wrapper=True,
+        no_cpython_wrapper=function.__name__.startswith("_"),
+    )(function)
+    dispatcher._cache = _PackageCache(function)
+    return dispatcher  # type: ignore[no-any-return]
+
+
+def compiled_inline(function: _Function) -> _Function:
+    """Compile a function into each of its callers: for those of a line or two, which take longer alone."""
+    return numba.njit(nogil=True, error_model="numpy", inline="always")(function)  # type: ignore[no-any-return]

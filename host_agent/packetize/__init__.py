@@ -1,0 +1,1 @@
+"""Flat arrays cut into blocks of one packet's lanes, and put together again."""

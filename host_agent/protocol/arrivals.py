@@ -1,0 +1,244 @@
+"""What a datagram does to a worker core.
+
+A RESULT counts only if it is, field by field, the answer to a chunk in flight. Everything else is counted as what it
+is and changes nothing:
+
+malformed
+    not a RESULT or STATUS of this version and of the right size, or with values that no switch sends;
+foreign
+    of another job, epoch (token), worker or collective;
+duplicate
+    the RESULT of a chunk that already had it;
+stale
+    the RESULT or STATUS of any other chunk that is not in flight.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.compiled import Record, Records, Words, compiled
+from host_agent.packetize.blocks import (
+    block_has_lanes,
+    exponent_is_possible,
+    has_exponents,
+    learn_exponent,
+    read_block,
+)
+from host_agent.protocol.records import (
+    DUE_NO,
+    DUE_STATUS,
+    FAILURE_MISMATCH,
+    FAILURE_NONE,
+    PASS_RING,
+    pool_index_of,
+    slot_of,
+)
+from host_agent.protocol.timeout import looks_like_a_late_start, take_sample
+from host_agent.wire.constants import (
+    EXPONENT_ALL_ZERO,
+    FLAG_LANES,
+    FLAG_MISMATCH,
+    HEADER_BYTES,
+    KIND_RESULT,
+    KIND_STATUS,
+    LANE_BYTES,
+    OP_BOR,
+    OP_SUM,
+    VERSION,
+)
+from host_agent.wire.header import HEADER_WORDS, STATUS_DATAGRAM_BYTES, read_header, swap
+
+CHUNK_MASK: Final = 0xFFFFFFFF
+
+
+@compiled
+def on_datagrams(
+    state: Records,
+    slots: Records,
+    passes: Records,
+    rx: npt.NDArray[np.uint8],
+    rx_bytes: npt.NDArray[np.int32],
+    count: int,
+    now_ns: int,
+) -> None:
+    """Take in datagrams.
+
+    Parameters
+    ----------
+    state, slots, passes : structured arrays
+        The worker core (`WorkerCore.records`).
+    rx : uint8 array, (at least count, row_bytes)
+        A datagram a row, C-contiguous; `row_bytes` a multiple of 4 and at least `WorkerCore.row_bytes`.
+    rx_bytes : int32 array
+        Their lengths; a longer one than a row is taken for malformed.
+    count : int
+        How many rows hold datagrams.
+    now_ns : int
+        The time, on any clock that does not go back.
+    """
+    core = state[0]
+    words = rx.view(np.uint32)
+    for i in range(count):
+        _on_datagram(core, slots, passes, words[i], int(rx_bytes[i]), now_ns)
+
+
+@compiled
+def _on_datagram(
+    core: Record,
+    slots: Records,
+    passes: Records,
+    words: Words,
+    length: int,
+    now_ns: int,
+) -> None:
+    core.packets_received += 1
+    core.bytes_received += max(length, 0)
+    if length < HEADER_BYTES or length > words.size * 4:
+        core.malformed += 1
+        return
+    header = read_header(words)
+    version, kind, op, flags, job_id, token, worker_id, num_workers, pool_index, chunk, _, _ = header
+    lane_count = core.lanes
+    known = version == VERSION and OP_SUM <= op <= OP_BOR
+    if kind == KIND_RESULT:
+        known &= (flags == 0 and length == HEADER_BYTES) or (
+            flags == FLAG_LANES and length == HEADER_BYTES + LANE_BYTES * lane_count
+        )
+    else:
+        known &= (
+            kind == KIND_STATUS and length == STATUS_DATAGRAM_BYTES and (flags == 0 or flags == FLAG_MISMATCH)
+        )
+    slot_number = slot_of(core, chunk)
+    known &= pool_index == pool_index_of(core, chunk)
+    if not known:
+        core.malformed += 1
+        return
+    ours = job_id == core.job_id and token == core.token and worker_id == core.worker_id
+    if not ours or num_workers != core.num_workers:
+        core.foreign += 1
+        return
+    if core.failure != FAILURE_NONE:
+        core.stale += 1  # the arrays of the collective that failed are the caller's again
+        return
+    core.heard_ns = now_ns
+    core.unanswered = 0
+    if kind == KIND_RESULT:
+        _on_result(core, slots, passes, slots[slot_number], words, header, now_ns)
+    else:
+        _on_status(core, passes, slots[slot_number], words, header)
+
+
+@compiled
+def _on_result(
+    core: Record,
+    slots: Records,
+    passes: Records,
+    slot: Record,
+    words: Words,
+    header: tuple[int, ...],
+    now_ns: int,
+) -> None:
+    op, flags, chunk, exponent, fingerprint = header[2], header[3], header[9], header[10], header[11]
+    if slot.chunk < 0 or slot.chunk & CHUNK_MASK != chunk:
+        core.stale += 1
+        return
+    if slot.in_flight == 0:
+        core.duplicates += 1
+        return
+    record = passes[slot.pass_number % PASS_RING]
+    if op != record.op or fingerprint != record.fingerprint:
+        core.foreign += 1
+        return
+    index = slot.index
+    block = index - record.lead
+    has_lanes = block >= 0 and block_has_lanes(record, block)
+    carries_exponent = has_exponents(record.coding) and index < record.data_blocks
+    possible = exponent == EXPONENT_ALL_ZERO
+    if carries_exponent:
+        possible = exponent_is_possible(record, exponent, slot.exponent)
+    if not possible or has_lanes != (flags == FLAG_LANES):
+        core.malformed += 1
+        return
+
+    if carries_exponent:
+        learn_exponent(record, index, exponent)
+    if has_lanes:
+        read_block(record, block, core.lanes, core.headroom, words[HEADER_WORDS : HEADER_WORDS + core.lanes])
+    elif block >= 0:
+        read_block(record, block, core.lanes, core.headroom, words[:0])
+    core.chunks += 1
+    core.progress_ns = now_ns
+    core.timer_base_ns = now_ns
+    if slot.retransmissions == 0:
+        rtt_ns = now_ns - slot.first_sent_ns
+        released = slot.chunk >= core.idle_chunk + core.slot_count or 0 < record.dependency <= index
+        if released or not looks_like_a_late_start(core, rtt_ns):
+            take_sample(core, rtt_ns)
+    elif now_ns - slot.first_sent_ns <= core.rto_ns:
+        # Whichever transmission it answers, the round trip is shorter than the timeout, which thus needs no back-off. Under
+        # heavy loss samples are too rare to end it.
+        core.backoff = 0
+    # The first transmission even if there were more: which one the RESULT answers is not known, and to take it for a
+    # later one than it was would make chunks look overtaken that were not.
+    core.overtaker = max(core.overtaker, slot.first_sequence)
+    slot.in_flight = 0
+    core.in_flight -= 1
+    if slot.due != DUE_NO:
+        slot.due = DUE_NO
+        core.due -= 1
+    while core.oldest_chunk < core.next_chunk:
+        oldest = slots[slot_of(core, core.oldest_chunk)]
+        if oldest.in_flight != 0 and oldest.chunk == core.oldest_chunk:
+            break
+        core.oldest_chunk += 1
+    record.results += 1
+    while core.passes_done < core.passes_begun:
+        first = passes[core.passes_done % PASS_RING]
+        if first.results < first.chunks:
+            break
+        core.passes_done += 1
+
+
+@compiled
+def _on_status(core: Record, passes: Records, slot: Record, words: Words, header: tuple[int, ...]) -> None:
+    op, flags, chunk, fingerprint = header[2], header[3], header[9], header[11]
+    seen = np.int64(swap(words[HEADER_WORDS]))
+    slot_chunk = np.int64(swap(words[HEADER_WORDS + 1]))
+    everyone = (1 << core.num_workers) - 1
+    if seen & ~everyone != 0:
+        core.malformed += 1
+        return
+    waiting = slot.in_flight != 0 and slot.chunk & CHUNK_MASK == chunk
+    if flags == FLAG_MISMATCH:
+        # It goes to the whole job and may come before this worker has begun the collective that it is about.
+        ahead = (chunk - core.next_chunk) & CHUNK_MASK
+        if not waiting and ahead >= 2 * core.slot_count:
+            core.stale += 1
+        elif core.failure == FAILURE_NONE:
+            core.statuses += 1
+            core.failure = FAILURE_MISMATCH
+            core.failure_chunk = chunk
+        return
+    if not waiting:
+        core.stale += 1
+        return
+    record = passes[slot.pass_number % PASS_RING]
+    if op != record.op or fingerprint != record.fingerprint:
+        core.foreign += 1
+        return
+    core.statuses += 1
+    if slot.chunk == core.oldest_chunk:
+        core.status_chunk = slot.chunk
+        core.status_seen = seen
+        core.status_slot_chunk = slot_chunk
+    if seen == everyone and slot_chunk == chunk:
+        # The switch has the RESULT: ask for it now, once, and leave room for its lanes.
+        slot.room = 1
+        if slot.due == DUE_NO and slot.fetched == 0:
+            slot.due = DUE_STATUS
+            slot.fetched = 1
+            core.due += 1

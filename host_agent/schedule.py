@@ -1,0 +1,139 @@
+"""Which collectives the core works on, in which order, and what becomes of them. No I/O, no clock, no thread.
+
+Collectives are begun in the order in which they were submitted, several at once as long as the core has room, so the next
+one's first chunks follow the last ones of the one before without waiting for their results.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from host_agent.collectives import Collective
+from host_agent.packetize.blocks import CODING_INT32_HIGH
+from host_agent.protocol.core import WorkerCore
+from host_agent.protocol.outcome import failure_of
+from host_agent.protocol.passes import Pass
+from host_agent.statistics import Statistics
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a collective ended: with a result (None for a barrier) or an error."""
+
+    collective: Collective
+    statistics: Statistics
+    result: npt.NDArray[Any] | None
+    error: Exception | None
+
+    def resolve(self) -> None:
+        """Hand it to whoever holds the future."""
+        if self.error is None:
+            self.collective.future.set_result(self.result)
+        else:
+            self.collective.future.set_exception(self.error)
+
+
+class _Running:
+    """A collective that the core works on."""
+
+    def __init__(self, collective: Collective, core: WorkerCore, now_ns: int) -> None:
+        self.collective = collective
+        self._statistics = Statistics(collectives=1, elements=collective.elements)
+        self._started_ns = now_ns
+        self._before = core.counters()
+
+    def add_pass(self, done: Pass) -> None:
+        record = done.record[0]
+        for name in ("retransmissions", "overflowed", "non_finite"):
+            setattr(self._statistics, name, getattr(self._statistics, name) + int(record[name]))
+        self._statistics.chunks += int(record["results"])
+
+    def end(self, core: WorkerCore, now_ns: int) -> Outcome:
+        statistics = self._statistics
+        statistics.duration_ns = now_ns - self._started_ns
+        after = core.counters()
+        for name in after.keys() - {"chunks", "retransmissions", "statuses"}:
+            setattr(statistics, name, after[name] - self._before[name])
+        state = core.state[0]
+        statistics.srtt_ns = int(state["srtt_ns"])
+        statistics.max_rtt_ns = int(state["max_rtt_ns"])
+        statistics.min_rtt_ns = min(int(state["min_rtt_ns"]), statistics.max_rtt_ns)
+        try:
+            return Outcome(self.collective, statistics, self.collective.finish(statistics), None)
+        except Exception as error:
+            return Outcome(self.collective, statistics, None, error)
+
+
+class Schedule:
+    """The collectives of one worker, in order. Used by one thread at a time.
+
+    Parameters
+    ----------
+    core : WorkerCore
+        What works on them. Whoever drives it calls `begin` before it looks at what to transmit, and `take_ended` after
+        datagrams or time have come.
+    """
+
+    def __init__(self, core: WorkerCore) -> None:
+        self._core = core
+        self._waiting: deque[Collective] = deque()
+        self._running: deque[_Running] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._running)
+
+    def add(self, collective: Collective) -> None:
+        """Put a collective at the end."""
+        self._waiting.append(collective)
+
+    def begin(self, now_ns: int) -> None:
+        """Give the core what it has room for.
+
+        Behind a collective that may take a second pass the next one waits: all workers number their chunks alike, and
+        whether there is a second pass is known only when the first is done.
+        """
+        while self._waiting and self._core.has_room and not self._core.failed:
+            if self._running and self._running[-1].collective.follow_up is not None:
+                return
+            collective = self._waiting.popleft()
+            self._running.append(_Running(collective, self._core, now_ns))
+            self._core.begin(collective.first, now_ns)
+
+    def take_ended(self, now_ns: int, trouble: str = "") -> list[Outcome]:
+        """Return what has ended since the last call; if the core has failed, that is everything.
+
+        Parameters
+        ----------
+        now_ns : int
+            The time.
+        trouble : str
+            What the driver knows about the way to the switch, for the message of a failure.
+        """
+        ended = []
+        for done in self._core.take_done():
+            running = self._running[0]
+            running.add_pass(done)
+            follow_up = running.collective.follow_up
+            if follow_up is not None and done.coding != CODING_INT32_HIGH:
+                second = follow_up(done)
+                if second is not None:
+                    if not self._core.failed:
+                        self._core.begin(second, now_ns)
+                    continue
+            self._running.popleft()
+            ended.append(running.end(self._core, now_ns))
+        if self._core.failed:
+            what = self._running[0].collective.what if self._running else "between two collectives"
+            ended += self.drop(failure_of(self._core, what, trouble))
+        return ended
+
+    def drop(self, error: Exception) -> list[Outcome]:
+        """End everything with an error."""
+        dropped = [running.collective for running in self._running] + list(self._waiting)
+        self._running.clear()
+        self._waiting.clear()
+        return [Outcome(collective, Statistics(), None, error) for collective in dropped]

@@ -1,0 +1,58 @@
+"""What a call cost, and what the network did meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts of one collective, or of all collectives of a communicator.
+
+    Packets are counted for the communicator as a whole from the collective's start to its end, so collectives that
+    run at the same time count each other's; chunks and retransmissions are the collective's own.
+    """
+
+    collectives: int = 0
+    elements: int = 0
+    duration_ns: int = 0
+    chunks: int = 0
+    """RESULTs accepted."""
+    retransmissions: int = 0
+    packets_sent: int = 0
+    bytes_sent: int = 0
+    """UDP payload."""
+    packets_received: int = 0
+    bytes_received: int = 0
+    overtaken: int = 0
+    """Retransmissions because RESULTs of later chunks had come, not because the timer expired."""
+    probes: int = 0
+    duplicates: int = 0
+    """RESULTs of chunks that had theirs."""
+    stale: int = 0
+    """RESULTs and STATUSes of chunks long done."""
+    foreign: int = 0
+    """Packets of another job, epoch, worker or collective."""
+    malformed: int = 0
+    overflowed: int = 0
+    """Elements of int32 sums that did not fit."""
+    non_finite: int = 0
+    """Blocks that came out as NaN because an input was not finite."""
+    srtt_ns: int = 0
+    """Smoothed time from contribution to result, at the end."""
+    min_rtt_ns: int = 0
+    """Least and largest of these since the communicator was made."""
+    max_rtt_ns: int = 0
+
+    @property
+    def elements_per_s(self) -> float:
+        """Throughput; 0 if nothing was timed."""
+        return self.elements / self.duration_ns * 1e9 if self.duration_ns else 0.0
+
+    def add(self, other: Statistics) -> None:
+        """Add another's counts; the round-trip times are taken over."""
+        for field in fields(self):
+            if field.name.endswith("rtt_ns"):
+                setattr(self, field.name, getattr(other, field.name))
+            else:
+                setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))

@@ -1,0 +1,38 @@
+"""Tensors of other devices, brought to the host and back.
+
+Not run on a GPU yet: the machines this was built on have none. The copies wait for the device, so that no stream need be
+known: what the caller computed is there when a collective begins, and the result when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """Return the tensor itself if it is on the CPU, else a copy of it in pinned memory."""
+    if tensor.device.type == "cpu":
+        return tensor
+    staged = _pinned_like(tensor)
+    staged.copy_(tensor.detach())
+    return staged
+
+
+def room_on_host(tensor: Tensor) -> tuple[Tensor, Callable[[], None]]:
+    """Return where to put what becomes the tensor's content, and what then puts it there."""
+    if tensor.device.type == "cpu":
+        return tensor, lambda: None
+    staged = _pinned_like(tensor)
+
+    def bring_back() -> None:
+        with torch.no_grad():
+            tensor.copy_(staged)
+
+    return staged, bring_back
+
+
+def _pinned_like(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")

@@ -1,0 +1,55 @@
+"""In-network aggregation that anyone can run: P4 switches add the gradients of a training job.
+
+The names here are those of the worker's side, and need NumPy and Numba alone. They are imported when first used, so that the
+`netsum` command starts at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from host_agent import (
+        Admission,
+        AdmissionError,
+        ArrayError,
+        BrokenCommunicatorError,
+        ClosedCommunicatorError,
+        Communicator,
+        DuplicateWorkerError,
+        MismatchError,
+        MissingWorkersError,
+        MisuseError,
+        NetsumError,
+        PeerError,
+        ResultsLostError,
+        Statistics,
+        SumOverflowError,
+        SwitchSilentError,
+        UnsupportedTypeError,
+    )
+
+__all__ = [
+    "Admission",
+    "AdmissionError",
+    "ArrayError",
+    "BrokenCommunicatorError",
+    "ClosedCommunicatorError",
+    "Communicator",
+    "DuplicateWorkerError",
+    "MismatchError",
+    "MissingWorkersError",
+    "MisuseError",
+    "NetsumError",
+    "PeerError",
+    "ResultsLostError",
+    "Statistics",
+    "SumOverflowError",
+    "SwitchSilentError",
+    "UnsupportedTypeError",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'netsum' has no attribute {name!r}")
+    return getattr(import_module("host_agent"), name)

@@ -1,0 +1,14 @@
+"""The `netsum` command."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command; the entry point of the installed script."""
+    try:
+        from netsum.cli.app import app
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in ("typer", "rich"):
+            raise
+        sys.exit(f"netsum: the command needs {missing.name}: pip install 'netsum[cli]'")
+    app(prog_name="netsum")

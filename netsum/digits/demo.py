@@ -1,0 +1,191 @@
+"""The demo: workers and a switch without loss, then the same with loss, then one process alone, then a table."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from threadpoolctl import threadpool_limits
+
+from controller.switch_controller import SwitchController
+from host_agent.wire.constants import UDP_PORT
+from netsum.digits.dataset import Images, load_digits
+from netsum.digits.report import Reference, table
+from netsum.digits.task import DigitsTask
+from netsum.digits.training import (
+    TrainingError,
+    TrainingOutcome,
+    TrainingRun,
+    program_switch,
+    train_alone,
+)
+from netsum.programs import CompiledProgram, compiled_program
+from topologies.bmv2 import Bmv2Testbed, missing_for_bmv2
+from topologies.children import Child
+from topologies.hosts import SwitchTestbed
+from topologies.loopback import LoopbackTestbed
+from topologies.runs import run_folder
+
+EMBEDDED_TASK = DigitsTask()
+BMV2_TASK = DigitsTask(lanes=64, steps=60, hidden=(64,), slots=32)
+"""BMv2 forwards some thousand packets a second, and queues 64 a port."""
+
+GLOBAL_BATCH = 128
+COMPILE_TIMEOUT_S = 300.0
+FAILED_RUNS = Path("runs")
+"""Where the logs of a run that failed are kept."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A demonstration.
+
+    Attributes
+    ----------
+    task
+        What the workers do.
+    drop_percent
+        Packets dropped each way in the second run; 0 leaves it out.
+    on_bmv2
+        Whether BMv2 runs the P4 program, and not the embedded engine.
+    """
+
+    task: DigitsTask
+    drop_percent: float
+    on_bmv2: bool
+
+    def testbed(self, folder: Path, drop_percent: float) -> AbstractContextManager[SwitchTestbed]:
+        """Return the testbed, not up yet."""
+        kind = Bmv2Testbed if self.on_bmv2 else LoopbackTestbed
+        return kind(self.task.workers, UDP_PORT, folder, drop_ppm=round(drop_percent * 10_000))
+
+
+def plan_demo(
+    *, workers: int, lanes: int | None, steps: int | None, drop_percent: float, on_bmv2: bool
+) -> tuple[Demo, str]:
+    """Fill in what suits the switch, and see whether it is there.
+
+    Parameters
+    ----------
+    workers, lanes, steps
+        Of the task; None takes what suits the switch.
+    drop_percent, on_bmv2
+        See `Demo`.
+
+    Returns
+    -------
+    tuple
+        The demo, and a sentence on why the embedded engine stands in for BMv2; empty if it does not.
+    """
+    task = BMV2_TASK if on_bmv2 else EMBEDDED_TASK
+    task = replace(
+        task,
+        workers=workers,
+        lanes=lanes or task.lanes,
+        steps=steps or task.steps,
+        batch=GLOBAL_BATCH // workers,
+    )
+    lacking = (missing_for_bmv2() if on_bmv2 else None) or ""
+    return Demo(task, drop_percent, on_bmv2 and not lacking), lacking
+
+
+def run_demo(demo: Demo, console: Console) -> bool:
+    """Run a demonstration and print its table.
+
+    Returns
+    -------
+    bool
+        Whether all workers of all runs ended with the same bits.
+    """
+    task = demo.task
+    program = compiled_program(task.lanes)
+    train_images, test_images = load_digits(task.seed)
+    drops = {"loss-free": 0.0}
+    if demo.drop_percent:
+        drops[f"{demo.drop_percent:g} % lost each way"] = demo.drop_percent
+    outcomes = {}
+    with (
+        run_folder(keep_on_error=FAILED_RUNS) as folder,
+        compiling(folder) as compiler,
+        _progress(console) as progress,
+    ):
+        for heading, drop_percent in drops.items():
+            runs = folder / f"drop-{drop_percent:g}"
+            runs.mkdir()
+            with demo.testbed(runs, drop_percent) as testbed:
+                outcomes[heading] = _train_on(
+                    testbed, program, task, train_images, heading, progress, compiler
+                )
+        reference = _train_reference(task, train_images, progress)
+    console.print(table(task, test_images, reference, outcomes))
+    return len({digest for outcome in outcomes.values() for digest in outcome.digests}) == 1
+
+
+def _train_reference(task: DigitsTask, images: Images, progress: Progress) -> Reference:
+    row = progress.add_task("one process alone", total=task.steps, loss="")
+
+    def show(step: int, loss: float) -> None:
+        progress.update(row, completed=step + 1, loss=f"loss {loss:.3f}")
+
+    start = time.monotonic()
+    with threadpool_limits(1):  # As the workers have; more are no faster on layers this small.
+        losses, parameters = train_alone(task, images, on_step=show)
+    return Reference(losses, parameters, time.monotonic() - start)
+
+
+def _train_on(
+    testbed: SwitchTestbed,
+    program: CompiledProgram,
+    task: DigitsTask,
+    images: Images,
+    heading: str,
+    progress: Progress,
+    compiler: Child,
+) -> TrainingOutcome:
+    row = progress.add_task(heading, total=task.steps, loss="compiling, once")
+
+    def show(step: int, loss: float) -> None:
+        progress.update(row, completed=step + 1, loss=f"loss {loss:.3f}")
+
+    with SwitchController.connect(
+        testbed.p4runtime_address,
+        program=program.json,
+        p4info=program.p4info,
+        device_id=testbed.device_id,
+    ) as controller:
+        program_switch(controller, testbed)
+        compiler.wait_until(time.monotonic() + COMPILE_TIMEOUT_S)
+        if not compiler.succeeded:
+            raise TrainingError(compiler.how_it_ended())
+        progress.update(row, loss="starting workers")
+        with TrainingRun(testbed, task, images, on_step=show) as run:
+            return run.train(controller)
+
+
+@contextmanager
+def compiling(folder: Path) -> Iterator[Child]:
+    """Compile the workers' machine code, if that was not done, in a process beside the switch that compiles its own."""
+    compiler = Child(
+        "compiling the workers' code",
+        [sys.executable, "-P", "-c", "import host_agent; host_agent.compile_ahead()"],
+        folder / "compile.log",
+    )
+    try:
+        yield compiler
+    finally:
+        compiler.stop()
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[loss]:<16}"),
+        TimeElapsedColumn(),
+        console=console,
+    )

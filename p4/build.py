@@ -1,0 +1,199 @@
+"""Compile the P4 program for BMv2 and the embedded engine.
+
+``python p4/build.py`` writes p4/build: the program's JSON and P4Info for each number of lanes, and a stamp, a
+hash of the sources. ``--check`` compares the stamp with the sources (no compiler needed); ``--rebuild`` also
+compiles again and compares the bytes.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+P4 = Path(__file__).resolve().parent
+BUILD = P4 / "build"
+STAMP = BUILD / "stamp.json"
+TOP = P4 / "v1model" / "netsum.p4"
+COMPILER = "p4c-bm2-ss"
+COMPILE_TIMEOUT_S = 600
+
+
+class BuildError(Exception):
+    """The program cannot be compiled here, or its build is not that of its sources."""
+
+
+def lane_counts() -> list[int]:
+    """Read for which numbers of lanes the program is compiled."""
+    counts: list[int] = tomllib.loads((P4 / "spec" / "protocol.toml").read_text(encoding="utf-8"))["lanes"][
+        "counts"
+    ]
+    return counts
+
+
+def output_names(lanes: int) -> tuple[str, str]:
+    """Name the JSON and the P4Info of the program with this many lanes."""
+    return f"netsum_v1model_{lanes}.json", f"netsum_v1model_{lanes}.p4info.txtpb"
+
+
+def digest(files: list[Path]) -> str:
+    """Hash files with their names, so that a moved line and a moved file both show."""
+    total = hashlib.sha256()
+    for path in sorted(files):
+        content = path.read_bytes()
+        total.update(f"{path.relative_to(P4).as_posix()} {len(content)}\n".encode())
+        total.update(content)
+    return total.hexdigest()
+
+
+def source_digest() -> str:
+    """Hash what the build depends on."""
+    return digest([*(P4 / "shared").glob("*.p4"), *(P4 / "v1model").glob("*.p4")])
+
+
+def output_digest(folder: Path) -> str:
+    """Hash the compiled files."""
+    files = [folder / name for lanes in lane_counts() for name in output_names(lanes)]
+    total = hashlib.sha256()
+    for path in files:
+        total.update(path.read_bytes() if path.exists() else b"")
+    return total.hexdigest()
+
+
+def compiler_version() -> str:
+    """Ask the compiler for its version.
+
+    Raises
+    ------
+    BuildError
+        There is no compiler on PATH.
+    """
+    if shutil.which(COMPILER) is None:
+        raise BuildError(
+            f"{COMPILER} is not on PATH: install p4c (https://github.com/p4lang/p4c), or use the program in "
+            "p4/build, which needs no compiler as long as the P4 sources are not changed"
+        )
+    done = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    found = re.search(r"^Version (\S+)", done.stdout + done.stderr, re.MULTILINE)
+    if found is None:
+        raise BuildError(f"{COMPILER} does not say its version; is it p4c?")
+    return found[1]
+
+
+def without_sources(node: Any) -> Any:
+    """Take out of the JSON where each thing stands in the sources: it names the builder's folders."""
+    if isinstance(node, dict):
+        return {key: without_sources(value) for key, value in node.items() if key != "source_info"}
+    if isinstance(node, list):
+        return [without_sources(value) for value in node]
+    return node
+
+
+def one_line_each(program: dict[str, Any]) -> str:
+    """Write the JSON with a line for each action, table, header and so on: differences can be read."""
+    parts = []
+    for key, value in program.items():
+        if isinstance(value, list) and value:
+            rows = ",\n".join(json.dumps(element, separators=(",", ":")) for element in value)
+            parts.append(f"{json.dumps(key)}:[\n{rows}\n]")
+        else:
+            parts.append(f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}")
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def compile_into(folder: Path) -> None:
+    """Compile the program for every number of lanes.
+
+    Raises
+    ------
+    BuildError
+        The compiler refuses the program, or warns about it.
+    """
+    for lanes in lane_counts():
+        json_path, p4info_path = (folder / name for name in output_names(lanes))
+        command = [
+            COMPILER, "--std", "p4-16", "-D", f"LANES={lanes}",
+            "--p4runtime-files", str(p4info_path), "-o", str(json_path), str(TOP),
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
+        if done.returncode or done.stderr.strip():
+            raise BuildError(f"{COMPILER} does not accept {TOP} with {lanes} lanes:\n{done.stderr.strip()}")
+        program = without_sources(json.loads(json_path.read_text(encoding="utf-8")))
+        program["program"] = TOP.relative_to(P4.parent).as_posix()
+        json_path.write_text(one_line_each(program), encoding="utf-8")
+
+
+def build() -> None:
+    """Compile into p4/build and stamp it."""
+    version = compiler_version()
+    BUILD.mkdir(exist_ok=True)
+    compile_into(BUILD)
+    stamp = {"compiler": version, "sources": source_digest(), "outputs": output_digest(BUILD)}
+    STAMP.write_text(json.dumps(stamp, indent=2) + "\n", encoding="utf-8")
+
+
+def check_stamp() -> dict[str, str]:
+    """Compare p4/build with the sources, without a compiler.
+
+    Raises
+    ------
+    BuildError
+        It is missing, was made from other sources, or was changed by hand.
+    """
+    if not STAMP.exists():
+        raise BuildError(f"there is no {STAMP}: run `make p4`")
+    stamp: dict[str, str] = json.loads(STAMP.read_text(encoding="utf-8"))
+    if stamp["sources"] != source_digest():
+        raise BuildError("p4/build was compiled from other sources than those in p4/: run `make p4`")
+    if stamp["outputs"] != output_digest(BUILD):
+        raise BuildError("a file in p4/build is not the one that was compiled: run `make p4`")
+    return stamp
+
+
+def check_rebuild() -> None:
+    """Compile again and compare the bytes.
+
+    Raises
+    ------
+    BuildError
+        There is no compiler, another version of it, or the bytes differ.
+    """
+    stamp = check_stamp()
+    version = compiler_version()
+    if version != stamp["compiler"]:
+        raise BuildError(
+            f"p4/build was made with p4c {stamp['compiler']}; this is {version}: compare with the same one"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        compile_into(Path(folder))
+        if output_digest(Path(folder)) != stamp["outputs"]:
+            raise BuildError("compiling p4/ again gives other bytes than p4/build holds: run `make p4`")
+
+
+def main() -> int:
+    """Build, or check what was built."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare p4/build's stamp with the sources")
+    parser.add_argument("--rebuild", action="store_true", help="compile again and compare the bytes")
+    arguments = parser.parse_args()
+    try:
+        if arguments.rebuild:
+            check_rebuild()
+        elif arguments.check:
+            check_stamp()
+        else:
+            build()
+    except BuildError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+// The switch's own IPv4 addresses: does the packet ask for one (ARP), or is it addressed to one?
+
+const bit<32> SWITCH_ADDRESS_SIZE = 64;
+
+control SwitchAddress(in headers_t hdr, inout metadata_t meta) {
+    ipv4_address_t asked = 0;
+
+    action own_address(mac_t mac) {
+        meta.is_own = true;
+        meta.own_mac = mac;
+    }
+
+    action other_address() {
+        meta.is_own = false;
+    }
+
+    table switch_address {
+        key = {
+            asked: exact @name("address");
+        }
+        actions = {
+            own_address;
+            @defaultonly other_address;
+        }
+        const default_action = other_address();
+        size = SWITCH_ADDRESS_SIZE;
+    }
+
+    apply {
+        if (hdr.ipv4.isValid()) {
+            asked = hdr.ipv4.dst;
+        } else if (hdr.arp.isValid()) {
+            asked = hdr.arp.target_ip;
+        }
+        switch_address.apply();
+    }
+}

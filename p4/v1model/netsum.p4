@@ -1,0 +1,100 @@
+// netsum for v1model targets (BMv2, the embedded engine). Compile with -D LANES=64 or -D LANES=256.
+
+#include <core.p4>
+#include <v1model.p4>
+
+#include "../shared/constants.p4"
+#include "../shared/types.p4"
+#include "../shared/protocol_headers.p4"
+#include "lane.p4"
+#if LANES == 64
+#include "../shared/lanes_64.p4"
+#include "lanes_64.p4"
+#elif LANES == 256
+#include "../shared/lanes_256.p4"
+#include "lanes_256.p4"
+#else
+#error "netsum.p4 is compiled with -D LANES=64 or -D LANES=256"
+#endif
+#include "../shared/headers.p4"
+#include "../shared/parser.p4"
+#include "../shared/checksum.p4"
+#include "../shared/switch_address.p4"
+#include "../shared/arp.p4"
+#include "../shared/echo.p4"
+#include "../shared/strict.p4"
+#include "../shared/admission.p4"
+#include "../shared/answer.p4"
+#include "../shared/copy_rewrite.p4"
+#include "../shared/forward.p4"
+#include "target.p4"
+#include "slot.p4"
+#include "counters.p4"
+
+control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    ArriveFromTarget() arrive;
+    SwitchAddress() switch_address;
+    ArpResponder() arp;
+    EchoResponder() echo;
+    StrictFormat() strict;
+    WorkerAdmission() admission;
+    Slot() slot;
+    Answer() answer;
+    OutcomeCounters() counters;
+    Forward() forward;
+    LeaveToTarget() leave;
+
+    apply {
+        arrive.apply(hdr, meta, standard);
+        if (hdr.packet_out.isValid()) {
+            meta.egress_port = (port_t) hdr.packet_out.egress_port;
+            meta.send = SEND_TO_PORT;
+            hdr.packet_out.setInvalid();
+        } else if (hdr.ethernet.isValid()) {
+            switch_address.apply(hdr, meta);
+            if (!meta.is_own) {
+                forward.apply(hdr, meta);
+            } else if (hdr.arp.isValid()) {
+                arp.apply(hdr, meta);
+            } else if (hdr.icmp.isValid()) {
+                echo.apply(hdr, meta);
+            } else if (hdr.ipv4.protocol == PROTOCOL_UDP &&
+                       (!hdr.udp.isValid() || hdr.udp.dst_port == NETSUM_UDP_PORT)) {
+                // UDP whose port cannot be seen (options, fragments, cut off) counts as meant for the netsum port.
+                strict.apply(hdr, meta);
+                if (meta.outcome == OUTCOME_ADMITTED) {
+                    admission.apply(hdr, meta);
+                }
+                if (meta.outcome == OUTCOME_ADMITTED) {
+                    slot.apply(hdr, meta);
+                }
+                if (meta.is_answer) {
+                    answer.apply(hdr, meta);
+                }
+                counters.apply(hdr, meta);
+            }
+        }
+        leave.apply(meta, standard);
+    }
+}
+
+control NetsumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    CopyRewrite() copy_rewrite;
+
+    apply {
+        bool wanted = true;
+        if (meta.is_answer) {
+            copy_rewrite.apply(hdr, standard.egress_rid, wanted);
+        } else if (meta.send == SEND_TO_OTHERS && standard.egress_port == meta.ingress_port) {
+            wanted = false;
+        }
+        if (!wanted) {
+            mark_to_drop(standard);
+        } else if (standard.egress_port == CPU_PORT) {
+            hdr.packet_in.setValid();
+            hdr.packet_in.ingress_port = (bit<16>) meta.ingress_port;
+        }
+    }
+}
+
+V1Switch(TargetParser(), VerifyIpv4(), NetsumIngress(), NetsumEgress(), ComputeIpv4(), TargetDeparser()) main;

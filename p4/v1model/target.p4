@@ -1,0 +1,70 @@
+// What v1model calls by its own names, so that p4/shared need not know them: ports, drop and multicast, checksums.
+
+parser TargetParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    PacketParser() frame;
+
+    state start {
+        frame.apply(packet, hdr, standard.ingress_port);
+        transition accept;
+    }
+}
+
+control TargetDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr.packet_in);
+        packet.emit(hdr.ethernet);
+        packet.emit(hdr.arp);
+        packet.emit(hdr.ipv4);
+        packet.emit(hdr.icmp);
+        packet.emit(hdr.udp);
+        packet.emit(hdr.netsum);
+        packet.emit(hdr.status);
+        packet.emit(hdr.lanes);
+    }
+}
+
+// A header with options is not summed: what the program looks into has none, and the rest is forwarded as it is.
+control VerifyIpv4(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_bytes, hdr.ipv4.identification,
+              hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,
+              hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
+            hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+
+control ComputeIpv4(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        update_checksum(meta.ipv4_is_new,
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_bytes, hdr.ipv4.identification,
+              hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,
+              hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
+            hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+
+control ArriveFromTarget(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+    apply {
+        meta.ingress_port = standard.ingress_port;
+        meta.frame_bytes = standard.packet_length;
+        meta.ipv4_checksum_wrong = standard.checksum_error == 1;
+        meta.is_own = false;
+        meta.outcome = OUTCOME_NONE;
+        meta.send = SEND_NOWHERE;
+        meta.is_answer = false;
+        meta.ipv4_is_new = false;
+    }
+}
+
+control LeaveToTarget(in metadata_t meta, inout standard_metadata_t standard) {
+    apply {
+        if (meta.send == SEND_TO_PORT) {
+            standard.egress_spec = meta.egress_port;
+        } else if (meta.send == SEND_TO_GROUP || meta.send == SEND_TO_OTHERS) {
+            standard.mcast_grp = meta.mcast_group;
+        } else {
+            mark_to_drop(standard);
+        }
+    }
+}

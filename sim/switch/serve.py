@@ -1,0 +1,222 @@
+"""Run an embedded switch as a process: P4Runtime on one side, UDP ports on loopback on the other.
+
+``python -m sim.switch.serve --p4runtime 127.0.0.1:9559 --ports 4 --udp-base 28275``
+"""
+
+import argparse
+import ipaddress
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from google.protobuf import text_format
+from p4.v1 import p4runtime_pb2
+
+from sim.switch.p4runtime import AddressUnavailableError, P4RuntimeError, P4RuntimeServer
+from sim.switch.p4runtime.server import DEFAULT_ADDRESS, DEFAULT_DEVICE_ID
+from sim.switch.ports import Chassis, Forwarding, PortUnavailableError, UdpPorts
+from sim.switch.ports.chassis import DEFAULT_CPU_PORT
+from sim.switch.ports.udp import DEFAULT_BASE_PORT
+
+_LOOK_S = 0.2
+"""How often the main thread looks whether the data path still runs."""
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What `run` needs to know.
+
+    Attributes
+    ----------
+    p4runtime
+        Where P4Runtime listens, "host:port"; port 0 lets the system choose.
+    allow_remote
+        Whether that may be an address other machines can reach. P4Runtime here has no authentication.
+    ports, udp_base
+        Number of switch ports; port i is UDP port `udp_base` + i on 127.0.0.1, or any free one if `udp_base` is 0.
+    udp_ports
+        UDP port of each switch port, instead of `ports` and `udp_base`.
+    device_id
+        The number controllers know the switch by.
+    cpu_port
+        The switch port to and from the controller.
+    drop_ppm, seed
+        How many of a million packets are lost on purpose, each way, and which ones.
+    json, p4info
+        A program to begin with: BMv2 JSON and P4Info in text form.
+    cache_dir
+        Where compiled programs are kept; None for the default place.
+    ready_fd
+        A file descriptor to write a line of JSON to, and close, once everything listens.
+    statistics
+        A file to write counts of packets to, as JSON, at the end.
+    """
+
+    p4runtime: str = DEFAULT_ADDRESS
+    allow_remote: bool = False
+    ports: int = 4
+    udp_base: int = DEFAULT_BASE_PORT
+    udp_ports: tuple[int, ...] | None = None
+    device_id: int = DEFAULT_DEVICE_ID
+    cpu_port: int = DEFAULT_CPU_PORT
+    drop_ppm: int = 0
+    seed: int = 0
+    json: Path | None = None
+    p4info: Path | None = None
+    cache_dir: Path | None = None
+    ready_fd: int | None = None
+    statistics: Path | None = None
+
+
+class ServeError(Exception):
+    """The switch cannot run as asked; the message is one sentence for the user."""
+
+
+def run(options: ServeOptions) -> int:
+    """Run a switch until SIGINT or SIGTERM.
+
+    Returns
+    -------
+    int
+        Exit status: 0 after a signal, 1 when something foreseeable was wrong, which is then said on standard error.
+    """
+    stop = threading.Event()
+
+    def ask_to_stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop.set()
+
+    before = {each: signal.signal(each, ask_to_stop) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        _serve(options, stop)
+    except (ServeError, P4RuntimeError, PortUnavailableError, AddressUnavailableError) as error:
+        print(f"netsum switch: {error}", file=sys.stderr)
+        return 1
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    return 0
+
+
+def _serve(options: ServeOptions, stop: threading.Event) -> None:
+    _check_address(options)
+    config = _config(options)
+    with ExitStack() as stack:
+        try:
+            ports = stack.enter_context(
+                UdpPorts(_ports(options), drop_ppm=options.drop_ppm, seed=options.seed)
+            )
+            chassis = Chassis(ports, options.cpu_port)
+        except ValueError as error:
+            raise ServeError(str(error)) from None
+        ports.warm_up()
+        server = stack.enter_context(
+            P4RuntimeServer(chassis, options.p4runtime, options.device_id, options.cache_dir)
+        )
+        if config is not None:
+            server.device.set_config(
+                p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT, config
+            )
+        forwarding = Forwarding(chassis, ports)
+        forwarding.start()
+        stack.callback(forwarding.stop)
+        _announce(options, server, ports)
+        while not stop.wait(_LOOK_S):
+            if forwarding.fault is not None:
+                raise ServeError(f"forwarding has stopped: {forwarding.fault!r}")
+        if options.statistics is not None:
+            counts = {"ports": ports.statistics(), "unforwarded": chassis.unforwarded}
+            options.statistics.write_text(json.dumps(counts, indent=1) + "\n")
+
+
+def _check_address(options: ServeOptions) -> None:
+    host, _, port = options.p4runtime.rpartition(":")
+    host = host.strip("[]")
+    if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise ServeError(
+            f"expected P4Runtime's address as HOST:PORT with a port up to 65535, not {options.p4runtime!r}"
+        )
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback and not options.allow_remote:
+        raise ServeError(
+            f"P4Runtime on {options.p4runtime} could be reached from other machines, and it has no authentication; "
+            "use 127.0.0.1:PORT, or allow remote controllers on purpose"
+        )
+
+
+def _ports(options: ServeOptions) -> list[tuple[int, int]]:
+    if options.udp_ports is not None:
+        udp_ports: Sequence[int] = options.udp_ports
+    elif options.udp_base == 0:
+        udp_ports = [0] * options.ports
+    else:
+        udp_ports = range(options.udp_base, options.udp_base + options.ports)
+    if any(not 0 <= port < 1 << 16 for port in udp_ports):
+        raise ServeError(f"expected UDP ports between 0 and 65535, not {list(udp_ports)}")
+    return list(enumerate(udp_ports))
+
+
+def _config(options: ServeOptions) -> Any | None:
+    """Read the program to begin with as a `ForwardingPipelineConfig`."""
+    if options.json is None and options.p4info is None:
+        return None
+    if options.json is None or options.p4info is None:
+        raise ServeError("a program is two files, its BMv2 JSON and its P4Info; give both")
+    config = p4runtime_pb2.ForwardingPipelineConfig()
+    try:
+        config.p4_device_config = options.json.read_bytes()
+        text_format.Parse(options.p4info.read_text(), config.p4info, allow_unknown_field=True)
+    except OSError as error:
+        raise ServeError(f"cannot read {error.filename}: {error.strerror}") from None
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise ServeError(f"{options.p4info} is no P4Info in text form: {error}") from None
+    return config
+
+
+def _announce(options: ServeOptions, server: P4RuntimeServer, ports: UdpPorts) -> None:
+    addresses = ports.addresses
+    listed = " ".join(f"{port}={host}:{udp}" for port, (host, udp) in addresses.items())
+    print(f"ready: P4Runtime {server.address} device {options.device_id}, ports {listed}", flush=True)
+    if options.ready_fd is not None:
+        line = {"p4runtime": server.address, "device_id": options.device_id, "ports": addresses}
+        with os.fdopen(options.ready_fd, "w") as pipe:
+            pipe.write(json.dumps(line) + "\n")
+
+
+def _options(arguments: Sequence[str] | None) -> ServeOptions:
+    default = ServeOptions()
+    parser = argparse.ArgumentParser(prog="python -m sim.switch.serve", description="Run an embedded switch.")
+    parser.add_argument("--p4runtime", default=default.p4runtime, metavar="HOST:PORT")
+    parser.add_argument("--allow-remote", action="store_true", help="listen on addresses others can reach")
+    parser.add_argument("--ports", type=int, default=default.ports, help="number of switch ports")
+    parser.add_argument("--udp-base", type=int, default=default.udp_base, help="UDP port of switch port 0")
+    parser.add_argument("--udp-ports", type=_numbers, help="UDP port of each switch port, as in 5000,5001")
+    parser.add_argument("--device-id", type=int, default=default.device_id)
+    parser.add_argument("--cpu-port", type=int, default=default.cpu_port)
+    parser.add_argument("--drop-ppm", type=int, default=0, help="packets per million to lose, each way")
+    parser.add_argument("--seed", type=int, default=0, help="which packets to lose")
+    parser.add_argument("--json", type=Path, help="BMv2 JSON of a program to begin with")
+    parser.add_argument("--p4info", type=Path, help="P4Info of that program")
+    parser.add_argument("--cache-dir", type=Path, help="where compiled programs are kept")
+    parser.add_argument("--ready-fd", type=int, help="descriptor to write a line of JSON to when ready")
+    parser.add_argument("--statistics", type=Path, help="file for counts of packets, written at the end")
+    return ServeOptions(**vars(parser.parse_args(arguments)))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+if __name__ == "__main__":
+    sys.exit(run(_options(None)))

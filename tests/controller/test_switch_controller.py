@@ -1,0 +1,295 @@
+"""The controller on real switches: what it writes is what the packets meet."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from conftest import LANES, admit, connect, open_socket, voices
+
+from controller.addresses import mac_int
+from controller.entries import Entry
+from controller.errors import (
+    JobRefusedError,
+    NotPrimaryError,
+    SwitchRefusedError,
+    SwitchUnreachableError,
+    UnknownJobError,
+    WrongProgramError,
+)
+from controller.session import Update
+from controller.switch_controller import SwitchController
+from netsum.digits.training import program_switch
+from netsum.programs import compiled_program
+from topologies.hosts import SwitchTestbed
+
+
+def test_a_job_adds(testbed: SwitchTestbed, controller: SwitchController) -> None:
+    with voices(testbed, 3) as speakers:
+        job = admit(controller, testbed, "job", speakers)
+        for chunk in range(20):
+            for voice, admission in zip(speakers, job.admissions, strict=True):
+                voice.contribute(admission, chunk, 10**admission.worker_id)
+            for worker_id, voice in enumerate(speakers):
+                answer = voice.hear()
+                assert answer is not None
+                header, values = answer
+                assert (header.chunk, header.worker_id, header.num_workers, values) == (
+                    chunk,
+                    worker_id,
+                    3,
+                    {111},
+                )
+        counted = controller.counters(job)
+        assert counted.pop("contributions") == 60
+        assert counted.pop("results") == 20
+        assert not any(counted.values())
+        controller.end_job(job)
+
+
+def test_two_jobs_share_a_switch_and_nothing_else(
+    testbed: SwitchTestbed, controller: SwitchController
+) -> None:
+    with voices(testbed, 2) as first_voices, voices(testbed, 4) as second_voices:
+        first = admit(controller, testbed, "first", first_voices)
+        second = admit(controller, testbed, "second", second_voices, slots=8)
+        assert not first.slots.overlaps(second.slots)
+        # The first job's chunk stays open while the second's go through the same slot numbers.
+        first_voices[0].contribute(first.admissions[0], 0, 1)
+        for chunk in range(16):
+            for voice, admission in zip(second_voices, second.admissions, strict=True):
+                voice.contribute(admission, chunk, 100)
+            for voice in second_voices:
+                answer = voice.hear()
+                assert answer is not None
+                assert answer[1] == {400}
+        first_voices[1].contribute(first.admissions[1], 0, 2)
+        for voice in first_voices:
+            answer = voice.hear()
+            assert answer is not None
+            assert answer[1] == {3}
+        assert controller.counters(first)["contributions"] == 2
+        assert controller.counters(second)["contributions"] == 64
+
+        # The end of one frees its slots and leaves the other alone.
+        free = controller.free_slots
+        controller.end_job(second)
+        assert controller.free_slots == free + 8
+        second_voices[0].contribute(second.admissions[0], 16, 1)
+        assert second_voices[0].hears_nothing()
+        for voice, admission in zip(first_voices, first.admissions, strict=True):
+            voice.contribute(admission, 1, 7)
+        answer = first_voices[0].hear()
+        assert answer is not None
+        assert answer[1] == {14}
+        controller.end_job(first)
+
+
+def test_after_a_restart_old_packets_do_nothing(testbed: SwitchTestbed, controller: SwitchController) -> None:
+    with voices(testbed, 2) as (first, second):
+        old = admit(controller, testbed, "job", [first, second])
+        for chunk in range(3):
+            for voice, admission in zip((first, second), old.admissions, strict=True):
+                voice.contribute(admission, chunk, 5)
+        first.contribute(old.admissions[0], 3, 1000)  # A slot left half full.
+        for voice in (first, second):
+            for _ in range(3):
+                assert voice.hear() is not None
+
+        new = controller.restart_job(old)
+        assert new.epoch > old.epoch
+        assert new.token != old.token
+        assert new.slots == old.slots
+        # Late packets of the old life, then the old life's packets with the new token's guess wrong.
+        for chunk in range(8):
+            second.contribute(old.admissions[1], chunk, 1000)
+            second.contribute(new.admissions[1], chunk, 1000, token=new.token ^ 1)
+        assert second.hears_nothing()
+        assert controller.counters(new)["not_admitted"] == 16
+
+        # The new life begins again at chunk 0, older than what the slots hold, and gets clean sums.
+        for chunk in range(8):
+            first.contribute(new.admissions[0], chunk, 1)
+            second.contribute(new.admissions[1], chunk, 2)
+            for voice in (first, second):
+                answer = voice.hear()
+                assert answer is not None
+                assert (answer[0].chunk, answer[1]) == (chunk, {3})
+        controller.end_job(new)
+
+
+def test_a_job_on_the_slots_of_an_ended_one_is_clean(
+    testbed: SwitchTestbed, controller: SwitchController
+) -> None:
+    with voices(testbed, 2) as speakers:
+        old = admit(controller, testbed, "old", speakers)
+        for chunk in range(7):
+            for voice, admission in zip(speakers, old.admissions, strict=True):
+                voice.contribute(admission, chunk, 5)
+                if admission.worker_id == 1:
+                    assert voice.hear() is not None
+        controller.end_job(old)
+    with voices(testbed, 2) as speakers:
+        new = admit(controller, testbed, "new", speakers)
+        assert (new.slots, new.job_id) == (old.slots, old.job_id)
+        assert controller.counters(new)["contributions"] == 0
+        for voice, admission in zip(speakers, new.admissions, strict=True):
+            voice.contribute(admission, 0, 1)
+        answer = speakers[0].hear()
+        assert answer is not None
+        assert answer[1] == {2}
+        controller.end_job(new)
+
+
+@pytest.mark.parametrize("change", [{"token": 1}, {"worker_id": 1}, {"job_id": 200}])
+def test_strangers_are_counted_and_dropped(
+    testbed: SwitchTestbed, controller: SwitchController, change: dict[str, int]
+) -> None:
+    with voices(testbed, 1) as (voice,):
+        job = admit(controller, testbed, "job", [voice])
+        voice.contribute(job.admissions[0], 0, 1, **change)
+        assert voice.hears_nothing()
+        voice.contribute(job.admissions[0], 0, 1)
+        answer = voice.hear()
+        assert answer is not None
+        assert answer[1] == {1}
+        assert controller.counters(job)["contributions"] == 1
+        controller.end_job(job)
+
+
+def test_a_job_that_does_not_fit_is_refused_and_holds_nothing(
+    testbed: SwitchTestbed, controller: SwitchController
+) -> None:
+    with voices(testbed, 1) as speakers:
+        large = admit(controller, testbed, "large", speakers, slots=512)
+        with (
+            voices(testbed, 1) as others,
+            pytest.raises(JobRefusedError, match="of the switch's 1024, 512 are free"),
+        ):
+            admit(controller, testbed, "larger", others, slots=1024)
+        assert controller.jobs == (large,)
+        controller.end_job(large)
+        assert controller.free_slots == 1024
+        with pytest.raises(UnknownJobError):
+            controller.counters(large)
+
+
+def test_a_switch_that_died_is_programmed_again_and_its_job_restarted(
+    testbed: SwitchTestbed, controller: SwitchController
+) -> None:
+    with voices(testbed, 2) as speakers:
+        old = admit(controller, testbed, "job", speakers)
+        for voice, admission in zip(speakers, old.admissions, strict=True):
+            voice.contribute(admission, 0, 5)
+        assert speakers[0].hear() is not None
+        testbed.switch.kill()
+        with pytest.raises(SwitchUnreachableError, match="is gone"):
+            controller.counters(old)
+        testbed.restart_switch()
+        with pytest.raises(SwitchUnreachableError, match="is gone"):
+            controller.restart_job(old)
+        controller.reconnect()
+        with pytest.raises(JobRefusedError, match="call set_pipeline first"):
+            controller.restart_job(old)
+        program_switch(controller, testbed)
+        new = controller.restart_job(old)
+        assert new.epoch > old.epoch
+        for voice in speakers:
+            while not voice.hears_nothing():  # What came before the end.
+                pass
+        for voice, admission in zip(speakers, new.admissions, strict=True):
+            voice.contribute(admission, 0, 7)
+        for voice in speakers:
+            answer = voice.hear()
+            assert answer is not None
+            assert answer[1] == {14}
+        controller.end_job(new)
+
+
+def test_a_second_controller_is_not_primary(testbed: SwitchTestbed, controller: SwitchController) -> None:
+    with pytest.raises(
+        NotPrimaryError, match=r"another controller is primary at .*take a higher election id"
+    ):
+        connect(testbed, election_id=0)
+    with pytest.raises(NotPrimaryError, match="another controller has this election id"):
+        connect(testbed)
+
+
+def test_a_controller_that_was_displaced_says_so(
+    testbed: SwitchTestbed, controller: SwitchController
+) -> None:
+    with connect(testbed, election_id=2) as successor, voices(testbed, 1) as speakers:
+        with pytest.raises(NotPrimaryError, match="another controller became primary"):
+            admit(controller, testbed, "job", speakers)
+        assert controller.free_slots == 1024
+        with pytest.raises(JobRefusedError, match="call set_pipeline first"):
+            admit(successor, testbed, "job", speakers)
+
+
+def test_a_switch_that_is_not_there(tmp_path: Path) -> None:
+    program = compiled_program(LANES)
+    with pytest.raises(SwitchUnreachableError, match=r"no P4Runtime server answers at unix:.* within 0.5 s"):
+        SwitchController.connect(
+            f"unix:{tmp_path}/none", program=program.json, p4info=program.p4info, timeout_s=0.5
+        )
+
+
+def test_a_program_that_is_none_is_refused_by_the_switch(testbed: SwitchTestbed, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text("{ nonsense")
+    options = {"p4info": compiled_program(LANES).p4info, "device_id": testbed.device_id}
+    with (
+        SwitchController.connect(testbed.p4runtime_address, program=broken, **options) as controller,
+        pytest.raises(SwitchRefusedError, match="refused setting the program"),
+    ):
+        controller.set_pipeline()
+    testbed.restart_switch()  # BMv2 takes no program any more after one it could not read.
+    with (
+        SwitchController.connect(
+            testbed.p4runtime_address, program=tmp_path / "none", **options
+        ) as controller,
+        pytest.raises(WrongProgramError, match=r"cannot read the compiled program .*none: No such file"),
+    ):
+        controller.set_pipeline()
+
+
+def test_forwarding_is_replaced_whole(testbed: SwitchTestbed, controller: SwitchController) -> None:
+    # Hosts reach each other through the switch, and no longer once their stations are gone.
+    if not testbed.hosts[0].prefix:
+        pytest.skip("on loopback hosts reach each other without the switch")
+    with open_socket(testbed.hosts[0]) as one, open_socket(testbed.hosts[1]) as other:
+        other.settimeout(2)
+        one.sendto(b"hello", other.getsockname())
+        assert other.recv(10) == b"hello"
+        controller.set_l2({})
+        other.settimeout(0.2)
+        one.sendto(b"again", other.getsockname())
+        with pytest.raises(TimeoutError):
+            other.recv(10)
+
+
+def test_endpoints_may_be_moved_between_jobs(testbed: SwitchTestbed, controller: SwitchController) -> None:
+    with voices(testbed, 2) as speakers:
+        job = admit(controller, testbed, "job", speakers)
+        controller.end_job(job)
+        swapped = [
+            dataclasses.replace(worker, worker_id=1 - (worker.worker_id or 0)) for worker in job.workers
+        ]
+        again = controller.create_job("job", swapped, 4)
+        for voice, admission in zip(reversed(speakers), again.admissions, strict=True):
+            voice.contribute(admission, 0, 1 + admission.worker_id)
+        for voice in speakers:
+            answer = voice.hear()
+            assert answer is not None
+            assert answer[1] == {3}
+        controller.end_job(again)
+
+
+def test_a_batch_refused_in_part_is_refused_with_the_reason(
+    testbed: SwitchTestbed, controller: SwitchController
+) -> None:
+    # By the controller's own session: nothing the controller offers writes an entry that is there.
+    new = Entry("l2_forward", (("dst", 0x0200_0000_7701),), "forward", (("port", 1),))
+    held = Entry("l2_forward", (("dst", mac_int(testbed.hosts[0].mac)),), "forward", (("port", 1),))
+    messages = [controller._names.entry_message(each) for each in (new, held)]
+    with pytest.raises(SwitchRefusedError, match="refused the test's entries: (ALREADY_EXISTS|UNKNOWN)"):
+        controller._session.apply(Update.INSERT, messages, "the test's entries")

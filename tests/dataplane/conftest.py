@@ -1,0 +1,67 @@
+"""Every test here runs on every engine there is, with every number of lanes."""
+
+import itertools
+import time
+from collections.abc import Iterator
+
+import pytest
+from dataplane import bmv2
+from dataplane.embedded import EmbeddedTarget
+from dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
+from dataplane.target import Entry, Target
+
+LANE_COUNTS = (64, 256)
+TARGETS = [
+    *(pytest.param(("embedded", lanes), id=f"embedded-{lanes}") for lanes in LANE_COUNTS),
+    *(
+        pytest.param(("bmv2", lanes), id=f"bmv2-{lanes}", marks=[pytest.mark.bmv2, pytest.mark.root])
+        for lanes in LANE_COUNTS
+    ),
+]
+
+epochs = itertools.count(int(time.time()))
+tokens = itertools.count(0x80000001, 0x01010101)
+
+
+@pytest.fixture(scope="session", params=TARGETS)
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """A switch with its own address."""
+    engine, lanes = request.param
+    switch: Target
+    if engine == "embedded":
+        switch = EmbeddedTarget(lanes)
+    else:
+        reason = bmv2.why_not()
+        if reason is not None:
+            pytest.skip(reason)
+        switch = bmv2.Bmv2Target(lanes)
+    try:
+        switch.insert([Entry("switch_address", {"address": SWITCH_IP}, "own_address", {"mac": SWITCH_MAC})])
+        yield switch
+    finally:
+        switch.close()
+
+
+@pytest.fixture
+def make_job(target: Target) -> Iterator[MakeJob]:
+    """Start jobs, on slots of their own, that end with the test; what earlier tests left is of old epochs."""
+    jobs: list[Job] = []
+    free = 0
+
+    def make(workers: int = 2, slots: int = 4, **fields: int) -> Job:
+        nonlocal free
+        given = {
+            "job_id": len(jobs) + 1,
+            "epoch": next(epochs),
+            "token": next(tokens) % 2**32,
+            "slot_base": free,
+        } | fields
+        job = Job(target, workers=workers, slot_count=slots, **given)
+        free = max(free, job.slot_base + slots)
+        job.start()
+        jobs.append(job)
+        return job
+
+    yield make
+    for job in jobs:
+        job.end()

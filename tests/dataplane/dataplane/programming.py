@@ -1,0 +1,154 @@
+"""A target's tables, groups and counters through a P4Runtime server, with p4runtime-shell's client."""
+
+import queue
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+from p4runtime_sh.p4runtime import P4RuntimeClient
+
+from .target import Entry, Packet
+
+CPU_TIMEOUT_S = 5.0
+
+
+def canonical(value: int) -> bytes:
+    """Write a value as P4Runtime wants it: the shortest byte string, at least one byte."""
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+class Programming:
+    """A session with the P4Runtime server at an address.
+
+    Parameters
+    ----------
+    address
+        As gRPC writes it.
+    device_id
+        The switch's.
+    program, p4info
+        What to install.
+    """
+
+    def __init__(self, address: str, device_id: int, program: Path, p4info: Path) -> None:
+        self.info = text_format.Parse(p4info.read_text(), p4info_pb2.P4Info())
+        self.client = P4RuntimeClient(device_id, address, (0, 1))
+        self.client.set_fwd_pipe_config(str(p4info), str(program))
+
+    def close(self) -> None:
+        self.client.tear_down()
+
+    def insert(self, entries: Iterable[Entry]) -> None:
+        self._write(p4runtime_pb2.Update.INSERT, [self._table_entry(entry) for entry in entries])
+
+    def delete(self, entries: Iterable[Entry]) -> None:
+        self._write(p4runtime_pb2.Update.DELETE, [self._table_entry(entry) for entry in entries])
+
+    def set_default(self, table: str, action: str, params: Mapping[str, int]) -> None:
+        entity = p4runtime_pb2.Entity()
+        entity.table_entry.table_id = self._named(self.info.tables, table).preamble.id
+        entity.table_entry.is_default_action = True
+        self._set_action(entity.table_entry, action, params)
+        self._write(p4runtime_pb2.Update.MODIFY, [entity])
+
+    def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        self._write(p4runtime_pb2.Update.INSERT, [self._group(group, replicas)])
+
+    def delete_group(self, group: int) -> None:
+        self._write(p4runtime_pb2.Update.DELETE, [self._group(group, [])])
+
+    def counter(self, name: str, index: int) -> int:
+        entity = p4runtime_pb2.Entity()
+        entity.counter_entry.counter_id = self._named(self.info.counters, name).preamble.id
+        entity.counter_entry.index.index = index
+        answers = [found for answer in self.client.read_one(entity) for found in answer.entities]
+        return int(answers[0].counter_entry.data.packet_count)
+
+    def packet_out(self, egress_port: int, frame: bytes) -> None:
+        request = p4runtime_pb2.StreamMessageRequest()
+        request.packet.payload = frame
+        metadata = request.packet.metadata.add()
+        metadata.metadata_id, metadata.value = 1, canonical(egress_port)
+        self.client.stream_out_q.put(request)
+
+    def packet_ins(self) -> list[Packet]:
+        """Return the packet-ins that have come, waiting for the first one."""
+        packets: list[Packet] = []
+        try:
+            while True:
+                message = self.client.stream_in_q["packet"].get(timeout=0.2 if packets else CPU_TIMEOUT_S)
+                packets.append(
+                    (int.from_bytes(message.packet.metadata[0].value, "big"), message.packet.payload)
+                )
+        except queue.Empty:
+            return packets
+
+    def _write(self, kind: Any, entities: Sequence[Any]) -> None:
+        request = p4runtime_pb2.WriteRequest()
+        for entity in entities:
+            request.updates.add(type=kind, entity=entity)
+        if request.updates:
+            self.client.write(request)
+
+    @staticmethod
+    def _named(things: Iterable[Any], name: str) -> Any:
+        return next(thing for thing in things if thing.preamble.alias == name)
+
+    def _set_action(self, table_entry: Any, name: str, params: Mapping[str, int]) -> None:
+        action = self._named(self.info.actions, name)
+        table_entry.action.action.action_id = action.preamble.id
+        for param in action.params:
+            table_entry.action.action.params.add(param_id=param.id, value=canonical(params[param.name]))
+
+    def _table_entry(self, entry: Entry) -> Any:
+        entity = p4runtime_pb2.Entity()
+        table = self._named(self.info.tables, entry.table)
+        entity.table_entry.table_id = table.preamble.id
+        for match_field in table.match_fields:
+            value = entry.key[match_field.name]
+            match = entity.table_entry.match.add(field_id=match_field.id)
+            if isinstance(value, tuple):
+                match.lpm.value, match.lpm.prefix_len = canonical(value[0]), value[1]
+            else:
+                match.exact.value = canonical(value)
+        self._set_action(entity.table_entry, entry.action, entry.params)
+        return entity
+
+    @staticmethod
+    def _group(group: int, replicas: Sequence[tuple[int, int]]) -> Any:
+        entity = p4runtime_pb2.Entity()
+        multicast = entity.packet_replication_engine_entry.multicast_group_entry
+        multicast.multicast_group_id = group
+        for port, replica in replicas:
+            multicast.replicas.add(egress_port=port, instance=replica)
+        return entity
+
+
+class Programmed:
+    """The part of a target that goes through P4Runtime."""
+
+    programming: Programming
+
+    def insert(self, entries: Iterable[Entry]) -> None:
+        self.programming.insert(entries)
+
+    def delete(self, entries: Iterable[Entry]) -> None:
+        self.programming.delete(entries)
+
+    def set_default(self, table: str, action: str, params: Mapping[str, int]) -> None:
+        self.programming.set_default(table, action, params)
+
+    def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        self.programming.set_group(group, replicas)
+
+    def delete_group(self, group: int) -> None:
+        self.programming.delete_group(group)
+
+    def counter(self, name: str, index: int) -> int:
+        return self.programming.counter(name, index)
+
+    def received_by_controller(self) -> list[Packet]:
+        return self.programming.packet_ins()

@@ -1,0 +1,64 @@
+"""A switch under test: packets in, packets out, tables, groups and counters, whatever the engine."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+PORTS = 8
+CPU_PORT = 510
+BUILD = Path(__file__).resolve().parents[3] / "p4" / "build"
+
+Packet = tuple[int, bytes]
+"""(port, frame)"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table entry by the last components of the program's names. An lpm key is (value, prefix length)."""
+
+    table: str
+    key: Mapping[str, int | tuple[int, int]]
+    action: str
+    params: Mapping[str, int] = field(default_factory=dict)
+
+
+class Target(Protocol):
+    """An engine with the compiled program in it, ports 0 to PORTS - 1 cabled."""
+
+    lanes: int
+
+    def send(self, packets: Sequence[Packet]) -> list[Packet]:
+        """Put packets in, one after the other, and return all that came out, in order per port."""
+        ...
+
+    def send_from_controller(self, egress_port: int, frame: bytes) -> list[Packet]:
+        """Send a packet-out and return all that came out."""
+        ...
+
+    def received_by_controller(self) -> list[Packet]:
+        """Return the packet-ins since the last call: (ingress port, frame)."""
+        ...
+
+    def insert(self, entries: Iterable[Entry]) -> None: ...
+
+    def delete(self, entries: Iterable[Entry]) -> None: ...
+
+    def set_default(self, table: str, action: str, params: Mapping[str, int]) -> None: ...
+
+    def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        """Make a multicast group of (port, replica id)."""
+        ...
+
+    def delete_group(self, group: int) -> None: ...
+
+    def counter(self, name: str, index: int) -> int:
+        """Read how many packets a counter counted."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def program_files(lanes: int) -> tuple[Path, Path]:
+    """Name the compiled program and its P4Info."""
+    return BUILD / f"netsum_v1model_{lanes}.json", BUILD / f"netsum_v1model_{lanes}.p4info.txtpb"

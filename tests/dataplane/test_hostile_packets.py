@@ -1,0 +1,129 @@
+"""Random bytes and mutated real packets: no slot changes, no result comes out, the switch goes on.
+
+A mutated packet can still be a worker's own good contribution; `would_count` finds those by the protocol's page
+alone, and they are left out.
+"""
+
+import random
+import struct
+from collections.abc import Iterator
+
+import pytest
+from dataplane.embedded import EmbeddedTarget
+from dataplane.frames import ARP, IPV4, LANES, NETSUM_PORT, STATUS, UDP, describe, internet_checksum
+from dataplane.jobs import SWITCH_IP, Job, MakeJob, lanes_of, saturating_sum
+from dataplane.target import PORTS, Packet, Target
+
+CHUNKS = 8
+IN_PROCESS, ON_BMV2 = 50_000, 2_000
+BATCH = 500
+
+
+def would_count(job: Job, packet: Packet) -> bool:
+    """Tell whether a packet is a contribution that the protocol has the switch take."""
+    port, frame = packet
+    if len(frame) < 62 or frame[12:14] != struct.pack("!H", IPV4) or frame[14] != 0x45:
+        return False
+    total, fragment, source, destination = struct.unpack("!2xH2xH4xII", frame[14:34])
+    destination_port, udp_bytes = struct.unpack("!2xHH2x", frame[34:42])
+    first, second, job_id, token, worker_id, pool_index = struct.unpack("!BBHIBxH", frame[42:54])
+    size = 20 + 4 * job.target.lanes * (second & 15)
+    return (
+        (first, second >> 4 in (1, 2, 3), second & 15 in (0, LANES)) == (0x11, True, True)
+        and (total, udp_bytes, len(frame)) == (size + 28, size + 8, size + 42)
+        and fragment & 0x3FFF == 0
+        and (frame[23], destination, destination_port) == (UDP, SWITCH_IP, NETSUM_PORT)
+        and internet_checksum(frame[14:34]) == 0
+        and (job_id, token) == (job.job_id, job.token)
+        and worker_id < len(job.workers)
+        and (port, source) == (job.workers[worker_id].port, job.workers[worker_id].ip)
+        and pool_index < 2 * job.slot_count
+    )
+
+
+def mutated(source: random.Random, packet: Packet) -> Packet:
+    """Break a packet in one to three ways; half of the time make its lengths and its checksum right again."""
+    port, frame = packet[0], bytearray(packet[1])
+    for _ in range(source.randint(1, 3)):
+        at = source.randrange(min(len(frame), 64)) if frame and source.random() < 0.9 else 0
+        match source.randrange(7):
+            case 0:  # a bit
+                frame[at : at + 1] = bytes(byte ^ 1 << source.randrange(8) for byte in frame[at : at + 1])
+            case 1:  # a field
+                width = source.choice((1, 2, 4))
+                corner = (
+                    source.choice((0, 1, 2**31 - 1, 2**31, 2**32 - 1, source.getrandbits(32))) % 256**width
+                )
+                frame[at : at + width] = corner.to_bytes(width, "big")
+            case 2:
+                del frame[source.randrange(len(frame) + 1) :]
+            case 3:
+                frame += source.randbytes(source.randint(1, 1100))
+            case 4:  # bytes in the middle
+                frame[at:at] = source.randbytes(source.randint(1, 8))
+            case 5:
+                del frame[at : at + source.randint(1, 8)]
+            case 6:
+                port = source.randrange(PORTS)
+    if source.random() < 0.5 and len(frame) >= 42:
+        frame[16:18] = struct.pack("!H", len(frame) - 14)
+        frame[38:40] = struct.pack("!H", len(frame) - 34)
+        frame[24:26] = bytes(2)
+        frame[24:26] = struct.pack("!H", internet_checksum(bytes(frame[14:34])))
+    return port, bytes(frame[:1514]).ljust(14, b"\0")
+
+
+def hostile(seed: int, count: int, job: Job) -> Iterator[Packet]:
+    """Make packets that must not count."""
+    source = random.Random(seed)
+    lanes = lanes_of(job.target, seed)
+    while count:
+        if source.random() < 0.1:
+            packet = source.randrange(PORTS), source.randbytes(source.randint(14, 1514))
+        else:
+            make = source.choice((job.contribution, job.contribution, job.probe))
+            fields = {"lanes": lanes} if make is not job.probe and source.random() < 0.5 else {}
+            packet = mutated(
+                source, make(source.randrange(len(job.workers)), source.randrange(CHUNKS), **fields)
+            )
+        if not would_count(job, packet):
+            count -= 1
+            yield packet
+
+
+def memory(target: Target) -> dict[str, bytes] | None:
+    """Return all registers, where the engine lets us look."""
+    if not isinstance(target, EmbeddedTarget):
+        return None
+    return {name: target.switch.register_view(name).tobytes() for name in target.switch.program.registers}
+
+
+def is_allowed(frame: bytes) -> bool:
+    """Tell whether hostile packets may cause this: an answer to ARP, to ping or to a PROBE that came through whole."""
+    if frame[12:14] == struct.pack("!H", ARP) or frame[23] == 1:
+        return True
+    return len(frame) == 70 and frame[42] & 15 == STATUS and frame[43] & 15 == 0
+
+
+@pytest.mark.slow
+def test_no_slot_changes_and_no_result_comes_out(target: Target, make_job: MakeJob) -> None:
+    job = make_job(workers=3)
+    parts = [[lanes_of(target, 3 * chunk + worker) for worker in range(3)] for chunk in range(CHUNKS)]
+    for chunk in range(CHUNKS):  # empty, with one, with two, full
+        for worker in range(chunk % 4):
+            target.send([job.contribution(worker, chunk, parts[chunk][worker])])
+    before = memory(target)
+    count = IN_PROCESS if isinstance(target, EmbeddedTarget) else ON_BMV2
+    packets = list(hostile(target.lanes, count, job))
+    for start in range(0, count, BATCH):
+        batch = sorted(packets[start : start + BATCH], key=lambda packet: packet[0])
+        wrong = [describe(frame) for _, frame in target.send(batch) if not is_allowed(frame)]
+        assert not wrong, wrong[0]
+        assert memory(target) == before
+    for chunk in range(CHUNKS):
+        there = chunk % 4
+        job.expect(job.probe(0, chunk), job.status(0, chunk, (1 << there) - 1))
+        total = saturating_sum(parts[chunk])
+        missing = [job.contribution(worker, chunk, parts[chunk][worker]) for worker in range(there, 3)]
+        job.expect(missing, job.results(chunk, total) if missing else [])
+        job.expect(job.contribution(0, chunk, parts[chunk][0]), job.result(0, chunk, total))

@@ -1,0 +1,63 @@
+"""Workers that do not agree what they are doing: nothing is added, everybody hears of it."""
+
+import pytest
+from dataplane.frames import BOR, MAX, MISMATCH, SUM
+from dataplane.jobs import MakeJob, lanes_of, saturating_sum
+from dataplane.target import Target
+
+
+@pytest.mark.parametrize(
+    ("other", "with_lanes"),
+    [
+        pytest.param({"fingerprint": 0x1235}, True, id="fingerprint"),
+        pytest.param({"fingerprint": 0x1235}, False, id="fingerprint, no lanes"),
+        pytest.param({"fingerprint": 0}, True, id="fingerprint 0"),
+        pytest.param({"fingerprint": 0x1234, "op": MAX}, True, id="operation"),
+        pytest.param({"fingerprint": 0x1234, "op": BOR}, False, id="operation, no lanes"),
+    ],
+)
+def test_everybody_is_told_and_nothing_is_added(
+    target: Target, make_job: MakeJob, other: dict[str, int], with_lanes: bool
+) -> None:
+    job = make_job(workers=3)
+    parts = [lanes_of(target, worker) for worker in range(3)]
+    agreed = {"fingerprint": 0x1234, "op": SUM}
+    wrong = {"op": SUM} | other
+    lanes = lanes_of(target, 9) if with_lanes else None
+    told = [job.statuses(0, seen, flags=MISMATCH, exponent=9, **wrong) for seen in (0b001, 0b011)]
+    job.expect(job.contribution(0, 0, parts[0], exponent=3, **agreed))
+    with job.counting(mismatches=3):
+        job.expect(job.contribution(1, 0, lanes, exponent=9, **wrong), told[0])
+        job.expect(job.contribution(0, 0, lanes, exponent=9, **wrong), told[0])
+        job.expect(job.contribution(2, 0, lanes, exponent=9, **wrong), told[0])
+    job.expect(job.contribution(1, 0, parts[1], **agreed))
+    job.expect(job.contribution(2, 0, lanes, exponent=9, **wrong), told[1])
+    job.expect(
+        job.contribution(2, 0, parts[2], **agreed),
+        job.results(0, saturating_sum(parts), exponent=3, **agreed),
+    )
+
+
+def test_full_slot_does_not_answer_another_collective(target: Target, make_job: MakeJob) -> None:
+    job = make_job()
+    parts = [lanes_of(target, worker) for worker in range(2)]
+    total = saturating_sum(parts)
+    job.expect([job.contribution(worker, 0, parts[worker]) for worker in range(2)], job.results(0, total))
+    job.expect(
+        job.contribution(0, 0, parts[0], fingerprint=1), job.statuses(0, 0b11, flags=MISMATCH, fingerprint=1)
+    )
+    job.expect(job.contribution(0, 0, parts[0]), job.result(0, 0, total))
+
+
+def test_next_chunk_of_the_slot_may_be_another_collective(target: Target, make_job: MakeJob) -> None:
+    job = make_job(slots=1)
+    for chunk in range(6):
+        job.expect(job.contribution(0, chunk, fingerprint=chunk))
+        job.expect(job.contribution(1, chunk, fingerprint=chunk), job.results(chunk, fingerprint=chunk))
+
+
+def test_stale_packet_of_another_collective_is_stale(target: Target, make_job: MakeJob) -> None:
+    job = make_job(slots=1)
+    job.expect(job.contribution(0, 2, fingerprint=1))
+    with job.counting(stale=1):
+        job.expect(job.contribution(1, 0, fingerprint=2))

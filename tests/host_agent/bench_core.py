@@ -1,0 +1,94 @@
+"""A worker core on the bench: datagrams by hand, time by hand."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent import Admission
+from host_agent.packetize.blocks import CODING_FLOAT32, CODING_WORDS
+from host_agent.protocol.core import WorkerCore
+from host_agent.protocol.passes import Pass
+from host_agent.wire import Header
+from host_agent.wire.constants import FLAG_LANES, HEADER_BYTES, KIND_RESULT, KIND_STATUS, OP_MAX, OP_SUM
+
+MARK = 0xABCD
+TOKEN = 0x1234_5678
+MS = 1_000_000
+
+
+class BenchCore:
+    """A core whose arrivals and time a test decides.
+
+    RESULTs are made of contributions: for a job of one worker they are what a switch answers.
+    """
+
+    def __init__(
+        self, workers: int = 1, slots: int = 4, timeout_ns: int = 10**12, first_chunk: int = 0
+    ) -> None:
+        self.admission = Admission(1, TOKEN, 9, 0, workers, slots, 64)
+        self.core = WorkerCore(self.admission, timeout_ns, first_chunk)
+        self.now_ns = 10**9
+        self.rows = np.zeros((64, self.core.row_bytes), np.uint8)
+        self.lengths = np.zeros(64, np.int32)
+
+    @property
+    def state(self) -> Any:
+        return self.core.state[0]
+
+    def begin(self, elements: int, coding: int = CODING_WORDS) -> Pass:
+        dtype = np.float32 if coding == CODING_FLOAT32 else np.int32
+        source = np.arange(elements).astype(dtype)
+        op = OP_SUM if coding == CODING_FLOAT32 else OP_MAX
+        work = Pass(coding, op, MARK, source, np.full(elements, -7, dtype))
+        self.core.begin(work, self.now_ns)
+        return work
+
+    def send(self) -> list[bytes]:
+        """All that is to be sent now."""
+        sent = []
+        while count := self.core.transmit(self.now_ns, self.rows, self.lengths):
+            sent += [
+                row[:length].tobytes()
+                for row, length in zip(self.rows[:count], self.lengths[:count], strict=True)
+            ]
+        return sent
+
+    def chunks(self) -> list[int]:
+        """The chunks of all that is to be sent now."""
+        return [Header.from_bytes(datagram).chunk for datagram in self.send()]
+
+    def receive(self, *datagrams: bytes) -> None:
+        for first in range(0, len(datagrams), len(self.rows)):
+            batch = datagrams[first : first + len(self.rows)]
+            for row, datagram in zip(self.rows, batch, strict=False):
+                shown = datagram[: self.core.row_bytes]
+                row[: len(shown)] = np.frombuffer(shown, np.uint8)
+            self.lengths[: len(batch)] = [len(datagram) for datagram in batch]
+            self.core.on_datagrams(self.rows, self.lengths, len(batch), self.now_ns)
+
+    def wait(self, ns: int) -> None:
+        self.now_ns += ns
+
+
+def result(contribution: bytes, workers: int = 1, **changes: Any) -> bytes:
+    """What a switch answers to a contribution of the only worker; the last of several."""
+    header = Header.from_bytes(contribution)._replace(kind=KIND_RESULT, num_workers=workers)
+    return header._replace(**changes).to_bytes() + contribution[HEADER_BYTES:]
+
+
+def status(
+    contribution: bytes, seen: int, workers: int = 1, slot_chunk: int | None = None, **changes: Any
+) -> bytes:
+    """What a switch says about the slot of a contribution."""
+    header = Header.from_bytes(contribution)._replace(kind=KIND_STATUS, num_workers=workers, flags=0)
+    held = header.chunk if slot_chunk is None else slot_chunk
+    return header._replace(**changes).to_bytes() + seen.to_bytes(4, "big") + held.to_bytes(4, "big")
+
+
+def has_lanes(datagram: bytes) -> bool:
+    return bool(Header.from_bytes(datagram).flags & FLAG_LANES)
+
+
+def lanes(datagram: bytes) -> npt.NDArray[np.int32]:
+    return np.frombuffer(datagram, ">i4", offset=HEADER_BYTES).astype(np.int32)

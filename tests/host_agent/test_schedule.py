@@ -1,0 +1,87 @@
+"""The order of collectives on one core, without a network."""
+
+import numpy as np
+from bench_core import BenchCore, result, status
+
+from host_agent.collectives import plan_allreduce, plan_barrier
+from host_agent.errors import MismatchError, SumOverflowError
+from host_agent.schedule import Schedule
+from host_agent.wire import Header
+from host_agent.wire.constants import FLAG_MISMATCH
+
+LARGE = np.full(64, 2**30, np.int32)
+
+
+def finish(bench: BenchCore) -> None:
+    while sent := bench.send():
+        bench.receive(*map(result, sent))
+
+
+def test_collectives_follow_without_a_gap() -> None:
+    bench = BenchCore(slots=8)
+    schedule = Schedule(bench.core)
+    for sequence in range(3):
+        schedule.add(
+            plan_allreduce(bench.admission, sequence, np.ones(128, np.float32), "max", None, "raise")
+        )
+    schedule.begin(bench.now_ns)
+    assert len(bench.send()) == 6
+    assert len(schedule) == 3
+
+
+def test_what_follows_an_int32_sum_waits_until_it_is_known_whether_there_is_a_second_pass() -> None:
+    bench = BenchCore(workers=1, slots=8)
+    schedule = Schedule(bench.core)
+    minimum = np.full(64, -(2**31), np.int32)
+    schedule.add(plan_allreduce(bench.admission, 0, minimum, "sum", None, "raise"))
+    schedule.add(plan_barrier(bench.admission, 1))
+    schedule.begin(bench.now_ns)
+    marks = []
+    while len(schedule):
+        sent = bench.send()
+        marks += [Header.from_bytes(datagram).fingerprint for datagram in sent]
+        bench.receive(*map(result, sent))
+        for outcome in schedule.take_ended(bench.now_ns):
+            assert outcome.error is None
+        schedule.begin(bench.now_ns)
+    # Exponent, low halves, high halves, barrier: the two passes are told apart.
+    assert len(marks) == 4
+    assert marks[0] == marks[1]
+    assert len(set(marks)) == 3
+
+
+def test_a_failure_between_the_two_passes_is_no_result() -> None:
+    bench = BenchCore(slots=8)
+    schedule = Schedule(bench.core)
+    schedule.add(plan_allreduce(bench.admission, 0, np.full(64, -(2**31), np.int32), "sum", None, "raise"))
+    schedule.begin(bench.now_ns)
+    bench.receive(*map(result, bench.send()))
+    (datagram,) = bench.send()
+    following = Header.from_bytes(datagram).chunk + 1
+    bench.receive(
+        result(datagram),
+        status(datagram, 1, chunk=following, pool_index=following * 2, flags=FLAG_MISMATCH),
+    )
+    (outcome,) = schedule.take_ended(bench.now_ns)
+    assert isinstance(outcome.error, MismatchError)
+    assert len(schedule) == 0
+
+
+def test_an_overflow_is_the_error_of_one_collective_only() -> None:
+    bench = BenchCore(workers=2, slots=8)
+    schedule = Schedule(bench.core)
+    for sequence, choice in enumerate(("raise", "saturate")):
+        schedule.add(plan_allreduce(bench.admission, sequence, LARGE, "sum", None, choice))  # type: ignore[arg-type]
+    ended = []
+    for _ in range(10):
+        schedule.begin(bench.now_ns)
+        # The other worker has the same values: integers double, exponents stay.
+        for datagram in bench.send():
+            header, lanes = datagram[:20], np.frombuffer(datagram[20:], ">i4")
+            bench.receive(result(header + (2 * lanes).astype(">i4").tobytes(), workers=2))
+        ended += schedule.take_ended(bench.now_ns)
+    raised, saturated = ended
+    assert isinstance(raised.error, SumOverflowError)
+    assert raised.error.elements == 64
+    assert (saturated.result == 2**31 - 1).all()
+    assert not bench.core.failed

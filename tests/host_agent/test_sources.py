@@ -1,0 +1,51 @@
+"""Rules about the sources themselves."""
+
+import ast
+import pkgutil
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from numba.core.dispatcher import Dispatcher
+
+import host_agent
+from host_agent.compiled import _COMPILED_FOLDERS
+
+ROOT = Path(host_agent.__file__).parent
+FORBIDDEN = {
+    "time",
+    "datetime",
+    "socket",
+    "select",
+    "selectors",
+    "threading",
+    "asyncio",
+    "concurrent",
+    "random",
+}
+FORBIDDEN |= {"secrets", "os", "torch", "subprocess", "multiprocessing"}
+PURE = sorted(
+    path for folder in ("protocol", "quantize", "packetize") for path in (ROOT / folder).glob("*.py")
+)
+
+
+@pytest.mark.parametrize("path", PURE, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_the_core_imports_no_clock_socket_thread_or_random_source(path: Path) -> None:
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imported.add(node.module)
+            imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+    assert not {name.split(".")[0] for name in imported} & FORBIDDEN
+    assert not [name for name in imported if name.startswith(("numpy.random", "host_agent.transport"))]
+
+
+def test_the_cache_of_machine_code_knows_all_sources_that_it_depends_on() -> None:
+    for module_info in pkgutil.walk_packages([str(ROOT)], "host_agent."):
+        if module_info.name.startswith("host_agent.torch"):
+            continue  # has no compiled code, and needs torch to be imported
+        module = import_module(module_info.name)
+        if any(isinstance(thing, Dispatcher) for thing in vars(module).values()):
+            assert module_info.name.split(".")[1] in _COMPILED_FOLDERS, module_info.name

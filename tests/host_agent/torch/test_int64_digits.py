@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from host_agent.collectives_int64 import from_digits, plan_allreduce_int64, to_digits
+from host_agent.errors import UnsupportedTypeError
+from host_agent.wire import Admission
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.lists(st.lists(INT64, min_size=3, max_size=3), min_size=1, max_size=32))
+def test_sums_of_digits_are_digits_of_the_sums(workers: list[list[int]]) -> None:
+    digits = sum(to_digits(np.array(values, np.int64)).astype(np.int64) for values in workers)
+    assert np.abs(digits).max() < 2**31
+    out = np.empty(3, np.int64)
+    overflowed = from_digits(np.asarray(digits, np.int32), out)
+    sums = [sum(values) for values in zip(*workers, strict=True)]
+    fits = [-(2**63) <= total < 2**63 for total in sums]
+    assert overflowed == fits.count(False)
+    assert [int(got) for got, fit in zip(out, fits, strict=True) if fit] == [
+        total for total, fit in zip(sums, fits, strict=True) if fit
+    ]
+
+
+@pytest.mark.parametrize("value", [-1, 1, 1 - 2**24, 2**24 - 1])
+def test_values_near_zero_of_either_sign_have_no_higher_digits(value: int) -> None:
+    assert not to_digits(np.array([value], np.int64))[1:].any()
+
+
+def test_what_is_not_int64_is_refused() -> None:
+    with pytest.raises(UnsupportedTypeError, match="expected an int64 array"):
+        plan_allreduce_int64(Admission(1, 0, 1, 0, 1, 1, 64), 0, np.zeros(3, np.int32), "sum")

@@ -1,0 +1,70 @@
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+
+import torch.distributed as dist  # noqa: E402
+
+from host_agent.errors import SwitchSilentError  # noqa: E402
+from host_agent.torch.work import NetsumWork  # noqa: E402
+
+
+def test_it_is_done_with_its_last_part_and_after_what_is_left_to_do() -> None:
+    parts: list[Future[Any]] = [Future(), Future()]
+    left = []
+    work = NetsumWork("sum", [torch.ones(1)], parts, lambda: left.append("done"))
+    parts[0].set_result(None)
+    assert not work.is_completed()
+    assert not left
+    parts[1].set_result(None)
+    assert work.is_completed()
+    assert work.wait()
+    assert left == ["done"]
+    assert work.get_future().value()[0].item() == 1
+
+
+def test_an_error_comes_through_wait_and_future_and_says_what_failed() -> None:
+    part: Future[Any] = Future()
+    work = NetsumWork("all_reduce", [], [part])
+    before = work.get_future()
+    part.set_exception(SwitchSilentError("no answer"))
+    with pytest.raises(dist.DistBackendError, match="all_reduce: no answer") as caught:
+        work.wait()
+    assert isinstance(caught.value.__cause__, SwitchSilentError)
+    for future in (before, work.get_future()):
+        with pytest.raises(RuntimeError, match="all_reduce: no answer"):
+            future.wait()
+    assert not work.is_success()
+
+
+def test_an_error_of_what_is_left_to_do_is_the_works() -> None:
+    part: Future[Any] = Future()
+
+    def fail() -> None:
+        raise ValueError("cannot round")
+
+    work = NetsumWork("all_reduce", [], [part], fail)
+    part.set_result(None)
+    with pytest.raises(ValueError, match="cannot round"):
+        work.wait()
+
+
+def test_waiting_for_a_time_does_not_end_the_work() -> None:
+    part: Future[Any] = Future()
+    work = NetsumWork("all_reduce", [], [part])
+    with pytest.raises(dist.DistBackendError, match="not done within 0.01 s"):
+        work.wait(timedelta(seconds=0.01))
+    part.set_result(None)
+    assert work.wait(timedelta(seconds=0.01))
+
+
+def test_callbacks_run_when_it_completes() -> None:
+    part: Future[Any] = Future()
+    chained = (
+        NetsumWork("all_reduce", [torch.ones(2)], [part]).get_future().then(lambda done: done.value()[0] + 1)
+    )
+    part.set_result(None)
+    assert chained.wait().tolist() == [2, 2]

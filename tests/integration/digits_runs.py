@@ -1,0 +1,135 @@
+"""What the tests of whole runs share: small tasks on both switches, and what a command leaves behind."""
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.switch_controller import SwitchController
+from host_agent.communicator import compile_ahead
+from host_agent.wire.constants import UDP_PORT
+from netsum.digits.dataset import load_digits
+from netsum.digits.task import DigitsTask
+from netsum.digits.training import TrainingOutcome, TrainingRun, program_switch
+from netsum.programs import compiled_program
+from topologies import namespaces
+from topologies.bmv2 import Bmv2Testbed, missing_for_bmv2
+from topologies.hosts import SwitchTestbed
+from topologies.loopback import LoopbackTestbed
+
+SMALL = DigitsTask(workers=3, lanes=64, steps=20, hidden=(24,), batch=16, slots=16, timeout_s=5.0)
+
+ON_BOTH_SWITCHES = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(LoopbackTestbed, id="embedded"),
+        pytest.param(Bmv2Testbed, id="bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
+    ],
+)
+
+TestbedKind = type[LoopbackTestbed] | type[Bmv2Testbed]
+OnStep = Callable[[SwitchTestbed, TrainingRun, int], None]
+
+
+def skip_if_lacking(kind: TestbedKind) -> None:
+    if kind is Bmv2Testbed and (lacking := missing_for_bmv2()):
+        pytest.skip(lacking)
+
+
+def train(
+    kind: TestbedKind,
+    folder: Path,
+    task: DigitsTask = SMALL,
+    *,
+    drop_ppm: int = 0,
+    restarts: int = 0,
+    on_step: OnStep = lambda testbed, run, step: None,
+) -> TrainingOutcome:
+    """Train on a testbed of its own, with something that happens after steps."""
+    skip_if_lacking(kind)
+    compile_ahead()
+    images, _ = load_digits(task.seed)
+    program = compiled_program(task.lanes)
+    with kind(task.workers, UDP_PORT, folder, drop_ppm=drop_ppm) as testbed:
+
+        def happen(step: int, _: float) -> None:
+            on_step(testbed, run, step)
+
+        with (
+            TrainingRun(testbed, task, images, restarts=restarts, on_step=happen) as run,
+            SwitchController.connect(
+                testbed.p4runtime_address,
+                program=program.json,
+                p4info=program.p4info,
+                device_id=testbed.device_id,
+            ) as controller,
+        ):
+            program_switch(controller, testbed)
+            return run.train(controller)
+
+
+@functools.cache
+def undisturbed(kind: TestbedKind) -> TrainingOutcome:
+    """The outcome when nothing happens, which every other one must equal bit for bit."""
+    with tempfile.TemporaryDirectory() as folder:
+        return train(kind, Path(folder))
+
+
+class MarkedCommand:
+    """A netsum command whose descendants are all known by a mark in their environment."""
+
+    def __init__(self, command: subprocess.Popen[str], mark: str) -> None:
+        self.process = command
+        self._mark = mark.encode()
+
+    def descendants(self) -> list[int]:
+        """The processes that live and carry the mark, the command itself aside."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if self._mark in (path / "environ").read_bytes() and int(path.name) != self.process.pid:
+                    found.append(int(path.name))
+        return found
+
+    def namespaces(self) -> list[str]:
+        return [name for name in namespaces.list_namespaces() if f"netsum-{self.process.pid}-" in name]
+
+
+@contextlib.contextmanager
+def netsum_command(*arguments: str, folder: Path, **environment: str) -> Iterator[MarkedCommand]:
+    """Run ``netsum`` in a folder, with its temporary files there too."""
+    mark = f"NETSUM_TEST_MARK={uuid.uuid4().hex}"
+    name, value = mark.split("=")
+    (folder / "tmp").mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", "from netsum.cli import main; main()", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env={**os.environ, name: value, "TMPDIR": str(folder / "tmp"), "COLUMNS": "250", **environment},
+    ) as process:
+        command = MarkedCommand(process, mark)
+        try:
+            yield command
+        finally:
+            process.kill()
+            for pid in command.descendants():  # Only when a test fails.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        time.sleep(0.05)

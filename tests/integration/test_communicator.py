@@ -1,0 +1,333 @@
+"""Communicators over real sockets, through the P4 program in the embedded engine."""
+
+import gc
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from virtual_network.loopback import LoopbackSwitch, on_all
+from virtual_network.reference import expected, same_bits
+from virtual_network.workload import nasty_values
+
+from host_agent import (
+    Admission,
+    ArrayError,
+    BrokenCommunicatorError,
+    ClosedCommunicatorError,
+    Communicator,
+    MismatchError,
+    MissingWorkersError,
+    MisuseError,
+    SumOverflowError,
+    SwitchSilentError,
+    UnsupportedTypeError,
+)
+
+WORKERS = 3
+
+
+@contextmanager
+def joined(switch: LoopbackSwitch, timeout_s: float = 20.0) -> Iterator[list[Communicator]]:
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(Communicator(admission, bind=address, timeout_s=timeout_s))
+            for admission, address in switch.start_job()
+        ]
+
+
+@pytest.fixture(scope="module")
+def switch() -> Iterator[LoopbackSwitch]:
+    with LoopbackSwitch(64, WORKERS) as running:
+        yield running
+
+
+@pytest.fixture
+def workers(switch: LoopbackSwitch) -> Iterator[list[Communicator]]:
+    with joined(switch) as communicators:
+        yield communicators
+
+
+def parts_of(dtype: str, shape: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    size = int(np.prod(shape))
+    return [nasty_values(rng, dtype, size).reshape(shape) for _ in range(WORKERS)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op"),
+    [(dtype, op) for dtype in ("float32", "float64", "float16") for op in ("sum", "mean", "min", "max")]
+    + [("int32", op) for op in ("sum", "min", "max", "bor")],
+)
+@pytest.mark.parametrize("shape", [(1000,), (), (0,), (3, 0, 2), (7, 11, 13)])
+def test_every_type_and_operation(
+    workers: list[Communicator], dtype: str, op: Any, shape: tuple[int, ...]
+) -> None:
+    parts = parts_of(dtype, shape)
+    results = on_all(
+        workers, lambda worker: worker.allreduce(parts[worker.worker_id], op, on_overflow="saturate")
+    )
+    reference = expected(op, parts, 64)
+    for result in results:
+        assert isinstance(result, np.ndarray), result
+        assert same_bits(result, results[0])
+        if op == "mean":  # by 3: rounded twice
+            np.testing.assert_allclose(result, reference, rtol=1e-6 if dtype != "float16" else 1e-3)
+        else:
+            assert same_bits(result, reference)
+
+
+def test_arrays_of_any_layout(workers: list[Communicator]) -> None:
+    base = np.arange(2 * 30 * 40, dtype=np.float32).reshape(2, 30, 40)
+    layouts = [
+        base[0],
+        np.asfortranarray(base[0]),
+        base[0].astype(">f4"),
+        base[:, ::-1, ::-1][0][::-1, ::-1],
+        np.frombuffer(b"\0" + base[0].tobytes(), np.uint8)[1:].view(np.float32).reshape(30, 40),
+    ]
+    for layout in layouts:
+        for result in on_all(workers, lambda worker, layout=layout: worker.allreduce(layout)):
+            np.testing.assert_array_equal(result, 3 * base[0])
+            assert result.dtype == np.float32
+
+
+def test_results_go_where_they_are_wanted(workers: list[Communicator]) -> None:
+    def run(worker: Communicator) -> None:
+        values = np.arange(500, dtype=np.float32)
+        assert worker.allreduce(values, out=values) is values
+        np.testing.assert_array_equal(values, 3 * np.arange(500))
+        wide = np.zeros((500, 2), np.float32)
+        out = wide[:, 1]
+        assert worker.allreduce(values, "max", out=out) is out
+        np.testing.assert_array_equal(wide[:, 1], values)
+        assert not wide[:, 0].any()
+        # Overlapping, but not the same memory.
+        both = np.arange(600, dtype=np.int32) << 22
+        before = both.copy()
+        worker.allreduce(both[:500], out=both[100:], on_overflow="saturate")
+        exact = np.clip(3 * before[:500].astype(np.int64), -(2**31), 2**31 - 1)
+        np.testing.assert_array_equal(both[100:], exact)
+
+    assert on_all(workers, run) == [None] * WORKERS
+
+
+@pytest.mark.parametrize(
+    ("values", "op", "out", "kind"),
+    [
+        (np.zeros(3, np.int64), "sum", None, UnsupportedTypeError),
+        (np.zeros(3, np.uint32), "sum", None, UnsupportedTypeError),
+        (np.zeros(3, np.complex64), "sum", None, UnsupportedTypeError),
+        (np.zeros(3, bool), "bor", None, UnsupportedTypeError),
+        (np.zeros(3, object), "sum", None, UnsupportedTypeError),
+        (np.zeros(3, np.float32), "bor", None, UnsupportedTypeError),
+        (np.zeros(3, np.int32), "mean", None, UnsupportedTypeError),
+        (np.zeros(3, np.float32), "median", None, MisuseError),
+        (np.zeros(3, np.float32), "sum", np.zeros(4, np.float32), ArrayError),
+        (np.zeros(3, np.float32), "sum", np.zeros(3, np.float64), ArrayError),
+        (np.zeros(3, np.float32), "sum", [0, 0, 0], ArrayError),
+        (np.zeros(3, np.float32), "sum", np.broadcast_to(np.float32(0), 3), ArrayError),
+    ],
+)
+def test_what_cannot_be_reduced_is_refused_before_anything_is_sent(
+    workers: list[Communicator], values: Any, op: Any, out: Any, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        workers[0].allreduce(values, op, out=out)
+    assert issubclass(kind, ValueError | TypeError) or kind is MisuseError
+    for worker in workers:
+        assert worker.total_stats.packets_sent == 0
+    assert on_all(workers, lambda worker: worker.barrier()) == [None] * WORKERS, "still usable"
+
+
+def test_an_int32_sum_that_does_not_fit_is_an_error_everywhere_and_no_end(
+    workers: list[Communicator],
+) -> None:
+    values = np.array([2**31 - 1, 5, -(2**31), 2**30], np.int32)
+    for error in on_all(workers, lambda worker: worker.allreduce(values)):
+        assert isinstance(error, SumOverflowError)
+        assert isinstance(error, OverflowError)
+        assert error.elements == 3
+    for result in on_all(workers, lambda worker: worker.allreduce(values, on_overflow="saturate")):
+        np.testing.assert_array_equal(result, [2**31 - 1, 15, -(2**31), 2**31 - 1])
+
+
+def test_futures_progress_by_themselves_and_in_order(workers: list[Communicator]) -> None:
+    order: list[list[int]] = [[] for _ in workers]
+
+    def run(worker: Communicator) -> list[Future[Any]]:
+        futures = []
+        for i in range(40):
+            values = np.full(50 * i, i, np.float32 if i % 3 else np.int32)
+            future = worker.allreduce_async(values, "max" if i % 2 else "sum")
+            future.add_done_callback(lambda _, i=i: order[worker.worker_id].append(i))
+            futures.append(future)
+        return futures
+
+    submitted = [run(worker) for worker in workers]
+    for futures in submitted:
+        assert not futures[-1].cancel()
+        for i, future in enumerate(futures):
+            assert (future.result(20) == (i if i % 2 else 3 * i)).all()
+    assert on_all(workers, lambda worker: worker.allreduce(np.float32(1))) == [3] * WORKERS
+    assert order == [list(range(40))] * WORKERS
+
+
+def test_a_callback_can_submit_but_not_wait(workers: list[Communicator]) -> None:
+    outcomes: list[Any] = []
+
+    def then(worker: Communicator) -> Future[Any]:
+        done: Future[Any] = Future()
+
+        def submit(_: Future[Any]) -> None:
+            try:
+                worker.barrier()
+            except MisuseError as error:
+                outcomes.append(error)
+            worker.allreduce_async(np.ones(3, np.float32)).add_done_callback(
+                lambda f: done.set_result(f.result())
+            )
+
+        worker.allreduce_async(np.ones(3, np.float32)).add_done_callback(submit)
+        return done
+
+    for done in [then(worker) for worker in workers]:
+        np.testing.assert_array_equal(done.result(20), [3, 3, 3])
+    assert len(outcomes) == WORKERS
+
+
+def test_broadcast_and_barrier(workers: list[Communicator]) -> None:
+    for dtype in ("u1", "<i8", ">f4", "S3", "f8", "?"):
+        parts = [np.arange(worker, worker + 777).astype(dtype).reshape(7, 111) for worker in range(WORKERS)]
+        for result in on_all(workers, lambda worker, p=parts: worker.broadcast(p[worker.worker_id], 1)):
+            np.testing.assert_array_equal(result, parts[1])
+    out = [np.zeros(5, np.uint8) for _ in workers]
+    on_all(workers, lambda w: w.broadcast(np.full(5, w.worker_id, np.uint8), 2, out=out[w.worker_id]))
+    assert [list(each) for each in out] == [[2] * 5] * WORKERS
+    with pytest.raises(MisuseError, match="root"):
+        workers[0].broadcast(np.zeros(3), 3)
+    with pytest.raises(TypeError, match="objects"):
+        workers[0].broadcast(np.array([None]), 0)
+    left: list[float] = []
+
+    def run(worker: Communicator) -> None:
+        time.sleep(0.1 * worker.worker_id)
+        arrived = time.monotonic()
+        worker.barrier()
+        left.append(time.monotonic() - arrived)
+
+    on_all(workers, run)
+    assert max(left) >= 0.15
+
+
+def test_statistics(workers: list[Communicator]) -> None:
+    values = np.ones(10_000, np.float32)
+    on_all(workers, lambda worker: worker.allreduce(values))
+    on_all(workers, lambda worker: worker.allreduce(values * np.nan))
+    stats, total = workers[0].stats, workers[0].total_stats
+    assert (stats.collectives, total.collectives) == (1, 2)
+    assert (stats.elements, total.elements) == (10_000, 20_000)
+    chunks = -(-10_000 // 64) + 16
+    assert (stats.chunks, total.chunks) == (chunks, 2 * chunks)
+    assert stats.non_finite == chunks - 16
+    assert stats.packets_sent >= chunks
+    assert stats.bytes_sent >= 20 * chunks
+    assert 0 < stats.min_rtt_ns <= stats.srtt_ns <= stats.max_rtt_ns < 10**10
+    assert stats.elements_per_s == pytest.approx(10_000 / stats.duration_ns * 1e9)
+
+
+def test_the_same_bits_with_losses() -> None:
+    parts = parts_of("float32", (30_000,), seed=3)
+    with LoopbackSwitch(64, WORKERS, drop_ppm=20_000) as lossy, joined(lossy) as workers:
+        results = on_all(workers, lambda worker: worker.allreduce(parts[worker.worker_id]))
+        assert sum(worker.stats.retransmissions for worker in workers) > 0
+    for result in results:
+        assert same_bits(result, expected("sum", parts, 64))
+
+
+def test_a_switch_killed_and_restarted() -> None:
+    values = np.ones(5_000_000, np.float32)
+    with LoopbackSwitch(64, WORKERS) as first, joined(first, timeout_s=1.0) as workers:
+        threading.Timer(0.2, first.kill).start()
+        started = time.monotonic()
+        errors = on_all(workers, lambda worker: [worker.allreduce(values) for _ in range(100)])
+        assert time.monotonic() - started < 10
+        for error in errors:
+            assert isinstance(error, SwitchSilentError)
+            assert "connection refused" in str(error)
+        for error in on_all(workers, lambda worker: worker.barrier()):
+            assert isinstance(error, BrokenCommunicatorError)
+            assert "new admission" in str(error)
+            assert error.__cause__ is not None
+    with LoopbackSwitch(64, WORKERS) as second, joined(second) as workers:
+        for result in on_all(workers, lambda worker: worker.allreduce(values[:1000])):
+            np.testing.assert_array_equal(result, 3)
+
+
+def test_a_killed_worker_is_named(switch: LoopbackSwitch) -> None:
+    with joined(switch, timeout_s=1.0) as workers:
+        workers[1].close()
+        for error in on_all(
+            [workers[0], workers[2]], lambda worker: worker.allreduce(np.ones(9, np.float32))
+        ):
+            assert isinstance(error, MissingWorkersError)
+            assert error.missing == (1,)
+
+
+def test_workers_that_disagree(switch: LoopbackSwitch) -> None:
+    with joined(switch, timeout_s=5.0) as workers:
+        sizes = [100, 100, 101]
+        for error in on_all(workers, lambda w: w.allreduce(np.ones(sizes[w.worker_id], np.float32))):
+            assert isinstance(error, MismatchError)
+
+
+def test_close_fails_what_is_not_done_and_wakes_who_waits(switch: LoopbackSwitch) -> None:
+    with joined(switch) as workers:
+        future = workers[0].allreduce_async(np.ones(3, np.float32))
+        started = time.monotonic()
+        threading.Timer(0.2, workers[0].close).start()
+        with pytest.raises(ClosedCommunicatorError):
+            future.result(20)
+        assert time.monotonic() - started < 2
+        workers[0].close()
+        with pytest.raises(ClosedCommunicatorError):
+            workers[0].barrier()
+
+
+def test_no_thread_and_no_socket_is_left_behind(switch: LoopbackSwitch) -> None:
+    before = threading.active_count()
+    for _ in range(3):
+        with joined(switch) as workers:
+            for worker in workers:
+                worker.allreduce_async(np.ones(3, np.float32))
+    gc.collect()
+    assert threading.active_count() == before
+
+
+def test_ctrl_c_interrupts_a_collective_that_waits(switch: LoopbackSwitch) -> None:
+    with joined(switch) as workers:
+        old = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            started = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                workers[0].barrier()
+            assert time.monotonic() - started < 2
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, old)
+        with pytest.raises(BrokenCommunicatorError, match="interrupted"):
+            workers[0].barrier()
+
+
+def test_addresses_that_cannot_be_bound() -> None:
+    admission = Admission(1, 1, 1, 0, 1, 1, 64)
+    with pytest.raises(MisuseError, match="192.0.2.1"):
+        Communicator(admission, bind=("192.0.2.1", 0))
+    with pytest.raises(MisuseError, match="timeout_s"):
+        Communicator(admission, timeout_s=0)

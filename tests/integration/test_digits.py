@@ -1,0 +1,106 @@
+"""The demo as a user runs it: right, with the same bits whatever is lost, and gone when it ends."""
+
+import re
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from digits_runs import (
+    ON_BOTH_SWITCHES,
+    SMALL,
+    MarkedCommand,
+    TestbedKind,
+    netsum_command,
+    skip_if_lacking,
+    train,
+    undisturbed,
+    wait_until,
+)
+
+from netsum.digits.dataset import load_digits
+from netsum.digits.training import train_alone
+from topologies.bmv2 import Bmv2Testbed
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@ON_BOTH_SWITCHES
+def test_loss_changes_no_bit(kind: TestbedKind, tmp_path: Path) -> None:
+    clean = undisturbed(kind)
+    lossy = train(kind, tmp_path, drop_ppm=10_000)
+    assert set(clean.digests) == set(lossy.digests)
+    assert len(set(clean.digests)) == 1
+    assert clean.losses == lossy.losses
+    assert clean.counters["results"] == lossy.counters["results"]
+    assert clean.counters["contributions"] == SMALL.workers * clean.counters["results"]
+    assert sum(one["retransmissions"] for one in lossy.statistics) > 0
+    losses, parameters = train_alone(SMALL, load_digits(SMALL.seed)[0])
+    np.testing.assert_allclose(clean.losses, losses, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(clean.parameters, parameters, rtol=0, atol=1e-6)
+    assert clean.losses[-1] < clean.losses[0]
+
+
+@ON_BOTH_SWITCHES
+def test_the_command(kind: TestbedKind, tmp_path: Path) -> None:
+    skip_if_lacking(kind)
+    switch = "bmv2" if kind is Bmv2Testbed else "embedded"
+    with netsum_command("run", "digits", "--steps", "10", "--switch", switch, folder=tmp_path) as command:
+        said, _ = command.process.communicate(timeout=200)
+        assert command.process.returncode == 0, said
+        assert re.search(r"same bits as loss-free\s+│\s+│\s+│\s+yes", said), said
+        assert re.search(r"workers bit-identical\s+│\s+│\s+yes\s+│\s+yes", said), said
+        assert_nothing_left(command, tmp_path)
+
+
+def test_without_bmv2_the_embedded_engine_stands_in(tmp_path: Path) -> None:
+    arguments = ["run", "digits", "--switch", "bmv2", "--workers", "2", "--steps", "3", "--drop-percent", "0"]
+    with netsum_command(*arguments, folder=tmp_path, PATH=str(tmp_path)) as command:
+        said, _ = command.process.communicate(timeout=200)
+        assert command.process.returncode == 0, said
+        first, *rest = said.splitlines()
+        assert first.startswith(
+            "BMv2 (simple_switch_grpc) is not installed: get p4lang's package p4lang-bmv2, https:"
+        )
+        assert first.endswith("The embedded engine runs the same program instead.")
+        assert any("64 lanes a packet" in line for line in rest)
+        assert_nothing_left(command, tmp_path)
+
+
+@ON_BOTH_SWITCHES
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_leaves_nothing(
+    kind: TestbedKind, tmp_path: Path, how: signal.Signals
+) -> None:
+    skip_if_lacking(kind)
+    switch = "bmv2" if kind is Bmv2Testbed else "embedded"
+    with netsum_command("run", "digits", "--steps", "100000", "--switch", switch, folder=tmp_path) as command:
+        wait_until(lambda: len(command.descendants()) >= 5, 100)
+        command.process.send_signal(how)
+        said, _ = command.process.communicate(timeout=20)
+        assert command.process.returncode == 128 + how, said
+        assert "Traceback" not in said
+        assert_nothing_left(command, tmp_path)
+
+
+@ON_BOTH_SWITCHES
+def test_a_killed_command_leaves_no_process_and_the_next_cleans_up(kind: TestbedKind, tmp_path: Path) -> None:
+    skip_if_lacking(kind)
+    switch = "bmv2" if kind is Bmv2Testbed else "embedded"
+    with netsum_command("run", "digits", "--steps", "100000", "--switch", switch, folder=tmp_path) as command:
+        wait_until(lambda: len(command.descendants()) >= 5, 100)
+        command.process.kill()
+        wait_until(lambda: not command.descendants(), 5)
+    if kind is Bmv2Testbed:
+        assert command.namespaces()
+    next_folder = tmp_path / "next"
+    next_folder.mkdir()
+    train(kind, next_folder)
+    assert not command.namespaces()
+
+
+def assert_nothing_left(command: MarkedCommand, folder: Path) -> None:
+    assert not command.descendants()
+    assert not command.namespaces()
+    assert not list((folder / "tmp").iterdir())
+    assert not (folder / "runs").exists()

@@ -1,0 +1,253 @@
+"""DDP over netsum: unchanged scripts, the same training as one process, the same bits everywhere and every time."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+
+import torch.distributed as dist  # noqa: E402
+from torch_ranks import run_ranks  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DEADLINE_S = 80
+
+
+def test_the_digits_example_under_torchrun_trains_as_one_process_does(tmp_path: Path) -> None:
+    steps = ["--steps", "40"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    together = _example(
+        tmp_path / "together.json", launcher, ["digits_cnn.py", "--backend", "netsum", *steps]
+    )
+    alone = _example(tmp_path / "alone.json", [], ["digits_cnn.py", "--workers", "2", *steps])
+    assert together["losses"] == pytest.approx(alone["losses"], abs=2e-5)
+    assert together["losses"][-1] < together["losses"][0] - 0.3
+    assert together["accuracy"] == pytest.approx(alone["accuracy"], abs=0.01)
+    assert len(set(together["digests"])) == 1
+
+
+def _example(out: Path, launcher: list[str], arguments: list[str]) -> dict[str, Any]:
+    command = [
+        sys.executable,
+        *launcher,
+        os.fspath(EXAMPLES / arguments[0]),
+        *arguments[1:],
+        "--out",
+        os.fspath(out),
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report: dict[str, Any] = json.loads(out.read_text())
+    return report
+
+
+def test_what_people_do_with_ddp() -> None:
+    outcomes = run_ranks(_usages, 2)
+    assert outcomes[0] == outcomes[1]
+
+
+def _usages(rank: int, world: int) -> list[list[float]]:
+    parameters = []
+    for usage in (
+        plain, plain, accumulation, uneven_inputs, unused_parameters, scaled_half_precision, zero, hook,
+        fully_sharded, fully_sharded_first_form,
+    ):  # fmt: skip
+        try:
+            parameters.append(usage(rank, world))
+        except Exception as error:
+            error.add_note(f"in {usage.__name__}")
+            raise
+    assert parameters[0] == parameters[1], "two runs give the same bits"
+    torch.testing.assert_close(parameters[0], _plain_alone(world), rtol=0, atol=1e-6)
+    return parameters
+
+
+def _model() -> torch.nn.Module:
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Tanh(), torch.nn.Linear(30, 5))
+
+
+def _inputs(step: int, rank: int) -> torch.Tensor:
+    return torch.randn(8, 20, generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def _flat(model: torch.nn.Module) -> list[float]:
+    return [float(each) for parameter in model.parameters() for each in parameter.detach().flatten()]
+
+
+def plain(rank: int, world: int) -> list[float]:
+    model = torch.nn.parallel.DistributedDataParallel(_model())
+    descent = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(5):
+        descent.zero_grad()
+        model(_inputs(step, rank)).square().mean().backward()
+        descent.step()
+    return _flat(model)
+
+
+def _plain_alone(world: int) -> list[float]:
+    model = _model()
+    descent = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(5):
+        descent.zero_grad()
+        model(torch.cat([_inputs(step, rank) for rank in range(world)])).square().mean().backward()
+        descent.step()
+    return _flat(model)
+
+
+def accumulation(rank: int, world: int) -> list[float]:
+    model = torch.nn.parallel.DistributedDataParallel(_model(), gradient_as_bucket_view=True)
+    before = dist.group.WORLD.communicator.total_stats.collectives
+    with model.no_sync():
+        model(_inputs(0, rank)).square().mean().backward()
+    assert dist.group.WORLD.communicator.total_stats.collectives == before
+    model(_inputs(1, rank)).square().mean().backward()
+    return [float(each) for parameter in model.parameters() for each in parameter.grad.flatten()]
+
+
+def uneven_inputs(rank: int, world: int) -> list[float]:
+    model = torch.nn.parallel.DistributedDataParallel(_model())
+    descent = torch.optim.SGD(model.parameters(), 0.1)
+    with model.join():
+        for step in range(2 + rank):
+            descent.zero_grad()
+            model(_inputs(step, rank)).square().mean().backward()
+            descent.step()
+    return _flat(model)
+
+
+def unused_parameters(rank: int, world: int) -> list[float]:
+    class Half(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(2)
+            self.parts = torch.nn.ModuleList(torch.nn.Linear(20, 5) for _ in range(2))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.parts[rank](inputs)
+
+    model = torch.nn.parallel.DistributedDataParallel(Half(), find_unused_parameters=True)
+    for step in range(2):
+        model(_inputs(step, rank)).square().mean().backward()
+    return [float(each) for parameter in model.parameters() for each in parameter.grad.flatten()]
+
+
+def scaled_half_precision(rank: int, world: int) -> list[float]:
+    """An Inf in one worker's gradient makes every worker skip that step."""
+    model = torch.nn.parallel.DistributedDataParallel(_model())
+    descent = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for step in range(3):
+        descent.zero_grad()
+        before = _flat(model)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(_inputs(step, rank)).square().mean()
+        if step == 1 and rank == 1:
+            loss = loss * float("inf")
+        scaler.scale(loss).backward()
+        scaler.step(descent)
+        scaler.update()
+        assert (_flat(model) == before) == (step == 1)
+    assert scaler.get_scale() == 512.0
+    return _flat(model)
+
+
+def zero(rank: int, world: int) -> list[float]:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = torch.nn.parallel.DistributedDataParallel(_model())
+    descent = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+    for step in range(3):
+        descent.zero_grad()
+        model(_inputs(step, rank)).square().mean().backward()
+        descent.step()
+    return _flat(model)
+
+
+def hook(rank: int, world: int) -> list[float]:
+    from netsum.torch import allreduce_hook
+
+    model = torch.nn.parallel.DistributedDataParallel(_model(), process_group=dist.new_group(backend="gloo"))
+    model.register_comm_hook(dist.new_group(backend="netsum"), allreduce_hook)
+    descent = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(5):
+        descent.zero_grad()
+        model(_inputs(step, rank)).square().mean().backward()
+        descent.step()
+    torch.testing.assert_close(_flat(model), _plain_alone(world), rtol=0, atol=1e-6)
+    return _flat(model)
+
+
+def fully_sharded(rank: int, world: int) -> list[float]:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = _model()
+    fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
+    descent = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(5):
+        descent.zero_grad()
+        model(_inputs(step, rank)).square().mean().backward()
+        descent.step()
+    whole = [float(each) for shard in model.parameters() for each in shard.full_tensor().detach().flatten()]
+    torch.testing.assert_close(whole, _plain_alone(world), rtol=0, atol=1e-6)
+    return whole
+
+
+def fully_sharded_first_form(rank: int, world: int) -> list[float]:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(_model(), device_id=torch.device("cpu"))
+    descent = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(5):
+        descent.zero_grad()
+        model(_inputs(step, rank)).square().mean().backward()
+        descent.step()
+    with FullyShardedDataParallel.summon_full_params(model):
+        whole = _flat(model)
+    torch.testing.assert_close(whole, _plain_alone(world), rtol=0, atol=1e-6)
+    return whole
+
+
+def test_torchrun_restarts_a_job_whose_rank_was_killed_from_its_checkpoint(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("torch_elastic_job.py")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, "--max-restarts", "1", os.fspath(script), os.fspath(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = [torch.load(tmp_path / f"result{rank}.pt") for rank in (0, 1)]
+    assert [each["begin"] for each in results] == [5, 5]
+    assert torch.equal(results[0]["weight"], results[1]["weight"])
+    torch.testing.assert_close(results[0]["weight"], _elastic_alone(), rtol=0, atol=1e-6)
+
+
+def _elastic_alone() -> torch.Tensor:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(10, 4)
+    descent = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for step in range(8):
+        descent.zero_grad()
+        parts = [
+            torch.randn(16, 10, generator=torch.Generator().manual_seed(100 * step + rank)) for rank in (0, 1)
+        ]
+        model(torch.cat(parts)).square().mean().backward()
+        descent.step()
+    return model.weight.detach()

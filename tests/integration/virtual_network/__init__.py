@@ -1,0 +1,1 @@
+"""Worker cores and the switch engine on a network without time and without mercy."""

@@ -1,0 +1,87 @@
+"""The same engine and program on UDP sockets of this machine, for real communicators in threads."""
+
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from host_agent import Admission, Communicator
+from sim.switch.ports.chassis import Chassis, Forwarding
+from sim.switch.ports.udp import UdpPorts
+
+from .switch import VirtualSwitch
+
+OWN_MAC = 0x0200_7F00_0001
+
+
+def ip_of(address: tuple[str, int]) -> int:
+    return int.from_bytes(socket.inet_aton(address[0]), "big")
+
+
+class LoopbackSwitch:
+    """A switch that is up while the context lasts; worker w is at 127.0.1.(w + 1) and switch port w."""
+
+    def __init__(self, lanes: int = 64, workers: int = 3, drop_ppm: int = 0) -> None:
+        self._switch = VirtualSwitch(lanes)
+        own = self._switch.entry("switch_address", (ip_of(("127.0.0.1", 0)),), "own_address", (OWN_MAC,))
+        self._switch.switch.table_insert(*own)
+        self._ports = UdpPorts([(port, 0) for port in range(workers)], drop_ppm=drop_ppm)
+        chassis = Chassis(self._ports)
+        with chassis.turn:
+            chassis.install(self._switch.switch)
+        self._turn = chassis.turn
+        self._forwarding = Forwarding(chassis, self._ports)
+        self._workers = workers
+        self._up = False
+
+    def __enter__(self) -> "LoopbackSwitch":
+        self._forwarding.start()
+        self._up = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Close the switch's sockets."""
+        if self._up:
+            self._up = False
+            self._forwarding.stop()
+            self._ports.close()
+
+    def start_job(self, slots: int = 16) -> list[tuple[Admission, tuple[str, int]]]:
+        """Admit a job on fresh UDP ports; returns each worker's admission and address to bind."""
+        addresses = [_free_address(worker) for worker in range(self._workers)]
+        with self._turn:
+            admissions = self._switch.start_job(
+                self._workers, slots, places=[(ip_of(address), address[1]) for address in addresses]
+            )
+        switches = self._ports.addresses
+        return [
+            (replace(admission, switch=switches[worker]), address)
+            for worker, (admission, address) in enumerate(zip(admissions, addresses, strict=True))
+        ]
+
+
+def _free_address(worker: int) -> tuple[str, int]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind((f"127.0.1.{worker + 1}", 0))
+        host, port = probe.getsockname()
+        return host, port
+
+
+def on_all(communicators: list[Communicator], action: Callable[[Communicator], Any]) -> list[Any]:
+    """Run the same on all workers at once; returns results, and exceptions as results."""
+
+    def run(communicator: Communicator) -> Any:
+        try:
+            return action(communicator)
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(len(communicators)) as pool:
+        return list(pool.map(run, communicators))

@@ -1,0 +1,110 @@
+"""Random collectives, the same at every worker, on data that is chosen to hurt."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent import Admission, SumOverflowError
+from host_agent.collectives import Collective, plan_allreduce, plan_barrier, plan_broadcast
+from host_agent.schedule import Outcome
+
+from .network import Plan
+from .reference import expected, same_bits
+
+KINDS = (
+    ("float32", "sum"),
+    ("float32", "sum"),
+    ("float32", "mean"),
+    ("float32", "max"),
+    ("float32", "min"),
+    ("float64", "sum"),
+    ("float64", "min"),
+    ("float64", "max"),
+    ("float16", "sum"),
+    ("float16", "min"),
+    ("int32", "sum"),
+    ("int32", "sum"),
+    ("int32", "max"),
+    ("int32", "min"),
+    ("int32", "bor"),
+    ("uint8", "broadcast"),
+    ("float32", "broadcast"),
+    ("float32", "barrier"),
+)
+
+
+def nasty_values(rng: np.random.Generator, dtype: str, size: int) -> npt.NDArray[Any]:
+    """Values over the whole range of a type, in blocks of similar ones, with zeros and now and then what is not finite."""
+    if dtype == "uint8":
+        return rng.integers(0, 256, size, dtype=np.uint8)
+    if dtype == "int32":
+        bits = rng.integers(0, 33, size // 20 + 1).repeat(20)[:size]
+        return (rng.integers(-(2**31), 2**31, size) >> (32 - bits)).astype(np.int32)
+    info = np.finfo(dtype)
+    low, high = int(info.minexp) - int(info.nmant), int(info.maxexp)
+    exponents = rng.integers(low, high + 1, size // 20 + 1).repeat(20)[:size]
+    if rng.random() < 0.5:
+        exponents = np.clip(rng.normal(0, 4, size), low, high).astype(int)
+    values = np.ldexp(rng.uniform(-1, 1, size), exponents)
+    values = np.clip(values, -float(info.max), float(info.max))
+    values[rng.random(size) < 0.2] = 0
+    values[rng.random(size) < 0.05] = -0.0
+    if rng.random() < 0.15 and size:
+        values[rng.integers(0, size)] = rng.choice([np.nan, np.inf, -np.inf])
+    if rng.random() < 0.15 and size:
+        values[rng.integers(0, size)] = float(info.max) * rng.choice([-1, 1])
+    return values.astype(dtype)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One collective: every worker's part, and what must come out."""
+
+    op: str
+    parts: list[npt.NDArray[Any]]
+    result: npt.NDArray[Any] | None
+    in_place: bool
+    saturate: bool
+    overflows: bool
+
+    def plan(self, worker: int) -> Plan:
+        def plan(admission: Admission, sequence: int) -> Collective:
+            part = self.parts[worker].copy()
+            if self.op == "barrier":
+                return plan_barrier(admission, sequence)
+            out = part if self.in_place else None
+            if self.op == "broadcast":
+                return plan_broadcast(admission, sequence, part, 0, out)
+            choice = "saturate" if self.saturate else "raise"
+            return plan_allreduce(admission, sequence, part, self.op, out, choice)  # type: ignore[arg-type]
+
+        return plan
+
+    def check(self, outcome: Outcome) -> None:
+        if self.overflows:
+            assert outcome.statistics.overflowed > 0
+            if not self.saturate:
+                assert isinstance(outcome.error, SumOverflowError)
+                return
+        assert outcome.error is None, outcome.error
+        if self.result is None:
+            assert outcome.result is None
+        else:
+            assert outcome.result is not None
+            assert same_bits(outcome.result, self.result), (self.op, outcome.result, self.result)
+
+
+def random_task(rng: np.random.Generator, workers: int, lanes: int) -> Task:
+    dtype, op = KINDS[rng.integers(len(KINDS))]
+    size = int(rng.choice([0, 1, lanes - 1, lanes, lanes + 1, int(rng.integers(0, 6 * lanes))]))
+    parts = [nasty_values(rng, dtype, size) for _ in range(workers)]
+    result = None
+    if op == "broadcast":
+        result = parts[0]
+    elif op != "barrier":
+        result = expected(op, parts, lanes)
+    exact = sum(part.astype(np.int64) for part in parts) if (dtype, op) == ("int32", "sum") else result
+    overflows = dtype == "int32" and op == "sum" and not np.array_equal(exact, result)
+    return Task(op, parts, result, bool(rng.random() < 0.5), bool(rng.random() < 0.5), overflows)

@@ -1,0 +1,94 @@
+"""The committed build is that of the committed sources."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = sorted((ROOT / "p4" / "build").glob("netsum_*.json"))
+
+
+def script(
+    folder: Path, name: str, *arguments: str, path: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(folder / "p4" / name), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        env=None if path is None else {"PATH": path},
+    )
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of what the scripts read and write."""
+    shutil.copytree(ROOT / "p4", tmp_path / "p4")
+    (tmp_path / "host_agent" / "wire").mkdir(parents=True)
+    shutil.copy(ROOT / "host_agent" / "wire" / "constants.py", tmp_path / "host_agent" / "wire")
+    return tmp_path
+
+
+def test_generated_files_are_those_of_the_spec() -> None:
+    done = script(ROOT, "spec/generate.py", "--check")
+    assert done.returncode == 0, done.stdout
+
+
+def test_build_is_that_of_the_sources() -> None:
+    done = script(ROOT, "build.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.p4c
+@pytest.mark.slow
+def test_compiling_again_gives_the_same_bytes() -> None:
+    if shutil.which("p4c-bm2-ss") is None:
+        pytest.skip("p4c-bm2-ss is not on PATH")
+    done = script(ROOT, "build.py", "--rebuild")
+    if "compare with the same" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+
+
+def test_changed_source_makes_the_build_stale(copy: Path) -> None:
+    with (copy / "p4" / "shared" / "forward.p4").open("a") as source:
+        source.write("// changed\n")
+    done = script(copy, "build.py", "--check")
+    assert done.returncode == 1
+    assert "make p4" in done.stderr
+
+
+def test_changed_build_is_noticed(copy: Path) -> None:
+    with (copy / "p4" / "build" / "netsum_v1model_64.json").open("a") as program:
+        program.write(" ")
+    done = script(copy, "build.py", "--check")
+    assert done.returncode == 1
+    assert "make p4" in done.stderr
+
+
+def test_changed_spec_makes_the_generated_files_stale(copy: Path) -> None:
+    spec = copy / "p4" / "spec" / "protocol.toml"
+    spec.write_text(spec.read_text().replace("udp_port = 28275", "udp_port = 28276"))
+    assert script(copy, "spec/generate.py", "--check").returncode == 1
+    assert script(copy, "spec/generate.py").returncode == 0
+    assert script(copy, "spec/generate.py", "--check").returncode == 0
+    assert "UDP_PORT: Final = 28276" in (copy / "host_agent" / "wire" / "constants.py").read_text()
+
+
+def test_without_the_compiler_the_error_says_what_to_do(copy: Path, tmp_path: Path) -> None:
+    done = script(copy, "build.py", path=str(tmp_path))
+    assert done.returncode == 1
+    assert "install p4c" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=[path.stem for path in PROGRAMS])
+def test_build_names_no_folder_of_the_builder(program: Path) -> None:
+    text = program.read_text()
+    assert "source_info" not in text
+    assert json.loads(text)["program"] == "p4/v1model/netsum.p4"

@@ -1,0 +1,195 @@
+"""What the tests of the P4Runtime server share: a running switch, a stock client, and entities by name."""
+
+import contextlib
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf import text_format
+from google.rpc import code_pb2, status_pb2
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+from p4runtime_sh.p4runtime import P4RuntimeClient
+
+from sim.switch import Packets
+from sim.switch.p4runtime import serve
+from sim.switch.ports import Chassis
+
+PROGRAMS = Path(__file__).parents[2] / "programs"
+DEVICE = 1
+DEADLINE_S = 10
+
+INSERT = p4runtime_pb2.Update.INSERT
+MODIFY = p4runtime_pb2.Update.MODIFY
+DELETE = p4runtime_pb2.Update.DELETE
+
+CPU_PORT = 510
+TABLES, MULTICAST, CLONE, TO_CPU, LEARN, STATE, PROFILE, METER, VALUE_SET = range(1, 10)
+
+
+def probe(op, a=0, b=0, c=0, d=0, mark=0, payload=b""):
+    """A packet of entities.p4."""
+    parts = [(op, 1), (a, 4), (b, 2), (c, 1), (d, 6), (mark, 1)]
+    return b"".join(value.to_bytes(size, "big") for value, size in parts) + payload
+
+
+def parse(frame):
+    """The fields of a probe."""
+    sizes = {"op": 1, "a": 4, "b": 2, "c": 1, "d": 6, "mark": 1}
+    found, at = {}, 0
+    for name, size in sizes.items():
+        found[name] = int.from_bytes(frame[at : at + size], "big")
+        at += size
+    return found
+
+
+def fields(op, **given):
+    """The fields of a probe, those not given being zero."""
+    return {"op": op, "a": 0, "b": 0, "c": 0, "d": 0, "mark": 0} | given
+
+
+def number(value):
+    """The shortest byte string of an integer."""
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+class Bench:
+    """A switch in process with a P4Runtime server, and a stock client that is primary."""
+
+    def __init__(self, program="entities", set_config=True):
+        self.stack = contextlib.ExitStack()
+        self.chassis = Chassis()
+        self.server = self.stack.enter_context(serve(self.chassis, "127.0.0.1:0", device_id=DEVICE))
+        self.json = PROGRAMS / f"{program}.json"
+        self.p4info_path = PROGRAMS / f"{program}.p4info.txtpb"
+        self.p4info = text_format.Parse(self.p4info_path.read_text(), p4info_pb2.P4Info())
+        self.client = P4RuntimeClient(DEVICE, self.server.address, (0, 10))
+        self.stack.callback(self.client.tear_down)
+        channel = self.stack.enter_context(grpc.insecure_channel(self.server.address))
+        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        if set_config:
+            self.client.set_fwd_pipe_config(str(self.p4info_path), str(self.json))
+
+    def close(self):
+        self.stack.close()
+
+    def id(self, alias):
+        """The id of the object with this alias."""
+        for kind in self.p4info.DESCRIPTOR.fields:
+            if kind.name not in ("pkg_info", "type_info", "externs"):
+                for each in getattr(self.p4info, kind.name):
+                    if alias in (each.preamble.alias, each.preamble.name):
+                        return each.preamble.id
+        raise KeyError(alias)
+
+    def inject(self, port, frame):
+        """Send a frame in by a port; returns [(port, frame)]."""
+        return list(self.chassis.inject(Packets.of([(port, frame)])))
+
+    def one(self, op, **given):
+        """Send one probe in by port 3; returns (port, fields) of the only packet that leaves, or None."""
+        left = self.inject(3, probe(op, **given))
+        assert len(left) <= 1
+        return (left[0][0], parse(left[0][1])) if left else None
+
+    # Entities
+
+    def action(self, alias, *params):
+        action = p4runtime_pb2.Action(action_id=self.id(alias))
+        for identifier, value in enumerate(params, 1):
+            action.params.add(param_id=identifier, value=number(value))
+        return action
+
+    def entry(self, table, match=None, action=None, priority=0, **rest):
+        """A table entry; `match` is {field id: int | ("lpm", v, n) | ("ternary", v, m) | …}."""
+        entry = p4runtime_pb2.TableEntry(table_id=self.id(table), priority=priority, **rest)
+        for identifier, value in (match or {}).items():
+            field = entry.match.add(field_id=identifier)
+            if isinstance(value, int):
+                field.exact.value = number(value)
+            elif value[0] == "lpm":
+                field.lpm.value, field.lpm.prefix_len = number(value[1]), value[2]
+            elif value[0] == "ternary":
+                field.ternary.value, field.ternary.mask = number(value[1]), number(value[2])
+            elif value[0] == "range":
+                field.range.low, field.range.high = number(value[1]), number(value[2])
+            else:
+                field.optional.value = number(value[1])
+        if action is not None:
+            entry.action.action.CopyFrom(self.action(*action))
+        return entry
+
+    # Calls
+
+    def request(self, *updates, atomicity=0):
+        request = p4runtime_pb2.WriteRequest(device_id=DEVICE, atomicity=atomicity)
+        request.election_id.low = 10
+        for kind, entity in updates:
+            request.updates.add(type=kind).entity.CopyFrom(entity_of(entity))
+        return request
+
+    def write(self, kind, *entities):
+        """Write entities by the stock client."""
+        request = self.request(*((kind, entity) for entity in entities))
+        self.client.write(request)
+
+    def refused(self, kind, entity):
+        """Write an entity that is refused; returns (code name, message)."""
+        return self.outcomes((kind, entity))[0]
+
+    def outcomes(self, *updates, **options):
+        """Write a batch of which something fails; returns (code name, message) of each update."""
+        with pytest.raises(grpc.RpcError) as caught:
+            self.stub.Write(self.request(*updates, **options), timeout=DEADLINE_S)
+        assert caught.value.code() is grpc.StatusCode.UNKNOWN
+        return [(code_pb2.Code.Name(each.canonical_code), each.message) for each in details(caught.value)]
+
+    def read(self, entity):
+        """Read what an entity selects, by the stock client; returns the messages without their envelope."""
+        found = []
+        for response in self.client.read_one(entity_of(entity)):
+            found += [unwrapped(each) for each in response.entities]
+        return found
+
+    def read_refused(self, entity):
+        """Read something that is refused; returns the code."""
+        request = p4runtime_pb2.ReadRequest(device_id=DEVICE, entities=[entity_of(entity)])
+        with pytest.raises(grpc.RpcError) as caught:
+            list(self.stub.Read(request, timeout=DEADLINE_S))
+        return caught.value.code().name
+
+
+def details(error):
+    """The `p4.v1.Error` of each update, from the trailing metadata."""
+    (packed,) = [value for key, value in error.trailing_metadata() if key == "grpc-status-details-bin"]
+    status = status_pb2.Status.FromString(packed)
+    assert status.code == error.code().value[0]
+    assert status.message == error.details()
+    found = []
+    for each in status.details:
+        detail = p4runtime_pb2.Error()
+        assert each.Unpack(detail)
+        found.append(detail)
+    return found
+
+
+def entity_of(message):
+    """Put a message into the envelope it travels in."""
+    if isinstance(message, p4runtime_pb2.Entity):
+        return message
+    engine = p4runtime_pb2.PacketReplicationEngineEntry
+    if isinstance(message, p4runtime_pb2.MulticastGroupEntry):
+        message = engine(multicast_group_entry=message)
+    elif isinstance(message, p4runtime_pb2.CloneSessionEntry):
+        message = engine(clone_session_entry=message)
+    for field in p4runtime_pb2.Entity.DESCRIPTOR.fields:
+        if field.message_type == message.DESCRIPTOR:
+            return p4runtime_pb2.Entity(**{field.name: message})
+    raise TypeError(message)
+
+
+def unwrapped(entity):
+    message = getattr(entity, entity.WhichOneof("entity"))
+    if isinstance(message, p4runtime_pb2.PacketReplicationEngineEntry):
+        message = getattr(message, message.WhichOneof("type"))
+    return message

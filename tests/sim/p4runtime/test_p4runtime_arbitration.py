@@ -1,0 +1,167 @@
+"""Who is primary: every rule of the specification's sections on arbitration, without gRPC."""
+
+import pytest
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2
+
+from sim.switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbiter, Controller
+from sim.switch.p4runtime.errors import Code, P4RuntimeError
+
+DEVICE = 7
+
+
+class Client:
+    """A controller and what it was told."""
+
+    def __init__(self):
+        self.told = []
+        self.controller = Controller(self.told.append)
+
+    def ask(self, arbiter, low=None, high=0, device=DEVICE, role=None):
+        request = p4runtime_pb2.MasterArbitrationUpdate(device_id=device)
+        if low is not None:
+            request.election_id.high, request.election_id.low = high, low
+        if role is not None:
+            request.role.name = role
+        arbiter.update(self.controller, request)
+
+    def last(self):
+        """The last notification: (code, election id)."""
+        told = self.told[-1].arbitration
+        assert told.device_id == DEVICE
+        election_id = (told.election_id.high, told.election_id.low) if told.HasField("election_id") else None
+        return told.status.code, election_id
+
+
+@pytest.fixture
+def arbiter():
+    return Arbiter(DEVICE)
+
+
+def refused(code, call, *args, **kwargs):
+    with pytest.raises(P4RuntimeError) as caught:
+        call(*args, **kwargs)
+    assert caught.value.code is code
+
+
+def test_first_controller_is_primary(arbiter):
+    one = Client()
+    one.ask(arbiter, 5)
+    assert one.last() == (code_pb2.OK, (0, 5))
+    arbiter.check_writer("", (0, 5))
+
+
+def test_lower_id_is_backup_and_only_it_is_told(arbiter):
+    one, two = Client(), Client()
+    one.ask(arbiter, 5)
+    two.ask(arbiter, 4)
+    assert two.last() == (code_pb2.ALREADY_EXISTS, (0, 5))
+    assert len(one.told) == 1
+    refused(Code.PERMISSION_DENIED, arbiter.check_writer, "", (0, 4))
+
+
+def test_higher_id_takes_over_and_all_are_told(arbiter):
+    one, two = Client(), Client()
+    one.ask(arbiter, 5)
+    two.ask(arbiter, 0, high=1)
+    assert one.last() == (code_pb2.ALREADY_EXISTS, (1, 0))
+    assert two.last() == (code_pb2.OK, (1, 0))
+    refused(Code.PERMISSION_DENIED, arbiter.check_writer, "", (0, 5))
+
+
+def test_when_the_primary_leaves_the_next_takes_over(arbiter):
+    one, two = Client(), Client()
+    one.ask(arbiter, 5)
+    two.ask(arbiter, 9)
+    arbiter.leave(two.controller)
+    assert one.last() == (code_pb2.OK, (0, 5))
+    arbiter.check_writer("", (0, 5))
+
+
+def test_when_a_backup_leaves_nobody_is_told(arbiter):
+    one, two = Client(), Client()
+    one.ask(arbiter, 5)
+    two.ask(arbiter, 4)
+    arbiter.leave(two.controller)
+    assert len(one.told) == 1
+
+
+def test_a_primary_can_step_back(arbiter):
+    one, two = Client(), Client()
+    one.ask(arbiter, 5)
+    two.ask(arbiter, 4)
+    one.ask(arbiter, 3)
+    assert one.last() == (code_pb2.ALREADY_EXISTS, (0, 4))
+    assert two.last() == (code_pb2.OK, (0, 4))
+
+
+def test_a_primary_that_raises_its_id_tells_the_others(arbiter):
+    one, two = Client(), Client()
+    one.ask(arbiter, 5)
+    two.ask(arbiter, 4)
+    one.ask(arbiter, 6)
+    assert two.last() == (code_pb2.ALREADY_EXISTS, (0, 6))
+
+
+def test_without_an_election_id_one_is_never_primary(arbiter):
+    one = Client()
+    one.ask(arbiter)
+    assert one.last() == (code_pb2.NOT_FOUND, None)
+    refused(Code.PERMISSION_DENIED, arbiter.check_writer, "", None)
+    two = Client()
+    two.ask(arbiter, 0)
+    assert two.last() == (code_pb2.OK, (0, 0))
+
+
+def test_same_id_twice_is_invalid(arbiter):
+    one, two = Client(), Client()
+    one.ask(arbiter, 5)
+    refused(Code.INVALID_ARGUMENT, two.ask, arbiter, 5)
+    assert arbiter.primary("") is one.controller
+
+
+def test_changing_to_a_taken_id_is_invalid(arbiter):
+    one, two = Client(), Client()
+    one.ask(arbiter, 5)
+    two.ask(arbiter, 4)
+    refused(Code.INVALID_ARGUMENT, two.ask, arbiter, 5)
+
+
+def test_other_devices_are_not_found_and_cannot_be_moved_to(arbiter):
+    one = Client()
+    refused(Code.NOT_FOUND, one.ask, arbiter, 5, device=8)
+    one.ask(arbiter, 5)
+    refused(Code.FAILED_PRECONDITION, one.ask, arbiter, 5, device=8)
+
+
+def test_roles_are_apart(arbiter):
+    one, two = Client(), Client()
+    one.ask(arbiter, 5)
+    two.ask(arbiter, 5, role="sdn")
+    assert two.last() == (code_pb2.OK, (0, 5))
+    assert two.told[-1].arbitration.role.name == "sdn"
+    assert arbiter.primaries() == [one.controller, two.controller]
+    arbiter.check_writer("sdn", (0, 5))
+    refused(Code.PERMISSION_DENIED, arbiter.check_writer, "other", (0, 5))
+    refused(Code.FAILED_PRECONDITION, two.ask, arbiter, 6, role="other")
+
+
+def test_role_configurations_are_refused(arbiter):
+    request = p4runtime_pb2.MasterArbitrationUpdate(device_id=DEVICE)
+    request.role.config.type_url = "x"
+    refused(Code.INVALID_ARGUMENT, arbiter.update, Client().controller, request)
+
+
+def test_too_many_controllers_are_refused(arbiter):
+    clients = [Client() for _ in range(MAX_CONTROLLERS + 1)]
+    for number, client in enumerate(clients[:-1]):
+        client.ask(arbiter, number)
+    refused(Code.RESOURCE_EXHAUSTED, clients[-1].ask, arbiter, 99)
+    arbiter.leave(clients[0].controller)
+    clients[-1].ask(arbiter, 99)
+    assert clients[-1].last() == (code_pb2.OK, (0, 99))
+
+
+def test_nobody_connected_may_write_without_an_election_id_as_on_bmv2(arbiter):
+    arbiter.check_writer("", None)
+    refused(Code.PERMISSION_DENIED, arbiter.check_writer, "", (0, 1))

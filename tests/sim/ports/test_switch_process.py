@@ -1,0 +1,162 @@
+"""A switch as a process: datagrams through a P4 program, losses, start, stop and faults."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parents[2] / "programs"
+ECHO = ["--json", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4info.txtpb"]
+DEADLINE_S = 30
+
+
+class SwitchProcess:
+    """`python -m sim.switch.serve`, ready."""
+
+    def __init__(self, *arguments):
+        reader, writer = os.pipe()
+        command = [sys.executable, "-m", "sim.switch.serve", "--p4runtime", "127.0.0.1:0", "--udp-base", "0"]
+        self.process = subprocess.Popen(
+            [*command, "--ready-fd", str(writer), *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=(writer,),
+        )
+        os.close(writer)
+        with os.fdopen(reader) as ready:
+            self.ready = json.loads(ready.readline())
+        self.ports = {int(port): tuple(address) for port, address in self.ready["ports"].items()}
+
+    def stop(self, number=signal.SIGTERM):
+        """Signal the process; returns (exit status, what it printed, what it complained)."""
+        self.process.send_signal(number)
+        output, errors = self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode, output, errors
+
+
+@pytest.fixture
+def start():
+    """Start switches that are gone at the end, whatever happens."""
+    started = []
+
+    def starter(*arguments):
+        started.append(SwitchProcess(*arguments))
+        return started[-1]
+
+    yield starter
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.communicate(timeout=DEADLINE_S)
+
+
+def host(address="127.0.1.1"):
+    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    opened.bind((address, 0))
+    opened.settimeout(DEADLINE_S)
+    return opened
+
+
+def test_datagrams_go_through_the_program_and_back(start):
+    switch = start("--ports", "3", *ECHO)
+    assert switch.ready["device_id"] == 1
+    with host() as one, host("127.0.1.2") as two:
+        for port, address in switch.ports.items():
+            one.sendto(b"to port %d" % port, address)
+            assert one.recvfrom(100) == (b"to port %d" % port, address)
+        # 'P' and 9 bits of port: leave by port 2, though it came in by port 0.
+        two.sendto(b"P\x00\x02over there", switch.ports[0])
+        assert two.recvfrom(100) == (b"P\x00\x02over there", switch.ports[2])
+        two.sendto(b"P\x01\xffdropped", switch.ports[0])
+        two.sendto(b"x" * 1400, switch.ports[1])
+        assert two.recvfrom(2000)[0] == b"x" * 1400
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_it_cleanly(start, number):
+    switch = start("--ports", "2")
+    status, output, errors = switch.stop(number)
+    assert status == 0
+    assert errors == ""
+    addresses = " ".join(f"{port}={host}:{udp}" for port, (host, udp) in switch.ports.items())
+    assert output == f"ready: P4Runtime {switch.ready['p4runtime']} device 1, ports {addresses}\n"
+
+
+def exchange(start, tmp_path, seed, count=1500):
+    """Send numbered datagrams one by one through the echo program with 10 % loss; returns what came back."""
+    counts = tmp_path / "counts.json"
+    switch = start("--ports", "1", "--drop-ppm", "100000", "--seed", seed, "--statistics", counts, *ECHO)
+    back = []
+    with host() as one:
+        one.setblocking(False)
+        quiet_since = time.monotonic()
+        sent = 0
+        while sent < count or time.monotonic() < quiet_since + 1:
+            if sent < count and sent - (back[-1] if back else 0) < 100:
+                one.sendto(sent.to_bytes(4, "big"), switch.ports[0])
+                sent += 1
+                quiet_since = time.monotonic()
+            with contextlib.suppress(BlockingIOError):
+                back.append(int.from_bytes(one.recv(100), "big"))
+                quiet_since = time.monotonic()
+    assert switch.stop()[0] == 0
+    return back, json.loads(counts.read_text())["ports"]["0"]
+
+
+def test_losses_each_way_are_counted_and_the_same_for_a_seed(start, tmp_path):
+    back, counts = exchange(start, tmp_path, 7)
+    assert counts["received"] == 1500
+    assert counts["overrun"] == counts["refused"] == counts["not_udp"] == 0
+    assert 100 <= counts["dropped_in"] <= 200
+    assert 85 <= counts["dropped_out"] <= 185
+    assert len(back) == counts["sent"] == 1500 - counts["dropped_in"] - counts["dropped_out"]
+    assert back == sorted(back)
+    assert exchange(start, tmp_path, 7) == (back, counts)
+    assert exchange(start, tmp_path, 8)[0] != back
+
+
+def complaint(*arguments):
+    """Run a switch that must not start; returns what it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sim.switch.serve", "--p4runtime", "127.0.0.1:0", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_foreseeable_faults_are_one_sentence(start, tmp_path):
+    with host("127.0.0.1") as taken:
+        port = taken.getsockname()[1]
+        assert f"UDP 127.0.0.1:{port}: it is in use" in complaint("--udp-ports", port)
+    running = start("--ports", "0")
+    assert "it is in use" in complaint("--ports", "0", "--p4runtime", running.ready["p4runtime"])
+    for address in ("127.0.0.1:99999", "127.0.0.1", "127.0.0.1:http", ":9559"):
+        assert "expected P4Runtime's address as HOST:PORT" in complaint(
+            "--ports", "0", "--p4runtime", address
+        )
+    assert "no authentication" in complaint("--ports", "0", "--p4runtime", "0.0.0.0:0")
+    assert "give both" in complaint("--ports", "0", "--json", PROGRAMS / "echo.json")
+    missing = tmp_path / "missing"
+    assert f"cannot read {missing}" in complaint("--json", missing, "--p4info", missing)
+    wrong = complaint("--ports", "0", "--json", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4")
+    assert re.search("echo.p4 is no P4Info in text form", wrong)
+    mixed = complaint(
+        "--ports", "0", "--json", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "entities.p4info.txtpb"
+    )
+    assert "not of the same program" in mixed
+    assert "between 0 and 1,000,000" in complaint("--udp-base", "0", "--drop-ppm", "2000000")
+    assert "between 0 and 65535" in complaint("--udp-base", "65535")

@@ -1,0 +1,124 @@
+"""Run ids: the leftovers of a crashed run are known by its owner being gone."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from topologies import namespaces
+from topologies.runs import delete_leftover_folders, new_run_id, owner_is_gone, socket_folder
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+
+
+def id_of_a_process_that_ended() -> str:
+    script = "from topologies.runs import new_run_id; print(new_run_id())"
+    return subprocess.check_output([sys.executable, "-c", script], text=True).strip()
+
+
+def test_ids_differ_and_their_owner_lives() -> None:
+    ids = [new_run_id() for _ in range(3)]
+    assert len(set(ids)) == 3
+    assert not any(map(owner_is_gone, ids))
+
+
+def test_an_owner_that_ended_is_gone() -> None:
+    assert owner_is_gone(id_of_a_process_that_ended())
+
+
+def test_a_process_id_that_was_taken_again_is_another_owner() -> None:
+    pid, start, count = new_run_id().split("-")
+    assert owner_is_gone(f"{pid}-{int(start) - 1}-{count}")
+
+
+@pytest.mark.parametrize("name", ["", "1", "mine-1-2", "1-2-3-4"])
+def test_a_name_that_is_no_run_id_has_no_owner_that_could_be_gone(name: str) -> None:
+    assert not owner_is_gone(name)
+
+
+def test_folders_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ours = socket_folder(new_run_id())
+    left = socket_folder(id_of_a_process_that_ended())
+    (left / "p4runtime").touch()
+    foreign = tmp_path / "netsum-my-own-notes"
+    foreign.mkdir()
+    delete_leftover_folders()
+    assert sorted(tmp_path.iterdir()) == sorted([ours, foreign])
+    assert ours.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.root
+@ROOT
+def test_leftover_namespaces_go_with_their_processes(tmp_path: Path) -> None:
+    left = namespaces.namespace_name(id_of_a_process_that_ended(), "switch")
+    ours = namespaces.namespace_name(new_run_id(), "switch")
+    namespaces.add_namespace(left)
+    namespaces.add_namespace(ours)
+    try:
+        with subprocess.Popen([*namespaces.inside(left), "sleep", "60"]) as sleeper:
+            while not namespaces.run("ip", "netns", "pids", left):
+                assert sleeper.poll() is None
+            assert left in namespaces.delete_leftovers()
+            assert sleeper.wait(timeout=5) == -9
+        assert left not in namespaces.list_namespaces()
+        assert ours in namespaces.list_namespaces()
+    finally:
+        namespaces.delete_namespaces([left, ours])
+    assert ours not in namespaces.list_namespaces()
+
+
+@pytest.mark.root
+@ROOT
+def test_a_lossy_cable_loses_its_share() -> None:
+    run_id = new_run_id()
+    ends = [namespaces.namespace_name(run_id, role) for role in ("one", "other")]
+    count = 5000
+    receive = """
+import socket
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear:
+    ear.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+    ear.bind(("10.9.0.2", 5000))
+    ear.settimeout(20)
+    heard = 0
+    print("ready", flush=True)
+    try:
+        while True:
+            ear.recv(10)
+            ear.settimeout(1)
+            heard += 1
+    except TimeoutError:
+        print(heard)
+"""
+    send = f"""
+import socket, time
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mouth:
+    for number in range({count}):
+        time.sleep(0.001 if number % 100 == 0 else 0)  # ARP holds back few packets.
+        mouth.sendto(b"x", ("10.9.0.2", 5000))
+"""
+    try:
+        for namespace in ends:
+            namespaces.add_namespace(namespace)
+        namespaces.add_cable(ends[0], "eth0", ends[1], "eth0")
+        for number, namespace in enumerate(ends):
+            namespaces.run("ip", "-n", namespace, "address", "add", f"10.9.0.{number + 1}/24", "dev", "eth0")
+        namespaces.add_loss(ends[1], "eth0", 100_000)
+        command = [*namespaces.inside(ends[1]), sys.executable, "-c", receive]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ear:
+            assert ear.stdout is not None
+            assert ear.stdout.readline() == "ready\n"
+            namespaces.run(*namespaces.inside(ends[0]), sys.executable, "-c", send)
+            heard = int(ear.stdout.read())
+        assert 0.87 * count < heard < 0.93 * count
+    finally:
+        namespaces.delete_namespaces(ends)
+
+
+@pytest.mark.root
+@ROOT
+def test_a_command_that_fails_says_what_it_said() -> None:
+    with pytest.raises(namespaces.TestbedError, match=r"`ip netns delete netsum-none` failed: .*netsum-none"):
+        namespaces.run("ip", "netns", "delete", "netsum-none")

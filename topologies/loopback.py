@@ -1,0 +1,135 @@
+"""The embedded switch as a process on loopback: no root, each worker at an address of its own in 127.0.1.0/24."""
+
+import json
+import os
+import select
+import socket
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from topologies.children import Child, TestbedError, uninterrupted
+from topologies.hosts import Host
+
+READY_TIMEOUT_S = 90.0
+"""A first start after an installation compiles the switch's own loops; later ones take a second."""
+
+
+class LoopbackTestbed:
+    """One embedded switch and hosts on its ports; see `topologies.hosts.SwitchTestbed`.
+
+    Parameters
+    ----------
+    workers
+        Number of hosts.
+    udp_port
+        The UDP port at which the program takes contributions; sockets have other ones, so that testbeds do not collide.
+    folder
+        Where logs go.
+    drop_ppm
+        How many of a million packets the switch's ports lose, each way.
+
+    Raises
+    ------
+    TestbedError
+        The switch does not come up; nothing is left then.
+    """
+
+    switch: Child
+
+    def __init__(self, workers: int, udp_port: int, folder: Path, drop_ppm: int = 0) -> None:
+        self.folder = folder
+        self.device_id = 1
+        self.switch_ip, self.switch_mac = "127.0.0.1", "02:00:7f:00:00:01"
+        self.hosts: tuple[Host, ...] = ()
+        self.p4runtime_address = "127.0.0.1:0"
+        self._workers = workers
+        self._drop_ppm = drop_ppm
+
+    def __enter__(self) -> "LoopbackTestbed":
+        try:
+            listening = self._start_switch([0] * self._workers)
+        except BaseException:
+            self._take_down()
+            raise
+        self.p4runtime_address = listening["p4runtime"]
+        self.hosts = tuple(
+            Host(
+                name=f"worker{number}",
+                port=number,
+                ip=f"127.0.1.{number + 1}",
+                mac=f"02:00:7f:00:01:{number + 1:02x}",
+                udp_port=_free_udp_port(f"127.0.1.{number + 1}"),
+                switch=tuple(listening["ports"][str(number)]),
+            )
+            for number in range(self._workers)
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._take_down()
+
+    def restart_switch(self) -> None:
+        """End the switch if it runs and start it anew, empty, at the same addresses."""
+        self.switch.stop()
+        self._start_switch([host.switch[1] for host in self.hosts])
+
+    def _start_switch(self, udp_ports: list[int]) -> dict[str, Any]:
+        """Start the switch and return where it listens."""
+        read_end, write_end = os.pipe()
+        with open(read_end, "rb", buffering=0) as ready:
+            try:
+                self.switch = Child(
+                    "the embedded switch",
+                    [
+                        *(sys.executable, "-P", "-m", "sim.switch.serve"),
+                        *("--p4runtime", self.p4runtime_address, "--device-id", str(self.device_id)),
+                        *("--udp-ports", ",".join(map(str, udp_ports)), "--drop-ppm", str(self._drop_ppm)),
+                        *("--ready-fd", str(write_end)),
+                    ],
+                    self.folder / "switch.log",
+                    pass_fds=(write_end,),
+                )
+            finally:
+                os.close(write_end)
+            line = _read_line(ready.fileno(), time.monotonic() + READY_TIMEOUT_S)
+        if line is None:
+            raise TestbedError(
+                f"the embedded switch was not ready within {READY_TIMEOUT_S:g} s, see {self.switch.log}"
+            )
+        if not line.endswith(b"\n"):
+            self.switch.stop()
+            raise TestbedError(self.switch.how_it_ended())
+        listening: dict[str, Any] = json.loads(line)
+        return listening
+
+    def _take_down(self) -> None:
+        with uninterrupted():
+            if hasattr(self, "switch"):
+                self.switch.stop()
+
+
+def _read_line(descriptor: int, deadline: float) -> bytes | None:
+    """Read up to the end of a line or of the stream; None if that takes too long."""
+    line = b""
+    while not line.endswith(b"\n"):
+        readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        if not readable:
+            return None
+        more = os.read(descriptor, 65536)
+        if not more:
+            break
+        line += more
+    return line
+
+
+def _free_udp_port(ip: str) -> int:
+    """Return a UDP port that nobody has at an address now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind((ip, 0))
+        port: int = probe.getsockname()[1]
+    return port
