@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import grpc
 import pytest
 from conftest import LANES, admit, connect, open_socket, voices
 
@@ -185,6 +186,8 @@ def test_a_switch_that_died_is_programmed_again_and_its_job_restarted(
         with pytest.raises(SwitchUnreachableError, match="is gone"):
             controller.counters(old)
         testbed.restart_switch()
+        # gRPC connects again by itself; the session is none the less over, and the new switch must not be asked.
+        grpc.channel_ready_future(controller._session.channel).result(timeout=60)
         with pytest.raises(SwitchUnreachableError, match="is gone"):
             controller.restart_job(old)
         controller.reconnect()
