@@ -1,11 +1,15 @@
 """Where the compiled P4 programs are."""
 
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
 from host_agent.errors import NetsumError
 
 BUILD = Path(__file__).resolve().parents[1] / "p4" / "build"
+"""In a source checkout."""
+INSTALLED = Path(sysconfig.get_path("data")) / "share" / "netsum"
+"""Where a wheel puts them (pyproject.toml, data-files)."""
 
 LANES = (64, 256)
 """int32 values a packet carries; one compiled program each."""
@@ -39,15 +43,15 @@ def compiled_program(lanes: int) -> CompiledProgram:
     ValueError
         It is not built for that many.
     ProgramMissingError
-        The files are not there: netsum runs from its source checkout.
+        The files are not there.
     """
     if lanes not in LANES:
         raise ValueError(f"the program is built for {' or '.join(map(str, LANES))} lanes, not {lanes}")
-    stem = BUILD / f"netsum_v1model_{lanes}"
+    stem = (BUILD if BUILD.is_dir() else INSTALLED) / f"netsum_v1model_{lanes}"
     program = CompiledProgram(stem.with_suffix(".json"), stem.with_suffix(".p4info.txtpb"))
     for file in (program.json, program.p4info):
         if not file.is_file():
             raise ProgramMissingError(
-                f"{file} is missing: run netsum from its source checkout, and there `make p4` (needs p4c)"
+                f"{file} is missing: install netsum again, or run `make p4` in its source checkout (needs p4c)"
             )
     return program
