@@ -4,14 +4,16 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Annotated
 
-from host_agent.errors import NetsumError
+import typer
+
+from netsum.cli.faults import CommandError, told_in_a_sentence
+from netsum.cli.options import Lanes
+
+bench_app = typer.Typer(help="Measure what the README quotes.", no_args_is_help=True)
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-
-
-class BenchMissingError(NetsumError):
-    """There is no such benchmark here."""
 
 
 def run_bench(name: str, arguments: Sequence[str]) -> None:
@@ -19,11 +21,31 @@ def run_bench(name: str, arguments: Sequence[str]) -> None:
 
     Raises
     ------
-    BenchMissingError
+    CommandError
         This netsum does not run from a checkout.
     """
     if not (CHECKOUT / "bench" / f"{name}.py").is_file():
-        raise BenchMissingError(f"{CHECKOUT} has no bench/{name}.py: run netsum from its source checkout")
+        raise CommandError(f"{CHECKOUT} has no bench/{name}.py: run netsum from its source checkout")
     sys.path.insert(0, str(CHECKOUT))
     main: Callable[[Sequence[str]], None] = import_module(f"bench.{name}").main
     main(arguments)
+
+
+@bench_app.command("engine")
+@told_in_a_sentence
+def bench_engine(
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each switch and program.")] = 3,
+    lanes: Annotated[Lanes | None, typer.Option(help="int32 values a packet carries; default: both.")] = None,
+) -> None:
+    """Packets/s of the embedded engine and, where it is installed, of BMv2: same program, same packets."""
+    run_bench("engine", ["--runs", str(runs), *([] if lanes is None else ["--lanes", lanes])])
+
+
+@bench_app.command("host")
+@told_in_a_sentence
+def bench_host(
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each operation.")] = 5,
+    lanes: Annotated[Lanes, typer.Option(help="int32 values a packet carries.")] = Lanes.wide,
+) -> None:
+    """Nanoseconds an element costs the worker library to quantize, beside a plain copy."""
+    run_bench("host", ["--runs", str(runs), "--lanes", lanes])

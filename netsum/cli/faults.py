@@ -16,6 +16,10 @@ OURS = ("netsum", "host_agent", "controller", "sim", "topologies")
 Parameters = ParamSpec("Parameters")
 
 
+class CommandError(Exception):
+    """A command cannot do what was asked; the message is one sentence that says what to do."""
+
+
 def told_in_a_sentence(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
     """Make a command that tells its foreseeable faults, and that SIGTERM and SIGHUP end in order."""
 
@@ -50,7 +54,7 @@ def _foreseeable() -> tuple[type[Exception], ...]:
     from host_agent.errors import NetsumError
     from topologies.children import TestbedError
 
-    return NetsumError, ControllerError, TestbedError
+    return CommandError, NetsumError, ControllerError, TestbedError
 
 
 def fail(message: str) -> NoReturn:
