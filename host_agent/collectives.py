@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -71,6 +72,11 @@ class Collective:
     follow_up: Callable[[Pass], Pass | None] | None = None
     future: Future[Any] = field(default_factory=Future)
 
+    def agree_on(self, label: str, sequence: int) -> None:
+        """Make the workers' labels part of what they must agree on, and the collective's name."""
+        self.first.fingerprint ^= binascii.crc_hqx(label.encode(), 0xFFFF)
+        self.what = f"{label}, number {sequence}"
+
 
 def plan_allreduce(
     admission: Admission,
@@ -84,8 +90,7 @@ def plan_allreduce(
     values = np.asarray(array)
     dtype = values.dtype.newbyteorder("=")
     _check(dtype, op)
-    if on_overflow not in ("raise", "saturate"):
-        raise MisuseError(f"on_overflow must be 'raise' or 'saturate', got {on_overflow!r}")
+    check_on_overflow(on_overflow)
     # The pass over the high halves of int32 sums reads the source again.
     target, deliver = flat_target(values, dtype, out, may_be_source=not (dtype == np.int32 and op == "sum"))
     source = flat_source(values, dtype)
@@ -204,15 +209,28 @@ def _padded_words(flat: Array) -> npt.NDArray[np.uint32]:
     return words
 
 
+def check_on_overflow(choice: str) -> None:
+    """Refuse what is no choice.
+
+    Raises
+    ------
+    MisuseError
+        If it is neither "raise" nor "saturate".
+    """
+    if choice not in ("raise", "saturate"):
+        raise MisuseError(f"on_overflow must be 'raise' or 'saturate', got {choice!r}")
+
+
 def _check(dtype: np.dtype[Any], op: str) -> None:
     if op not in _OP_CODES:
         raise MisuseError(f"op must be one of {', '.join(_OP_CODES)}, got {op!r}")
     if dtype.name not in _DTYPES:
         raise UnsupportedTypeError(
-            f"allreduce takes {', '.join(_DTYPES)}, not {dtype}: convert the array first, for instance with .astype(np.float32)"
+            f"allreduce takes {', '.join(_DTYPES)} and int64, not {dtype}: convert the array first, for instance with "
+            ".astype(np.float32)"
         )
     if op == "bor" and dtype != np.int32:
-        raise UnsupportedTypeError(f"op 'bor' takes int32, not {dtype}: view the array as int32")
+        raise UnsupportedTypeError(f"op 'bor' takes int32 and int64, not {dtype}: view the array as int32")
     if op == "mean" and dtype == np.int32:
         raise UnsupportedTypeError(
             "op 'mean' takes floats, not int32: convert the array, or divide the sum yourself"

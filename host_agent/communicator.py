@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from host_agent.collectives import Collective, OnOverflow, Op, plan_allreduce, plan_barrier, plan_broadcast
+from host_agent.collectives_int64 import plan_allreduce_int64
 from host_agent.errors import MisuseError
 from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
@@ -26,6 +29,14 @@ class Communicator:
     All workers of the job must call the same collectives in the same order, with the same operation, data type and
     number of elements; if they do not, they get `MismatchError`, not a sum. Results are bit-identical on all workers.
     Threads that share a communicator must agree on the order of their calls themselves.
+
+    Every collective takes a `label`: text that the workers must agree on too, such as the shape, or which call of the
+    program it is. Errors name the collective by it.
+
+    Each collective has a form that returns at once, with a `concurrent.futures.Future`: `result(timeout)` waits,
+    `done()` asks, `add_done_callback` chains. The first such call starts a thread, so the collective progresses whatever
+    the caller does. Several can be under way; they are done in the order of the calls. Until one is done, its input may
+    not be changed nor its output used. It cannot be cancelled, as the other workers count on it.
 
     Parameters
     ----------
@@ -58,6 +69,7 @@ class Communicator:
         # Compiles, or loads what was compiled, now rather than while the others wait for the first collective.
         self._link.exchange(0.0)
         self._progress = Progress(self._core, self._link)
+        self._order = threading.Lock()  # held while a collective gets its place in the order
         self._sequence = 0
 
     @property
@@ -92,24 +104,27 @@ class Communicator:
         *,
         out: Array | None = None,
         on_overflow: OnOverflow = "raise",
+        label: str = "",
     ) -> Array:
         """Reduce an array over all workers, element by element.
 
         Parameters
         ----------
-        array : float32, float64, float16 or int32 array
+        array : float32, float64, float16, int32 or int64 array
             Any shape and memory layout; the same shape on all workers.
         op : {"sum", "mean", "min", "max", "bor"}
             "sum" and "mean" of floats are computed in blocks of as many elements as a packet has lanes, with
             30 − ceil(log2 n) bits below the largest magnitude of the block: more than float32 needs for the large
             elements, less for elements far below them, and less than float64 holds. float16 is summed as float32
-            and rounded once. Sums of int32 are exact. "min" and "max" are exact; NaN wins. "bor" (bitwise or)
-            takes int32, "mean" takes floats.
+            and rounded once. Sums of integers are exact. "min" and "max" are exact; NaN wins. "bor" (bitwise or)
+            takes integers, "mean" takes floats.
         out : array, optional
             Where the result goes; may be `array` itself.
         on_overflow : {"raise", "saturate"}
-            What to do if a sum does not fit int32: raise at every worker alike, or return the nearest value that
-            fits.
+            What to do if a sum does not fit the integer type: raise at every worker alike, or return the nearest value
+            that fits.
+        label : str
+            Text that all workers must agree on.
 
         Returns
         -------
@@ -127,7 +142,7 @@ class Communicator:
         MismatchError
             If the workers called different collectives. The communicator is broken then.
         """
-        result: Array = self._wait(self._plan_allreduce(array, op, out, on_overflow))
+        result: Array = self._progress.wait(self._begin_allreduce(array, op, out, on_overflow, label))
         return result
 
     def allreduce_async(
@@ -137,18 +152,15 @@ class Communicator:
         *,
         out: Array | None = None,
         on_overflow: OnOverflow = "raise",
+        label: str = "",
     ) -> Future[Array]:
-        """Begin an `allreduce` and return a future of its result.
-
-        The first call starts a thread, so the collective progresses whatever the caller does. Several can be under
-        way; they are done in order. Until one is done, neither `array` may be changed nor `out` used. It cannot be
-        cancelled.
-        """
-        collective = self._plan_allreduce(array, op, out, on_overflow)
+        """Begin an `allreduce` and return a future of its result."""
         self._progress.start_thread()
-        return self._submit(collective)
+        return self._begin_allreduce(array, op, out, on_overflow, label)
 
-    def broadcast(self, array: npt.ArrayLike, root: int, *, out: Array | None = None) -> Array:
+    def broadcast(
+        self, array: npt.ArrayLike, root: int, *, out: Array | None = None, label: str = ""
+    ) -> Array:
         """Return the root's array at every worker, bit for bit.
 
         Parameters
@@ -159,24 +171,43 @@ class Communicator:
             Worker id of the sender.
         out : array, optional
             Where the result goes; may be `array` itself.
+        label : str
+            Text that all workers must agree on.
 
         Raises
         ------
         PeerError, UnsupportedTypeError
             As for `allreduce`.
         """
-        result: Array = self._wait(plan_broadcast(self.admission, self._sequence, array, root, out))
+        result: Array = self._progress.wait(self._begin_broadcast(array, root, out, label))
         return result
 
-    def barrier(self) -> None:
+    def broadcast_async(
+        self, array: npt.ArrayLike, root: int, *, out: Array | None = None, label: str = ""
+    ) -> Future[Array]:
+        """Begin a `broadcast` and return a future of its result."""
+        self._progress.start_thread()
+        return self._begin_broadcast(array, root, out, label)
+
+    def barrier(self, *, label: str = "") -> None:
         """Return when all workers have called it.
+
+        Parameters
+        ----------
+        label : str
+            Text that all workers must agree on.
 
         Raises
         ------
         PeerError
             As for `allreduce`.
         """
-        self._wait(plan_barrier(self.admission, self._sequence))
+        self._progress.wait(self._begin(plan_barrier, label))
+
+    def barrier_async(self, *, label: str = "") -> Future[None]:
+        """Begin a `barrier` and return a future that is done when all workers have."""
+        self._progress.start_thread()
+        return self._begin(plan_barrier, label)
 
     def close(self) -> None:
         """Close the socket. Collectives that are not done fail with `ClosedCommunicatorError`."""
@@ -193,18 +224,31 @@ class Communicator:
     ) -> None:
         self.close()
 
-    def _plan_allreduce(
-        self, array: npt.ArrayLike, op: Op, out: Array | None, on_overflow: OnOverflow
-    ) -> Collective:
-        return plan_allreduce(self.admission, self._sequence, np.asarray(array), op, out, on_overflow)
+    def _begin_allreduce(
+        self, array: npt.ArrayLike, op: Op, out: Array | None, on_overflow: OnOverflow, label: str
+    ) -> Future[Array]:
+        values = np.asarray(array)
+        plan = plan_allreduce_int64 if values.dtype.newbyteorder("=") == np.int64 else plan_allreduce
+        return self._begin(
+            lambda admission, sequence: plan(admission, sequence, values, op, out, on_overflow), label
+        )
 
-    def _submit(self, collective: Collective) -> Future[Any]:
-        future = self._progress.submit(collective)
-        self._sequence += 1
+    def _begin_broadcast(
+        self, array: npt.ArrayLike, root: int, out: Array | None, label: str
+    ) -> Future[Array]:
+        return self._begin(
+            lambda admission, sequence: plan_broadcast(admission, sequence, array, root, out), label
+        )
+
+    def _begin(self, plan: Callable[[Admission, int], Collective], label: str) -> Future[Any]:
+        """Submit what `plan` makes for its place in the order."""
+        with self._order:
+            collective = plan(self.admission, self._sequence)
+            if label:
+                collective.agree_on(label, self._sequence)
+            future = self._progress.submit(collective)
+            self._sequence += 1
         return future
-
-    def _wait(self, collective: Collective) -> Any:
-        return self._progress.wait(self._submit(collective))
 
 
 def compile_ahead() -> None:

@@ -2,50 +2,24 @@
 
 from __future__ import annotations
 
-import binascii
 import math
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final, cast
+from typing import Any, Final
 
-import numpy as np
 import numpy.typing as npt
 
-from host_agent.collectives import Collective, Op, plan_allreduce, plan_barrier, plan_broadcast
-from host_agent.collectives_int64 import plan_allreduce_int64
+from host_agent.collectives import Op
 from host_agent.communicator import Communicator
 from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, PeerError
 from host_agent.torch.joining import Seat
-from host_agent.wire import Admission
 
 Array = npt.NDArray[Any]
 
 LEAVING_GRACE_S: Final = 2.0
 """How long a collective may go on after a worker has left: one that all took part in still ends well."""
-
-
-class _SubmittingCommunicator(Communicator):
-    """A communicator whose collectives are made by the caller, several threads at a time."""
-
-    def __init__(self, admission: Admission, bind: tuple[str, int], timeout_s: float) -> None:
-        super().__init__(admission, bind=bind, timeout_s=timeout_s)
-        self._order = threading.Lock()
-        self._progress.start_thread()
-
-    def submit(self, plan: Callable[[Admission, int], Collective], label: str) -> Future[Any]:
-        """Begin the collective that `plan` makes for its place in the order.
-
-        Workers whose labels differ get `MismatchError`.
-        """
-        with self._order:
-            sequence = self._sequence
-            collective = plan(self.admission, sequence)
-            # What netsum's own mark does not cover: shapes, types that travel as others, which call it was.
-            collective.first.fingerprint ^= binascii.crc_hqx(label.encode(), 0xFFFF)
-            collective.what = f"{label}, number {sequence}"
-            return self._submit(collective)
 
 
 class SlotGroup:
@@ -69,7 +43,7 @@ class SlotGroup:
         self._end_of_service = ""
         self._closing = self._closed = False
         try:
-            self._communicator = _SubmittingCommunicator(seat.admission, seat.bind, timeout_s)
+            self._communicator = Communicator(seat.admission, bind=seat.bind, timeout_s=timeout_s)
         except BaseException:
             seat.close()
             raise
@@ -81,27 +55,16 @@ class SlotGroup:
         return self._communicator
 
     def allreduce(self, array: Array, op: Op, out: Array, label: str) -> Future[Any]:
-        """Reduce an array of a type that `Communicator.allreduce` takes, or int64 ("sum", "min", "max")."""
-        if array.dtype == np.int64:
-            return self._submit(
-                lambda admission, sequence: plan_allreduce_int64(
-                    admission, sequence, array, cast(Any, op), out
-                ),
-                label,
-            )
-        return self._submit(
-            lambda admission, sequence: plan_allreduce(admission, sequence, array, op, out, "raise"), label
-        )
+        """Reduce an array; as `Communicator.allreduce` does."""
+        return _begun(lambda: self._communicator.allreduce_async(array, op, out=out, label=label))
 
     def broadcast(self, array: Array, root: int, label: str) -> Future[Any]:
         """Overwrite a contiguous array with that of the worker `root`."""
-        return self._submit(
-            lambda admission, sequence: plan_broadcast(admission, sequence, array, root, array), label
-        )
+        return _begun(lambda: self._communicator.broadcast_async(array, root, out=array, label=label))
 
     def barrier(self) -> Future[Any]:
         """Meet all workers."""
-        return self._submit(plan_barrier, "barrier")
+        return _begun(lambda: self._communicator.barrier_async(label="barrier"))
 
     def explain(self, error: BaseException) -> BaseException:
         """Return what lies behind an error of a collective."""
@@ -114,14 +77,6 @@ class SlotGroup:
         self._closed = True
         self._seat.close()
         self._communicator.close()
-
-    def _submit(self, plan: Callable[[Admission, int], Collective], label: str) -> Future[Any]:
-        try:
-            return self._communicator.submit(plan, label)
-        except (BrokenCommunicatorError, ClosedCommunicatorError) as error:
-            failed: Future[Any] = Future()
-            failed.set_exception(error)
-            return failed
 
     def _on_left(self, worker_id: int) -> None:
         # Who leaves much later than the first most likely leaves because of that.
@@ -149,3 +104,13 @@ class SlotGroup:
         ranks = sorted(set(self._left))
         named = f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks))
         return PeerError(f"{named} of the group left before this was done")
+
+
+def _begun(begin: Callable[[], Future[Any]]) -> Future[Any]:
+    """Return the future of a collective; one that failed if nothing can be begun any more."""
+    try:
+        return begin()
+    except (BrokenCommunicatorError, ClosedCommunicatorError) as error:
+        failed: Future[Any] = Future()
+        failed.set_exception(error)
+        return failed

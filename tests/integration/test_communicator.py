@@ -120,7 +120,8 @@ def test_results_go_where_they_are_wanted(workers: list[Communicator]) -> None:
 @pytest.mark.parametrize(
     ("values", "op", "out", "kind"),
     [
-        (np.zeros(3, np.int64), "sum", None, UnsupportedTypeError),
+        (np.zeros(3, np.int64), "mean", None, UnsupportedTypeError),
+        (np.zeros(3, np.int64), "median", None, MisuseError),
         (np.zeros(3, np.uint32), "sum", None, UnsupportedTypeError),
         (np.zeros(3, np.complex64), "sum", None, UnsupportedTypeError),
         (np.zeros(3, bool), "bor", None, UnsupportedTypeError),
@@ -155,6 +156,60 @@ def test_an_int32_sum_that_does_not_fit_is_an_error_everywhere_and_no_end(
         assert error.elements == 3
     for result in on_all(workers, lambda worker: worker.allreduce(values, on_overflow="saturate")):
         np.testing.assert_array_equal(result, [2**31 - 1, 15, -(2**31), 2**31 - 1])
+
+
+@pytest.mark.parametrize("dtype", ["<i8", ">i8"])
+def test_int64_is_exact(workers: list[Communicator], dtype: str) -> None:
+    rng = np.random.default_rng(5)
+    parts = [(rng.integers(-(2**62), 2**62, 200) >> rng.integers(0, 62, 200)) for _ in workers]
+    reductions = {"sum": np.add, "min": np.minimum, "max": np.maximum, "bor": np.bitwise_or}
+    for op, ufunc in reductions.items():
+        reference = ufunc.reduce([part.astype(object) for part in parts]).clip(-(2**63), 2**63 - 1)
+        for result in on_all(
+            workers,
+            lambda worker, op=op: worker.allreduce(
+                parts[worker.worker_id].astype(dtype), op, on_overflow="saturate"
+            ),
+        ):
+            assert result.dtype == np.int64
+            assert result.tolist() == reference.tolist()
+    for error in on_all(workers, lambda worker: worker.allreduce(np.full(7, 2**62, dtype))):
+        assert isinstance(error, SumOverflowError)
+        assert error.elements == 7
+
+
+def test_every_collective_has_a_future(workers: list[Communicator]) -> None:
+    begun = [
+        (
+            worker.allreduce_async(np.full(300, 1, np.int64)),
+            worker.broadcast_async(np.full(9, worker.worker_id), 2),
+            worker.barrier_async(),
+        )
+        for worker in workers
+    ]
+    for total, sent, met in begun:
+        assert (total.result(20) == 3).all()
+        assert (sent.result(20) == 2).all()
+        assert met.result(20) is None
+        assert met.done()
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "broadcast", "barrier"])
+def test_labels_must_agree(switch: LoopbackSwitch, collective: str) -> None:
+    arguments = {"allreduce": (np.ones(5),), "broadcast": (np.ones(5), 0), "barrier": ()}[collective]
+    with joined(switch) as workers:
+        for labels in (["", "", ""], ["one"] * 3, ["one", "one", "other"]):
+            results = on_all(
+                workers,
+                lambda worker, labels=labels: getattr(worker, collective)(
+                    *arguments, label=labels[worker.worker_id]
+                ),
+            )
+            if len(set(labels)) == 1:
+                assert not any(isinstance(result, Exception) for result in results)
+            else:
+                assert all(isinstance(result, MismatchError) for result in results)
+                assert str(results[2]).startswith("other, number 2")
 
 
 def test_futures_progress_by_themselves_and_in_order(workers: list[Communicator]) -> None:
