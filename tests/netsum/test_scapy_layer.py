@@ -1,0 +1,151 @@
+"""What the worker library packs, the scapy layer reads, and the other way round."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from host_agent.wire import Header
+from host_agent.wire.constants import (
+    EXPONENT_ALL_ZERO,
+    EXPONENT_BIAS,
+    EXPONENT_NON_FINITE,
+    FLAG_LANES,
+    HEADER_BYTES,
+    HEADER_FIELDS,
+    KIND_CONTRIBUTE,
+    KIND_PROBE,
+    KIND_RESULT,
+    KIND_STATUS,
+    LANE_COUNTS,
+    STATUS_FIELDS,
+    UDP_PORT,
+)
+
+pytest.importorskip("scapy", reason="needs scapy: pip install 'netsum[packets]'")
+
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
+
+from netsum.packets.layer import Netsum, bind_port
+
+WORD = st.integers(0, 2**32 - 1)
+headers = st.builds(Header, **{name: st.integers(0, 2**bits - 1) for name, bits in HEADER_FIELDS})
+lanes = st.builds(
+    lambda count, seed: np.random.default_rng(seed).integers(-(2**31), 2**31, count).tolist(),
+    st.sampled_from((0, 1, *LANE_COUNTS)),
+    st.integers(0, 2**32),
+)
+
+
+def payload(header: Header, values: list[int], status: tuple[int, int]) -> bytes:
+    """What follows the header on the wire, by NumPy."""
+    packed = np.array(status, ">u4").tobytes() if header.kind == KIND_STATUS else b""
+    return packed + (np.array(values, ">i4").tobytes() if header.flags & FLAG_LANES else b"")
+
+
+@settings(max_examples=200, deadline=None)
+@given(headers, lanes, st.tuples(WORD, WORD))
+def test_scapy_reads_what_the_worker_packs(
+    header: Header, values: list[int], status: tuple[int, int]
+) -> None:
+    packet = Netsum(header.to_bytes() + payload(header, values, status))
+    assert {name: int(getattr(packet, name)) for name in Header._fields} == header._asdict()
+    if header.kind == KIND_STATUS:
+        assert tuple(getattr(packet, name) for name, _ in STATUS_FIELDS) == status
+    if header.flags & FLAG_LANES:
+        assert packet.lanes == values
+    assert not packet.payload
+
+
+@settings(max_examples=200, deadline=None)
+@given(headers, lanes, st.tuples(WORD, WORD))
+def test_the_worker_reads_what_scapy_packs(
+    header: Header, values: list[int], status: tuple[int, int]
+) -> None:
+    fields = header._asdict()
+    if header.kind == KIND_STATUS:
+        fields |= zip((name for name, _ in STATUS_FIELDS), status, strict=True)
+    if header.flags & FLAG_LANES:
+        fields["lanes"] = values
+    datagram = bytes(Netsum(**fields))
+    assert Header.from_bytes(datagram) == header
+    assert datagram[HEADER_BYTES:] == payload(header, values, status)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=90))
+def test_any_datagram_goes_out_as_it_came_in(datagram: bytes) -> None:
+    sent = bytes(UDP(sport=UDP_PORT, dport=UDP_PORT, chksum=0) / datagram)
+    received = UDP(sent)
+    received.clear_cache()
+    assert bytes(received) == sent
+    assert received.summary()
+
+
+def test_datagrams_of_the_port_are_of_the_protocol() -> None:
+    frame = bytes(Ether() / IP(dst="10.0.0.254") / UDP() / Netsum(kind="PROBE", job_id=7))
+    packet = Ether(frame)
+    assert (packet[UDP].dport, packet[Netsum].job_id) == (UDP_PORT, 7)
+
+
+def test_another_port_can_be_bound() -> None:
+    frame = bytes(IP() / UDP(sport=40_000, dport=40_123) / bytes(Netsum(kind="PROBE")))
+    assert Netsum not in IP(frame)
+    bind_port(40_123)
+    assert Netsum in IP(frame)
+
+
+def test_flags_follow_the_lanes_unless_they_are_given() -> None:
+    assert Header.from_bytes(bytes(Netsum(lanes=[1] * 64))).flags == FLAG_LANES
+    assert Header.from_bytes(bytes(Netsum())).flags == 0
+    assert bytes(Netsum(lanes=[1] * 64, flags=0)) == bytes(Netsum(flags=0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        (
+            {
+                "kind": "CONTRIBUTE",
+                "op": "MAX",
+                "job_id": 3,
+                "worker_id": 1,
+                "chunk": 17,
+                "pool_index": 35,
+                "lanes": [0] * 64,
+            },
+            "netsum CONTRIBUTE MAX job 3 worker 1 chunk 17 slot 17.1 64 lanes",
+        ),
+        (
+            {"kind": "STATUS", "chunk": 4, "seen": 0b101, "slot_chunk": 2},
+            "netsum STATUS SUM job 0 worker 0 chunk 4 slot 0.0 seen [0, 2] of chunk 2",
+        ),
+        ({"kind": 9, "op": 0}, "netsum kind 9 op 0 job 0 worker 0 chunk 0 slot 0.0"),
+    ],
+)
+def test_summary(fields: dict[str, object], line: str) -> None:
+    assert Netsum(bytes(Netsum(**fields))).summary() == line
+
+
+@pytest.mark.parametrize(
+    ("exponent", "shown"),
+    [
+        (EXPONENT_ALL_ZERO, "0 (all zero)"),
+        (EXPONENT_NON_FINITE, "65535 (non-finite present)"),
+        (EXPONENT_BIAS - 3, f"{EXPONENT_BIAS - 3} (2^-3)"),
+    ],
+)
+def test_exponents_are_shown_as_what_they_mean(exponent: int, shown: str) -> None:
+    assert shown in Netsum(exponent=exponent).show(dump=True)
+
+
+def test_an_answer_is_known_as_one() -> None:
+    fields = {"job_id": 2, "token": 9, "worker_id": 1, "pool_index": 4, "chunk": 2}
+    probe = Netsum(kind=KIND_PROBE, **fields)
+    assert Netsum(kind=KIND_STATUS, seen=1, **fields).answers(probe)
+    assert Netsum(kind=KIND_RESULT, **fields).answers(Netsum(kind=KIND_CONTRIBUTE, **fields))
+    assert not Netsum(kind=KIND_STATUS, **(fields | {"chunk": 3})).answers(probe)
+    assert not probe.answers(probe)
+    assert not probe.answers(Raw(b"other"))
