@@ -1,4 +1,4 @@
-"""The one decorator under which everything per-packet is compiled.
+"""The decorator under which everything per-packet is compiled.
 
 Numba's own on-disk cache looks only at the file that holds a function. Machine code here is inlined across modules
 and has the protocol's constants baked in, so a change of `wire/constants.py` would leave stale code running that
@@ -9,7 +9,7 @@ holds compiled code.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,57 +37,59 @@ Records = Any
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-@cache
-def _source_stamp() -> str:
-    digest = hashlib.sha256(Path(__file__).read_bytes())
-    for folder in _COMPILED_FOLDERS:
-        for path in sorted((_PACKAGE / folder).glob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+def compiler(folders: Sequence[Path]) -> Callable[[_Function], _Function]:
+    """Make a decorator for functions whose machine code depends on all sources in `folders`.
 
-
-class _Stamped:
-    """Overrides what a Numba cache locator takes for the freshness of the source."""
-
-    def get_source_stamp(self) -> str:
-        return _source_stamp()
-
-
-# Numba is not typed, so its classes are Any to the type checker.
-class _ChosenFolder(_Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
-    """The folder of NUMBA_CACHE_DIR."""
-
-
-class _BesideSource(_Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
-    """`__pycache__` beside the source."""
-
-
-class _UserWide(_Stamped, caching.UserWideCacheLocator):  # type: ignore[misc]
-    """The user's cache folder, where the installation is read-only."""
-
-
-class _PackageCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_ChosenFolder, _BesideSource, _UserWide)
-
-
-class _PackageCache(caching.FunctionCache):  # type: ignore[misc]
-    _impl_class = _PackageCacheImpl
-
-
-def compiled(function: _Function) -> _Function:
-    """Compile a function with Numba on its first call: no GIL, no Python objects, cached on disk.
-
-    Division follows NumPy (no exception): nothing that is compiled raises.
+    It compiles a function with Numba on its first call: no GIL, no Python objects, cached on disk. Division follows
+    NumPy (no exception): nothing that is compiled raises.
     """
-    dispatcher = numba.njit(
-        nogil=True,
-        error_model="numpy",
-        # Wrappers for callers that do not exist take a tenth of the time to compile.
-        no_cfunc_wrapper=True,
-        no_cpython_wrapper=function.__name__.startswith("_"),
-    )(function)
-    dispatcher._cache = _PackageCache(function)
-    return dispatcher  # type: ignore[no-any-return]
+
+    @cache
+    def source_stamp() -> str:
+        digest = hashlib.sha256(Path(__file__).read_bytes())
+        for folder in folders:
+            for path in sorted(folder.glob("*.py")):
+                digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        return digest.hexdigest()
+
+    class Stamped:
+        """Overrides what a Numba cache locator takes for the freshness of the source."""
+
+        def get_source_stamp(self) -> str:
+            return source_stamp()
+
+    # Numba is not typed, so its classes are Any to the type checker.
+    class ChosenFolder(Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
+        """The folder of NUMBA_CACHE_DIR."""
+
+    class BesideSource(Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
+        """`__pycache__` beside the source."""
+
+    class UserWide(Stamped, caching.UserWideCacheLocator):  # type: ignore[misc]
+        """The user's cache folder, where the installation is read-only."""
+
+    class StampedCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
+        _locator_classes = (ChosenFolder, BesideSource, UserWide)
+
+    class StampedCache(caching.FunctionCache):  # type: ignore[misc]
+        _impl_class = StampedCacheImpl
+
+    def decorate(function: _Function) -> _Function:
+        dispatcher = numba.njit(
+            nogil=True,
+            error_model="numpy",
+            # Wrappers for callers that do not exist take a tenth of the time to compile.
+            no_cfunc_wrapper=True,
+            no_cpython_wrapper=function.__name__.startswith("_"),
+        )(function)
+        dispatcher._cache = StampedCache(function)
+        return dispatcher  # type: ignore[no-any-return]
+
+    return decorate
+
+
+compiled = compiler([_PACKAGE / folder for folder in _COMPILED_FOLDERS])
+"""The decorator of the host agent's own functions."""
 
 
 def compiled_inline(function: _Function) -> _Function:
