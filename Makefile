@@ -25,7 +25,7 @@ run-bmv2: $(STAMP) ## The same through BMv2 on veth interfaces (root)
 
 test: $(STAMP) ## Run lint, types, import rules and every test
 	$(MAKE) lint
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP) ## Lint, types, import rules
 	$(BIN)/ruff check .
