@@ -7,7 +7,9 @@ import typer
 from netsum.cli.benches import bench_app
 from netsum.cli.demonstrations import run_app
 from netsum.cli.examination import doctor
+from netsum.cli.packets import wireshark
 from netsum.cli.switches import switch_app
+from netsum.cli.texts import epilog
 
 app = typer.Typer(
     name="netsum",
@@ -42,3 +44,14 @@ app.add_typer(run_app, name="run", rich_help_panel=TRY)
 app.command("doctor", rich_help_panel=TRY)(doctor)
 app.add_typer(switch_app, name="switch", rich_help_panel=OPERATE)
 app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
+app.command(
+    "wireshark",
+    rich_help_panel=LOOK,
+    epilog=epilog(
+        ("netsum wireshark --install", "from now on Wireshark and tshark know the protocol"),
+        (
+            'tshark -X lua_script:"$(netsum wireshark)" -r port1.pcap -Y netsum.retransmission',
+            "without installing it",
+        ),
+    ),
+)(wireshark)

@@ -1,4 +1,4 @@
-"""Write the P4 and the Python constants, and the wiring of the lanes, from protocol.toml.
+"""Write the P4 and the Python constants, the wiring of the lanes and Wireshark's dissector from protocol.toml.
 
 ``python p4/spec/generate.py`` writes them; with ``--check`` it writes nothing and fails if one is stale.
 """
@@ -12,6 +12,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = ROOT / "p4" / "spec" / "protocol.toml"
+DISSECTOR = SPEC.with_name("dissector.lua")
+"""What Wireshark's dissector does; the specification goes before it."""
 
 Spec = dict[str, Any]
 
@@ -134,15 +136,50 @@ def python_constants(spec: Spec) -> str:
     return "\n".join(lines) + "\n"
 
 
+def lua_specification(spec: Spec) -> str:
+    """Write the specification as a table of Lua, which Wireshark's dissectors are written in."""
+    protocol, exponent = spec["protocol"], spec["exponent"]
+    lines = [
+        "local SPEC = {",
+        *(f"    {name} = {protocol[name]}," for name in ("version", "udp_port", "max_workers", "max_job_id")),
+        f"    pool_versions = {spec['pool']['versions']},",
+        f"    lane_bytes = {spec['lanes']['bytes']},",
+        f"    lane_counts = {{ {', '.join(map(str, spec['lanes']['counts']))} }},",
+        f"    exponent = {{ {', '.join(f'{name} = {value}' for name, value in exponent.items())} }},",
+    ]
+    for group in ("kind", "op", "flag"):
+        rows = (
+            f'        [{item["value"]}] = {{ name = "{name.upper()}", doc = {lua_string(item["doc"])} }},'
+            for name, item in spec[group].items()
+        )
+        lines += [f"    {group}s = {{", *rows, "    },"]
+    for group in ("header", "status"):
+        rows = (
+            f'        {{ name = "{field["name"]}", bits = {field["bits"]}, doc = {lua_string(field["doc"])} }},'
+            for field in spec[group]["fields"]
+        )
+        lines += [f"    {group} = {{", *rows, "    },"]
+    return "\n".join([*lines, "}"]) + "\n\n"
+
+
+def lua_string(text: str) -> str:
+    """Write a string literal of Lua."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def outputs() -> dict[Path, str]:
     """Every generated file with its text."""
     text = SPEC.read_text(encoding="utf-8")
     spec = tomllib.loads(text)
-    p4, python = note(text, "//"), note(text, "#")
+    p4, python, lua = note(text, "//"), note(text, "#"), note(text, "--")
     files = {
         ROOT / "p4/shared/constants.p4": p4 + p4_constants(spec),
         ROOT / "p4/shared/protocol_headers.p4": p4 + p4_headers(spec),
         ROOT / "host_agent/wire/constants.py": python + python_constants(spec),
+        ROOT / "netsum/packets/netsum.lua": lua
+        + lua_specification(spec)
+        + DISSECTOR.read_text(encoding="utf-8"),
     }
     for lanes in spec["lanes"]["counts"]:
         files[ROOT / f"p4/shared/lanes_{lanes}.p4"] = p4 + p4_lanes_header(lanes)
