@@ -107,10 +107,11 @@ class ProgramNames:
         entity.counter_entry.index.index = index
         return entity
 
-    def read_counter(self, entity: p4runtime_pb2.Entity) -> tuple[str, int]:
-        """Return the name of the counter a switch returned a cell of, and the packets counted."""
+    def read_counter(self, entity: p4runtime_pb2.Entity) -> tuple[str, int, int]:
+        """Return of a counter's cell, as a switch returned it: the counter's name, the index, the packets counted."""
         message = entity.counter_entry
-        return self._counter_by_id[message.counter_id], int(message.data.packet_count)
+        counted = int(message.data.packet_count)
+        return self._counter_by_id[message.counter_id], int(message.index.index), counted
 
     def table_message(self, table: str) -> p4runtime_pb2.Entity:
         """Return a request for all entries of a table."""
@@ -180,6 +181,13 @@ def group_message(group: Group) -> p4runtime_pb2.Entity:
     for port, replica_id in group.replicas:
         message.replicas.add(egress_port=port, instance=replica_id)
     return entity
+
+
+def read_group(entity: p4runtime_pb2.Entity) -> Group:
+    """Return the multicast group a switch returned."""
+    message = entity.packet_replication_engine_entry.multicast_group_entry
+    replicas = tuple((int(each.egress_port), int(each.instance)) for each in message.replicas)
+    return Group(int(message.multicast_group_id), replicas)
 
 
 def _short(described: object) -> str:

@@ -20,12 +20,9 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4runtime_sh.p4runtime import P4RuntimeClient
 
 from controller.errors import ControllerError, NotPrimaryError, SwitchRefusedError, SwitchUnreachableError
+from host_agent.wire.channel import PLAINTEXT, TlsFiles, open_channel
 
-CHANNEL_OPTIONS = (
-    # A switch is on the machine or on a management network, never behind the proxy the environment names.
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.max_receive_message_length", 64 << 20),
-)
+CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 64 << 20),)
 
 Update = p4runtime_pb2.Update
 PROGRAM_TIMEOUT_S = 120.0
@@ -82,6 +79,8 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
         The controller with the highest is primary.
     timeout_s
         Deadline of connecting and of every request, in seconds.
+    tls
+        Certificates for the connection; without any it is in clear.
 
     Raises
     ------
@@ -91,15 +90,23 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
         Another controller is primary.
     """
 
-    def __init__(self, address: str, device_id: int, election_id: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        address: str,
+        device_id: int,
+        election_id: int,
+        timeout_s: float,
+        tls: TlsFiles = PLAINTEXT,
+    ) -> None:
         self.address = address
         self.timeout_s = timeout_s
+        self.tls = tls
         super().__init__(device_id, address, (election_id >> 64, election_id & 0xFFFF_FFFF_FFFF_FFFF))
 
     def set_up_stream(self) -> None:
         """Open the channel and the stream, and become primary."""
         self.channel.close()
-        self.channel: Any = grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+        self.channel: Any = open_channel(self.address, self.tls, CHANNEL_OPTIONS)
         dated = grpc.intercept_channel(self.channel, _CallDeadline(self.timeout_s))
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(dated)
         # Of what a switch streams the controller uses nothing else: packets and digests are not kept.
@@ -119,6 +126,7 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
             self.tear_down()
             raise SwitchUnreachableError(
                 f"no P4Runtime server answers at {self.address} within {self.timeout_s:g} s: start the switch"
+                + (", or check the certificates of both sides" if self.tls else "")
             ) from None
         except BaseException:
             self.tear_down()
@@ -154,7 +162,30 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
             self.stream_recv_thread.join(self.timeout_s)
         self.channel.close()
 
-    def configure(self, p4info: p4info_pb2.P4Info, device_config: bytes) -> None:
+    @property
+    def lost(self) -> bool:
+        """Whether the switch ended the session, or stopped answering: it stays lost until it is set up anew."""
+        return self._lost
+
+    def pipeline_cookie(self) -> int:
+        """Return the cookie of the program the switch runs; 0 if it runs none, or one without.
+
+        Raises
+        ------
+        ControllerError
+            The switch does not answer.
+        """
+        request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
+            device_id=self.device_id,
+            response_type=p4runtime_pb2.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
+        )
+        try:
+            with self._translating("reading which program it runs"):
+                return int(self.stub.GetForwardingPipelineConfig(request).config.cookie.cookie)
+        except SwitchRefusedError:
+            return 0
+
+    def configure(self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int = 0) -> None:
         """Give the switch a program; it starts empty.
 
         Raises
@@ -167,6 +198,7 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
         request.action = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
         request.config.p4info.CopyFrom(p4info)
         request.config.p4_device_config = device_config
+        request.config.cookie.cookie = cookie
         with self._translating("setting the program"):
             self.stub.SetForwardingPipelineConfig(request, timeout=PROGRAM_TIMEOUT_S)
 

@@ -1,9 +1,7 @@
 """The controller of one switch: gives it its program, its addresses and its jobs over P4Runtime.
 
-It knows of the embedded engine and BMv2 only what P4Runtime says, so it cannot tell them apart. What the
-switch should hold is worked out apart from it (`controller.jobs`, `controller.entries`); here it is
-written, in the one order that keeps S4: nothing of a job is admitted before all the rest of it is in place,
-and nothing of its last life when its next begins.
+It knows of the embedded engine and BMv2 only what P4Runtime says, so it cannot tell them apart. Its jobs live in this
+process and are forgotten with it; `controller.service` is the controller that keeps them.
 """
 
 import secrets
@@ -12,13 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from controller import entries
-from controller.entries import Entry, Group
-from controller.errors import ControllerError, JobRefusedError, WrongProgramError
+from controller.errors import ControllerError, JobRefusedError
 from controller.jobs import Job, JobLedger, WorkerEndpoint
-from controller.p4info import ProgramNames, group_message, read_p4info
-from controller.program import lanes_of, require_control_surface, slots_of
-from controller.session import P4RuntimeSession, Update
+from controller.session import P4RuntimeSession
+from controller.switch_tables import CompiledFiles, SwitchTables
 from host_agent.wire.constants import UDP_PORT
 
 DEFAULT_SLOTS = 64
@@ -30,17 +25,13 @@ class SwitchController:
     Made by `connect`.
     """
 
-    def __init__(self, session: P4RuntimeSession, election_id: int, program: Path, p4info: Path) -> None:
-        self._session = session
+    def __init__(self, session: P4RuntimeSession, election_id: int, files: CompiledFiles) -> None:
         self._election_id = election_id
-        self._program = program
-        self._p4info = read_p4info(p4info)
-        self._names = ProgramNames(self._p4info)
-        require_control_surface(self._names, str(p4info))
-        self._ledger = JobLedger(slots_of(self._names), lanes_of(self._names))
+        self._files = files
+        self._tables = SwitchTables(session, files)
+        self._ledger = JobLedger(files.slots, files.lanes)
         self._switch_ip: str | None = None
         self._programmed = False
-        self._groups: set[int] = set()
 
     @classmethod
     def connect(
@@ -79,7 +70,7 @@ class SwitchController:
         """
         session = P4RuntimeSession(address, device_id, election_id, timeout_s)
         try:
-            return cls(session, election_id, program, p4info)
+            return cls(session, election_id, CompiledFiles(program, p4info))
         except BaseException:
             session.tear_down()
             raise
@@ -94,7 +85,7 @@ class SwitchController:
 
     def close(self) -> None:
         """End the session; the switch keeps what it holds."""
-        self._session.tear_down()
+        self._tables.session.tear_down()
 
     def reconnect(self, timeout_s: float | None = None) -> None:
         """Open a new session, to a switch that was restarted; it needs `set_pipeline` and all the rest again.
@@ -106,17 +97,16 @@ class SwitchController:
         SwitchUnreachableError, NotPrimaryError
             As for `connect`.
         """
-        old = self._session
+        old = self._tables.session
         old.tear_down()
         self._programmed = False
-        self._session = P4RuntimeSession(
-            old.address, old.device_id, self._election_id, timeout_s or old.timeout_s
-        )
+        session = P4RuntimeSession(old.address, old.device_id, self._election_id, timeout_s or old.timeout_s)
+        self._tables = SwitchTables(session, self._files)
 
     @property
     def lanes(self) -> int:
         """int32 values a packet of the program carries."""
-        return lanes_of(self._names)
+        return self._files.lanes
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -138,14 +128,7 @@ class SwitchController:
         SwitchRefusedError, SwitchUnreachableError, NotPrimaryError
             The switch did not take it.
         """
-        try:
-            device_config = self._program.read_bytes()
-        except OSError as error:
-            raise WrongProgramError(
-                f"cannot read the compiled program {self._program}: {error.strerror}"
-            ) from None
-        self._session.configure(self._p4info, device_config)
-        self._groups.clear()
+        self._tables.set_pipeline()
         self._programmed = True
 
     def set_switch_address(self, ip: str, mac: str) -> None:
@@ -156,7 +139,7 @@ class SwitchController:
         ControllerError
             The switch did not take it.
         """
-        self._replace(entries.SWITCH_ADDRESS, [entries.address_entry(ip, mac)])
+        self._tables.set_switch_address(ip, mac)
         self._switch_ip = ip
 
     def set_l2(self, stations: Mapping[str, int], flood_ports: Iterable[int] = ()) -> None:
@@ -167,11 +150,7 @@ class SwitchController:
         ControllerError
             The switch did not take it.
         """
-        group = entries.flood_group(flood_ports)
-        self._replace(entries.L2_FORWARD, entries.l2_entries(stations))
-        if group.replicas:
-            self._set_group(group, "flooding")
-        self._write(Update.MODIFY, [entries.l2_default(flood=bool(group.replicas))], "flooding")
+        self._tables.set_l2(stations, flood_ports)
 
     def set_l3(self, routes: Mapping[str, tuple[int, str, str]]) -> None:
         """Say where each IPv4 network is: (port, source MAC, destination MAC).
@@ -181,9 +160,7 @@ class SwitchController:
         ControllerError
             The switch did not take it.
         """
-        self._replace(
-            entries.L3_ROUTE, [entries.l3_entry(network, *route) for network, route in routes.items()]
-        )
+        self._tables.set_l3(routes)
 
     def create_job(self, name: str, workers: Sequence[WorkerEndpoint], slots: int = DEFAULT_SLOTS) -> Job:
         """Admit a job.
@@ -214,8 +191,8 @@ class SwitchController:
             unix_seconds=int(time.time()),
         )
         try:
-            self._install(job)
-            self._reset_counters(job)
+            self._tables.install(job)
+            self._tables.reset_counters(job)
         except ControllerError:
             self._ledger.end(job)
             raise
@@ -232,8 +209,8 @@ class SwitchController:
             The switch did not take it; the job is not admitted then, and can be restarted again.
         """
         self._require_program()
-        renewed = self._ledger.renew(job, token=_another_token(job.token), unix_seconds=int(time.time()))
-        self._install(renewed)
+        renewed = self._ledger.renew(job, token=another_token(job.token), unix_seconds=int(time.time()))
+        self._tables.install(renewed)
         return renewed
 
     def end_job(self, job: Job) -> None:
@@ -247,7 +224,7 @@ class SwitchController:
             The switch did not answer; the job keeps its slots then.
         """
         present = self._ledger.current(job)
-        self._remove(present)
+        self._tables.withdraw(present)
         self._ledger.end(present)
 
     def counters(self, job: Job) -> dict[str, int]:
@@ -258,7 +235,8 @@ class SwitchController:
         ControllerError
             The switch did not answer.
         """
-        return self._counters(self._ledger.current(job).job_id)
+        job_id = self._ledger.current(job).job_id
+        return self._tables.counters([job_id])[job_id]
 
     def counters_of_strangers(self) -> dict[str, int]:
         """Return what the switch counted of packets that name no job.
@@ -268,62 +246,15 @@ class SwitchController:
         ControllerError
             The switch did not answer.
         """
-        return self._counters(0)
-
-    def _install(self, job: Job) -> None:
-        """Put a job in place of its last life: first out with all old admissions, last in with the new."""
-        self._remove(job)
-        what = f"job {job.name!r}"
-        self._set_group(entries.result_group(job), what)
-        self._write(Update.INSERT, entries.rewrite_entries(job), what)
-        self._write(Update.INSERT, entries.admission_entries(job), what)
-
-    def _remove(self, job: Job) -> None:
-        """Delete what the switch itself says it holds of a job, also if another controller wrote it."""
-        for table in (entries.WORKER_ADMISSION, entries.COPY_REWRITE):
-            held = [one for one in self._read(table) if one.value("job_id") == job.job_id]
-            self._write(Update.DELETE, held, f"the removal of job {job.name!r}")
-        if job.job_id in self._groups:
-            gone = [group_message(entries.result_group(job))]
-            self._session.apply(Update.DELETE, gone, f"the removal of job {job.name!r}")
-            self._groups.remove(job.job_id)
-
-    def _reset_counters(self, job: Job) -> None:
-        zeros = [self._names.counter_message(name, job.job_id) for name in entries.COUNTERS]
-        for zero in zeros:
-            zero.counter_entry.data.packet_count = 0
-        self._session.apply(Update.MODIFY, zeros, "resetting counters")
-
-    def _counters(self, job_id: int) -> dict[str, int]:
-        asked = [self._names.counter_message(name, job_id) for name in entries.COUNTERS]
-        answers = self._session.fetch(asked, "reading counters")
-        return dict(self._names.read_counter(answer) for answer in answers)
-
-    def _replace(self, table: str, desired: Sequence[Entry]) -> None:
-        delete, insert, modify = entries.difference(self._read(table), desired)
-        self._write(Update.DELETE, delete, table)
-        self._write(Update.INSERT, insert, table)
-        self._write(Update.MODIFY, modify, table)
-
-    def _set_group(self, group: Group, what: str) -> None:
-        kind = Update.MODIFY if group.group_id in self._groups else Update.INSERT
-        self._session.apply(kind, [group_message(group)], f"the multicast group of {what}")
-        self._groups.add(group.group_id)
-
-    def _write(self, kind: int, changed: Sequence[Entry], what: str) -> None:
-        messages = [self._names.entry_message(one) for one in changed]
-        self._session.apply(kind, messages, f"{Update.Type.Name(kind).lower()} for {what}")
-
-    def _read(self, table: str) -> list[Entry]:
-        found = self._session.fetch([self._names.table_message(table)], f"reading table {table}")
-        return [self._names.read_entry(entity) for entity in found]
+        return self._tables.counters([0])[0]
 
     def _require_program(self) -> None:
         if not self._programmed:
             raise JobRefusedError("the switch has no program yet: call set_pipeline first")
 
 
-def _another_token(than: int) -> int:
+def another_token(than: int) -> int:
+    """Return a token that differs from an old one."""
     while (token := secrets.randbits(32)) == than:
         pass
     return token

@@ -19,6 +19,7 @@ from controller.errors import (
 )
 from controller.session import Update
 from controller.switch_controller import SwitchController
+from controller.switch_tables import CompiledFiles
 from netsum.digits.training import program_switch
 from netsum.programs import compiled_program
 from topologies.hosts import SwitchTestbed
@@ -187,7 +188,7 @@ def test_a_switch_that_died_is_programmed_again_and_its_job_restarted(
             controller.counters(old)
         testbed.restart_switch()
         # gRPC connects again by itself; the session is none the less over, and the new switch must not be asked.
-        grpc.channel_ready_future(controller._session.channel).result(timeout=60)
+        grpc.channel_ready_future(controller._tables.session.channel).result(timeout=60)
         with pytest.raises(SwitchUnreachableError, match="is gone"):
             controller.restart_job(old)
         controller.reconnect()
@@ -293,6 +294,8 @@ def test_a_batch_refused_in_part_is_refused_with_the_reason(
     # By the controller's own session: nothing the controller offers writes an entry that is there.
     new = Entry("l2_forward", (("dst", 0x0200_0000_7701),), "forward", (("port", 1),))
     held = Entry("l2_forward", (("dst", mac_int(testbed.hosts[0].mac)),), "forward", (("port", 1),))
-    messages = [controller._names.entry_message(each) for each in (new, held)]
+    program = compiled_program(LANES)
+    names = CompiledFiles(program.json, program.p4info).names
+    messages = [names.entry_message(each) for each in (new, held)]
     with pytest.raises(SwitchRefusedError, match="refused the test's entries: (ALREADY_EXISTS|UNKNOWN)"):
-        controller._session.apply(Update.INSERT, messages, "the test's entries")
+        controller._tables.session.apply(Update.INSERT, messages, "the test's entries")

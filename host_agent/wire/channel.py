@@ -1,0 +1,144 @@
+"""gRPC connections of the project: where to, with which certificates, and never through a proxy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from host_agent.errors import MisuseError
+
+CONTROLLER_VARIABLE: Final = "NETSUM_CONTROLLER"
+"""Names the job API for workers and operators: "HOST:PORT" or "unix:PATH"."""
+DEFAULT_CONTROLLER: Final = "127.0.0.1:28276"
+
+_OPTIONS: Final = (
+    # A controller or a switch is on the machine or on a management network, not behind the environment's proxy.
+    ("grpc.enable_http_proxy", 0),
+    # A server that restarts is found again within a second, not after the two minutes that gRPC backs off to.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Channels of one process to one address otherwise share a connection, and what one thinks of it.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class ChannelError(MisuseError):
+    """An address or a certificate that cannot be used."""
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """PEM files for one side of a TLS connection.
+
+    Attributes
+    ----------
+    ca : path, optional
+        Whom to trust. A server that has it demands certificates of its clients (mutual TLS).
+    cert, key : path, optional
+        What to show the other side, and the private key to it; both or none.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is any TLS at all."""
+        return bool(self.ca or self.cert or self.key)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> TlsFiles:
+        """Read the variables NETSUM_TLS_CA, NETSUM_TLS_CERT and NETSUM_TLS_KEY."""
+        named = (environment.get(f"NETSUM_TLS_{part}") for part in ("CA", "CERT", "KEY"))
+        return cls(*(Path(name) if name else None for name in named))
+
+    def channel_credentials(self) -> Any:
+        """Return what a client needs.
+
+        Raises
+        ------
+        ChannelError
+            A file cannot be read, or one of `cert` and `key` is missing.
+        """
+        self._require_pair()
+        return grpc.ssl_channel_credentials(_read(self.ca), _read(self.key), _read(self.cert))
+
+    def server_credentials(self) -> Any:
+        """Return what a server needs: with `ca` it takes only clients with a certificate from there.
+
+        Raises
+        ------
+        ChannelError
+            A file cannot be read, or `cert` and `key` are missing.
+        """
+        self._require_pair()
+        if self.cert is None:
+            raise ChannelError("a server that speaks TLS needs a certificate and its key")
+        return grpc.ssl_server_credentials(
+            [(_read(self.key), _read(self.cert))], _read(self.ca), require_client_auth=self.ca is not None
+        )
+
+    def _require_pair(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise ChannelError("a certificate and its private key belong together: give both or none")
+
+
+PLAINTEXT: Final = TlsFiles()
+
+
+def open_channel(target: str, tls: TlsFiles = PLAINTEXT, options: Sequence[tuple[str, int]] = ()) -> Any:
+    """Return a gRPC channel; it connects when it is first used.
+
+    Parameters
+    ----------
+    target : str
+        "HOST:PORT" or "unix:PATH".
+    tls : TlsFiles
+        Certificates; none for a connection in clear.
+    options : sequence of (str, int)
+        More of gRPC's channel options.
+
+    Raises
+    ------
+    ChannelError
+        The target is written otherwise, or a certificate cannot be read.
+    """
+    check_target(target)
+    arguments = [*_OPTIONS, *options]
+    if not tls:
+        return grpc.insecure_channel(target, arguments)
+    if target.startswith("unix:"):  # Certificates are for names and addresses, and a socket has neither.
+        arguments.append(("grpc.ssl_target_name_override", "localhost"))  # type: ignore[arg-type]
+    return grpc.secure_channel(target, tls.channel_credentials(), arguments)
+
+
+def check_target(target: str) -> None:
+    """Refuse an address that is not written as "HOST:PORT" or "unix:PATH".
+
+    Raises
+    ------
+    ChannelError
+        It is not.
+    """
+    scheme, _, path = target.partition(":")
+    host, _, port = target.rpartition(":")
+    if scheme == "unix":
+        if not path:
+            raise ChannelError(f"expected unix:PATH, not {target!r}")
+    elif not host or not port.isdigit() or int(port) > 0xFFFF:
+        raise ChannelError(f"expected an address such as {DEFAULT_CONTROLLER} or unix:PATH, not {target!r}")
+
+
+def _read(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ChannelError(f"cannot read {path}: {error.strerror}") from None
