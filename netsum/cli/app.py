@@ -9,6 +9,7 @@ from netsum.cli.demonstrations import run_app
 from netsum.cli.examination import doctor
 from netsum.cli.packets import wireshark
 from netsum.cli.switches import switch_app
+from netsum.cli.testbed import testbed_app
 from netsum.cli.texts import epilog
 
 app = typer.Typer(
@@ -41,8 +42,21 @@ def netsum(
 
 
 app.add_typer(run_app, name="run", rich_help_panel=TRY)
-app.command("doctor", rich_help_panel=TRY)(doctor)
+app.command(
+    "doctor",
+    rich_help_panel=TRY,
+    epilog=epilog(
+        ("netsum doctor", "what is here, and what to do about the rest"),
+        (
+            "netsum doctor --json | jq -r '.checks[] | select(.well | not) | .remedy'",
+            "what to do, and nothing else",
+        ),
+        ok="everything that every run needs is here; with --strict, everything",
+        fault="something of that is missing",
+    ),
+)(doctor)
 app.add_typer(switch_app, name="switch", rich_help_panel=OPERATE)
+app.add_typer(testbed_app, name="testbed", rich_help_panel=OPERATE)
 app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
 app.command(
     "wireshark",

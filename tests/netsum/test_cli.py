@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -81,16 +80,6 @@ def test_the_switch_serves_until_it_is_interrupted() -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=20)
         assert (process.returncode, said) == (0, "")
-
-
-def test_doctor_names_what_is_missing_and_what_to_do(tmp_path: Path) -> None:
-    done = netsum("doctor", PATH=str(tmp_path))
-    assert done.returncode == 0
-    lines = done.stdout.splitlines()
-    for tool in ("BMv2", "p4c"):
-        place = lines.index(f"--  {tool}: not installed")
-        assert "needed for: " in lines[place + 1]
-        assert "https://github.com/p4lang/" in lines[place + 2]
 
 
 def test_names_are_imported_when_they_are_used() -> None:

@@ -1,0 +1,159 @@
+"""What `netsum allreduce` reduces, and how it knows what must come out."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netsum.allreduce.inputs import SHIFT, make_inputs, same_bits
+from netsum.allreduce.measurement import measure
+from netsum.allreduce.plan import ITEM_BYTES, Exchange, Plan, PlanError, parse_size, size_text
+
+FIRST_OF_SEED_42 = [131749939, -252363665, 229417482]
+SUMS_OF_SEED_42 = [-277630075, -151482364, 665631879]
+
+
+class Exact:
+    """An all-reduce over one rank and what the others are known to give; counts barriers."""
+
+    def __init__(self, plan: Plan, world_size: int) -> None:
+        rounds = plan.repeats + plan.warmups
+        self.results = iter(
+            [
+                make_inputs(exchange, 0, world_size, rounds, plan.seed + number).result(each).copy()
+                for number, exchange in enumerate(plan.exchanges)
+                for each in range(rounds)
+            ]
+        )
+        self.barriers = 0
+
+    def barrier(self) -> None:
+        self.barriers += 1
+
+    def allreduce(self, array: Any, op: str, out: Any) -> None:
+        del array, op
+        out[:] = next(self.results)
+
+    def counts(self) -> dict[str, Any]:
+        return {"retransmissions": 0}
+
+
+@pytest.mark.parametrize("dtype", ITEM_BYTES)
+@pytest.mark.parametrize("world_size", [1, 2, 3, 32])
+@pytest.mark.parametrize("op", ["sum", "min", "max"])
+def test_what_must_come_out_is_what_arithmetic_in_any_order_gives(
+    dtype: str, world_size: int, op: str
+) -> None:
+    exchange = Exchange(dtype, op, 1000)
+    inputs = [make_inputs(exchange, rank, world_size, 3, 7) for rank in range(world_size)]
+    reduce = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op]
+    for order in (inputs, inputs[::-1]):
+        total = order[0].contributions.copy()
+        for each in order[1:]:
+            total = reduce(total, each.contributions)
+        assert total.dtype == dtype
+        assert all(same_bits(total, each.results) for each in inputs)
+
+
+def test_every_round_has_other_numbers_of_the_same_stream() -> None:
+    inputs = make_inputs(Exchange("float32", "sum", 5), 1, 2, 3, 0)
+    assert inputs.contributions.shape == (5 + 2 * SHIFT,)
+    assert not same_bits(inputs.result(0), inputs.result(1))
+    assert same_bits(inputs.contribution(1), inputs.contributions[SHIFT : SHIFT + 5])
+
+
+def test_ranks_and_seeds_have_other_numbers() -> None:
+    exchange = Exchange("int32", "sum", 100)
+    first, second = (make_inputs(exchange, rank, 2, 1, 0) for rank in range(2))
+    other_seed = make_inputs(exchange, 0, 2, 1, 1)
+    assert not same_bits(first.contributions, second.contributions)
+    assert not same_bits(first.contributions, other_seed.contributions)
+    assert same_bits(first.results, second.results)
+
+
+def test_the_numbers_stay_the_same_from_version_to_version() -> None:
+    inputs = make_inputs(Exchange("int32", "sum", 3), 0, 4, 1, 42)
+    assert (inputs.contributions.tolist(), inputs.results.tolist()) == (FIRST_OF_SEED_42, SUMS_OF_SEED_42)
+
+
+def test_bits_are_compared_and_not_values() -> None:
+    assert not same_bits(np.array([0.0]), np.array([-0.0]))
+    assert same_bits(np.array([np.nan]), np.array([np.nan]))
+    assert not same_bits(np.zeros(2, np.float32), np.zeros(2, np.int32))
+
+
+def test_rounds_are_timed_checked_and_numbered() -> None:
+    plan = Plan.of("40", "int32,float32", repeats=2, warmups=1)
+    reducer = Exact(plan, 4)
+    clock = iter(range(0, 10**9, 500))
+    rounds = list(measure(reducer, plan, 0, 4, clock_ns=lambda: next(clock)))
+    assert [(one.exchange.dtype, one.repeat) for one in rounds] == [
+        (dtype, repeat) for dtype in ("int32", "float32") for repeat in (-1, 0, 1)
+    ]
+    assert all(one.correct and one.seconds == 500e-9 for one in rounds)
+    assert reducer.barriers == 6
+    assert rounds[1].to_message(3) == {
+        "event": "round",
+        "rank": 3,
+        "dtype": "int32",
+        "op": "sum",
+        "elements": 10,
+        "bytes": 40,
+        "repeat": 0,
+        "seconds": 5e-7,
+        "elements_per_s": 2e7,
+        "correct": True,
+        "checksum": rounds[1].checksum,
+        "retransmissions": 0,
+    }
+
+
+def test_a_wrong_bit_is_found() -> None:
+    plan = Plan.of("4KiB", repeats=2, warmups=0)
+    reducer = Exact(plan, 2)
+
+    def spoil(array: Any, op: str, out: Any) -> None:
+        Exact.allreduce(reducer, array, op, out)
+        out.view(np.uint32)[-1] ^= 1
+
+    reducer.allreduce = spoil  # type: ignore[method-assign]
+    assert [one.correct for one in measure(reducer, plan, 0, 2)] == [False, False]
+
+
+def test_a_result_that_is_not_written_is_not_right() -> None:
+    plan = Plan.of("64", repeats=2, warmups=0)
+    reducer = Exact(plan, 2)
+    reducer.allreduce = lambda array, op, out: None  # type: ignore[method-assign]
+    assert not any(one.correct for one in measure(reducer, plan, 0, 2))
+
+
+def test_a_plan_goes_through_json() -> None:
+    plan = Plan.of("4KiB, 1MiB", "float16,int64", "max", repeats=5, seed=3)
+    assert Plan.from_json(plan.to_json()) == plan
+    assert [each.elements for each in plan.exchanges] == [2048, 1 << 19, 512, 1 << 17]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("4KiB", 4096), ("64 MiB", 64 << 20), ("2GiB", 2 << 30)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+    assert parse_size(size_text(size)) == size
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("4kb",), "such as 64KiB, not '4kb'"),
+        (("0",), "such as 64KiB, not '0'"),
+        (("-4",), "such as 64KiB, not '-4'"),
+        (("",), "at least one size"),
+        (("5GiB",), "1 element to 4 GiB"),
+        (("4", "bfloat16"), "a data type is float32, float64, float16, int32, int64, not 'bfloat16'"),
+        (("4", "float32", "xor"), "an operation is sum, min, max, bor, not 'xor'"),
+        (("4", "float32", "bor"), "bor takes int32 and int64, not float32"),
+    ],
+)
+def test_a_wrong_plan_is_named(arguments: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(PlanError, match=sentence):
+        Plan.of(*arguments)
