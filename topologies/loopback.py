@@ -1,16 +1,14 @@
 """The embedded switch as a process on loopback: no root, each worker at an address of its own in 127.0.1.0/24."""
 
 import json
-import os
-import select
 import socket
 import sys
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from topologies.children import Child, TestbedError, uninterrupted
+from topologies.announcing import start_announced
+from topologies.children import Child, uninterrupted
 from topologies.hosts import Host
 
 READY_TIMEOUT_S = 90.0
@@ -80,30 +78,21 @@ class LoopbackTestbed:
 
     def _start_switch(self, udp_ports: list[int]) -> dict[str, Any]:
         """Start the switch and return where it listens."""
-        read_end, write_end = os.pipe()
-        with open(read_end, "rb", buffering=0) as ready:
-            try:
-                self.switch = Child(
-                    "the embedded switch",
-                    [
-                        *(sys.executable, "-P", "-m", "sim.switch.serve"),
-                        *("--p4runtime", self.p4runtime_address, "--device-id", str(self.device_id)),
-                        *("--udp-ports", ",".join(map(str, udp_ports)), "--drop-ppm", str(self._drop_ppm)),
-                        *("--ready-fd", str(write_end)),
-                    ],
-                    self.folder / "switch.log",
-                    pass_fds=(write_end,),
-                )
-            finally:
-                os.close(write_end)
-            line = _read_line(ready.fileno(), time.monotonic() + READY_TIMEOUT_S)
-        if line is None:
-            raise TestbedError(
-                f"the embedded switch was not ready within {READY_TIMEOUT_S:g} s, see {self.switch.log}"
+
+        def start(ready_fd: int) -> Child:
+            return Child(
+                "the embedded switch",
+                [
+                    *(sys.executable, "-P", "-m", "sim.switch.serve"),
+                    *("--p4runtime", self.p4runtime_address, "--device-id", str(self.device_id)),
+                    *("--udp-ports", ",".join(map(str, udp_ports)), "--drop-ppm", str(self._drop_ppm)),
+                    *("--ready-fd", str(ready_fd)),
+                ],
+                self.folder / "switch.log",
+                pass_fds=(ready_fd,),
             )
-        if not line.endswith(b"\n"):
-            self.switch.stop()
-            raise TestbedError(self.switch.how_it_ended())
+
+        self.switch, line = start_announced(start, READY_TIMEOUT_S)
         listening: dict[str, Any] = json.loads(line)
         return listening
 
@@ -111,20 +100,6 @@ class LoopbackTestbed:
         with uninterrupted():
             if hasattr(self, "switch"):
                 self.switch.stop()
-
-
-def _read_line(descriptor: int, deadline: float) -> bytes | None:
-    """Read up to the end of a line or of the stream; None if that takes too long."""
-    line = b""
-    while not line.endswith(b"\n"):
-        readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-        if not readable:
-            return None
-        more = os.read(descriptor, 65536)
-        if not more:
-            break
-        line += more
-    return line
 
 
 def _free_udp_port(ip: str) -> int:

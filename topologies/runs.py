@@ -28,6 +28,11 @@ def owner_is_gone(run_id: str) -> bool:
     return _start_time(pid) != start_time
 
 
+def runs_as(pid: int) -> bool:
+    """Whether a process of that id runs; a zombie does not."""
+    return _start_time(pid) is not None
+
+
 @contextlib.contextmanager
 def run_folder(keep_on_error: Path) -> Iterator[Path]:
     """Offer a folder for a run's files; it goes with the run, unless that fails.
@@ -70,9 +75,10 @@ def delete_leftover_folders() -> None:
 
 
 def _start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot (field 22 of /proc/PID/stat); None without it."""
+    """When a process started, in clock ticks since boot (field 22 of /proc/PID/stat); None if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    return int(stat.rpartition(")")[2].split()[19])
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])  # A zombie has ended, whoever has not asked how.

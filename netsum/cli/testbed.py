@@ -1,0 +1,404 @@
+"""`netsum testbed`: hosts, switches and links of a topology file, in network namespaces of this machine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from netsum.cli.faults import CommandError, told_in_a_sentence
+from netsum.cli.options import Lanes, SwitchKind
+from netsum.cli.texts import epilog
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from topologies.run_folder import RunningTestbed
+    from topologies.topology import Topology
+
+testbed_app = typer.Typer(no_args_is_help=True)
+
+RUNS = Path("runs")
+"""Where the folders of runs go, as seen from the working directory."""
+
+TestbedName = Annotated[
+    str | None,
+    typer.Argument(metavar="[NAME]", help="The testbed; default: NETSUM_TESTBED, else the only one."),
+]
+TestbedOption = Annotated[
+    str | None, typer.Option("--name", help="The testbed; default: NETSUM_TESTBED, else the only one.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+@testbed_app.callback()
+def testbed_group() -> None:
+    """Bring up a network on this machine: hosts and switches in network namespaces, links with rates (Mininet, root)."""
+
+
+@testbed_app.command(
+    "up",
+    epilog=epilog(
+        (
+            "netsum testbed up star-4",
+            "four hosts on an embedded switch, links of 100 Mbit/s, and a controller",
+        ),
+        ("netsum testbed up star-4 --switch bmv2 --lanes 64 --rate 10mbit", "the same on BMv2, slower"),
+        (
+            "netsum testbed up dumbbell --name mine --pcap",
+            "two switches and cross traffic; all packets in files",
+        ),
+        (
+            "netsum testbed up my-network.json --no-controller",
+            "switches without a program, for your own controller",
+        ),
+        ok="all of it is up",
+    ),
+)
+@told_in_a_sentence
+def up(
+    topology: Annotated[
+        str, typer.Argument(help="One that comes with netsum (`netsum testbed topologies`), or a JSON file.")
+    ],
+    switch: Annotated[SwitchKind, typer.Option(help="Who runs the P4 program.")] = SwitchKind.embedded,
+    lanes: Annotated[
+        Lanes | None, typer.Option(help="int32 values a packet carries. Default: 256; 64 with BMv2.")
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="Rate of every link, as 100mbit, instead of the file's."),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(metavar="PERCENT", help="Loss of every link, each way, as 0.1, instead of the file's."),
+    ] = None,
+    queue: Annotated[
+        int | None, typer.Option(min=1, metavar="PACKETS", help="Queue of every link with a rate.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What to call the testbed. Default: the topology's name.")
+    ] = None,
+    controller: Annotated[
+        bool, typer.Option(help="Start a controller, which programs the switches and which workers join.")
+    ] = True,
+    pcap: Annotated[
+        bool, typer.Option("--pcap", help="Write the packets of every switch port to the run folder.")
+    ] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay until Ctrl-C, and take it down then.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Bring up a topology: it stays until `netsum testbed down`.
+
+    Every host and switch has a network namespace of its own; the rates, queues and losses of the links hold in both
+    directions. Logs and packets go to `runs/NAME-DATE-TIME`.
+    """
+    from host_agent.wire.constants import UDP_PORT
+    from topologies import keeper
+    from topologies.mininet_testbed import missing_for_mininet
+    from topologies.run_folder import find_testbed, new_run_folder
+    from topologies.switch_process import missing_for_switch
+
+    network = _topology(topology, rate, loss, queue)
+    kind = switch.value
+    lacking = missing_for_mininet() or missing_for_switch(kind)
+    if lacking is not None:
+        raise CommandError(lacking)
+    name = name or network.name
+    lane_count = int(lanes or (Lanes.narrow if switch is SwitchKind.bmv2 else Lanes.wide))
+    plan = keeper.Plan(
+        name=name,
+        topology=network,
+        kind=kind,
+        lanes=lane_count,
+        folder=new_run_folder(RUNS.resolve(), name),
+        udp_port=UDP_PORT,
+        capture=pcap,
+        controller=_controller_command(lane_count) if controller else None,
+    )
+    if not foreground:
+        _tell_up(keeper.detach(plan), json)
+        return
+    keeper.keep(plan, lambda: _tell_up(find_testbed(name), json))
+
+
+@testbed_app.command(
+    "down",
+    epilog=epilog(
+        ("netsum testbed down", "the only one there is"),
+        ("netsum testbed down --all", "every one of this machine, also what crashed ones left"),
+        ok="nothing of it is left but its run folder",
+    ),
+)
+@told_in_a_sentence
+def down(
+    name: TestbedName = None,
+    everything: Annotated[bool, typer.Option("--all", help="All testbeds of this machine.")] = False,
+) -> None:
+    """Take a testbed down, also what a crashed one left; processes that run on its hosts are ended."""
+    from topologies.keeper import take_down
+    from topologies.run_folder import find_testbed, running_testbeds
+
+    for testbed in running_testbeds() if everything else [find_testbed(name)]:
+        take_down(testbed)
+        print(f"the testbed {testbed.name} is down; its logs are in {_shown(testbed.state['folder'])}")
+
+
+@testbed_app.command(
+    "exec",
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+    epilog=epilog(
+        ("netsum testbed exec h1 ping -c 3 10.0.0.2", "between hosts"),
+        ("netsum testbed exec s1 tcpdump -n -i s1-eth1", "switches have namespaces too"),
+        ("netsum testbed exec h1 bash", "a shell on the host"),
+        ok="the command's own status",
+        fault="the command's own status, or there is no such host",
+        interrupted="",
+    ),
+)
+@told_in_a_sentence
+def execute(
+    node: Annotated[str, typer.Argument(help="A host or a switch.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="Program and arguments.")],
+    name: TestbedOption = None,
+) -> None:
+    """Run a command on a host; it finds the controller by NETSUM_CONTROLLER."""
+    import os
+    import sys
+
+    from topologies.leftovers import MARK
+    from topologies.run_folder import find_testbed
+
+    testbed = find_testbed(name)
+    _require_ready(testbed)
+    environment = {
+        **os.environ,
+        MARK: testbed.run_id,
+        "NETSUM_TESTBED": testbed.name,
+        # So that `netsum` is this one, whatever the shell's is.
+        "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
+    }
+    if testbed.state["controller"] is not None:
+        environment["NETSUM_CONTROLLER"] = testbed.controller_address
+    os.execvpe("mnexec", ["mnexec", "-a", str(testbed.namespace_pid(node)), *command], environment)
+
+
+@testbed_app.command(
+    "status",
+    epilog=epilog(
+        ("netsum testbed status", "all testbeds of this machine"),
+        ("netsum testbed status star-4 --json", "one, as its testbed.json has it"),
+        ok="told; with a NAME: it is up, and all of its processes run",
+        fault="there is no testbed of that name, or something of it does not run",
+        interrupted="",
+    ),
+)
+@told_in_a_sentence
+def status(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]")] = None, json: AsJson = False
+) -> None:
+    """Tell which testbeds there are, what each consists of, and whether it runs."""
+    import json as json_module
+
+    from rich.console import Console
+
+    from topologies.run_folder import find_testbed, running_testbeds
+
+    testbeds = running_testbeds() if name is None else [find_testbed(name)]
+    states = [{**testbed.state, "condition": _condition(testbed)} for testbed in testbeds]
+    if json:
+        print(json_module.dumps(states if name is None else states[0], indent=2))
+    else:
+        console = Console(soft_wrap=True, highlight=False)
+        for state in states:
+            _show(state, console)
+        if not states:
+            console.print("no testbed is up: `netsum testbed up star-4`", markup=False)
+    if name is not None and states[0]["condition"] != "up":
+        raise typer.Exit(1)
+
+
+@testbed_app.command(
+    "restart",
+    epilog=epilog(
+        ("netsum testbed restart s1", "the switch comes back empty; the controller programs it again"),
+        ("netsum testbed restart controller", "running jobs go on"),
+        ok="it is ready again",
+    ),
+)
+@told_in_a_sentence
+def restart(
+    process: Annotated[str, typer.Argument(help="A switch, or `controller`.")], name: TestbedOption = None
+) -> None:
+    """End a switch or the controller, if it still runs, and start it anew."""
+    from topologies import keeper
+    from topologies.run_folder import find_testbed
+
+    testbed = find_testbed(name)
+    _require_ready(testbed)
+    keeper.restart(testbed, process)
+
+
+@testbed_app.command(
+    "link",
+    epilog=epilog(
+        ("netsum testbed link h1 s1 down", "pull the cable of h1"),
+        ("netsum testbed link h1 s1 up", "plug it in again"),
+        ok="done",
+        interrupted="",
+    ),
+)
+@told_in_a_sentence
+def link(
+    one: Annotated[str, typer.Argument(help="A host or a switch.")],
+    other: Annotated[str, typer.Argument(help="What it is linked to.")],
+    state: Annotated[str, typer.Argument(metavar="up|down")],
+    name: TestbedOption = None,
+) -> None:
+    """Pull a cable out, or plug it in again."""
+    from topologies import namespaces
+    from topologies.run_folder import find_testbed
+
+    if state not in ("up", "down"):
+        raise CommandError(f"expected up or down, not {state!r}")
+    testbed = find_testbed(name)
+    _require_ready(testbed)
+    for found in testbed.state["links"]:
+        if {end.partition("-p")[0] for end in found["ends"]} == {one, other}:
+            # The end at the switch: the host sees its carrier go, and keeps its addresses and routes.
+            node, interface = found["ends"][1].partition("-p")[0], found["interfaces"][1]
+            inside = ("mnexec", "-a", str(testbed.namespace_pid(node)))
+            namespaces.run(*inside, "ip", "link", "set", interface, state)
+            return
+    raise CommandError(f"the testbed {testbed.name} has no link between {one} and {other}")
+
+
+@testbed_app.command(
+    "topologies", epilog=epilog(("netsum testbed topologies", "what `up` takes by name"), interrupted="")
+)
+@told_in_a_sentence
+def list_topologies(json: AsJson = False) -> None:
+    """List the topologies that come with netsum."""
+    import json as json_module
+
+    from topologies.topology_file import FILES, load_topology, shipped_topologies
+
+    topologies = [load_topology(name) for name in shipped_topologies()]
+    if json:
+        found = [
+            {"name": one.name, "description": one.description, "file": str(FILES / f"{one.name}.json")}
+            for one in topologies
+        ]
+        print(json_module.dumps(found, indent=2))
+        return
+    for one in topologies:
+        print(f"{one.name:10} {one.description}")
+    print(f"their files: {_shown(FILES)}")
+
+
+def _topology(name: str, rate: str | None, loss: str | None, queue: int | None) -> "Topology":
+    from topologies.topology_file import load_topology
+    from topologies.units import parse_loss_ppm, parse_rate_bps
+
+    try:
+        rate_bps = None if rate is None else parse_rate_bps(rate)
+    except ValueError as expected:
+        raise CommandError(f"--rate: expected {expected}, not {rate!r}") from None
+    try:
+        loss_ppm = None if loss is None else parse_loss_ppm(loss)
+    except ValueError as expected:
+        raise CommandError(f"--loss: expected {expected}, not {loss!r}") from None
+    return load_topology(name).with_links(rate_bps=rate_bps, loss_ppm=loss_ppm, queue_pkts=queue)
+
+
+def _controller_command(lanes: int) -> list[str]:
+    import sys
+
+    return [
+        sys.executable,
+        "-P",
+        "-c",
+        "from netsum.cli import main; main()",
+        "controller",
+        "serve",
+        "--lanes",
+        str(lanes),
+    ]
+
+
+def _require_ready(testbed: "RunningTestbed") -> None:
+    if testbed.abandoned:
+        raise CommandError(
+            f"the testbed {testbed.name} has crashed: `netsum testbed down {testbed.name}` clears it away"
+        )
+    if not testbed.state["ready"]:
+        raise CommandError(f"the testbed {testbed.name} is not up yet")
+
+
+def _condition(testbed: "RunningTestbed") -> str:
+    """Say how a testbed is: "up", or what is not as it should be."""
+    from topologies.runs import runs_as
+
+    if testbed.abandoned:
+        return f"crashed: `netsum testbed down {testbed.name}` clears it away"
+    if not testbed.state["ready"]:
+        return "coming up"
+    processes = dict(testbed.state["switches"])
+    if testbed.state["controller"] is not None:
+        processes["controller"] = testbed.state["controller"]
+    ended = [name for name, process in processes.items() if not runs_as(process["pid"])]
+    return f"{' and '.join(ended)} ended: `netsum testbed restart {ended[0]}`" if ended else "up"
+
+
+def _tell_up(testbed: "RunningTestbed", json: bool) -> None:
+    import json as json_module
+
+    if json:
+        print(json_module.dumps(testbed.state, indent=2), flush=True)
+        return
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False)
+    _show({**testbed.state, "condition": "up"}, console)
+    hosts = list(testbed.state["hosts"])
+    address = testbed.state["hosts"][hosts[-1]]["ip"]
+    console.print(f"try: netsum testbed exec {hosts[0]} ping -c 3 {address}", markup=False)
+
+
+def _show(state: dict[str, Any], console: "Console") -> None:
+    from rich.table import Table
+
+    from topologies.units import rate_text
+
+    if not state["ready"]:
+        console.print(f"{state['name']}: {state['condition']}", markup=False)
+        return
+    console.print(
+        f"{state['name']} ({state['topology']}, {state['switch_kind']}, {state['lanes']} lanes): {state['condition']}",
+        markup=False,
+    )
+    table = Table(box=None, pad_edge=False)
+    for heading in ("link", "addresses", "rate", "loss", "queue", "latency"):
+        table.add_column(heading)
+    nodes = {**state["hosts"], **state["switches"]}
+    for one in state["links"]:
+        table.add_row(
+            " to ".join(one["ends"]),
+            " to ".join(nodes[end.partition("-p")[0]]["ip"] for end in one["ends"]),
+            "unlimited" if one["rate_bps"] is None else rate_text(one["rate_bps"]),
+            f"{one['loss_ppm'] / 10_000:g} %",
+            "" if one["queue_pkts"] is None else str(one["queue_pkts"]),
+            f"{one['latency_ns'] / 1e6:g} ms",
+        )
+    console.print(table)
+    controller = state["controller"]
+    console.print("controller: " + ("none" if controller is None else controller["address"]), markup=False)
+    console.print(f"run folder: {_shown(state['folder'])}", markup=False)
+
+
+def _shown(path: str | Path) -> str:
+    """Write a path as short as it can be from here."""
+    import os
+
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
