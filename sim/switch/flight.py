@@ -59,15 +59,23 @@ class Flight:
     def run(self, packets: Packets, now_ns: int, *, copy: bool) -> Packets:
         """Run a batch to its end and return what came out."""
         frames, (count, stride) = packets.frames, packets.frames.shape
-        if count and stride + self.room > self.row_bytes:
-            self._widen(stride)
-        if len(self.out_frames) < count:
-            self._grow_output(count)
+        self.make_room(count, stride)
         starts = (frames.ctypes.data, stride, packets.lengths.ctypes.data, packets.ports.ctypes.data)
         self.words[self._inputs] = (*starts, count, 0)
         self.words[self._out_count] = 0
         self.words[self._now] = now_ns // 1000
-        while (status := self.machine.run(self._address)) != DONE:
+        return self.resume(self.machine.run(self._address), copy=copy)
+
+    def make_room(self, count: int, frame_bytes: int) -> None:
+        """Make room for what a batch of `count` frames, each at most so long, is likely to need."""
+        if count and frame_bytes + self.room > self.row_bytes:
+            self._widen(frame_bytes)
+        if len(self.out_frames) < count:
+            self._grow_output(count)
+
+    def resume(self, status: int, *, copy: bool = False) -> Packets:
+        """Run a batch on to its end after the machine code returned `status`; return what came out."""
+        while status != DONE:
             if status == NEED_OUTPUT:
                 self._grow_output(2 * len(self.out_frames))
             elif status == NEED_SLOTS:
@@ -76,9 +84,11 @@ class Flight:
                 self._grow_digests()
             else:
                 self._widen(self._get("needed"))
-        return self._result(copy)
+            status = self.machine.run(self._address)
+        return self.result(copy=copy)
 
-    def _result(self, copy: bool) -> Packets:
+    def result(self, *, copy: bool = False) -> Packets:
+        """Return what came out of the last batch; a view of memory that the next one uses, unless `copy`."""
         count = int(self.words[self._out_count])
         ports, lengths, frames = self.out_ports[:count], self.out_lengths[:count], self.out_frames[:count]
         if copy:

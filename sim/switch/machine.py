@@ -30,14 +30,13 @@ _MAGIC = b"netsum-object-1\n"
 
 
 class Machine:
-    """Compiled code of one program; `run` takes the context's address and returns a status."""
+    """Compiled code of one program; `run`, at `address`, takes the context's address and returns a status."""
 
     def __init__(self, engine: Any, *, cached: bool) -> None:
         self._engine = engine
         self.cached = cached
-        self.run: Callable[[int], int] = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(
-            engine.get_function_address("run")
-        )
+        self.address: int = engine.get_function_address("run")
+        self.run: Callable[[int], int] = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(self.address)
 
 
 def default_cache_dir() -> Path:

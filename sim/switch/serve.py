@@ -1,6 +1,7 @@
-"""Run an embedded switch as a process: P4Runtime on one side, UDP ports on loopback on the other.
+"""Run an embedded switch as a process: P4Runtime on one side, ports on the other.
 
-``python -m sim.switch.serve --p4runtime 127.0.0.1:9559 --ports 4 --udp-base 28275``
+``python -m sim.switch.serve --p4runtime 127.0.0.1:9559 --ports 4 --udp-base 28275`` has UDP ports on loopback,
+``python -m sim.switch.serve --interface 1@s1-eth1 --interface 2@s1-eth2`` has network interfaces (root).
 """
 
 import argparse
@@ -22,7 +23,14 @@ from p4.v1 import p4runtime_pb2
 
 from sim.switch.p4runtime import AddressUnavailableError, P4RuntimeError, P4RuntimeServer
 from sim.switch.p4runtime.server import DEFAULT_ADDRESS, DEFAULT_DEVICE_ID
-from sim.switch.ports import Chassis, Forwarding, PortUnavailableError, UdpPorts
+from sim.switch.ports import (
+    Chassis,
+    Forwarding,
+    InterfacePorts,
+    PortDriver,
+    PortUnavailableError,
+    UdpPorts,
+)
 from sim.switch.ports.chassis import DEFAULT_CPU_PORT
 from sim.switch.ports.udp import DEFAULT_BASE_PORT
 
@@ -37,13 +45,17 @@ class ServeOptions:
     Attributes
     ----------
     p4runtime
-        Where P4Runtime listens, "host:port"; port 0 lets the system choose.
+        Where P4Runtime listens, "host:port" (port 0 lets the system choose) or "unix:path".
     allow_remote
         Whether that may be an address other machines can reach. P4Runtime here has no authentication.
     ports, udp_base
         Number of switch ports; port i is UDP port `udp_base` + i on 127.0.0.1, or any free one if `udp_base` is 0.
     udp_ports
         UDP port of each switch port, instead of `ports` and `udp_base`.
+    interfaces
+        (switch port, network interface) of each port, instead of UDP ports.
+    spin_us
+        How many microseconds ports on interfaces look for packets before sleeping.
     device_id
         The number controllers know the switch by.
     cpu_port
@@ -65,6 +77,8 @@ class ServeOptions:
     ports: int = 4
     udp_base: int = DEFAULT_BASE_PORT
     udp_ports: tuple[int, ...] | None = None
+    interfaces: tuple[tuple[int, str], ...] | None = None
+    spin_us: int = 0
     device_id: int = DEFAULT_DEVICE_ID
     cpu_port: int = DEFAULT_CPU_PORT
     drop_ppm: int = 0
@@ -111,9 +125,7 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
     config = _config(options)
     with ExitStack() as stack:
         try:
-            ports = stack.enter_context(
-                UdpPorts(_ports(options), drop_ppm=options.drop_ppm, seed=options.seed)
-            )
+            ports = stack.enter_context(_ports(options))
             chassis = Chassis(ports, options.cpu_port)
         except ValueError as error:
             raise ServeError(str(error)) from None
@@ -138,11 +150,13 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
 
 
 def _check_address(options: ServeOptions) -> None:
+    if options.p4runtime.startswith("unix:"):
+        return
     host, _, port = options.p4runtime.rpartition(":")
     host = host.strip("[]")
     if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise ServeError(
-            f"expected P4Runtime's address as HOST:PORT with a port up to 65535, not {options.p4runtime!r}"
+            f"expected P4Runtime's address as HOST:PORT with a port up to 65535 or unix:PATH, not {options.p4runtime!r}"
         )
     try:
         loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -155,7 +169,11 @@ def _check_address(options: ServeOptions) -> None:
         )
 
 
-def _ports(options: ServeOptions) -> list[tuple[int, int]]:
+def _ports(options: ServeOptions) -> PortDriver:
+    if options.interfaces is not None:
+        return InterfacePorts(
+            options.interfaces, drop_ppm=options.drop_ppm, seed=options.seed, spin_us=options.spin_us
+        )
     if options.udp_ports is not None:
         udp_ports: Sequence[int] = options.udp_ports
     elif options.udp_base == 0:
@@ -164,7 +182,7 @@ def _ports(options: ServeOptions) -> list[tuple[int, int]]:
         udp_ports = range(options.udp_base, options.udp_base + options.ports)
     if any(not 0 <= port < 1 << 16 for port in udp_ports):
         raise ServeError(f"expected UDP ports between 0 and 65535, not {list(udp_ports)}")
-    return list(enumerate(udp_ports))
+    return UdpPorts(list(enumerate(udp_ports)), drop_ppm=options.drop_ppm, seed=options.seed)
 
 
 def _config(options: ServeOptions) -> Any | None:
@@ -184,12 +202,12 @@ def _config(options: ServeOptions) -> Any | None:
     return config
 
 
-def _announce(options: ServeOptions, server: P4RuntimeServer, ports: UdpPorts) -> None:
-    addresses = ports.addresses
-    listed = " ".join(f"{port}={host}:{udp}" for port, (host, udp) in addresses.items())
+def _announce(options: ServeOptions, server: P4RuntimeServer, ports: PortDriver) -> None:
+    listed = " ".join(f"{port}={name}" for port, name in ports.names.items())
     print(f"ready: P4Runtime {server.address} device {options.device_id}, ports {listed}", flush=True)
     if options.ready_fd is not None:
-        line = {"p4runtime": server.address, "device_id": options.device_id, "ports": addresses}
+        places = ports.addresses if isinstance(ports, UdpPorts) else ports.names
+        line = {"p4runtime": server.address, "device_id": options.device_id, "ports": places}
         with os.fdopen(options.ready_fd, "w") as pipe:
             pipe.write(json.dumps(line) + "\n")
 
@@ -197,11 +215,22 @@ def _announce(options: ServeOptions, server: P4RuntimeServer, ports: UdpPorts) -
 def _options(arguments: Sequence[str] | None) -> ServeOptions:
     default = ServeOptions()
     parser = argparse.ArgumentParser(prog="python -m sim.switch.serve", description="Run an embedded switch.")
-    parser.add_argument("--p4runtime", default=default.p4runtime, metavar="HOST:PORT")
+    parser.add_argument("--p4runtime", default=default.p4runtime, metavar="HOST:PORT|unix:PATH")
     parser.add_argument("--allow-remote", action="store_true", help="listen on addresses others can reach")
     parser.add_argument("--ports", type=int, default=default.ports, help="number of switch ports")
     parser.add_argument("--udp-base", type=int, default=default.udp_base, help="UDP port of switch port 0")
     parser.add_argument("--udp-ports", type=_numbers, help="UDP port of each switch port, as in 5000,5001")
+    parser.add_argument(
+        "--interface",
+        dest="interfaces",
+        type=_interface,
+        action="append",
+        metavar="PORT@INTERFACE",
+        help="a switch port on a network interface, as in 1@s1-eth1; several times, instead of UDP ports",
+    )
+    parser.add_argument(
+        "--spin-us", type=int, default=0, help="look for packets so long before sleeping (interfaces)"
+    )
     parser.add_argument("--device-id", type=int, default=default.device_id)
     parser.add_argument("--cpu-port", type=int, default=default.cpu_port)
     parser.add_argument("--drop-ppm", type=int, default=0, help="packets per million to lose, each way")
@@ -212,6 +241,13 @@ def _options(arguments: Sequence[str] | None) -> ServeOptions:
     parser.add_argument("--ready-fd", type=int, help="descriptor to write a line of JSON to when ready")
     parser.add_argument("--statistics", type=Path, help="file for counts of packets, written at the end")
     return ServeOptions(**vars(parser.parse_args(arguments)))
+
+
+def _interface(text: str) -> tuple[int, str]:
+    number, _, name = text.partition("@")
+    if not (number.isascii() and number.isdigit() and name):
+        raise argparse.ArgumentTypeError(f"expected PORT@INTERFACE, as in 1@s1-eth1, not {text!r}")
+    return int(number), name
 
 
 def _numbers(text: str) -> tuple[int, ...]:

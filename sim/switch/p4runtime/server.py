@@ -37,7 +37,7 @@ class P4RuntimeServer:
     chassis
         The chassis that controllers put programs into.
     address
-        Where to listen, "host:port"; port 0 lets the system choose.
+        Where to listen: "host:port", where port 0 lets the system choose, or "unix:path".
     device_id
         The number controllers know the switch by.
     cache_dir
@@ -70,12 +70,12 @@ class P4RuntimeServer:
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(
             P4RuntimeService(self.device, device_id), self._server
         )
-        host = _free(address)
+        host = "" if address.startswith("unix:") else _free(address)
         try:
             port = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise AddressUnavailableError(f"P4Runtime cannot listen on {address}: {error}") from None
-        self.address = f"{host}:{port}"
+        self.address = f"{host}:{port}" if host else address
         self.device.start()
         self._server.start()
 

@@ -8,8 +8,10 @@ from typing import Protocol
 import numpy as np
 
 from sim.switch import Digest, Packets, Switch
+from sim.switch.ports.compiled import Array
+from sim.switch.ports.driver import PortDriver
+from sim.switch.ports.loop import ATTEND, RECEIVED_FRAMES, STATUS, STRANGERS, UNFINISHED, engine_of
 from sim.switch.ports.turns import Turns
-from sim.switch.ports.udp import UdpPorts
 
 DEFAULT_CPU_PORT = 510
 STOP_TIMEOUT_S = 5.0
@@ -24,6 +26,16 @@ class Listener(Protocol):
 
     def digests(self, samples: list[Digest]) -> None:
         """Take digests, oldest first."""
+
+
+class Capture(Protocol):
+    """Who writes packets down."""
+
+    def came_in(self, ports: Array, lengths: Array, frames: Array, times: Array) -> None:
+        """Take the first packets of `frames` that came in, and when (ns since 1970), one for each of `ports`."""
+
+    def went_out(self, ports: Array, lengths: Array, frames: Array) -> None:
+        """Take the first packets of `frames` that leave now, one for each of `ports`."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +66,19 @@ class Chassis:
         To be held by whoever reads or writes the installed switch.
     """
 
-    def __init__(self, ports: UdpPorts | None = None, cpu_port: int = DEFAULT_CPU_PORT) -> None:
-        if ports is not None and cpu_port in ports.addresses:
+    def __init__(self, ports: PortDriver | None = None, cpu_port: int = DEFAULT_CPU_PORT) -> None:
+        if ports is not None and cpu_port in ports.names:
             raise ValueError(
-                f"port {cpu_port} cannot lead to a UDP socket and to the controller; choose another one"
+                f"port {cpu_port} cannot lead to {ports.names[cpu_port]} and to the controller; choose another one"
             )
         self.ports = ports
         self.cpu_port = cpu_port
         self.turn = Turns()
         self._installed: _Installed | None = None
         self._epoch_ns = time.monotonic_ns()
+        self._outcome = np.zeros(3, np.int64)
+        self.capture: Capture | None = None
+        """Sees every packet that comes in or leaves by the driver's ports."""
         self.unforwarded = {"no_program": 0, "no_such_port": 0}
         """Packets that came before there was a program, or left by a port the chassis does not have."""
 
@@ -94,44 +109,86 @@ class Chassis:
         Packets
             All that left, the CPU port's included.
         """
-        return self._pass(packets, copy=True)
-
-    def forward(self, packets: Packets) -> None:
-        """Run packets through the switch, as `inject`, and keep nothing of them."""
-        self._pass(packets, copy=False)
-
-    def _pass(self, packets: Packets, *, copy: bool) -> Packets:
         with self.turn:
             installed = self._installed
             if installed is None:
                 self.unforwarded["no_program"] += len(packets)
                 return Packets.of([])
-            left = installed.switch.inject(packets, self.now_ns(), copy=copy)
-            samples = installed.switch.drain_digests() if installed.learns else []
-            to_cpu = self._send(left)
-        if installed.listener is not None:
-            if to_cpu:
-                installed.listener.packets_in(to_cpu)
-            if samples:
-                installed.listener.digests(samples)
+            left = installed.switch.inject(packets, self.now_ns())
+            strangers = self._send(left)
+            notice = self._notice(installed, left, strangers)
+        notice.tell(installed.listener)
         return left
+
+    def forward(self, ports: PortDriver, timeout_ms: int) -> None:
+        """Move packets between the ports and the switch until none have come for so long, or somebody wants a turn.
+
+        May return at any time; to be called again and again, by one thread.
+        """
+        with self.turn:
+            installed = self._installed
+            if installed is None:
+                self.unforwarded["no_program"] += ports.receive(timeout_ms)
+                return
+            notice = self._forward(installed, ports, timeout_ms)
+        notice.tell(installed.listener)
+
+    def _forward(self, installed: _Installed, ports: PortDriver, timeout_ms: int) -> "_Notice":
+        outcome = self._outcome
+        with installed.switch.in_flight(ports.frames) as flight:
+            engine, once = engine_of(flight), self.capture is not None
+            reason = ports.forward(engine, self.turn.asked, self._epoch_ns, timeout_ms, once, outcome)
+            if reason == UNFINISHED:
+                left = flight.resume(int(outcome[STATUS]))
+                strangers = self._send(left)
+            elif reason == ATTEND:
+                left, strangers = flight.result(), int(outcome[STRANGERS])
+                if self.capture is not None:
+                    self.capture.went_out(left.ports, left.lengths, left.frames)
+            else:
+                return _Notice([], [])
+            if self.capture is not None:
+                count = int(outcome[RECEIVED_FRAMES])
+                self.capture.came_in(ports.ports[:count], ports.lengths[:count], ports.frames, ports.times)
+        return self._notice(installed, left, strangers)
 
     def packet_out(self, frame: bytes) -> None:
         """Run a packet from the controller through the switch."""
-        self.forward(Packets.of([(self.cpu_port, frame)]))
+        self.inject(Packets.of([(self.cpu_port, frame)]))
 
-    def _send(self, left: Packets) -> list[bytes]:
-        """Send what left; return the frames for the CPU port."""
-        if len(left) == 0:
-            return []
-        if self.ports is not None:
-            strangers = self.ports.transmit(left.ports, left.lengths, left.frames)
-            if strangers == 0:
-                return []
-        for_cpu = np.flatnonzero(left.ports == self.cpu_port)
-        if self.ports is not None:
-            self.unforwarded["no_such_port"] += strangers - len(for_cpu)
-        return [left.frames[row, : left.lengths[row]].tobytes() for row in for_cpu]
+    def _send(self, left: Packets) -> int:
+        """Send what left; return how many packets left by no port of the driver."""
+        if self.ports is None:
+            return len(left)
+        if self.capture is not None:
+            self.capture.went_out(left.ports, left.lengths, left.frames)
+        return self.ports.transmit(left.ports, left.lengths, left.frames)
+
+    def _notice(self, installed: _Installed, left: Packets, strangers: int) -> "_Notice":
+        """Collect what the listener is to be told of a batch, while it is there."""
+        frames = []
+        if strangers > 0:
+            for_cpu = np.flatnonzero(left.ports == self.cpu_port)
+            if self.ports is not None:
+                self.unforwarded["no_such_port"] += strangers - len(for_cpu)
+            frames = [left.frames[row, : left.lengths[row]].tobytes() for row in for_cpu]
+        return _Notice(frames, installed.switch.drain_digests() if installed.learns else [])
+
+
+@dataclass(frozen=True)
+class _Notice:
+    """Frames for the CPU port and digests, for a listener."""
+
+    frames: list[bytes]
+    samples: list[Digest]
+
+    def tell(self, listener: Listener | None) -> None:
+        if listener is None:
+            return
+        if self.frames:
+            listener.packets_in(self.frames)
+        if self.samples:
+            listener.digests(self.samples)
 
 
 class Forwarding:
@@ -145,12 +202,13 @@ class Forwarding:
         Its driver.
     """
 
-    def __init__(self, chassis: Chassis, ports: UdpPorts) -> None:
+    def __init__(self, chassis: Chassis, ports: PortDriver) -> None:
         self._chassis = chassis
         self._ports = ports
         self._stopping = False
         self.fault: BaseException | None = None
         """What ended the thread, if it was not `stop`."""
+        chassis.turn.interrupt = ports.wake
         self._thread = threading.Thread(target=self._run, name="forwarding", daemon=True)
 
     def start(self) -> None:
@@ -166,15 +224,12 @@ class Forwarding:
             raise TimeoutError(f"forwarding did not stop within {STOP_TIMEOUT_S:.0f} s")
 
     def _run(self) -> None:
-        ports = self._ports
-        # Views of the first 0, 1, 2, … rows, made once: to make and check one costs as much as a small batch.
-        batches = [
-            Packets(ports.ports[:count], ports.lengths[:count], ports.frames[:count])
-            for count in range(len(ports.lengths) + 1)
-        ]
+        mend_at = 0.0
         try:
             while not self._stopping:
-                if count := ports.receive(_WAIT_MS):
-                    self._chassis.forward(batches[count])
+                self._chassis.forward(self._ports, _WAIT_MS)
+                if time.monotonic() >= mend_at:
+                    mend_at = time.monotonic() + _WAIT_MS / 1000
+                    self._ports.mend()
         except BaseException as fault:
             self.fault = fault

@@ -1,12 +1,14 @@
 """Compiled: the datagrams of frames that leave the switch, sent in batches; runs for one host as one message."""
 
-# Numba's decorator is untyped, and the integers of compiled code are NumPy's.
-# mypy: disable-error-code="untyped-decorator,no-any-return,return-value"
+# The integers of compiled code are NumPy's.
+# mypy: disable-error-code="no-any-return,return-value"
+
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from sim.switch.ports.abi import MSG_DONTWAIT, SEGMENT_CONTROL_BYTES, sendmmsg
+from sim.switch.ports.compiled import Array, Integer, compiled
 from sim.switch.ports.frames import (
     DROPPED_OUT,
     ETHERNET_BYTES,
@@ -15,7 +17,6 @@ from sim.switch.ports.frames import (
     SENT,
     SENT_BYTES,
     UDP_BYTES,
-    Array,
     find_datagram,
     get16,
     get32,
@@ -28,31 +29,11 @@ MOST_RUN_BYTES = 65_000
 """Most bytes of a run of datagrams: the system takes 65,507 as one message."""
 
 
-@njit(cache=True, nogil=True)
-def transmit(
-    ports: Array,
-    lengths: Array,
-    frames: Array,
-    sockets: Array,
-    descriptors: Array,
-    messages: Array,
-    controls: Array,
-    vectors: Array,
-    receivers: Array,
-    places: Array,
-    targets: Array,
-    starts: Array,
-    longest_run: int,
-    draws: Array,
-    drop_ppm: int,
-    statistics: Array,
-) -> int:
-    """Send the datagrams of frames that leave the switch, in order on each port.
+class DatagramOutbox(NamedTuple):
+    """Sockets and the room for what goes out by them.
 
-    Parameters
+    Attributes
     ----------
-    ports, lengths, frames : uint16[:], int32[:], uint8[:, :]
-        The frames.
     sockets : int32[:]
         Position of the socket of each switch port, or -1.
     descriptors : int32[:]
@@ -66,18 +47,46 @@ def transmit(
     longest_run : int
         How many datagrams the system takes as one message.
     draws, drop_ppm, statistics
-        As for `receive`.
+        As for `DatagramInbox`.
+    """
+
+    sockets: Array
+    descriptors: Array
+    messages: Array
+    controls: Array
+    vectors: Array
+    receivers: Array
+    places: Array
+    targets: Array
+    starts: Array
+    longest_run: int
+    draws: Array
+    drop_ppm: int
+    statistics: Array
+
+
+@compiled
+def transmit_datagrams(
+    outbox: DatagramOutbox, ports: Array, lengths: Array, frames: Array, total: Integer
+) -> Integer:
+    """Send the datagrams of frames that leave the switch, in order on each port.
+
+    Parameters
+    ----------
+    ports, lengths, frames : uint16[:], int32[:], uint8[:, :]
+        The first `total` of these.
 
     Returns
     -------
     int
         Number of frames for ports that have no socket.
     """
-    total = ports.shape[0]
+    sockets, descriptors, statistics = outbox.sockets, outbox.descriptors, outbox.statistics
+    places, targets, starts, vectors = outbox.places, outbox.targets, outbox.starts, outbox.vectors
     strangers = 0
     done = 0
     while done < total:
-        batch = min(total - done, messages.shape[0])
+        batch = min(total - done, outbox.messages.shape[0])
         starts[:] = 0
         for i in range(batch):
             socket = sockets[ports[done + i]]
@@ -88,7 +97,7 @@ def transmit(
             offset, size = find_datagram(frames[done + i], lengths[done + i])
             if size < 0:
                 statistics[socket, NOT_UDP] += 1
-            elif lost(draws, socket, drop_ppm):
+            elif lost(outbox.draws, socket, outbox.drop_ppm):
                 statistics[socket, DROPPED_OUT] += 1
             else:
                 places[i, 0] = offset
@@ -112,28 +121,20 @@ def transmit(
         begin = np.int64(0)
         for socket in range(descriptors.shape[0]):
             end = starts[socket]
-            count = _gather(messages, controls, vectors, receivers, targets, begin, end, longest_run)
-            _send(descriptors[socket], messages, vectors, count, begin, statistics[socket])
+            count = _gather(outbox, begin, end)
+            _send(descriptors[socket], outbox.messages, vectors, count, begin, statistics[socket])
             begin = end
         done += batch
     return strangers
 
 
-@njit(cache=True, nogil=True)
-def _gather(
-    messages: Array,
-    controls: Array,
-    vectors: Array,
-    receivers: Array,
-    targets: Array,
-    begin: int,
-    end: int,
-    longest_run: int,
-) -> int:
+@compiled
+def _gather(outbox: DatagramOutbox, begin: Integer, end: Integer) -> Integer:
     """Make messages of a socket's datagrams, one of each run for the same receiver; return how many.
 
     All datagrams of a run have the same size but the last, which may be shorter.
     """
+    messages, vectors, targets, receivers = outbox.messages, outbox.vectors, outbox.targets, outbox.receivers
     count = 0
     at = begin
     while at < end:
@@ -142,7 +143,7 @@ def _gather(
         stop = at + 1
         while (
             stop < end
-            and stop - at < longest_run
+            and stop - at < outbox.longest_run
             and targets[stop] == targets[at]
             and vectors[stop - 1]["length"] == size
             and vectors[stop]["length"] <= size
@@ -154,7 +155,7 @@ def _gather(
         messages[count]["vectors"] = np.uint64(vectors.ctypes.data) + np.uint64(at * vectors.itemsize)
         messages[count]["vector_count"] = stop - at
         messages[count]["control_length"] = SEGMENT_CONTROL_BYTES if stop - at > 1 else 0
-        controls[count]["size"] = size
+        outbox.controls[count]["size"] = size
         receivers[count]["ip"] = swap32(np.uint32(targets[at] >> 16))
         receivers[count]["port"] = swap16(np.uint16(targets[at] & 0xFFFF))
         count += 1
@@ -162,9 +163,9 @@ def _gather(
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _send(
-    descriptor: int, messages: Array, vectors: Array, count: int, first_vector: int, counts: Array
+    descriptor: Integer, messages: Array, vectors: Array, count: Integer, first_vector: Integer, counts: Array
 ) -> None:
     """Send the first messages by a socket, and count their datagrams."""
     at = 0

@@ -1,44 +1,51 @@
-"""Frames and the datagrams in them, for compiled code: headers written and read, losses drawn, counts named.
+"""Frames and the datagrams in them, for compiled code: headers written and read, losses drawn, counts named."""
 
-Numba's cache does not notice when a function that another module calls has changed: after a change here, touch
-`arrivals.py` and `departures.py`.
-"""
-
-# Numba's decorator is untyped, and the integers of compiled code are NumPy's.
-# mypy: disable-error-code="untyped-decorator,no-any-return,return-value"
-
-from typing import Any, TypeAlias
+# The integers of compiled code are NumPy's.
+# mypy: disable-error-code="no-any-return,return-value"
 
 import numpy as np
-import numpy.typing as npt
-from numba import njit
+
+from sim.switch.ports.compiled import Array, Integer, compiled
 
 ETHERNET_BYTES = 14
 IPV4_BYTES = 20
 UDP_BYTES = 8
 HEADER_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 
-RECEIVED, RECEIVED_BYTES, DROPPED_IN, OVERSIZED, SENT, SENT_BYTES, DROPPED_OUT, NOT_UDP, REFUSED = range(9)
-"""Columns of the statistics array, one row a port."""
-
 STATISTICS = (
     "received",
     "received_bytes",
     "dropped_in",
     "oversized",
+    "merged",
     "sent",
     "sent_bytes",
     "dropped_out",
+    "queue_full",
+    "port_down",
     "not_udp",
     "refused",
 )
-"""Names of those columns."""
+"""What is counted of each port, the columns of the statistics array; `PortDriver.statistics` says what they mean."""
 
-Array: TypeAlias = npt.NDArray[Any]
+(
+    RECEIVED,
+    RECEIVED_BYTES,
+    DROPPED_IN,
+    OVERSIZED,
+    MERGED,
+    SENT,
+    SENT_BYTES,
+    DROPPED_OUT,
+    QUEUE_FULL,
+    PORT_DOWN,
+    NOT_UDP,
+    REFUSED,
+) = range(len(STATISTICS))
 
 
-@njit(cache=True, nogil=True)
-def lost(draws: Array, port: int, ppm: int) -> bool:
+@compiled
+def lost(draws: Array, port: Integer, ppm: Integer) -> bool:
     """Whether the next packet in this direction of the port is to be lost (xorshift64*)."""
     if ppm == 0:
         return False
@@ -51,47 +58,52 @@ def lost(draws: Array, port: int, ppm: int) -> bool:
     return (top * np.uint64(1_000_000)) >> np.uint64(32) < np.uint64(ppm)
 
 
-@njit(cache=True, nogil=True)
-def put16(row: Array, at: int, value: int) -> None:
+@compiled
+def put16(row: Array, at: Integer, value: Integer) -> None:
     """Write 16 bits in network byte order."""
     row[at] = (value >> 8) & 0xFF
     row[at + 1] = value & 0xFF
 
 
-@njit(cache=True, nogil=True)
-def put32(row: Array, at: int, value: int) -> None:
+@compiled
+def put32(row: Array, at: Integer, value: Integer) -> None:
     """Write 32 bits in network byte order."""
     put16(row, at, value >> 16)
     put16(row, at + 2, value & 0xFFFF)
 
 
-@njit(cache=True, nogil=True)
-def get16(row: Array, at: int) -> int:
+@compiled
+def get16(row: Array, at: Integer) -> Integer:
     """Read 16 bits in network byte order."""
     return (np.int64(row[at]) << 8) | np.int64(row[at + 1])
 
 
-@njit(cache=True, nogil=True)
-def get32(row: Array, at: int) -> int:
+@compiled
+def get32(row: Array, at: Integer) -> Integer:
     """Read 32 bits in network byte order."""
     return (get16(row, at) << 16) | get16(row, at + 2)
 
 
-@njit(cache=True, nogil=True)
-def swap16(value: int) -> int:
+@compiled
+def swap16(value: Integer) -> Integer:
     """Exchange network and host byte order of 16 bits."""
     return ((value & 0xFF) << 8) | (value >> 8)
 
 
-@njit(cache=True, nogil=True)
-def swap32(value: int) -> int:
+@compiled
+def swap32(value: Integer) -> Integer:
     """Exchange network and host byte order of 32 bits."""
     return (swap16(value & 0xFFFF) << 16) | swap16(value >> 16)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def write_headers(
-    row: Array, payload_bytes: int, source_ip: int, source_port: int, own_ip: int, own_port: int
+    row: Array,
+    payload_bytes: Integer,
+    source_ip: Integer,
+    source_port: Integer,
+    own_ip: Integer,
+    own_port: Integer,
 ) -> None:
     """Write the headers with which the datagram would have come over a network.
 
@@ -123,8 +135,8 @@ def write_headers(
     put16(row, 40, 0)
 
 
-@njit(cache=True, nogil=True)
-def find_datagram(frame: Array, length: int) -> tuple[int, int]:
+@compiled
+def find_datagram(frame: Array, length: Integer) -> tuple[int, int]:
     """Where the datagram of an IPv4/UDP frame lies: (offset, bytes), or (0, -1) for any other frame."""
     if length < HEADER_BYTES or get16(frame, 12) != 0x0800 or frame[14] >> 4 != 4:
         return 0, -1
@@ -142,3 +154,20 @@ def find_datagram(frame: Array, length: int) -> tuple[int, int]:
     if size < 0 or offset + size > length:
         return 0, -1
     return offset, size
+
+
+@compiled
+def finish_checksum(frame: Array, start: Integer, field: Integer, end: Integer) -> None:
+    """Complete a checksum that was left to hardware: of the bytes from `start` to `end`, put at `field`.
+
+    The field holds the sum of the pseudo header.
+    """
+    total = np.int64(0)
+    for at in range(start, end - 1, 2):
+        total += get16(frame, at)
+    if (end - start) & 1:
+        total += np.int64(frame[end - 1]) << 8
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    # 0 says "none" in UDP, and its complement is the same number.
+    put16(frame, field, 0xFFFF if total == 0xFFFF else total ^ 0xFFFF)
