@@ -32,6 +32,8 @@ from sim.switch.ports import (
     UdpPorts,
 )
 from sim.switch.ports.chassis import DEFAULT_CPU_PORT
+from sim.switch.ports.pcap import DEFAULT_LIMIT_BYTES, Capture
+from sim.switch.ports.status import StatusSocket
 from sim.switch.ports.udp import DEFAULT_BASE_PORT
 
 _LOOK_S = 0.2
@@ -70,6 +72,10 @@ class ServeOptions:
         A file descriptor to write a line of JSON to, and close, once everything listens.
     statistics
         A file to write counts of packets to, as JSON, at the end.
+    status
+        A unix socket that tells the same, and more, to whoever connects.
+    pcap, pcap_limit
+        A folder to write the packets of every port to, and most bytes of a file there.
     """
 
     p4runtime: str = DEFAULT_ADDRESS
@@ -88,6 +94,9 @@ class ServeOptions:
     cache_dir: Path | None = None
     ready_fd: int | None = None
     statistics: Path | None = None
+    status: Path | None = None
+    pcap: Path | None = None
+    pcap_limit: int = DEFAULT_LIMIT_BYTES
 
 
 class ServeError(Exception):
@@ -130,6 +139,7 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
         except ValueError as error:
             raise ServeError(str(error)) from None
         ports.warm_up()
+        _capture(options, chassis, ports, stack)
         server = stack.enter_context(
             P4RuntimeServer(chassis, options.p4runtime, options.device_id, options.cache_dir)
         )
@@ -140,6 +150,8 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
         forwarding = Forwarding(chassis, ports)
         forwarding.start()
         stack.callback(forwarding.stop)
+        if options.status is not None:
+            _tell_status(options, chassis, ports, server, stack)
         _announce(options, server, ports)
         while not stop.wait(_LOOK_S):
             if forwarding.fault is not None:
@@ -147,6 +159,42 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
         if options.statistics is not None:
             counts = {"ports": ports.statistics(), "unforwarded": chassis.unforwarded}
             options.statistics.write_text(json.dumps(counts, indent=1) + "\n")
+
+
+def _capture(options: ServeOptions, chassis: Chassis, ports: PortDriver, stack: ExitStack) -> None:
+    if options.pcap is None:
+        return
+    names = {number: f"port{number}" for number in ports.names} if options.interfaces is None else ports.names
+    try:
+        chassis.capture = Capture(options.pcap, names, options.pcap_limit)
+    except OSError as error:
+        raise ServeError(f"cannot write packets to {options.pcap}: {error.strerror}") from None
+    chassis.capture.warm_up()
+    stack.callback(chassis.capture.close)
+
+
+def _tell_status(
+    options: ServeOptions, chassis: Chassis, ports: PortDriver, server: P4RuntimeServer, stack: ExitStack
+) -> None:
+    assert options.status is not None
+    names = ports.names
+
+    def report() -> dict[str, Any]:
+        counts = ports.statistics()
+        return {
+            "device_id": options.device_id,
+            "p4runtime": server.address,
+            "ports": {n: {"name": names[n], "up": ports.is_up(n), **counts[n]} for n in names},
+            "unforwarded": chassis.unforwarded,
+            "program": chassis.program_statistics(),
+        }
+
+    try:
+        stack.enter_context(StatusSocket(options.status, report))
+    except OSError as error:
+        raise ServeError(
+            f"cannot make the status socket {options.status}: {error.strerror or error}"
+        ) from None
 
 
 def _check_address(options: ServeOptions) -> None:
@@ -240,7 +288,24 @@ def _options(arguments: Sequence[str] | None) -> ServeOptions:
     parser.add_argument("--cache-dir", type=Path, help="where compiled programs are kept")
     parser.add_argument("--ready-fd", type=int, help="descriptor to write a line of JSON to when ready")
     parser.add_argument("--statistics", type=Path, help="file for counts of packets, written at the end")
-    return ServeOptions(**vars(parser.parse_args(arguments)))
+    parser.add_argument(
+        "--status",
+        type=Path,
+        metavar="SOCKET",
+        help="unix socket that tells port counters, as a line of JSON",
+    )
+    parser.add_argument("--pcap", type=Path, metavar="FOLDER", help="write every port's packets there")
+    parser.add_argument(
+        "--pcap-limit",
+        type=int,
+        default=default.pcap_limit,
+        metavar="BYTES",
+        help="most bytes of such a file",
+    )
+    chosen = vars(parser.parse_args(arguments))
+    if chosen["interfaces"] is not None:
+        chosen["interfaces"] = tuple(chosen["interfaces"])
+    return ServeOptions(**chosen)
 
 
 def _interface(text: str) -> tuple[int, str]:

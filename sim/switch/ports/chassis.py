@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 
 from sim.switch import Digest, Packets, Switch
-from sim.switch.ports.compiled import Array
 from sim.switch.ports.driver import PortDriver
 from sim.switch.ports.loop import ATTEND, RECEIVED_FRAMES, STATUS, STRANGERS, UNFINISHED, engine_of
+from sim.switch.ports.pcap import Capture
 from sim.switch.ports.turns import Turns
 
 DEFAULT_CPU_PORT = 510
@@ -26,16 +26,6 @@ class Listener(Protocol):
 
     def digests(self, samples: list[Digest]) -> None:
         """Take digests, oldest first."""
-
-
-class Capture(Protocol):
-    """Who writes packets down."""
-
-    def came_in(self, ports: Array, lengths: Array, frames: Array, times: Array) -> None:
-        """Take the first packets of `frames` that came in, and when (ns since 1970), one for each of `ports`."""
-
-    def went_out(self, ports: Array, lengths: Array, frames: Array) -> None:
-        """Take the first packets of `frames` that leave now, one for each of `ports`."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +82,11 @@ class Chassis:
             self._installed = None
         else:
             self._installed = _Installed(switch, listener, learns=bool(switch.program.digests))
+
+    def program_statistics(self) -> dict[str, int]:
+        """Count the packets that the installed program's target dropped, by reason; empty without a program."""
+        installed = self._installed
+        return {} if installed is None else installed.switch.statistics
 
     def inject(self, packets: Packets) -> Packets:
         """Run packets through the switch.
@@ -151,6 +146,13 @@ class Chassis:
                 count = int(outcome[RECEIVED_FRAMES])
                 self.capture.came_in(ports.ports[:count], ports.lengths[:count], ports.frames, ports.times)
         return self._notice(installed, left, strangers)
+
+    def look_after(self, ports: PortDriver) -> None:
+        """Do what must be done a few times a second: bring ports back, and captured packets to their files."""
+        with self.turn:
+            ports.mend()
+            if self.capture is not None:
+                self.capture.flush()
 
     def packet_out(self, frame: bytes) -> None:
         """Run a packet from the controller through the switch."""
@@ -224,12 +226,12 @@ class Forwarding:
             raise TimeoutError(f"forwarding did not stop within {STOP_TIMEOUT_S:.0f} s")
 
     def _run(self) -> None:
-        mend_at = 0.0
+        look_at = 0.0
         try:
             while not self._stopping:
                 self._chassis.forward(self._ports, _WAIT_MS)
-                if time.monotonic() >= mend_at:
-                    mend_at = time.monotonic() + _WAIT_MS / 1000
-                    self._ports.mend()
+                if time.monotonic() >= look_at:
+                    look_at = time.monotonic() + _WAIT_MS / 1000
+                    self._chassis.look_after(self._ports)
         except BaseException as fault:
             self.fault = fault
