@@ -1,4 +1,4 @@
-"""Every test here runs on every engine there is, with every number of lanes."""
+"""Every test here runs on every data plane there is; `--target bmv2-64` (may be given again) picks one."""
 
 import itertools
 import time
@@ -11,19 +11,30 @@ from dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
 from dataplane.target import Entry, Target
 
 LANE_COUNTS = (64, 256)
-TARGETS = [
-    *(pytest.param(("embedded", lanes), id=f"embedded-{lanes}") for lanes in LANE_COUNTS),
-    *(
-        pytest.param(("bmv2", lanes), id=f"bmv2-{lanes}", marks=[pytest.mark.bmv2, pytest.mark.root])
-        for lanes in LANE_COUNTS
-    ),
-]
+ENGINES = {"embedded": [], "bmv2": [pytest.mark.bmv2, pytest.mark.root]}
+TARGETS = {
+    f"{engine}-{lanes}": pytest.param((engine, lanes), id=f"{engine}-{lanes}", marks=marks)
+    for engine, marks in ENGINES.items()
+    for lanes in LANE_COUNTS
+}
 
 epochs = itertools.count(int(time.time()))
 tokens = itertools.count(0x80000001, 0x01010101)
 
 
-@pytest.fixture(scope="session", params=TARGETS)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--target", action="append", choices=list(TARGETS), help="test this data plane only; may be repeated"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "target" in metafunc.fixturenames:
+        wanted = metafunc.config.getoption("--target") or list(TARGETS)
+        metafunc.parametrize("target", [TARGETS[name] for name in wanted], indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     """A switch with its own address."""
     engine, lanes = request.param

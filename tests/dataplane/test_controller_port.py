@@ -17,7 +17,7 @@ def test_packet_in_says_where_it_came_from(target: Target) -> None:
     entry = Entry("l2_forward", {"dst": CONTROLLER_MAC}, "forward", {"port": CPU_PORT})
     target.insert([entry])
     frame = ethernet(CONTROLLER_MAC, worker_at(2).mac, 0x88B6, bytes(range(60)))
-    for port in (0, 2, 7):
-        assert target.send([(port, frame)]) == []
-        assert target.received_by_controller() == [(port, frame)]
+    packets = [(port, frame) for port in (0, 2, 7)]
+    assert target.send(packets) == []
+    assert target.received_by_controller(len(packets)) == packets
     target.delete([entry])

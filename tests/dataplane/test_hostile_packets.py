@@ -77,15 +77,17 @@ def hostile(seed: int, count: int, job: Job) -> Iterator[Packet]:
     """Make packets that must not count."""
     source = random.Random(seed)
     lanes = lanes_of(job.target, seed)
+    places = [(worker, chunk) for worker in range(len(job.workers)) for chunk in range(CHUNKS)]
+    good = [
+        *(job.contribution(*place, lanes) for place in places),
+        *(job.contribution(*place) for place in places),
+        *(job.probe(*place) for place in places),
+    ]
     while count:
         if source.random() < 0.1:
             packet = source.randrange(PORTS), source.randbytes(source.randint(14, 1514))
         else:
-            make = source.choice((job.contribution, job.contribution, job.probe))
-            fields = {"lanes": lanes} if make is not job.probe and source.random() < 0.5 else {}
-            packet = mutated(
-                source, make(source.randrange(len(job.workers)), source.randrange(CHUNKS), **fields)
-            )
+            packet = mutated(source, source.choice(good))
         if not would_count(job, packet):
             count -= 1
             yield packet

@@ -149,17 +149,19 @@ class Bmv2Target(Programmed):
 
     def send(self, packets: Sequence[Packet]) -> list[Packet]:
         out: list[Packet] = []
-        start = 0
+        start, waiting = 0, 0
         while start < len(packets):
             port = packets[start][0]
             end = start
-            while end < len(packets) and packets[end][0] == port and end - start < BURST:
+            while end < len(packets) and packets[end][0] == port and waiting < BURST:
                 self._sockets[port].send(packets[end][1])
-                end += 1
+                end, waiting = end + 1, waiting + 1
             self._sentinel(port, SENTINEL_MAC, [SENTINEL_PORT], out)
-            self._sentinel(SENTINEL_PORT, SENTINEL_ALL_MAC, range(PORTS), out)
+            if waiting == BURST:
+                self._sentinel(SENTINEL_PORT, SENTINEL_ALL_MAC, range(PORTS), out)
+                waiting = 0
             start = end
-        if not packets:
+        if waiting or not packets:
             self._sentinel(SENTINEL_PORT, SENTINEL_ALL_MAC, range(PORTS), out)
         return out
 

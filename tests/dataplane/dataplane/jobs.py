@@ -124,16 +124,15 @@ class Job:
     def start(self) -> None:
         """Let the workers in."""
         self._started = True
-        self.target.set_group(self.job_id, [(worker.port, worker.worker_id + 1) for worker in self.workers])
-        self.target.insert(self.entries())
+        replicas = [(worker.port, worker.worker_id + 1) for worker in self.workers]
+        self.target.set_up(self.job_id, replicas, self.entries())
 
     def end(self) -> None:
         """Delete what `start` wrote, if that is not done."""
         if not self._started:
             return
         self._started = False
-        self.target.delete(self.entries())
-        self.target.delete_group(self.job_id)
+        self.target.tear_down(self.job_id, self.entries())
 
     def pool_index(self, chunk: int) -> int:
         """Tell the pool index of a chunk, relative to the slot range."""
@@ -198,7 +197,7 @@ class Job:
     def counts(self, job_id: int | None = None) -> dict[str, int]:
         """Read the counters of the job."""
         index = self.job_id if job_id is None else job_id
-        return {name: self.target.counter(name, index) for name in COUNTERS}
+        return self.target.counters(COUNTERS, index)
 
     @contextmanager
     def counting(self, *, job_id: int | None = None, **expected: int) -> Iterator[None]:

@@ -12,7 +12,7 @@ from p4runtime_sh.p4runtime import P4RuntimeClient
 
 from .target import Entry, Packet
 
-CPU_TIMEOUT_S = 5.0
+CPU_TIMEOUT_S = 30.0
 
 
 def canonical(value: int) -> bytes:
@@ -60,12 +60,24 @@ class Programming:
     def delete_group(self, group: int) -> None:
         self._write(p4runtime_pb2.Update.DELETE, [self._group(group, [])])
 
-    def counter(self, name: str, index: int) -> int:
-        entity = p4runtime_pb2.Entity()
-        entity.counter_entry.counter_id = self._named(self.info.counters, name).preamble.id
-        entity.counter_entry.index.index = index
-        answers = [found for answer in self.client.read_one(entity) for found in answer.entities]
-        return int(answers[0].counter_entry.data.packet_count)
+    def set_up(self, group: int, replicas: Sequence[tuple[int, int]], entries: Iterable[Entry]) -> None:
+        rows = [self._table_entry(entry) for entry in entries]
+        self._write(p4runtime_pb2.Update.INSERT, [self._group(group, replicas), *rows])
+
+    def tear_down(self, group: int, entries: Iterable[Entry]) -> None:
+        rows = [self._table_entry(entry) for entry in entries]
+        self._write(p4runtime_pb2.Update.DELETE, [*rows, self._group(group, [])])
+
+    def counters(self, names: Sequence[str], index: int) -> dict[str, int]:
+        name_of = {self._named(self.info.counters, name).preamble.id: name for name in names}
+        request = p4runtime_pb2.ReadRequest(device_id=self.client.device_id)
+        for counter_id in name_of:
+            wanted = request.entities.add().counter_entry
+            wanted.counter_id, wanted.index.index = counter_id, index
+        found = [
+            entity.counter_entry for answer in self.client.stub.Read(request) for entity in answer.entities
+        ]
+        return {name_of[entry.counter_id]: int(entry.data.packet_count) for entry in found}
 
     def packet_out(self, egress_port: int, frame: bytes) -> None:
         request = p4runtime_pb2.StreamMessageRequest()
@@ -74,17 +86,16 @@ class Programming:
         metadata.metadata_id, metadata.value = 1, canonical(egress_port)
         self.client.stream_out_q.put(request)
 
-    def packet_ins(self) -> list[Packet]:
-        """Return the packet-ins that have come, waiting for the first one."""
+    def packet_ins(self, count: int) -> list[Packet]:
+        """Return this many packet-ins, in the order they came."""
         packets: list[Packet] = []
-        try:
-            while True:
-                message = self.client.stream_in_q["packet"].get(timeout=0.2 if packets else CPU_TIMEOUT_S)
-                packets.append(
-                    (int.from_bytes(message.packet.metadata[0].value, "big"), message.packet.payload)
-                )
-        except queue.Empty:
-            return packets
+        for _ in range(count):
+            try:
+                message = self.client.stream_in_q["packet"].get(timeout=CPU_TIMEOUT_S)
+            except queue.Empty:
+                raise AssertionError(f"{len(packets)} packet-ins came instead of {count}") from None
+            packets.append((int.from_bytes(message.packet.metadata[0].value, "big"), message.packet.payload))
+        return packets
 
     def _write(self, kind: Any, entities: Sequence[Any]) -> None:
         request = p4runtime_pb2.WriteRequest()
@@ -147,8 +158,14 @@ class Programmed:
     def delete_group(self, group: int) -> None:
         self.programming.delete_group(group)
 
-    def counter(self, name: str, index: int) -> int:
-        return self.programming.counter(name, index)
+    def set_up(self, group: int, replicas: Sequence[tuple[int, int]], entries: Iterable[Entry]) -> None:
+        self.programming.set_up(group, replicas, entries)
 
-    def received_by_controller(self) -> list[Packet]:
-        return self.programming.packet_ins()
+    def tear_down(self, group: int, entries: Iterable[Entry]) -> None:
+        self.programming.tear_down(group, entries)
+
+    def counters(self, names: Sequence[str], index: int) -> dict[str, int]:
+        return self.programming.counters(names, index)
+
+    def received_by_controller(self, count: int) -> list[Packet]:
+        return self.programming.packet_ins(count)

@@ -36,8 +36,8 @@ class Target(Protocol):
         """Send a packet-out and return all that came out."""
         ...
 
-    def received_by_controller(self) -> list[Packet]:
-        """Return the packet-ins since the last call: (ingress port, frame)."""
+    def received_by_controller(self, count: int) -> list[Packet]:
+        """Return this many packet-ins: (ingress port, frame)."""
         ...
 
     def insert(self, entries: Iterable[Entry]) -> None: ...
@@ -52,8 +52,16 @@ class Target(Protocol):
 
     def delete_group(self, group: int) -> None: ...
 
-    def counter(self, name: str, index: int) -> int:
-        """Read how many packets a counter counted."""
+    def set_up(self, group: int, replicas: Sequence[tuple[int, int]], entries: Iterable[Entry]) -> None:
+        """Make a multicast group and insert entries, in one request."""
+        ...
+
+    def tear_down(self, group: int, entries: Iterable[Entry]) -> None:
+        """Delete entries and a multicast group, in one request."""
+        ...
+
+    def counters(self, names: Sequence[str], index: int) -> dict[str, int]:
+        """Read how many packets each counter counted."""
         ...
 
     def close(self) -> None: ...
