@@ -8,6 +8,7 @@ and the data type.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from host_agent.communicator import Communicator
 from host_agent.errors import ArrayError
+from host_agent.torch.failures import Failures
 from host_agent.torch.joining import Seat
 from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction
 from host_agent.torch.rendezvous import join
@@ -30,6 +32,8 @@ from host_agent.torch.work import NetsumWork
 
 NAME: Final = "netsum"
 Finish = Callable[[], None]
+_SHOWN: Final = 3
+"""So many tensors of a call are named in messages."""
 
 
 class NetsumProcessGroup(dist.ProcessGroup):
@@ -45,12 +49,18 @@ class NetsumProcessGroup(dist.ProcessGroup):
         For joining and for each collective.
     seat : Seat
         In the job.
+    ranks : sequence of int
+        The ranks in the world of the group's ranks.
     """
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, seat: Seat) -> None:
+    def __init__(
+        self, store: dist.Store, rank: int, size: int, timeout: timedelta, seat: Seat, ranks: Sequence[int]
+    ) -> None:
         super().__init__(rank, size)
-        self._rank, self._size, self._timeout = rank, size, timeout
-        self._slots = SlotGroup(seat, timeout.total_seconds())
+        self._rank, self._size, self._timeout, self._ranks = rank, size, timeout, ranks
+        self._calls = itertools.count()
+        self._failures = Failures(store, rank, ranks, timeout.total_seconds())
+        self._slots = SlotGroup(seat, timeout.total_seconds(), self._failures)
         gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo/", store), rank, size, timeout)
         # Base methods, which C++ code calls for what is not overridden here, find their backend by it.
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
@@ -83,7 +93,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
                 tensors, _options(dist.distributed_c10d.AllreduceCoalescedOptions(), reduceOp=operation)
             )
         parts = [self._reduce(each, each, operation, "all_reduce") for each in tensors]
-        return self._work("all_reduce", tensors, parts)
+        return self._work(_label("all_reduce", kind, *tensors), tensors, parts)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce several tensors in place."""
@@ -100,12 +110,12 @@ class NetsumProcessGroup(dist.ProcessGroup):
         kind = kind_of(operation)
         if any(tensor.is_sparse or not on_slots(tensor.dtype, kind) for tensor in tensors):
             return self._gloo.reduce(tensors, opts)
-        label = f"reduce to rank {root}"
+        label = f"reduce to rank {self._ranks[root]}"
         parts = [
             self._reduce(each, each if self._rank == root else torch.empty_like(each), operation, label)
             for each in tensors
         ]
-        return self._work(label, tensors, parts)
+        return self._work(_label(label, kind, *tensors), tensors, parts)
 
     def reduce_scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None
@@ -113,6 +123,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
         """Reduce a list of tensors, one for each rank."""
         outputs = _listed(outputs)
         inputs = [inputs] if isinstance(inputs[0], Tensor) else inputs
+        operation = _operation(opts)
         parts = []
         for output, pieces in zip(outputs, inputs, strict=True):
             self._check_pieces("reduce_scatter", pieces)
@@ -120,12 +131,12 @@ class NetsumProcessGroup(dist.ProcessGroup):
                 self._reduce(
                     piece,
                     output if rank == self._rank else torch.empty_like(piece),
-                    _operation(opts),
+                    operation,
                     "reduce_scatter",
                 )
                 for rank, piece in enumerate(pieces)
             ]
-        return self._work("reduce_scatter", outputs, parts)
+        return self._work(_label("reduce_scatter", kind_of(operation), *outputs), outputs, parts)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         """Reduce a tensor; each rank gets its part of it."""
@@ -145,9 +156,9 @@ class NetsumProcessGroup(dist.ProcessGroup):
         """Overwrite tensors with the root's."""
         tensors = _listed(tensors)
         root = 0 if opts is None else opts if isinstance(opts, int) else opts.rootRank
-        return self._work(
-            "broadcast", tensors, [self._send_out(tensor, root, "broadcast") for tensor in tensors]
-        )
+        label = f"broadcast from rank {self._ranks[root]}"
+        parts = [self._send_out(tensor, root, label) for tensor in tensors]
+        return self._work(_label(label, "", *tensors), tensors, parts)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gather a tensor of every rank at every rank."""
@@ -163,10 +174,12 @@ class NetsumProcessGroup(dist.ProcessGroup):
                 )
             with torch.no_grad():
                 pieces[self._rank].copy_(own.reshape(pieces[self._rank].shape))
-            parts += [self._send_out(piece, rank, "all_gather") for rank, piece in enumerate(pieces)]
-        return self._work(
-            "all_gather", [piece for pieces in outputs for piece in pieces], parts, value=outputs
-        )
+            parts += [
+                self._send_out(piece, rank, f"all_gather from rank {self._ranks[rank]}")
+                for rank, piece in enumerate(pieces)
+            ]
+        written = [piece for pieces in outputs for piece in pieces]
+        return self._work(_label("all_gather", "", *inputs), written, parts, value=outputs)
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather several tensors of every rank; `output_lists` has one list for each rank."""
@@ -187,7 +200,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Wait for all ranks."""
-        return self._work("barrier", [], [(self._slots.barrier(), _nothing)])
+        return self._work("barrier", [], [(self._slots.barrier("barrier"), _nothing)])
 
     # What goes through Gloo
 
@@ -257,7 +270,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
             unpack()
             bring_back()
 
-        return self._slots.broadcast(flat, root, _label(f"{label} from rank {root}", "", tensor)), finish
+        return self._slots.broadcast(flat, root, _label(label, "", tensor)), finish
 
     def _work(
         self, what: str, outputs: Sequence[Tensor], parts: list[tuple[Future[Any], Finish]], value: Any = None
@@ -267,7 +280,8 @@ class NetsumProcessGroup(dist.ProcessGroup):
                 finish_one()
 
         futures = [future for future, _ in parts]
-        return NetsumWork(what, outputs if value is None else value, futures, finish, self._slots.explain)
+        what = f"{what}, call {next(self._calls)} of this group"
+        return NetsumWork(what, outputs if value is None else value, futures, finish, self._failures.explain)
 
     def _check_pieces(self, what: str, pieces: Sequence[Tensor]) -> None:
         if len(pieces) != self._size:
@@ -281,13 +295,13 @@ _default_groups = 0
 def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     """Make a process group; torch calls it at every rank that is in the group."""
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
-    ranks = options.global_ranks_in_group
-    place, places = (ranks[rank], dist.get_world_size()) if ranks else (rank, size)
+    ranks = options.global_ranks_in_group or range(size)
+    place, places = ranks[rank], max(size, dist.get_world_size() if dist.is_initialized() else 0)
     group = options.group_id or "0"
     with _creation:  # The first group of a process may start what the next one shares.
-        store = dist.PrefixStore(f"netsum/{_life(not ranks)}/", options.store)
-        seat = join(store, rank, size, place=place, places=places, group=group, timeout=timeout)
-        return NetsumProcessGroup(store, rank, size, timeout, seat)
+        store = dist.PrefixStore(f"netsum/{_life(not options.global_ranks_in_group)}/", options.store)
+        seat = join(store, rank, ranks, place=place, places=places, group=group, timeout=timeout)
+        return NetsumProcessGroup(store, rank, size, timeout, seat, ranks)
 
 
 def _life(default_group: bool) -> str:
@@ -327,10 +341,12 @@ def _cut(whole: Tensor, piece: Tensor, count: int) -> list[Tensor]:
     return list(whole.detach().view(count, piece.numel()).unbind())
 
 
-def _label(what: str, kind: str, tensor: Tensor) -> str:
-    return " ".join(
-        filter(None, (what, f"({kind})" if kind else "", f"of {tensor.dtype} {list(tensor.shape)}"))
-    )
+def _label(what: str, kind: str, *tensors: Tensor) -> str:
+    """Name a call so that people find it: "all_reduce (SUM) of torch.float32 [3, 4]"."""
+    shown = [f"{tensor.dtype} {list(tensor.shape)}" for tensor in tensors[:_SHOWN]]
+    more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
+    operation = f" ({kind})" if kind else ""
+    return f"{what}{operation} of {', '.join(shown)}{more}"
 
 
 def _nothing() -> None:

@@ -1,10 +1,16 @@
-"""The first process of a group finds or starts a service; all learn of it, and of the job's name, through torch's store."""
+"""How the processes of a group meet, through torch's store, before they join a job.
+
+The first one finds or starts a service; all learn of it and of the job's name. Each says how large a world it was
+started with, so that those who cannot become one group hear why, and who has not come, before the job begins.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
+import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -18,7 +24,14 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def join(
-    store: dist.Store, rank: int, size: int, *, place: int, places: int, group: str, timeout: timedelta
+    store: dist.Store,
+    rank: int,
+    ranks: Sequence[int],
+    *,
+    place: int,
+    places: int,
+    group: str,
+    timeout: timedelta,
 ) -> Seat:
     """Join the job of a process group.
 
@@ -26,8 +39,10 @@ def join(
     ----------
     store : torch.distributed.Store
         The group's own.
-    rank, size : int
+    rank : int
         In the group.
+    ranks : sequence of int
+        The ranks in the world of the group's ranks.
     place, places : int
         Rank in the world and its size: which port of the switch, of how many.
     group : str
@@ -38,8 +53,10 @@ def join(
     Raises
     ------
     JoinError
-        At all ranks, if the first one finds no service; else at those that cannot join.
+        At all ranks, if the first one finds no service, if a rank does not come, or was started with another size of the
+        world; else at those that cannot join.
     """
+    until = time.monotonic() + timeout.total_seconds()
     if rank == 0:
         try:
             message = _invitation(places, group)
@@ -47,19 +64,31 @@ def join(
             store.set(_KEY, json.dumps({"error": str(error)}))
             raise
         store.set(_KEY, json.dumps(message))
-    try:
-        store.wait([_KEY], timeout)
-    except RuntimeError as error:
-        raise JoinError(
-            f"rank 0 of group {group} did not say within {timeout} where the switch is"
-        ) from error
+    size = len(ranks)
+    store.set(f"size/{rank}", str(size))
+    if not _comes(store, _KEY, until):
+        raise JoinError(f"group {group}: rank {ranks[0]} did not come within {timeout.total_seconds():g} s")
     message = json.loads(store.get(_KEY))
     if "error" in message:
-        raise JoinError(f"rank 0: {message['error']}")
+        raise JoinError(f"rank {ranks[0]}: {message['error']}")
+    missing = [ranks[each] for each in range(size) if not _comes(store, f"size/{each}", until)]
+    sizes = {each: int(store.get(f"size/{each}")) for each in range(size) if ranks[each] not in missing}
+    others = {each: other for each, other in sizes.items() if other != size}
+    if others:
+        other, its_size = next(iter(others.items()))
+        raise JoinError(
+            f"group {group}: rank {ranks[rank]} was started for {size} ranks, rank {ranks[other]} for {its_size}: all must "
+            "be given the same world size"
+        )
+    if missing:
+        names = ", ".join(map(str, missing))
+        raise JoinError(
+            f"group {group}: rank {names} of {size} did not come within {timeout.total_seconds():g} s"
+        )
     if message["machine"] not in ("", _machine()):
         raise JoinError(
-            f"rank {rank} runs on another machine than rank 0, whose switch is on loopback: set {CONTROLLER_VARIABLE} "
-            "on all ranks"
+            f"rank {ranks[rank]} runs on another machine than rank {ranks[0]}, whose switch is on loopback: set "
+            f"{CONTROLLER_VARIABLE} on all ranks"
         )
     return Seat(
         message["service"],
@@ -67,8 +96,17 @@ def join(
         worker_id=rank,
         num_workers=size,
         place=place,
-        timeout_s=timeout.total_seconds(),
+        timeout_s=max(1.0, until - time.monotonic()),
     )
+
+
+def _comes(store: dist.Store, key: str, until: float) -> bool:
+    """Wait for a key of the store; False if it is not there in time."""
+    try:
+        store.wait([key], timedelta(seconds=max(0.001, until - time.monotonic())))
+    except RuntimeError:  # DistStoreError, and what else the kinds of stores raise
+        return False
+    return True
 
 
 def _invitation(places: int, group: str) -> dict[str, str]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any
 
 import numpy.typing as npt
 
 from host_agent.collectives import Op
 from host_agent.communicator import Communicator
-from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, PeerError
+from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError
+from host_agent.torch.failures import LEAVING_GRACE_S, Failures
 from host_agent.torch.joining import Seat
 
 Array = npt.NDArray[Any]
-
-LEAVING_GRACE_S: Final = 2.0
-"""How long a collective may go on after a worker has left: one that all took part in still ends well."""
 
 
 class SlotGroup:
@@ -34,14 +30,14 @@ class SlotGroup:
         In the job; closed with the group.
     timeout_s : float
         A collective fails if none of its chunks completes for that long.
+    failures : Failures
+        Is told who leaves.
     """
 
-    def __init__(self, seat: Seat, timeout_s: float) -> None:
+    def __init__(self, seat: Seat, timeout_s: float, failures: Failures) -> None:
         self._seat = seat
-        self._left: list[int] = []
-        self._first_left_at = math.inf
-        self._end_of_service = ""
-        self._closing = self._closed = False
+        self._failures = failures
+        self._closing = False
         try:
             self._communicator = Communicator(seat.admission, bind=seat.bind, timeout_s=timeout_s)
         except BaseException:
@@ -62,32 +58,21 @@ class SlotGroup:
         """Overwrite a contiguous array with that of the worker `root`."""
         return _begun(lambda: self._communicator.broadcast_async(array, root, out=array, label=label))
 
-    def barrier(self) -> Future[Any]:
+    def barrier(self, label: str) -> Future[Any]:
         """Meet all workers."""
-        return _begun(lambda: self._communicator.barrier_async(label="barrier"))
-
-    def explain(self, error: BaseException) -> BaseException:
-        """Return what lies behind an error of a collective."""
-        if isinstance(error, ClosedCommunicatorError) and self._closing and not self._closed:
-            return self._departure()
-        return error
+        return _begun(lambda: self._communicator.barrier_async(label=label))
 
     def close(self) -> None:
         """Leave the job; what is under way fails."""
-        self._closed = True
         self._seat.close()
         self._communicator.close()
 
     def _on_left(self, worker_id: int) -> None:
-        # Who leaves much later than the first most likely leaves because of that.
-        now = time.monotonic()
-        self._first_left_at = min(self._first_left_at, now)
-        if now - self._first_left_at < LEAVING_GRACE_S / 2:
-            self._left.append(worker_id)
+        self._failures.note_left(worker_id)
         self._close_soon()
 
     def _on_end(self, reason: str) -> None:
-        self._end_of_service = reason
+        self._failures.note_end(reason)
         self._close_soon()
 
     def _close_soon(self) -> None:
@@ -97,13 +82,6 @@ class SlotGroup:
         timer = threading.Timer(LEAVING_GRACE_S, self._communicator.close)
         timer.daemon = True
         timer.start()
-
-    def _departure(self) -> PeerError:
-        if self._end_of_service:
-            return PeerError(f"the service that has the switch ended: {self._end_of_service}")
-        ranks = sorted(set(self._left))
-        named = f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks))
-        return PeerError(f"{named} of the group left before this was done")
 
 
 def _begun(begin: Callable[[], Future[Any]]) -> Future[Any]:

@@ -12,8 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from host_agent.errors import NetsumError
-
 
 def tensors_in(outputs: Sequence[Any]) -> list[Tensor]:
     """Return the tensors of a list of tensors or of lists of them."""
@@ -34,7 +32,7 @@ class NetsumWork(dist._Work):
     finish : callable
         What is then left to do, such as rounding into the tensors. Runs once, in the thread that progresses collectives.
     explain : callable, optional
-        Makes the error that `wait` raises of the one that occurred.
+        Given `what` and the error that occurred, returns the one that `wait` raises.
     """
 
     def __init__(
@@ -43,7 +41,7 @@ class NetsumWork(dist._Work):
         outputs: Sequence[Tensor],
         parts: Sequence[Future[Any]],
         finish: Callable[[], None] = lambda: None,
-        explain: Callable[[BaseException], BaseException] = lambda error: error,
+        explain: Callable[[str, BaseException], BaseException] = lambda what, error: error,
     ) -> None:
         super().__init__()
         self._what = what
@@ -137,7 +135,7 @@ class NetsumWork(dist._Work):
         self._complete(error)
 
     def _complete(self, error: BaseException | None) -> None:
-        self._error = None if error is None else self._as_torch_has_it(self._explain(error))
+        self._error = None if error is None else self._explain(self._what, error)
         # The closure holds buffers that nobody needs any more.
         self._finish = lambda: None
         self._parts.clear()
@@ -149,11 +147,3 @@ class NetsumWork(dist._Work):
 
     def _resolve(self, future: torch.futures.Future[Any]) -> None:
         future.set_result(self._outputs if self._error is None else self._error)
-
-    def _as_torch_has_it(self, error: BaseException) -> BaseException:
-        """Return netsum's errors as those that users of torch expect of a backend."""
-        if not isinstance(error, NetsumError):
-            return error
-        shown: BaseException = dist.DistBackendError(f"{self._what}: {error}")
-        shown.__cause__ = error
-        return shown

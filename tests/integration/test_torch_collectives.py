@@ -1,5 +1,7 @@
-"""Every collective of the c10d surface, in one job of three ranks on the embedded switch."""
+"""Every collective of the c10d surface, in a job of three ranks on the embedded switch, without loss and with."""
 
+import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,30 +9,22 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
 import torch.distributed as dist  # noqa: E402
-from torch_ranks import run_ranks  # noqa: E402
+from torch_ranks import Ranks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-WORLD = 3
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+CHECKS: list[Callable[[int, int], None]] = []
 
 
-def test_every_collective_gives_what_its_definition_says() -> None:
-    run_ranks(_all_collectives, WORLD)
+def check(function: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """Mark what all ranks are to do together."""
+    CHECKS.append(function)
+    return function
 
 
-def _all_collectives(rank: int, world: int) -> None:
-    for check in CHECKS:
-        try:
-            check(rank, world)
-        except Exception as error:
-            error.add_note(f"in {check.__name__}")
-            raise
-    assert dist.get_backend() == "netsum"
-    assert dist.group.WORLD.communicator.total_stats.collectives > 100
-
-
+@check
 def reductions(rank: int, world: int) -> None:
     for dtype in FLOATS + INTEGERS:
         given = [(torch.arange(600) % 5 + each + 1).to(dtype) for each in range(world)]
@@ -47,6 +41,7 @@ def reductions(rank: int, world: int) -> None:
             )
 
 
+@check
 def bits(rank: int, world: int) -> None:
     for dtype in INTEGERS:
         given = [torch.arange(7).to(dtype) * (each + 1) for each in range(world)]
@@ -59,6 +54,7 @@ def bits(rank: int, world: int) -> None:
             assert torch.equal(tensor, wanted), (dtype, op)
 
 
+@check
 def bools(rank: int, world: int) -> None:
     some, every = torch.tensor([rank == 1, True, False]), torch.tensor([rank == 1, True, False])
     dist.all_reduce(some, dist.ReduceOp.SUM)
@@ -67,6 +63,7 @@ def bools(rank: int, world: int) -> None:
     assert every.tolist() == [False, True, False]
 
 
+@check
 def wide_integers(rank: int, world: int) -> None:
     limit = 2**63 // world - 1
     given = [
@@ -84,6 +81,7 @@ def wide_integers(rank: int, world: int) -> None:
         assert torch.equal(tensor, wanted), op
 
 
+@check
 def sums_that_do_not_fit(rank: int, world: int) -> None:
     for dtype in INTEGERS:
         tensor = torch.full((3,), torch.iinfo(dtype).max, dtype=dtype)
@@ -94,18 +92,21 @@ def sums_that_do_not_fit(rank: int, world: int) -> None:
     assert tensor.tolist() == [world] * 3
 
 
+@check
 def products_go_through_gloo(rank: int, world: int) -> None:
     tensor = torch.tensor([2.0, rank + 1])
     dist.all_reduce(tensor, dist.ReduceOp.PRODUCT)
     assert tensor.tolist() == [2.0**world, 6.0]
 
 
+@check
 def scaled_sums(rank: int, world: int) -> None:
     tensor = torch.ones(4) * rank
     dist.all_reduce(tensor, dist._make_nccl_premul_sum(0.5))
     assert tensor.tolist() == [1.5] * 4
 
 
+@check
 def non_finite(rank: int, world: int) -> None:
     tensor = torch.ones(600)
     if rank == 1:
@@ -115,6 +116,7 @@ def non_finite(rank: int, world: int) -> None:
     assert torch.isfinite(tensor[-1])
 
 
+@check
 def any_layout(rank: int, world: int) -> None:
     transposed = torch.arange(12.0).reshape(3, 4).t()
     strided = torch.arange(40, dtype=torch.int16)[::3]
@@ -127,6 +129,7 @@ def any_layout(rank: int, world: int) -> None:
         assert torch.equal(tensor.detach(), before + 2)
 
 
+@check
 def broadcasts(rank: int, world: int) -> None:
     for dtype in (*FLOATS, *INTEGERS, torch.bool, torch.complex64):
         tensor = (torch.arange(11) * (rank + 1)).to(dtype)
@@ -134,53 +137,143 @@ def broadcasts(rank: int, world: int) -> None:
         assert torch.equal(tensor, (torch.arange(11) * 2).to(dtype)), dtype
 
 
+@check
+def complex_sums(rank: int, world: int) -> None:
+    tensor = torch.full((3, 2), complex(rank, 1.0))
+    dist.all_reduce(tensor)
+    assert torch.equal(tensor, torch.full((3, 2), complex(3.0, 3.0)))
+
+
+@check
 def gathers(rank: int, world: int) -> None:
     pieces = [torch.zeros(2, 3, dtype=torch.bfloat16) for _ in range(world)]
     dist.all_gather(pieces, torch.full((2, 3), rank, dtype=torch.bfloat16))
     assert [float(piece[1, 2]) for piece in pieces] == [0, 1, 2]
-    whole = torch.zeros(world * 2, 3)
-    dist.all_gather_single(whole, torch.full((2, 3), float(rank)))
-    assert whole[::2, 0].tolist() == [0, 1, 2]
+    strided = [torch.zeros(3, 2).t() for _ in range(world)]
+    dist.all_gather(strided, torch.full((2, 3), float(rank)))
+    assert [float(piece[1, 2]) for piece in strided] == [0, 1, 2]
+    for gather in (dist.all_gather_single, dist.all_gather_into_tensor):
+        whole = torch.zeros(world * 2, 3)
+        gather(whole, torch.full((2, 3), float(rank)))
+        assert whole[::2, 0].tolist() == [0, 1, 2]
+    lists = [[torch.zeros(2), torch.zeros(3, 1)] for _ in range(world)]
+    dist.all_gather_coalesced(lists, [torch.full((2,), float(rank)), torch.full((3, 1), float(rank))])
+    assert [(float(first[0]), float(second[2, 0])) for first, second in lists] == [(0, 0), (1, 1), (2, 2)]
+
+
+@check
+def python_objects(rank: int, world: int) -> None:
     objects: list[Any] = [None] * world
     dist.all_gather_object(objects, {"rank": rank, "long": "x" * rank})
     assert [each["rank"] for each in objects] == [0, 1, 2]
     told = ["hello" if rank == 0 else None]
     dist.broadcast_object_list(told)
     assert told == ["hello"]
+    mine: list[Any] = [None]
+    dist.scatter_object_list(mine, [f"for {each}" for each in range(world)] if rank == 1 else None, src=1)
+    assert mine == [f"for {rank}"]
+    collected: list[Any] | None = [None] * world if rank == 2 else None
+    dist.gather_object(rank * 10, collected, dst=2)
+    assert collected == ([0, 10, 20] if rank == 2 else None)
+    if rank == 0:
+        dist.send_object_list(["a", 1], dst=2)
+    elif rank == 2:
+        received: list[Any] = [None, None]
+        dist.recv_object_list(received, src=0)
+        assert received == ["a", 1]
 
 
+@check
 def reductions_to_one(rank: int, world: int) -> None:
     tensor = torch.full((5,), float(rank))
     dist.reduce(tensor, 1)
     assert tensor.tolist() == ([3.0] * 5 if rank == 1 else [float(rank)] * 5)
-    whole = torch.arange(4.0 * world)
-    part = torch.zeros(4)
-    dist.reduce_scatter_single(part, whole)
-    assert torch.allclose(part, world * whole.view(world, 4)[rank])
+    tensor = torch.full((5,), rank)
+    dist.reduce(tensor, 2, dist.ReduceOp.MAX)
+    assert tensor.tolist() == [2 if rank == 2 else rank] * 5
+    for scatter in (dist.reduce_scatter_single, dist.reduce_scatter_tensor):
+        whole, part = torch.arange(4.0 * world), torch.zeros(4)
+        scatter(part, whole)
+        assert torch.allclose(part, world * whole.view(world, 4)[rank])
+        scatter(part, whole, dist.ReduceOp.AVG)
+        assert torch.allclose(part, whole.view(world, 4)[rank])
     part = torch.zeros(2, 2)
     dist.reduce_scatter(part, [torch.full((2, 2), float(each)) for each in range(world)])
     assert torch.allclose(part, torch.full((2, 2), float(world * rank)))
+    counts = torch.zeros(2, dtype=torch.int64)
+    dist.reduce_scatter(counts, [torch.tensor([each, -rank]) for each in range(world)], dist.ReduceOp.MIN)
+    assert counts.tolist() == [rank, -2]
 
 
+@check
 def coalesced(rank: int, world: int) -> None:
+    tensors = [torch.full((each,), float(rank)) for each in (1, 300, 7)]
     with dist._coalescing_manager(async_ops=True) as together:
-        tensors = [torch.full((each,), float(rank)) for each in (1, 300, 7)]
         for tensor in tensors:
             dist.all_reduce(tensor)
     together.wait()
     assert all((tensor == 3).all() for tensor in tensors)
+    dist.all_reduce_coalesced(tensors, dist.ReduceOp.AVG)
+    assert all((tensor == 3).all() for tensor in tensors)
+    wholes = [torch.zeros(world * count) for count in (2, 300)]
+    with dist._coalescing_manager(async_ops=True) as together:
+        for whole in wholes:
+            dist.all_gather_into_tensor(whole, torch.full((len(whole) // world,), float(rank)))
+    together.wait()
+    assert all(whole.view(world, -1)[:, -1].tolist() == [0, 1, 2] for whole in wholes)
+    parts = [torch.zeros(2), torch.zeros(300)]
+    with dist._coalescing_manager(async_ops=True) as together:
+        for part, whole in zip(parts, wholes, strict=True):
+            dist.reduce_scatter_tensor(part, whole)
+    together.wait()
+    assert all((part == world * rank).all() for part in parts)
 
 
+@check
 def from_one_to_another(rank: int, world: int) -> None:
+    after, before = (rank + 1) % world, (rank - 1) % world
     if rank == 0:
         dist.send(torch.ones(3), 1)
     elif rank == 1:
         received = torch.zeros(3)
         dist.recv(received, 0)
         assert received.tolist() == [1, 1, 1]
+    received = torch.zeros(2)
+    works = [dist.isend(torch.full((2,), float(rank)), after, tag=5), dist.irecv(received, before, tag=5)]
+    for work in works:
+        work.wait()
+    assert received.tolist() == [before] * 2
+    batch = [
+        dist.P2POp(dist.isend, torch.full((2,), float(rank + 10)), after),
+        dist.P2POp(dist.irecv, received, before),
+    ]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    assert received.tolist() == [before + 10] * 2
+    if rank == 2:
+        senders = sorted(dist.recv(received) for _ in range(2))
+        assert senders == [0, 1]
+    else:
+        dist.send(torch.ones(2), 2)
+
+
+@check
+def from_all_to_all(rank: int, world: int) -> None:
     swapped = torch.zeros(world)
     dist.all_to_all_single(swapped, torch.full((world,), float(rank)))
     assert swapped.tolist() == [0, 1, 2]
+    lists = [torch.zeros(2) for _ in range(world)]
+    dist.all_to_all(lists, [torch.full((2,), 10.0 * rank + each) for each in range(world)])
+    assert [float(each[0]) for each in lists] == [10.0 * each + rank for each in range(world)]
+    uneven = torch.zeros(sum(range(1, world + 1)))
+    dist.all_to_all_single(
+        uneven, torch.full(((rank + 1) * world,), float(rank)), list(range(1, world + 1)), [rank + 1] * world
+    )
+    assert uneven.tolist() == [0, 1, 1, 2, 2, 2]
+
+
+@check
+def from_one_to_all_and_back(rank: int, world: int) -> None:
     mine = torch.zeros(2)
     dist.scatter(mine, [torch.full((2,), float(each)) for each in range(world)] if rank == 0 else None)
     assert mine.tolist() == [rank, rank]
@@ -190,6 +283,14 @@ def from_one_to_another(rank: int, world: int) -> None:
         assert [float(each[0]) for each in collected] == [0, 1, 2]
 
 
+@check
+def barriers(rank: int, world: int) -> None:
+    dist.barrier()
+    assert dist.barrier(async_op=True).wait()
+    dist.group.WORLD.monitored_barrier(wait_all_ranks=True)
+
+
+@check
 def many_in_flight(rank: int, world: int) -> None:
     tensors = [torch.full((20_000,), float(each)) for each in range(20)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
@@ -206,6 +307,7 @@ def many_in_flight(rank: int, world: int) -> None:
     assert doubled.wait().item() == 2 * world
 
 
+@check
 def subgroups(rank: int, world: int) -> None:
     pair, everyone = dist.new_group([0, 2]), dist.new_group()
     tensor = torch.ones(3)
@@ -217,14 +319,52 @@ def subgroups(rank: int, world: int) -> None:
     dist.barrier(group=everyone)
 
 
+@check
 def functional(rank: int, world: int) -> None:
     from torch.distributed._functional_collectives import all_reduce
 
     assert all_reduce(torch.ones(2), "sum", dist.group.WORLD).tolist() == [world, world]
 
 
-CHECKS = (
-    reductions, bits, bools, wide_integers, sums_that_do_not_fit, products_go_through_gloo, scaled_sums, non_finite,
-    any_layout, broadcasts, gathers, reductions_to_one, coalesced, from_one_to_another, many_in_flight, subgroups,
-    functional,
-)  # fmt: skip
+@check
+def statistics(rank: int, world: int) -> None:
+    assert dist.get_backend() == "netsum"
+    assert dist.group.WORLD.communicator.total_stats.collectives > 0
+
+
+def _on_these_ranks(body: Callable[[int, int], None]) -> Any:
+    return pytest.param(body, id=body.__name__)
+
+
+@pytest.mark.parametrize("body", [_on_these_ranks(each) for each in CHECKS])
+def test_a_collective_gives_what_its_definition_says(ranks: Ranks, body: Callable[[int, int], None]) -> None:
+    ranks.run(body)
+
+
+@pytest.mark.parametrize("body", [_on_these_ranks(each) for each in CHECKS])
+def test_a_collective_does_so_over_a_network_that_loses_packets(
+    ranks_with_loss: Ranks, body: Callable[[int, int], None]
+) -> None:
+    ranks_with_loss.run(body)
+
+
+def test_bits_are_the_same_at_every_rank_in_every_run_and_with_loss(
+    ranks: Ranks, ranks_with_loss: Ranks
+) -> None:
+    without, again, with_loss = ranks.run(_bits), ranks.run(_bits), ranks_with_loss.run(_bits)
+    assert len({digest for digest, _ in without + again + with_loss}) == 1
+    assert sum(retransmissions for _, retransmissions in with_loss) > 0
+
+
+def _bits(rank: int, world: int) -> tuple[str, int]:
+    """Return a digest of the results of reductions, and how many packets were sent again."""
+    digest = hashlib.sha256()
+    generator = torch.Generator().manual_seed(rank)
+    before = dist.group.WORLD.communicator.total_stats.retransmissions
+    for dtype in FLOATS:
+        for kind in ("SUM", "AVG", "MAX"):
+            scale = torch.logspace(-6, 6, 40_000)
+            tensor = (torch.randn(40_000, generator=generator) * scale).clamp(-6e4, 6e4).to(dtype)
+            dist.all_reduce(tensor, getattr(dist.ReduceOp, kind))
+            digest.update(tensor.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest(), dist.group.WORLD.communicator.total_stats.retransmissions - before

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
 import torch.distributed as dist  # noqa: E402
-from torch_ranks import run_ranks  # noqa: E402
+from torch_ranks import Ranks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -54,25 +55,13 @@ def _example(out: Path, launcher: list[str], arguments: list[str]) -> dict[str, 
     return report
 
 
-def test_what_people_do_with_ddp() -> None:
-    outcomes = run_ranks(_usages, 2)
-    assert outcomes[0] == outcomes[1]
+USAGES: list[Callable[[int, int], list[float]]] = []
 
 
-def _usages(rank: int, world: int) -> list[list[float]]:
-    parameters = []
-    for usage in (
-        plain, plain, accumulation, uneven_inputs, unused_parameters, scaled_half_precision, zero, hook,
-        fully_sharded, fully_sharded_first_form,
-    ):  # fmt: skip
-        try:
-            parameters.append(usage(rank, world))
-        except Exception as error:
-            error.add_note(f"in {usage.__name__}")
-            raise
-    assert parameters[0] == parameters[1], "two runs give the same bits"
-    torch.testing.assert_close(parameters[0], _plain_alone(world), rtol=0, atol=1e-6)
-    return parameters
+def usage(function: Callable[[int, int], list[float]]) -> Callable[[int, int], list[float]]:
+    """Mark what all ranks are to do together; all end with the same parameters, or gradients."""
+    USAGES.append(function)
+    return function
 
 
 def _model() -> torch.nn.Module:
@@ -88,6 +77,7 @@ def _flat(model: torch.nn.Module) -> list[float]:
     return [float(each) for parameter in model.parameters() for each in parameter.detach().flatten()]
 
 
+@usage
 def plain(rank: int, world: int) -> list[float]:
     model = torch.nn.parallel.DistributedDataParallel(_model())
     descent = torch.optim.SGD(model.parameters(), 0.1)
@@ -95,6 +85,7 @@ def plain(rank: int, world: int) -> list[float]:
         descent.zero_grad()
         model(_inputs(step, rank)).square().mean().backward()
         descent.step()
+    torch.testing.assert_close(_flat(model), _plain_alone(world), rtol=0, atol=1e-6)
     return _flat(model)
 
 
@@ -108,6 +99,7 @@ def _plain_alone(world: int) -> list[float]:
     return _flat(model)
 
 
+@usage
 def accumulation(rank: int, world: int) -> list[float]:
     model = torch.nn.parallel.DistributedDataParallel(_model(), gradient_as_bucket_view=True)
     before = dist.group.WORLD.communicator.total_stats.collectives
@@ -118,6 +110,7 @@ def accumulation(rank: int, world: int) -> list[float]:
     return [float(each) for parameter in model.parameters() for each in parameter.grad.flatten()]
 
 
+@usage
 def uneven_inputs(rank: int, world: int) -> list[float]:
     model = torch.nn.parallel.DistributedDataParallel(_model())
     descent = torch.optim.SGD(model.parameters(), 0.1)
@@ -129,6 +122,7 @@ def uneven_inputs(rank: int, world: int) -> list[float]:
     return _flat(model)
 
 
+@usage
 def unused_parameters(rank: int, world: int) -> list[float]:
     class Half(torch.nn.Module):
         def __init__(self) -> None:
@@ -137,7 +131,7 @@ def unused_parameters(rank: int, world: int) -> list[float]:
             self.parts = torch.nn.ModuleList(torch.nn.Linear(20, 5) for _ in range(2))
 
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return self.parts[rank](inputs)
+            return self.parts[rank % 2](inputs)
 
     model = torch.nn.parallel.DistributedDataParallel(Half(), find_unused_parameters=True)
     for step in range(2):
@@ -145,6 +139,7 @@ def unused_parameters(rank: int, world: int) -> list[float]:
     return [float(each) for parameter in model.parameters() for each in parameter.grad.flatten()]
 
 
+@usage
 def scaled_half_precision(rank: int, world: int) -> list[float]:
     """An Inf in one worker's gradient makes every worker skip that step."""
     model = torch.nn.parallel.DistributedDataParallel(_model())
@@ -165,6 +160,7 @@ def scaled_half_precision(rank: int, world: int) -> list[float]:
     return _flat(model)
 
 
+@usage
 def zero(rank: int, world: int) -> list[float]:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -177,6 +173,7 @@ def zero(rank: int, world: int) -> list[float]:
     return _flat(model)
 
 
+@usage
 def hook(rank: int, world: int) -> list[float]:
     from netsum.torch import allreduce_hook
 
@@ -191,6 +188,7 @@ def hook(rank: int, world: int) -> list[float]:
     return _flat(model)
 
 
+@usage
 def fully_sharded(rank: int, world: int) -> list[float]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -207,6 +205,7 @@ def fully_sharded(rank: int, world: int) -> list[float]:
     return whole
 
 
+@usage
 def fully_sharded_first_form(rank: int, world: int) -> list[float]:
     from torch.distributed.fsdp import FullyShardedDataParallel
 
@@ -220,6 +219,13 @@ def fully_sharded_first_form(rank: int, world: int) -> list[float]:
         whole = _flat(model)
     torch.testing.assert_close(whole, _plain_alone(world), rtol=0, atol=1e-6)
     return whole
+
+
+@pytest.mark.parametrize("body", [pytest.param(each, id=each.__name__) for each in USAGES])
+def test_what_people_do_with_ddp(ranks: Ranks, body: Callable[[int, int], list[float]]) -> None:
+    first, *others = ranks.run(body)
+    assert all(other == first for other in others)
+    assert ranks.run(body)[0] == first, "two runs give the same bits"
 
 
 def test_torchrun_restarts_a_job_whose_rank_was_killed_from_its_checkpoint(tmp_path: Path) -> None:

@@ -1,156 +1,295 @@
-"""What users see when something is wrong: at every rank, soon, and saying what."""
+"""What users see when something is wrong: at every rank, soon, and saying what, of whom."""
 
 import contextlib
 import json
 import os
+import re
 import signal
-import time
-from concurrent.futures import ThreadPoolExecutor
+import socket
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
 import torch.distributed as dist  # noqa: E402
-from torch_ranks import run_ranks  # noqa: E402
+from torch_ranks import Ranks, local_service  # noqa: E402
 
-from host_agent.torch.joining import JoinError, Seat, start_service  # noqa: E402
+from host_agent.torch.joining import JoinError  # noqa: E402
 from host_agent.torch.rendezvous import join  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-
-def test_ranks_that_do_not_agree_or_do_not_come_are_told_so() -> None:
-    run_ranks(_faults, 2)
+Call = Callable[[Any], object]
 
 
-def _faults(rank: int, world: int) -> None:
-    _disagreements(rank, world)
-    _late(rank, world)
+def _error_of(call: Callable[[], object]) -> tuple[str, str]:
+    """Return the type of a call's error and what it says."""
+    try:
+        call()
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return "", "no error"
 
 
-def _disagreements(rank: int, world: int) -> None:
+# Ranks 0 and 1 do the first, rank 2 the second.
+DISAGREEMENTS: dict[str, tuple[Call, Call, str, str]] = {
+    "counts": (
+        lambda group: dist.all_reduce(torch.ones(4), group=group),
+        lambda group: dist.all_reduce(torch.ones(5), group=group),
+        "all_reduce (SUM) of torch.float32 [4]",
+        "all_reduce (SUM) of torch.float32 [5]",
+    ),
+    "shapes": (
+        lambda group: dist.all_reduce(torch.ones(2, 6), group=group),
+        lambda group: dist.all_reduce(torch.ones(6, 2), group=group),
+        "all_reduce (SUM) of torch.float32 [2, 6]",
+        "all_reduce (SUM) of torch.float32 [6, 2]",
+    ),
+    "types that travel alike": (
+        lambda group: dist.all_reduce(torch.ones(4), group=group),
+        lambda group: dist.all_reduce(torch.ones(4, dtype=torch.bfloat16), group=group),
+        "all_reduce (SUM) of torch.float32 [4]",
+        "all_reduce (SUM) of torch.bfloat16 [4]",
+    ),
+    "types that do not": (
+        lambda group: dist.all_reduce(torch.ones(4, dtype=torch.int64), group=group),
+        lambda group: dist.all_reduce(torch.ones(4, dtype=torch.bool), group=group),
+        "all_reduce (SUM) of torch.int64 [4]",
+        "all_reduce (SUM) of torch.bool [4]",
+    ),
+    "operations": (
+        lambda group: dist.all_reduce(torch.ones(4), group=group),
+        lambda group: dist.all_reduce(torch.ones(4), dist.ReduceOp.MAX, group=group),
+        "all_reduce (SUM)",
+        "all_reduce (MAX)",
+    ),
+    "roots": (
+        lambda group: dist.broadcast(torch.ones(4), 0, group=group),
+        lambda group: dist.broadcast(torch.ones(4), 1, group=group),
+        "broadcast from rank 0",
+        "broadcast from rank 1",
+    ),
+    "collectives": (
+        lambda group: dist.all_reduce(torch.ones(4), group=group),
+        lambda group: dist.barrier(group=group),
+        "all_reduce (SUM)",
+        "barrier",
+    ),
+    "a call left out": (
+        lambda group: [dist.all_reduce(torch.ones(each), group=group) for each in (1, 2)],
+        lambda group: dist.all_reduce(torch.ones(2), group=group),
+        "all_reduce (SUM) of torch.float32 [1], call 0",
+        "all_reduce (SUM) of torch.float32 [2], call 0",
+    ),
+}
+
+
+def test_ranks_that_do_not_agree_are_told_who_called_what(ranks: Ranks) -> None:
+    outcomes = ranks.run(_disagreements)
+    for rank, told in enumerate(outcomes):
+        for (what, (kind, message)), (_, _, first, second) in zip(
+            told.items(), DISAGREEMENTS.values(), strict=True
+        ):
+            print(f"rank {rank}, {what}: {message}")
+            assert kind == "DistBackendError"
+            assert "the ranks do not agree on this collective" in message
+            assert f"ranks 0 and 1 called {first}" in message
+            assert f"rank 2 called {second}" in message
+
+
+def _disagreements(rank: int, world: int) -> dict[str, tuple[str, str]]:
     """Each in a group of its own: one that failed is of no use any more."""
-    first = rank == 0
-    groups = [dist.new_group() for _ in range(7)]
+    told = {}
+    for what, calls in DISAGREEMENTS.items():
+        group = dist.new_group()
+        told[what] = _error_of(lambda group=group, call=calls[rank == 2]: call(group))
+        dist.barrier()
+        dist.destroy_process_group(group)
+    return told
+
+
+def test_what_comes_after_a_failure_is_refused_and_the_rest_of_the_process_none_the_worse(
+    ranks: Ranks,
+) -> None:
+    ranks.run(_after_a_failure)
+
+
+def _after_a_failure(rank: int, world: int) -> None:
+    group = dist.new_group()
     with pytest.raises(dist.DistBackendError, match="do not agree"):
-        dist.all_reduce(torch.ones(4) if first else torch.ones(5), group=groups[0])
-    with pytest.raises(dist.DistBackendError, match="do not agree"):
-        dist.all_reduce(torch.ones(2, 6) if first else torch.ones(6, 2), group=groups[1])
-    with pytest.raises(dist.DistBackendError, match="do not agree"):
-        dist.all_reduce(torch.ones(4, dtype=torch.float32 if first else torch.bfloat16), group=groups[2])
-    with pytest.raises(dist.DistBackendError, match="do not agree"):
-        dist.all_reduce(torch.ones(4, dtype=torch.int64 if first else torch.bool), group=groups[3])
-    with pytest.raises(dist.DistBackendError, match="do not agree"):
-        dist.all_reduce(torch.ones(4), dist.ReduceOp.SUM if first else dist.ReduceOp.MAX, group=groups[4])
-    with pytest.raises(dist.DistBackendError, match="do not agree"):
-        dist.barrier(group=groups[5]) if first else dist.all_reduce(torch.ones(4), group=groups[5])
-    # What comes after is refused, through wait() as well.
-    work = dist.all_reduce(torch.ones(4), group=groups[5], async_op=True)
-    with pytest.raises(dist.DistBackendError, match="broken"):
+        dist.all_reduce(torch.ones(4 + rank), group=group)
+    work = dist.all_reduce(torch.ones(4), group=group, async_op=True)
+    refusal = r"of torch.float32 \[4\], call 1 of this group: this process group failed before: all_reduce .*do not agree"
+    with pytest.raises(dist.DistBackendError, match=refusal):
         work.wait()
     assert not work.is_success()
-    with pytest.raises(RuntimeError, match="broken"):
+    with pytest.raises(RuntimeError, match="failed before"):
         work.get_future().wait()
-    with pytest.raises(TypeError, match="BOR is not defined for torch.float32"):
-        dist.all_reduce(torch.ones(4), dist.ReduceOp.BOR, group=groups[6])
-    with pytest.raises(TypeError, match=r"complex64"):
-        dist.group.WORLD.allreduce([torch.ones(4, dtype=torch.complex64)])
-    with pytest.raises(ValueError, match="for each of 2 ranks"):
-        dist.all_gather([torch.ones(4)], torch.ones(4), group=groups[6])
-    # The rest of the process is none the worse.
+    dist.destroy_process_group(group)
     tensor = torch.ones(4)
-    dist.all_reduce(tensor, group=groups[6])
     dist.all_reduce(tensor)
-    assert tensor.tolist() == [4] * 4
+    assert tensor.tolist() == [world] * 4
+
+
+def test_what_cannot_be_done_is_refused_at_the_call_and_the_group_goes_on(ranks: Ranks) -> None:
+    ranks.run(_misuse)
+
+
+def _misuse(rank: int, world: int) -> None:
+    with pytest.raises(TypeError, match="BOR is not defined for torch.float32"):
+        dist.all_reduce(torch.ones(4), dist.ReduceOp.BOR)
+    with pytest.raises(TypeError, match="AVG is not defined for torch.int32; divide the SUM yourself"):
+        dist.all_reduce(torch.ones(4, dtype=torch.int32), dist.ReduceOp.AVG)
+    with pytest.raises(TypeError, match="SUM is not defined for torch.float8_e4m3fn"):
+        dist.all_reduce(torch.ones(4).to(torch.float8_e4m3fn))
+    with pytest.raises(TypeError, match="SUM is not defined for torch.complex64"):
+        dist.group.WORLD.allreduce([torch.ones(4, dtype=torch.complex64)])
+    with pytest.raises(ValueError, match="for each of 3 ranks, got 1"):
+        dist.all_gather([torch.ones(4)], torch.ones(4))
+    tensor = torch.ones(4)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [world] * 4
+
+
+def test_a_rank_that_does_not_come_is_named_when_the_timeout_has_passed(ranks: Ranks) -> None:
+    ranks.run(_late)
 
 
 def _late(rank: int, world: int) -> None:
-    hasty = dist.new_group(timeout=timedelta(seconds=2))
+    # In a subgroup, whose second rank is rank 2 of the world.
+    hasty = dist.new_group([0, 2], timeout=timedelta(seconds=1.5))
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(3), group=hasty, async_op=True)
+        with pytest.raises(dist.DistBackendError, match="not done within 0.2 s; it goes on"):
+            work.wait(timedelta(seconds=0.2))
+        with pytest.raises(
+            dist.DistBackendError, match="rank 2 did not take part before the timeout of 1.5 s"
+        ) as caught:
+            work.wait()
+        assert isinstance(caught.value.__cause__, TimeoutError)
+        print(caught.value)
+    dist.barrier()
+    if rank != 1:
+        dist.destroy_process_group(hasty)
+
+
+def test_a_rank_that_destroyed_its_group_is_named(ranks: Ranks) -> None:
+    ranks.run(_gone)
+
+
+def _gone(rank: int, world: int) -> None:
+    group = dist.new_group()
     if rank == 1:
-        time.sleep(4)
+        dist.destroy_process_group(group)
         return
-    work = dist.all_reduce(torch.ones(3), group=hasty, async_op=True)
-    with pytest.raises(dist.DistBackendError, match="not done within 0.3 s"):
-        work.wait(timedelta(seconds=0.3))
-    begun = time.monotonic()
-    with pytest.raises(dist.DistBackendError, match="worker 1 did not contribute") as caught:
-        work.wait()
-    assert isinstance(caught.value.__cause__, TimeoutError)
-    assert time.monotonic() - begun < 10
+    with pytest.raises(dist.DistBackendError, match="rank 1 left before this was done"):
+        dist.all_reduce(torch.ones(3), group=group)
+    dist.destroy_process_group(group)
 
 
-def test_a_killed_rank_is_missed_long_before_the_timeout() -> None:
-    outcomes = run_ranks(_killed, 3)
-    assert outcomes[1] is None
-    assert all(0 < seconds < 10 for seconds in (outcomes[0], outcomes[2]))
+def test_a_killed_rank_is_named_long_before_the_timeout(torch_service: str) -> None:
+    with Ranks(3, {"NETSUM_CONTROLLER": torch_service}) as ranks:
+        assert ranks.run(_killed) == ["told", None, "told"]
 
 
-def _killed(rank: int, world: int) -> float:
+def _killed(rank: int, world: int) -> str:
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
     model(torch.ones(2, 8)).sum().backward()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    begun = time.monotonic()
-    with pytest.raises(RuntimeError, match="rank 1 of the group left"):
+    with pytest.raises(RuntimeError, match="rank 1 left before this was done"):
         model(torch.ones(2, 8)).sum().backward()
-    with pytest.raises(dist.DistBackendError, match="rank 1 of the group left"):
+    with pytest.raises(dist.DistBackendError, match="rank 1 left before this was done"):
         dist.all_reduce(torch.ones(100))
-    return time.monotonic() - begun
+    return "told"
 
 
-def test_a_service_that_is_not_there_is_an_error_at_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NETSUM_CONTROLLER", "127.0.0.1:1")
+def test_a_switch_that_dies_is_told_before_the_timeout() -> None:
+    with local_service() as (address, service), Ranks(2, {"NETSUM_CONTROLLER": address}) as ranks:
+        ranks.run(_switch_dies, service)
+
+
+def _switch_dies(rank: int, world: int, service: int) -> None:
+    dist.barrier()
+    if rank == 0:
+        for process in Path("/proc").glob("[0-9]*"):
+            _kill_switch_of(process, service)
+    with pytest.raises(dist.DistBackendError, match="the embedded switch was killed by SIGKILL"):
+        dist.all_reduce(torch.ones(100))
+
+
+def _kill_switch_of(process: Path, service: int) -> None:
+    """Kill a process if it is the switch of the service."""
+    with contextlib.suppress(OSError):
+        if b"sim.switch.serve" not in (process / "cmdline").read_bytes():
+            return
+        if int((process / "stat").read_text().rpartition(")")[2].split()[1]) == service:
+            os.kill(int(process.name), signal.SIGKILL)
+
+
+def test_ranks_that_cannot_meet_are_told_why_by_init_process_group(torch_service: str) -> None:
+    with Ranks(3, backend=None) as ranks:
+        ranks.run(_no_service)
+        ranks.run(_world_sizes, torch_service, _free_port())
+        ranks.run(_missing, torch_service, _free_port())
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _no_service(rank: int, world: int) -> None:
+    os.environ["NETSUM_CONTROLLER"] = "127.0.0.1:1"
     store = dist.HashStore()
-    for rank in (0, 1):
-        with pytest.raises(JoinError, match="nothing answers at 127.0.0.1:1"):
-            join(store, rank, 2, place=rank, places=2, group="g", timeout=timedelta(seconds=2))
+    kind, message = _error_of(lambda: dist.init_process_group("netsum", store=store, rank=0, world_size=1))
+    print(message)
+    assert kind == "JoinError"
+    assert "127.0.0.1:1" in message
+
+
+def _world_sizes(rank: int, world: int, service: str, port: int) -> None:
+    os.environ["NETSUM_CONTROLLER"] = service
+    kind, message = _error_of(
+        lambda: dist.init_process_group(
+            "netsum",
+            init_method=f"tcp://127.0.0.1:{port}",
+            rank=rank,
+            world_size=2 if rank == 1 else 3,
+            timeout=timedelta(seconds=30),
+        )
+    )
+    print(message)
+    assert kind == "JoinError"
+    assert "rank 1" in message
+    assert re.search("rank 1 was started for 2 ranks, rank 0 for 3|for 3 ranks, rank 1 for 2", message)
+
+
+def _missing(rank: int, world: int, service: str, port: int) -> None:
+    os.environ["NETSUM_CONTROLLER"] = service
+    if rank == 2:
+        return
+    store = dist.TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
+    kind, message = _error_of(
+        lambda: dist.init_process_group(
+            "netsum", store=store, rank=rank, world_size=3, timeout=timedelta(seconds=2)
+        )
+    )
+    print(message)
+    assert kind == "JoinError"
+    assert "rank 2 of 3 did not come within 2 s" in message
 
 
 def test_a_job_on_another_machines_loopback_is_refused() -> None:
     store = dist.HashStore()
     elsewhere = {"service": "127.0.0.1:1", "job": "j", "machine": "another"}
     store.set("job", json.dumps(elsewhere))
+    store.set("size/0", "2")
     with pytest.raises(JoinError, match="rank 1 runs on another machine than rank 0"):
-        join(store, 1, 2, place=1, places=2, group="g", timeout=timedelta(seconds=2))
-
-
-def test_workers_that_do_not_agree_how_many_they_are_are_told_so() -> None:
-    service = start_service(places=2)
-    with ThreadPoolExecutor() as threads:
-        seats = [
-            threads.submit(
-                Seat, service, job="j", worker_id=worker, num_workers=2 + worker, place=worker, timeout_s=20
-            )
-            for worker in (0, 1)
-        ]
-        for seat in seats:
-            with pytest.raises(JoinError, match="do not agree how many they are"):
-                seat.result()
-
-
-def test_a_switch_that_dies_is_missed_before_the_timeout() -> None:
-    run_ranks(_switch_dies, 2)
-
-
-def _switch_dies(rank: int, world: int) -> None:
-    dist.barrier()
-    if rank == 0:
-        for process in Path("/proc").glob("[0-9]*"):
-            _kill_switch_of(process, os.getpid())
-    begun = time.monotonic()
-    with pytest.raises(dist.DistBackendError, match="the embedded switch was killed by SIGKILL"):
-        dist.all_reduce(torch.ones(100))
-    assert time.monotonic() - begun < 15
-
-
-def _kill_switch_of(process: Path, rank_pid: int) -> None:
-    """Kill a process if it is the switch of the service that this rank started."""
-    with contextlib.suppress(OSError):
-        if b"sim.switch.serve" not in (process / "cmdline").read_bytes():
-            return
-        service = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-        if int(Path(f"/proc/{service}/stat").read_text().rpartition(")")[2].split()[1]) == rank_pid:
-            os.kill(int(process.name), signal.SIGKILL)
+        join(store, 1, range(2), place=1, places=2, group="g", timeout=timedelta(seconds=2))

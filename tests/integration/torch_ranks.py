@@ -1,91 +1,193 @@
-"""Runs a function as the ranks of a torch job, each a process of its own, with a deadline."""
+"""Ranks of a torch job for tests: forked from one process that has PyTorch loaded, and kept from test to test.
 
+Importing PyTorch in every rank of every test would take longer than all that is tested.
+"""
+
+import contextlib
+import json
 import multiprocessing
+import multiprocessing.forkserver
 import os
+import subprocess
+import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from pathlib import Path
 from typing import Any
 
-TIMEOUT = timedelta(seconds=45)
+TIMEOUT = timedelta(seconds=60)
 """Of the process groups; a collective that hangs fails by then."""
 
 
-def run_ranks(
-    body: Callable[[int, int], Any],
-    world: int = 2,
-    *,
-    deadline_s: float = 90.0,
-) -> list[Any]:
-    """Return what `body(rank, world)` returned at each rank; None for a rank that was killed by a signal.
+def forking() -> BaseContext:
+    """Return a context whose processes begin as copies of one that has loaded what ranks need."""
+    context = multiprocessing.get_context("forkserver")
+    here = os.fspath(Path(__file__).parent)
+    context.set_forkserver_preload(["torch_preloaded"])
+    kept = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, kept)))
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        if kept is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = kept
+    return context
 
-    Raises
-    ------
-    AssertionError
-        A rank raised, or was not done by the deadline.
+
+class Ranks:
+    """The ranks of one default group, each waiting for functions to run; started when first needed.
+
+    Parameters
+    ----------
+    world : int
+        How many.
+    environment : mapping
+        Environment variables of their own.
+    backend : str or None
+        None: there is no default group, so `body` makes its own.
     """
-    context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
-        ranks = []
-        for rank in range(world):
-            ours, theirs = context.Pipe(duplex=False)
+
+    def __init__(
+        self, world: int, environment: Mapping[str, str] | None = None, backend: str | None = "netsum"
+    ) -> None:
+        self.world = world
+        self._environment = dict(environment or {})
+        self._backend = backend
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._processes: list[Any] = []
+        self._pipes: list[Connection] = []
+
+    def run(self, body: Callable[..., Any], *arguments: Any, deadline_s: float = 100.0) -> list[Any]:
+        """Return what `body(rank, world, *arguments)` returned at each rank; None for a rank that was killed.
+
+        Raises
+        ------
+        AssertionError
+            A rank raised, or was not done by the deadline. The ranks are started anew for the next test.
+        """
+        if not self._processes:
+            self._start()
+        whole = False
+        try:
+            for pipe in self._pipes:
+                pipe.send((body, arguments))
+            outcomes, whole = self._gather(time.monotonic() + deadline_s)
+        finally:
+            if not whole:
+                self.close()
+        return outcomes
+
+    def close(self) -> None:
+        """End the processes."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join(5)
+            process.kill()
+            process.join()
+        self._pipes, self._processes = [], []
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def __enter__(self) -> "Ranks":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        context: Any = forking()
+        self._folder = tempfile.TemporaryDirectory()
+        for rank in range(self.world):
+            ours, theirs = context.Pipe()
             process = context.Process(
-                target=_rank,
-                args=(body, rank, world, f"{folder}/store", theirs),
+                target=_serve,
+                args=(rank, self.world, self._folder.name, self._backend, self._environment, theirs),
+                daemon=True,
             )
             process.start()
             theirs.close()
-            ranks.append((process, ours))
-        try:
-            return _gather([pipe for _, pipe in ranks], time.monotonic() + deadline_s)
-        finally:
-            for process, _ in ranks:
-                process.join(2)
-                process.kill()
-                process.join()
+            self._processes.append(process)
+            self._pipes.append(ours)
+
+    def _gather(self, deadline: float) -> tuple[list[Any], bool]:
+        """Return what the ranks returned, and whether all of them live."""
+        outcomes: dict[int, Any] = {}
+        whole = True
+        while len(outcomes) < self.world:
+            missing = [rank for rank in range(self.world) if rank not in outcomes]
+            ready = wait([self._pipes[rank] for rank in missing], max(0.0, deadline - time.monotonic()))
+            assert ready, f"ranks {missing} were not done by the deadline"
+            for pipe in ready:
+                rank = self._pipes.index(pipe)  # type: ignore[arg-type]
+                try:
+                    failed, value = self._pipes[rank].recv()
+                except (EOFError, ConnectionError):
+                    failed, value, whole = False, None, False
+                assert not failed, f"rank {rank}:\n{value}"
+                outcomes[rank] = value
+        return [outcomes[rank] for rank in range(self.world)], whole
 
 
-def _gather(pipes: list[Connection], deadline: float) -> list[Any]:
-    outcomes: dict[int, Any] = {}
-    while len(outcomes) < len(pipes):
-        open_pipes = [pipe for rank, pipe in enumerate(pipes) if rank not in outcomes]
-        ready = wait(open_pipes, max(0.0, deadline - time.monotonic()))
-        missing = [rank for rank in range(len(pipes)) if rank not in outcomes]
-        assert ready, f"ranks {missing} were not done by the deadline"
-        for pipe in ready:
-            try:
-                failed, value = pipe.recv()
-            except EOFError:
-                failed, value = False, None
-            assert not failed, f"rank {pipes.index(pipe)}:\n{value}"
-            outcomes[pipes.index(pipe)] = value
-    return [outcomes[rank] for rank in range(len(pipes))]
-
-
-def _rank(
-    body: Callable[[int, int], Any],
+def _serve(
     rank: int,
     world: int,
-    store: str,
+    folder: str,
+    backend: str | None,
+    environment: dict[str, str],
     pipe: Connection,
 ) -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
-    try:
-        import torch
-        import torch.distributed as dist
+    os.environ.update(environment)
+    import torch.distributed as dist
 
-        import netsum.torch
-
-        netsum.torch.register()
-        torch.set_num_threads(1)
-        dist.init_process_group(
-            "netsum", init_method=f"file://{store}", rank=rank, world_size=world, timeout=TIMEOUT
-        )
-        value = body(rank, world)
+    failed: str | None = None
+    if backend is not None:
+        try:
+            dist.init_process_group(
+                backend, init_method=f"file://{folder}/store", rank=rank, world_size=world, timeout=TIMEOUT
+            )
+        except BaseException:
+            failed = traceback.format_exc()
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            body, arguments = pipe.recv()
+            try:
+                outcome = (failed is not None, failed or body(rank, world, *arguments))
+            except BaseException:
+                outcome = (True, traceback.format_exc())
+            pipe.send(outcome)
+    if backend is not None and failed is None:
         dist.destroy_process_group()
-        pipe.send((False, value))
-    except BaseException:
-        pipe.send((True, traceback.format_exc()))
+
+
+@contextlib.contextmanager
+def local_service(*options: str) -> Iterator[tuple[str, int]]:
+    """Run ``python -m netsum.local_service``; yields what goes into NETSUM_CONTROLLER, and its process id."""
+    with tempfile.TemporaryFile("w+") as log:
+        service = subprocess.Popen(
+            [sys.executable, "-m", "netsum.local_service", "--places", "4", *options],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        try:
+            assert service.stdout is not None
+            # A service that says nothing ends by itself or with the test's deadline.
+            line = service.stdout.readline()
+            log.seek(0)
+            assert line, f"the service did not start: {log.read()}"
+            yield json.loads(line)["address"], service.pid
+        finally:
+            service.terminate()
+            try:
+                service.wait(20)
+            except subprocess.TimeoutExpired:
+                service.kill()
+                service.wait()

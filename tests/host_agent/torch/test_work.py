@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[
 import torch.distributed as dist  # noqa: E402
 
 from host_agent.errors import SwitchSilentError  # noqa: E402
+from host_agent.torch.failures import backend_error  # noqa: E402
 from host_agent.torch.work import NetsumWork  # noqa: E402
 
 
@@ -28,7 +29,9 @@ def test_it_is_done_with_its_last_part_and_after_what_is_left_to_do() -> None:
 
 def test_an_error_comes_through_wait_and_future_and_says_what_failed() -> None:
     part: Future[Any] = Future()
-    work = NetsumWork("all_reduce", [], [part])
+    work = NetsumWork(
+        "all_reduce", [], [part], explain=lambda what, error: backend_error(what, str(error), error)
+    )
     before = work.get_future()
     part.set_exception(SwitchSilentError("no answer"))
     with pytest.raises(dist.DistBackendError, match="all_reduce: no answer") as caught:
