@@ -117,6 +117,7 @@ class EmbeddedSwitch(SwitchProcess):
                 [
                     *(sys.executable, "-P", "-m", "sim.switch.serve", *interfaces),
                     *("--p4runtime", self.p4runtime_address, "--device-id", str(self.spec.device_id)),
+                    *("--status", str(self.status)),
                     *(() if self._pcaps is None else ("--pcap", str(self._pcaps))),
                     *("--ready-fd", str(ready_fd)),
                 ],

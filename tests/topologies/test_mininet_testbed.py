@@ -1,0 +1,269 @@
+"""The Mininet testbed: links are as the topology says, both ways; two do not collide; nothing is left, crashed or not."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.switch_controller import SwitchController
+from netsum.programs import compiled_program
+from topologies import find_mininet, shaping
+from topologies.children import TestbedError
+from topologies.leftovers import processes
+from topologies.mininet_testbed import MininetTestbed, missing_for_mininet
+from topologies.run_folder import RUNNING
+from topologies.shaping import shaping_commands
+from topologies.topology import LinkEnd, LinkSpec, star
+from topologies.units import parse_rate_bps
+
+UDP_PORT = 28275
+MTU = 1400
+DEADLINE_S = 60.0
+NETSUM = [sys.executable, "-P", "-c", "from netsum.cli import main; main()"]
+
+lacking = missing_for_mininet()
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(lacking is not None, reason=str(lacking)),
+]
+
+LINKS = (
+    LinkSpec((LinkEnd("h1"), LinkEnd("s1", 1)), rate_bps=12_345_000, queue_pkts=77),
+    LinkSpec((LinkEnd("h2"), LinkEnd("s1", 2)), rate_bps=2_000_000_000, loss_ppm=20_000),
+    LinkSpec((LinkEnd("h3"), LinkEnd("s1", 3))),
+)
+
+
+def program(bed: MininetTestbed) -> None:
+    """Give the switches their program and the places of all stations."""
+    compiled = compiled_program(64)
+    for switch in bed.describe()["switches"].values():
+        with SwitchController.connect(
+            switch["p4runtime"],
+            program=compiled.json,
+            p4info=compiled.p4info,
+            device_id=switch["device_id"],
+        ) as controller:
+            controller.set_pipeline()
+            controller.set_switch_address(switch["ip"], switch["mac"])
+            controller.set_l2(switch["forward"], list(switch["ports"].values()))
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MininetTestbed]:
+    topology = replace(star(3), links=LINKS, mtu=MTU)
+    before = interfaces_of_the_machine()
+    with MininetTestbed(topology, "embedded", tmp_path_factory.mktemp("bed"), udp_port=UDP_PORT) as bed:
+        program(bed)
+        assert interfaces_of_the_machine() == before
+        yield bed
+        run_id = bed.run_id
+    assert not list(processes(run_id))
+
+
+def interfaces_of_the_machine() -> set[str]:
+    return {name for name in os.listdir("/sys/class/net") if "-eth" in name}
+
+
+def ends(bed: MininetTestbed) -> Iterator[tuple[LinkSpec, str, str]]:
+    """Both ends of every link: what it should be, the node, the interface."""
+    for link, described in zip(LINKS, bed.describe()["links"], strict=True):
+        for end, interface in zip(link.ends, described["interfaces"], strict=True):
+            yield link, end.node, interface
+
+
+def tell(bed: MininetTestbed, node: str, *command: str) -> Any:
+    done = bed.net[node].run(" ".join(command))
+    return json.loads(done)
+
+
+def test_rates_and_queues_hold_at_both_ends(bed: MininetTestbed) -> None:
+    for link, node, interface in ends(bed):
+        found = tell(bed, node, "tc", "-json", "-s", "qdisc", "show", "dev", interface)
+        shapers = {one["kind"]: one for one in found if one["kind"] in ("htb", "tbf", "pfifo", "netem")}
+        if link.rate_bps is None:
+            assert not shapers
+            continue
+        assert set(shapers) == {"htb", "pfifo"}
+        assert shapers["pfifo"]["options"]["limit"] == (link.queue_pkts or shaping.DEFAULT_QUEUE_PKTS)
+        # All that leaves goes through the one class.
+        assert int(shapers["htb"]["options"]["default"], 16) == 1
+        shaped = bed.net[node].run(f"tc -s class show dev {interface}")
+        rate, ceiling = re.findall(r"(?:rate|ceil) (\d+[KMG]?bit)", shaped)
+        assert rate == ceiling
+        assert parse_rate_bps(rate) == link.rate_bps
+        assert "burst" in shaped
+
+
+def test_loss_holds_at_both_ends(bed: MininetTestbed) -> None:
+    for link, node, interface in ends(bed):
+        found = tell(bed, node, "tc", "-json", "filter", "show", "dev", interface, "egress")
+        programs = [
+            one["options"]["bytecode"]["insns"] for one in found if "bytecode" in one.get("options", {})
+        ]
+        assert len(programs) == (link.loss_ppm > 0), found
+
+
+def test_interfaces_carry_packets_as_they_are_on_a_wire(bed: MininetTestbed) -> None:
+    for _, node, interface in ends(bed):
+        (found,) = tell(bed, node, "ip", "-json", "link", "show", interface)
+        assert (found["mtu"], found["operstate"]) == (MTU, "UP")
+        said = bed.net[node].run(f"ethtool -k {interface}")
+        for feature in (
+            "rx-checksumming",
+            "tx-checksumming",
+            "generic-segmentation-offload",
+            "tcp-segmentation-offload",
+        ):
+            assert f"{feature}: off" in said
+        assert "generic-receive-offload: off" in said
+
+
+def ping(bed: MininetTestbed, target: str) -> bool:
+    """Ask until an answer comes; nothing is lost for ever on a link that works."""
+    command = bed.hosts[0].command(["ping", "-q", "-c", "1", "-w", "5", target])
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_hosts_and_the_switch_answer(bed: MininetTestbed) -> None:
+    assert ping(bed, "10.0.0.2")
+    assert ping(bed, "10.0.0.3")
+    assert ping(bed, bed.switch_ip)
+
+
+def test_a_switch_comes_back_at_its_address_and_empty(bed: MininetTestbed) -> None:
+    before = bed.describe()["switches"]["s1"]
+    bed.switch.kill()
+    bed.restart_switch()
+    after = bed.describe()["switches"]["s1"]
+    assert after["pid"] != before["pid"]
+    assert {**after, "pid": None} == {**before, "pid": None}
+    program(bed)
+    assert ping(bed, bed.switch_ip)
+
+
+def test_a_switch_that_does_not_start_says_why_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "simple_switch_grpc"
+    broken.write_text("#!/bin/sh\necho no ports today; exit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    bed = MininetTestbed(star(1), "bmv2", tmp_path, udp_port=UDP_PORT)
+    with pytest.raises(TestbedError, match=r"BMv2 s1 ended with status 3 \(no ports today\)"), bed:
+        pass
+    assert not list(processes(bed.run_id))
+
+
+def test_without_mininet_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find_mininet, "find_mininet", lambda: None)
+    with pytest.raises(TestbedError, match="Mininet is not installed: `apt-get install"):
+        MininetTestbed(star(1), "embedded", tmp_path, udp_port=UDP_PORT)
+
+
+def test_a_latency_needs_netem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shaping, "_kernel_has", lambda qdisc: False)
+    link = replace(LINKS[0], latency_ns=5_000_000)
+    topology = replace(star(3), links=(link, *LINKS[1:]))
+    said = "the link h1 to s1-p1 has a latency of 5 ms, for which this kernel lacks .* netem"
+    with (
+        pytest.raises(TestbedError, match=said),
+        MininetTestbed(topology, "embedded", tmp_path, udp_port=UDP_PORT),
+    ):
+        pass
+
+
+def test_with_netem_a_delay_is_behind_the_rate() -> None:
+    commands = shaping_commands(replace(LINKS[0], latency_ns=5_000_000), "h1-eth0", MTU)
+    (delay,) = [command for command in commands if "netem" in command]
+    # 77 packets that wait, and what is under way in 5 ms at 12.3 Mbit/s in the smallest packets.
+    assert delay == "tc qdisc add dev h1-eth0 parent 1:1 netem delay 5000000ns limit 197"
+
+
+def netsum(*arguments: str, folder: Path, status: int = 0) -> str:
+    done = subprocess.run(
+        [*NETSUM, "testbed", *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> Iterator[str]:
+    """A testbed's name that nobody has; what has it at the end is taken down."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    yield name
+    if (RUNNING / name).is_symlink():
+        netsum("down", name, folder=tmp_path)
+
+
+def test_up_beside_another_crash_up_again_down(bed: MininetTestbed, name: str, tmp_path: Path) -> None:
+    arguments = ("up", "star-2", "--name", name, "--rate", "50mbit", "--no-controller", "--json")
+    first = json.loads(netsum(*arguments, folder=tmp_path))
+    assert [link["rate_bps"] for link in first["links"]] == [50_000_000] * 2
+    assert Path(first["folder"]).parent == tmp_path / "runs"
+    assert "is up already" in netsum(*arguments, folder=tmp_path, status=1)
+
+    # What is on its hosts finds its way, and is in the testbed.
+    script = "import os; print(os.environ['NETSUM_TESTBED'], os.listdir('/sys/class/net'))"
+    said = netsum("exec", "--name", name, "h2", sys.executable, "-c", script, folder=tmp_path)
+    assert name in said
+    assert "h2-eth0" in said
+    assert "no node 'h3': expected h1, h2, s1" in netsum(
+        "exec", "--name", name, "h3", "true", folder=tmp_path, status=1
+    )
+    with subprocess.Popen(
+        [*NETSUM, "testbed", "exec", "--name", name, "h1", "sleep", "1000"], cwd=tmp_path
+    ) as sleeper:
+        run_id = first["keeper"]["run_id"]
+        wait_until(lambda: sleeper.pid in processes(run_id) or sleeper.poll() is not None)
+        assert sleeper.poll() is None
+
+        # A crash: what the keeper started dies with it; the rest is ended by the next `up` of that name.
+        os.kill(first["keeper"]["pid"], signal.SIGKILL)
+        wait_until(lambda: list(processes(run_id)) == [sleeper.pid])
+        assert "crashed: `netsum testbed down" in netsum("status", name, folder=tmp_path, status=1)
+        second = json.loads(netsum(*arguments, folder=tmp_path))
+        assert sleeper.wait(DEADLINE_S) == -signal.SIGKILL
+
+    assert second["keeper"] != first["keeper"]
+    assert ": up" in netsum("status", name, folder=tmp_path)
+    assert f"{name} is down" in netsum("down", name, folder=tmp_path)
+    assert f"no testbed {name} is up" in netsum("down", name, folder=tmp_path, status=1)
+    assert not list(processes(second["keeper"]["run_id"]))
+    assert not (RUNNING / name).is_symlink()
+    assert not list(Path(second["folder"]).glob("*.sock"))
+    # The other one did not notice.
+    assert bed.switch.running
+    assert ping(bed, bed.switch_ip)
+
+
+def test_in_the_foreground_ctrl_c_takes_it_down(name: str, tmp_path: Path) -> None:
+    arguments = ("up", "star-2", "--name", name, "--no-controller", "--foreground")
+    command = [*NETSUM, "testbed", *arguments]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as up:
+        assert up.stdout is not None
+        assert any(line.startswith("try: netsum testbed exec h1 ping") for line in up.stdout)
+        state = json.loads((RUNNING / name / "testbed.json").read_text())
+        up.send_signal(signal.SIGINT)
+        assert up.wait(DEADLINE_S) == 128 + signal.SIGINT
+    assert not list(processes(state["keeper"]["run_id"]))
+    assert not (RUNNING / name).is_symlink()
+    assert sorted(path.name for path in Path(state["folder"]).iterdir()) == ["logs", "testbed.json"]
