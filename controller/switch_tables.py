@@ -11,11 +11,12 @@ from pathlib import Path
 
 from controller import entries
 from controller.entries import Entry, Group
-from controller.errors import SwitchRefusedError, WrongProgramError
+from controller.errors import SwitchRefusedError
 from controller.jobs import Job
 from controller.p4info import ProgramNames, group_message, read_group, read_p4info
 from controller.program import lanes_of, require_control_surface, slots_of
 from controller.session import P4RuntimeSession, Update
+from controller.targets import device_config
 
 _OWNED = (
     # First what lets packets in, so that nothing is half gone while it still is let in.
@@ -33,7 +34,7 @@ class CompiledFiles:
     Parameters
     ----------
     program, p4info
-        The compiled program (BMv2 JSON) and its P4Info in protobuf text form.
+        The compiled program (see `controller.targets.device_config`) and its P4Info in protobuf text form.
 
     Raises
     ------
@@ -57,12 +58,7 @@ class CompiledFiles:
         WrongProgramError
             The file cannot be read.
         """
-        try:
-            return self.path.read_bytes()
-        except OSError as error:
-            raise WrongProgramError(
-                f"cannot read the compiled program {self.path}: {error.strerror}"
-            ) from None
+        return device_config(self.path)
 
 
 @dataclass

@@ -1,0 +1,148 @@
+"""A compiled Tofino program in the forms P4Runtime servers take; front-panel ports."""
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import Message
+
+from controller.errors import WrongProgramError
+from controller.targets import device_config, tofino
+
+BFRT, CONTEXT, BINARY = b'{"bfrt": 1}', b'{"context": 1}', bytes(range(256)) * 3
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    """What the compiler writes, moved to another folder than it was compiled in."""
+    (tmp_path / "pipe").mkdir()
+    (tmp_path / "bf-rt.json").write_bytes(BFRT)
+    (tmp_path / "pipe" / "context.json").write_bytes(CONTEXT)
+    (tmp_path / "pipe" / "tofino.bin").write_bytes(BINARY)
+    program = {
+        "program-name": "netsum",
+        "bfrt-config": "elsewhere/out/bf-rt.json",
+        "p4_pipelines": [
+            {
+                "p4_pipeline_name": "pipe",
+                "context": "elsewhere/out/pipe/context.json",
+                "config": "elsewhere/out/pipe/tofino.bin",
+                "pipe_scope": [0, 1, 300],
+            }
+        ],
+    }
+    path = tmp_path / "netsum.conf"
+    path.write_text(json.dumps({"p4_devices": [{"device-id": 0, "p4_programs": [program]}]}))
+    return path
+
+
+def stratum_message() -> Message:
+    """BfPipelineConfig, built from what its .proto says."""
+    file = descriptor_pb2.FileDescriptorProto(name="bf_test.proto", package="bf_test", syntax="proto3")
+    config = file.message_type.add(name="BfPipelineConfig")
+    profile = config.nested_type.add(name="Profile")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    one, many = kinds.LABEL_OPTIONAL, kinds.LABEL_REPEATED
+    for number, (name, kind, label) in enumerate(
+        [
+            ("profile_name", kinds.TYPE_STRING, one),
+            ("context", kinds.TYPE_BYTES, one),
+            ("binary", kinds.TYPE_BYTES, one),
+            ("pipe_scope", kinds.TYPE_UINT32, many),
+        ],
+        start=1,
+    ):
+        profile.field.add(name=name, number=number, type=kind, label=label)
+    config.field.add(name="p4_name", number=1, type=kinds.TYPE_STRING, label=one)
+    config.field.add(name="bfruntime_info", number=2, type=kinds.TYPE_BYTES, label=one)
+    config.field.add(
+        name="profiles",
+        number=3,
+        type=kinds.TYPE_MESSAGE,
+        label=many,
+        type_name=".bf_test.BfPipelineConfig.Profile",
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    described = pool.FindMessageTypeByName("bf_test.BfPipelineConfig")
+    made: Message = message_factory.MessageFactory(pool).GetPrototype(described)()
+    return made
+
+
+def test_stratum_reads_what_it_is_given(conf: Path) -> None:
+    message = stratum_message()
+    message.ParseFromString(device_config(conf))
+    assert (message.p4_name, message.bfruntime_info) == ("netsum", BFRT)
+    (profile,) = message.profiles
+    assert (profile.profile_name, profile.context, profile.binary) == ("pipe", CONTEXT, BINARY)
+    assert list(profile.pipe_scope) == [0, 1, 300]
+
+
+def test_the_server_of_p4_studio_gets_name_binary_and_context(conf: Path) -> None:
+    packed = tofino.for_pi(tofino.read_program(conf))
+    parts = []
+    while packed:
+        (length,) = struct.unpack_from("<i", packed)
+        parts.append(packed[4 : 4 + length])
+        packed = packed[4 + length :]
+    assert parts == [b"netsum", BINARY, CONTEXT]
+
+
+def test_bmv2_json_is_handed_over_as_it_is(tmp_path: Path) -> None:
+    program = tmp_path / "netsum.json"
+    program.write_text("{}")
+    assert device_config(program) == b"{}"
+
+
+@pytest.mark.parametrize("gone", ["bf-rt.json", "pipe/context.json", "pipe/tofino.bin"])
+def test_a_missing_file_is_named(conf: Path, gone: str) -> None:
+    (conf.parent / gone).unlink()
+    with pytest.raises(WrongProgramError, match=Path(gone).name):
+        device_config(conf)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"p4_devices": []}', '{"p4_devices": [{"p4_programs": [{}]}]}'])
+def test_another_conf_is_refused(tmp_path: Path, text: str) -> None:
+    conf = tmp_path / "netsum.conf"
+    conf.write_text(text)
+    with pytest.raises(WrongProgramError, match="does not describe a Tofino program"):
+        device_config(conf)
+
+
+def test_the_command_packs_a_file(conf: Path) -> None:
+    out = conf.parent / "packed"
+    command = [
+        sys.executable,
+        "-m",
+        "controller.targets.tofino",
+        str(conf),
+        "--server",
+        "pi",
+        "--out",
+        str(out),
+    ]
+    subprocess.run(command, check=True, timeout=60)
+    assert out.read_bytes() == tofino.for_pi(tofino.read_program(conf))
+
+
+PM_SHOW = """
+-----+----+---+----+-------+----+--+--+---+---+---+--------+----------------+----------------+-
+PORT |MAC |D_P|P/PT|SPEED  |FEC |AN|KR|RDY|ADM|OPR|LPBK    |FRAMES RX       |FRAMES TX       |E
+-----+----+---+----+-------+----+--+--+---+---+---+--------+----------------+----------------+-
+1/0  |23/0|132|3/ 4|100G   | RS |Au|Au|YES|ENB|UP |  NONE  |               0|               0|
+5/3  |19/3|167|1/39|10G    |NONE|Au|Au|YES|ENB|DWN|  NONE  |              12|               0|
+33/0 | 8/0| 64|0/64|10G    |NONE|Au|Au| NO|ENB|DWN|  NONE  |               0|               0|
+"""
+
+
+def test_front_panel_ports() -> None:
+    assert tofino.front_panel_ports(PM_SHOW) == {"1/0": 132, "5/3": 167, "33/0": 64}
+
+
+def test_another_text_has_no_ports() -> None:
+    with pytest.raises(ValueError, match="pm show"):
+        tofino.front_panel_ports("bf-sde> ")
