@@ -4,13 +4,12 @@ from typing import Annotated
 
 import typer
 
+from netsum.cli import examination, packets, shell
 from netsum.cli.benches import bench_app
 from netsum.cli.demonstrations import run_app
-from netsum.cli.examination import doctor
-from netsum.cli.packets import wireshark
+from netsum.cli.jobs import job_app
 from netsum.cli.switches import switch_app
 from netsum.cli.testbed import testbed_app
-from netsum.cli.texts import epilog
 
 app = typer.Typer(
     name="netsum",
@@ -42,30 +41,10 @@ def netsum(
 
 
 app.add_typer(run_app, name="run", rich_help_panel=TRY)
-app.command(
-    "doctor",
-    rich_help_panel=TRY,
-    epilog=epilog(
-        ("netsum doctor", "what is here, and what to do about the rest"),
-        (
-            "netsum doctor --json | jq -r '.checks[] | select(.well | not) | .remedy'",
-            "what to do, and nothing else",
-        ),
-        ok="everything that every run needs is here; with --strict, everything",
-        fault="something of that is missing",
-    ),
-)(doctor)
+app.command("doctor", rich_help_panel=TRY, epilog=examination.EPILOG)(examination.doctor)
 app.add_typer(switch_app, name="switch", rich_help_panel=OPERATE)
+app.add_typer(job_app, name="job", rich_help_panel=OPERATE)
 app.add_typer(testbed_app, name="testbed", rich_help_panel=OPERATE)
 app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
-app.command(
-    "wireshark",
-    rich_help_panel=LOOK,
-    epilog=epilog(
-        ("netsum wireshark --install", "from now on Wireshark and tshark know the protocol"),
-        (
-            'tshark -X lua_script:"$(netsum wireshark)" -r port1.pcap -Y netsum.retransmission',
-            "without installing it",
-        ),
-    ),
-)(wireshark)
+app.command("shell", rich_help_panel=LOOK, epilog=shell.EPILOG)(shell.shell)
+app.command("wireshark", rich_help_panel=LOOK, epilog=packets.EPILOG)(packets.wireshark)

@@ -6,9 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netsum.cli.faults import told_in_a_sentence
+from netsum.cli.texts import epilog
 
 if TYPE_CHECKING:
     from netsum.doctor import Finding
+
+
+EPILOG = epilog(
+    ("netsum doctor", "what is here, and what to do about the rest"),
+    (
+        "netsum doctor --json | jq -r '.checks[] | select(.well | not) | .remedy'",
+        "what to do, and nothing else",
+    ),
+    ok="everything that every run needs is here; with --strict, everything",
+    fault="something of that is missing",
+)
 
 
 @told_in_a_sentence

@@ -6,6 +6,15 @@ from typing import Annotated
 import typer
 
 from netsum.cli.faults import CommandError, told_in_a_sentence
+from netsum.cli.texts import epilog
+
+EPILOG = epilog(
+    ("netsum wireshark --install", "from now on Wireshark and tshark know the protocol"),
+    (
+        'tshark -X lua_script:"$(netsum wireshark)" -r port1.pcap -Y netsum.retransmission',
+        "without installing it",
+    ),
+)
 
 
 @told_in_a_sentence

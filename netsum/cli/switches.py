@@ -1,14 +1,29 @@
-"""`netsum switch`: the embedded switch as a process."""
+"""`netsum switch`: the embedded switch as a process, and the switches of a controller."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netsum.cli.faults import told_in_a_sentence
+from netsum.cli.clients import as_operator
+from netsum.cli.faults import CommandError, told_in_a_sentence
+from netsum.cli.options import (
+    AsJson,
+)
 from netsum.cli.texts import epilog
 
-switch_app = typer.Typer(help="Run an embedded P4 switch, and look at switches.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from controller.service.client import OperatorClient
+    from host_agent.wire.jobs_pb2 import SwitchView
+
+switch_app = typer.Typer(no_args_is_help=True)
+
+SwitchName = Annotated[
+    str,
+    typer.Argument(
+        metavar="[NAME]", help="The switch. Default: the controller's only one.", show_default=False
+    ),
+]
 
 
 @switch_app.callback()
@@ -22,6 +37,10 @@ def switch_group() -> None:
         ("netsum switch serve --ports 4", "P4Runtime on 127.0.0.1:9559, ports on UDP 28275 to 28278"),
         ("netsum switch serve --drop-ppm 10000", "with 1 % of the packets lost each way"),
         ("netsum switch serve --program my.json --p4info my.p4info.txtpb", "any v1model program"),
+        (
+            "sudo netsum switch serve --interface 1@eth1 --interface 2@eth2 --pcap pcaps",
+            "between two interfaces",
+        ),
         ok="ended by Ctrl-C or SIGTERM",
         interrupted="",
     ),
@@ -45,19 +64,35 @@ def switch_serve(
         Path | None, typer.Option(help="BMv2 JSON of a program to begin with; needs --p4info.")
     ] = None,
     p4info: Annotated[Path | None, typer.Option(help="P4Info of that program, in text form.")] = None,
+    interface: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PORT@NAME", help="A network interface as a port, instead of UDP; several times (root)."
+        ),
+    ] = None,
+    pcap: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the packets of every port to files there.")
+    ] = None,
     statistics: Annotated[
         Path | None, typer.Option(help="File for counts of packets, written at the end.")
+    ] = None,
+    status: Annotated[
+        Path | None, typer.Option(help="Unix socket that tells the counts of packets to whoever connects.")
     ] = None,
     allow_remote: Annotated[
         bool,
         typer.Option("--allow-remote", help="Listen where other machines can reach it, unauthenticated."),
     ] = False,
 ) -> None:
-    """Run the embedded switch until Ctrl-C: P4Runtime on one side, UDP ports on loopback on the other."""
+    """Run the embedded switch until Ctrl-C: P4Runtime on one side, ports on the other.
+
+    Ports are UDP sockets on loopback, or with `--interface` network interfaces. The switch is empty until a controller gives it a
+    program: `netsum controller serve`, `netsum shell`, or `--program`.
+    """
     from host_agent.wire.constants import UDP_PORT
     from sim.switch.serve import ServeOptions, run
 
-    status = run(
+    ended = run(
         ServeOptions(
             p4runtime=p4runtime,
             allow_remote=allow_remote,
@@ -68,7 +103,188 @@ def switch_serve(
             seed=seed,
             json=program,
             p4info=p4info,
+            interfaces=_interfaces(interface),
+            pcap=pcap,
             statistics=statistics,
+            status=status,
         )
     )
-    raise typer.Exit(status)
+    raise typer.Exit(ended)
+
+
+@switch_app.command(
+    "list",
+    epilog=epilog(
+        ("netsum switch list", "the switches of the controller"),
+        (
+            "netsum switch list --json | jq -r '.[] | select(.state != \"ready\") | .reason'",
+            "what is wrong with which",
+        ),
+    ),
+)
+@told_in_a_sentence
+@as_operator
+def list_switches(
+    client: "OperatorClient",
+    as_json: AsJson = False,
+) -> None:
+    """List the switches of a controller: whether they are ready, and what room they have."""
+    from controller.service.client import as_dict
+    from netsum.cli.output import print_json, print_table, table
+
+    views = client.switches()
+    if as_json:
+        print_json([as_dict(view) for view in views])
+        return
+    made = table("switch", "state", "P4Runtime", "address", ">lanes", ">free slots", ">jobs", "why")
+    for view in views:
+        free = f"{view.free_slots:,} of {view.slots:,}"
+        made.add_row(
+            view.name,
+            switch_state(view),
+            view.address,
+            view.ip,
+            str(view.lanes),
+            free,
+            str(len(view.jobs)),
+            view.reason,
+        )
+    print_table(made)
+
+
+@switch_app.command(
+    "show",
+    epilog=epilog(
+        ("netsum switch show", "the only switch there is"),
+        ("netsum switch show s1 --testbed star-4", "a switch of a testbed"),
+    ),
+)
+@told_in_a_sentence
+@as_operator
+def show(
+    client: "OperatorClient",
+    name: SwitchName = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show a switch: its program, its slots and jobs, and what its controller found to put right."""
+    import datetime
+
+    from controller.service.client import as_dict
+    from netsum.cli.output import print_facts, print_json
+
+    view = client.switch(name)
+    if as_json:
+        print_json(as_dict(view))
+        return
+    put_right = view.reconciliation
+    at = datetime.datetime.fromtimestamp(put_right.at).astimezone().isoformat(sep=" ", timespec="seconds")
+    changes = f"{put_right.kept} entries kept, {put_right.written} written, {put_right.changed} changed, "
+    changes += f"{put_right.removed} removed"
+    print_facts(
+        [
+            ("switch", view.name),
+            ("state", switch_state(view) + (f": {view.reason}" if view.reason else "")),
+            ("P4Runtime", f"{view.address}, device {view.device_id}"),
+            ("address", view.ip),
+            ("program", f"{view.program}, {view.lanes} lanes"),
+            ("slots", f"{view.free_slots:,} of {view.slots:,} free, {view.largest_free:,} in a row"),
+            ("jobs", ", ".join(view.jobs) or "none"),
+            ("ports", len(view.ports)),
+            ("connected again", view.reconnects),
+            ("came back empty", view.restarts),
+            ("reconciled", f"{at}: {changes}" if view.HasField("reconciliation") else ""),
+            *(("found", finding) for finding in put_right.findings),
+        ]
+    )
+
+
+@switch_app.command(
+    "ports",
+    epilog=epilog(
+        ("netsum switch ports", "packets and bytes of every port, and what was dropped there"),
+        ("netsum switch ports s1 --json | jq '.[] | {name, rx_dropped, tx_dropped}'", "what was dropped"),
+    ),
+)
+@told_in_a_sentence
+@as_operator
+def ports(
+    client: "OperatorClient",
+    name: SwitchName = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show the ports of a switch: what is at the other end, packets, bytes, drops.
+
+    Packets and bytes are known where the switch runs on this machine, from the embedded engine or the interfaces' counters.
+    """
+    from netsum.cli.output import print_json, print_table, table
+    from netsum.cli.ports import COUNTS, ports_of
+
+    found = ports_of(client.switch(name))
+    if as_json:
+        print_json(found)
+        return
+    made = table(">port", "interface", "to", "state", *(f">{count.replace('_', ' ')}" for count in COUNTS))
+    for port in found:
+        state = {True: "up", False: "down", None: ""}[port["up"]]
+        counts = (f"{port[count]:,}" if count in port else "" for count in COUNTS)
+        made.add_row(str(port["number"]), port["name"], port["peer"], state, *counts)
+    print_table(made)
+
+
+@switch_app.command(
+    "counters",
+    epilog=epilog(
+        (
+            "netsum switch counters",
+            "what the P4 program counted, for each job and for packets that name none",
+        ),
+        ("netsum switch counters --json | jq .strangers.malformed", "malformed packets"),
+    ),
+)
+@told_in_a_sentence
+@as_operator
+def counters(
+    client: "OperatorClient",
+    name: SwitchName = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what the P4 program counted: packets by what became of them, for each job; strangers are packets that name no job."""
+    from netsum.cli.output import print_json, print_table, table
+
+    switch = client.switch(name)
+    jobs = {job.name: dict(job.counters) for job in client.jobs() if job.switch == switch.name and job.job_id}
+    strangers = dict(switch.strangers)
+    if as_json:
+        print_json({"switch": switch.name, "jobs": jobs, "strangers": strangers})
+        return
+    if not strangers:
+        raise CommandError(
+            f"the switch {switch.name} cannot be asked: {switch.reason or switch_state(switch)}"
+        )
+    made = table("packets", *(f">{job}" for job in jobs), ">strangers")
+    for counter, count in sorted(strangers.items()):
+        made.add_row(
+            counter.replace("_", " "),
+            *(f"{counts.get(counter, 0):,}" for counts in jobs.values()),
+            f"{count:,}",
+        )
+    print_table(made)
+
+
+def _interfaces(named: list[str] | None) -> tuple[tuple[int, str], ...] | None:
+    if not named:
+        return None
+    found = []
+    for each in named:
+        port, _, name = each.partition("@")
+        if not (port.isascii() and port.isdigit() and name):
+            raise CommandError(f"--interface: expected PORT@NAME, such as 1@eth0, not {each!r}")
+        found.append((int(port), name))
+    return tuple(found)
+
+
+def switch_state(view: "SwitchView") -> str:
+    """Return a switch's state as a word."""
+    from host_agent.wire import jobs_pb2
+
+    return str(jobs_pb2.SwitchState.Name(view.state)).lower().replace("_", " ")

@@ -1,0 +1,112 @@
+"""Which controller a command talks to, and what it is asked for."""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
+
+from netsum.cli.faults import CommandError
+from netsum.cli.options import ControllerOption, TestbedOption, TlsCaOption, TlsCertOption, TlsKeyOption
+
+if TYPE_CHECKING:
+    from controller.service.client import OperatorClient
+    from host_agent.wire.slots_wish import Slots
+
+
+Parameters = ParamSpec("Parameters")
+
+_CONNECTION = {
+    "controller": ControllerOption,
+    "testbed": TestbedOption,
+    "tls_ca": TlsCaOption,
+    "tls_cert": TlsCertOption,
+    "tls_key": TlsKeyOption,
+}
+
+
+def controller_address(controller: str | None, testbed: str | None) -> str:
+    """Return the address of the controller that is meant.
+
+    Parameters
+    ----------
+    controller
+        As given by option or environment.
+    testbed
+        Name of a testbed; it comes first, as it is said where the environment is only there.
+
+    Raises
+    ------
+    CommandError, TestbedError
+        There is no such testbed, or it has no controller.
+    """
+    from host_agent.wire.channel import DEFAULT_CONTROLLER
+    from topologies.run_folder import find_testbed, running_testbeds
+
+    if testbed is None and controller:
+        return controller
+    if testbed is None and len([one for one in running_testbeds() if one.state.get("controller")]) != 1:
+        return DEFAULT_CONTROLLER
+    found = find_testbed(testbed)
+    if found.state.get("controller") is None:
+        raise CommandError(
+            f"the testbed {found.name} has no controller: `netsum controller serve --testbed {found.folder}`"
+        )
+    return found.controller_address
+
+
+def as_operator(
+    command: Callable[Concatenate["OperatorClient", Parameters], None],
+) -> Callable[Parameters, None]:
+    """Make a command that says which controller it means by options, and is called with a client of that.
+
+    What connecting raises (CommandError, TestbedError, ControllerError, NetsumError) is for `told_in_a_sentence`.
+    """
+    own = list(inspect.signature(command).parameters.values())[1:]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in _CONNECTION.items()
+    ]
+
+    @functools.wraps(command)
+    def connected(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
+        from controller.service.client import OperatorClient
+        from host_agent.wire.channel import TlsFiles
+
+        controller, testbed, *files = (options.pop(name) for name in _CONNECTION)
+        address = controller_address(controller, testbed)  # type: ignore[arg-type]  # as the options' types say
+        with OperatorClient(address, tls=TlsFiles(*files)) as client:  # type: ignore[arg-type]
+            command(client, *arguments, **options)
+
+    # Typer reads these two.
+    connected.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    connected.__annotations__ = {each.name: each.annotation for each in (*own, *added)}
+    return connected
+
+
+def parse_slots(text: str | None) -> "Slots | None":
+    """Read what `--slots` says: "64", "25%" or "10gbit*50us".
+
+    Raises
+    ------
+    CommandError
+        It is none of these.
+    """
+    from host_agent.wire.slots_wish import BandwidthDelay, Share
+    from topologies.units import parse_latency_ns, parse_rate_bps
+
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit() and int(text).bit_count() == 1:
+        return int(text)
+    if (share := re.fullmatch(r"(\d+(?:\.\d+)?)%", text)) and 0 < float(share[1]) <= 100:
+        return Share(float(share[1]) / 100)
+    rate, times, delay = text.partition("*")
+    if times:
+        try:
+            return BandwidthDelay(float(parse_rate_bps(rate)), parse_latency_ns(delay) / 1e9)
+        except ValueError as expected:
+            raise CommandError(f"--slots: expected {expected} in {text!r}") from None
+    raise CommandError(
+        f"--slots: expected a power of two, a share such as 25%, or a link such as 10gbit*50us, not {text!r}"
+    )

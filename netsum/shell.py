@@ -1,0 +1,188 @@
+"""p4runtime-shell on a running switch, without taking the switch from the controller that has it."""
+
+import queue
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+
+from controller.errors import ControllerError, SwitchUnreachableError
+from controller.session import CHANNEL_OPTIONS
+from netsum.cli.faults import CommandError
+
+TIMEOUT_S = 10.0
+SCRIPT = "standard input"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a newcomer finds at a switch.
+
+    Attributes
+    ----------
+    primary
+        Election id of the controller that may write; None: there is none.
+    has_program
+        Whether the switch has a program.
+    """
+
+    primary: int | None
+    has_program: bool
+
+
+@dataclass(frozen=True)
+class Target:
+    """A switch.
+
+    Attributes
+    ----------
+    address
+        gRPC address of its P4Runtime server, HOST:PORT or unix:PATH.
+    device_id
+        What it is known by there.
+    """
+
+    address: str
+    device_id: int
+
+
+def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> Standing:
+    """Ask a switch who its primary is, without wanting to be it.
+
+    Raises
+    ------
+    ControllerError
+        It does not answer, or is another device.
+    """
+    with grpc.insecure_channel(target.address, options=CHANNEL_OPTIONS) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=timeout_s)
+        except grpc.FutureTimeoutError:
+            raise SwitchUnreachableError(
+                f"no P4Runtime server answers at {target.address} within {timeout_s:g} s: start the switch"
+            ) from None
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        asked: queue.Queue[Any] = queue.Queue()
+        asked.put(_arbitration(target.device_id))
+        stream = stub.StreamChannel(iter(asked.get, None), timeout=timeout_s)
+        try:
+            told = next(stream).arbitration
+            # P4Runtime 1.3, section 5.2: OK is us, ALREADY_EXISTS another one, NOT_FOUND nobody.
+            taken = told.status.code == code_pb2.ALREADY_EXISTS
+            request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
+                device_id=target.device_id,
+                response_type=p4runtime_pb2.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
+            )
+            has_program = _succeeds(lambda: stub.GetForwardingPipelineConfig(request, timeout=timeout_s))
+        except grpc.RpcError as error:
+            said = " ".join(str(error.details()).split())
+            raise ControllerError(f"the switch at {target.address} opened no session: {said}") from None
+        finally:
+            asked.put(None)
+            stream.cancel()
+        primary = (told.election_id.high << 64 | told.election_id.low) if taken else None
+        return Standing(primary, has_program)
+
+
+def _succeeds(call: Any) -> bool:
+    try:
+        call()
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+            return False
+        raise
+    return True
+
+
+def _arbitration(device_id: int) -> Any:
+    """Ask for a session as one who never wants to be primary: without an election id."""
+    request = p4runtime_pb2.StreamMessageRequest()
+    request.arbitration.device_id = device_id
+    return request
+
+
+def run_shell(
+    target: Target, election_id: int | None, program: tuple[Path, Path] | None, banner: str
+) -> None:
+    """Run p4runtime-shell until its end: a prompt on a terminal, else the script on standard input.
+
+    Parameters
+    ----------
+    target
+        The switch.
+    election_id
+        None reads only.
+    program
+        P4Info (text) and BMv2 JSON to give the switch first.
+    banner
+        What to say at the start of a prompt.
+
+    Raises
+    ------
+    CommandError
+        The script failed; the message says in which line.
+    """
+    from p4runtime_sh import shell
+
+    fault: list[CommandError] = []
+
+    def start(user_ns: dict[str, Any], config: Any, argv: list[str]) -> None:
+        if sys.stdin.isatty():
+            config.TerminalInteractiveShell.banner1 = banner + "\n"
+            start_ipython(user_ns=user_ns, config=config, argv=argv)
+            return
+        try:
+            _run_script(user_ns)
+        except CommandError as error:  # to be raised when the session has ended
+            fault.append(error)
+
+    # p4runtime-shell is a program, not a library: the names it offers are put together in its `main`.
+    start_ipython, shell.start_ipython = shell.start_ipython, start
+    if election_id is None:
+        shell.P4RuntimeClient = _read_only(shell.P4RuntimeClient)
+    high, low = divmod(election_id or 0, 1 << 64)
+    sys.argv = ["netsum shell", "--grpc-addr", target.address, "--device-id", str(target.device_id)]
+    sys.argv += ["--election-id", f"{high},{low}"]
+    if program is not None:
+        sys.argv += ["--config", ",".join(map(str, program))]
+    shell.main()
+    if fault:
+        raise fault[0]
+
+
+def _read_only(client: Any) -> Any:
+    """Make of p4runtime-shell's client one that is never primary and says so when it is to write."""
+
+    class ReadOnlyClient(client):  # type: ignore[misc]  # p4runtime-shell ships no types
+        def handshake(self) -> None:
+            self.stream_out_q.put(_arbitration(self.device_id))
+            if self.get_stream_packet("arbitration", timeout=TIMEOUT_S) is None:
+                self.tear_down()
+                raise SwitchUnreachableError("the switch opened no session")
+
+        def write(self, *_: object) -> None:
+            raise CommandError("this session only reads; --election-id lets it write")
+
+        write_update = set_fwd_pipe_config = write
+
+    return ReadOnlyClient
+
+
+def _run_script(names: dict[str, Any]) -> None:
+    """Run what is on standard input as Python, with the names that the prompt has too."""
+    try:
+        exec(compile(sys.stdin.read(), SCRIPT, "exec"), names)
+    except Exception as fault:
+        lines = [
+            frame.lineno for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == SCRIPT
+        ]
+        line = (
+            getattr(fault, "lineno", None) if isinstance(fault, SyntaxError) else lines[-1] if lines else None
+        )
+        said = str(fault).strip() or type(fault).__name__
+        raise CommandError(f"line {line} of the script: {said}") from None
