@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from bench.traffic import Job, contributions, install  # noqa: E402
 from sim.switch import Exact, Packets, Switch, load_program  # noqa: E402
 
-__all__ = ["Comparison", "main", "measure"]
+__all__ = ["Comparison", "machine_and_date", "main", "measure", "spread"]
 
 BATCH = 256
 WORKERS = 2
@@ -203,7 +203,16 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _spread(rates: Sequence[float]) -> str:
+def machine_and_date() -> str:
+    """Say what a measurement was made on, and when."""
+    return (
+        f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}; "
+        f"Python {platform.python_version()}; {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
+    )
+
+
+def spread(rates: Sequence[float]) -> str:
+    """Write the median of some rates, and the least and the most."""
     return f"{statistics.median(rates):>12,.0f}  ({min(rates):,.0f} … {max(rates):,.0f})"
 
 
@@ -213,16 +222,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--runs", type=int, default=3, help="runs of each switch and program")
     options.add_argument("--lanes", type=int, choices=(64, 256), action="append", help="default: both")
     chosen = options.parse_args(arguments)
-    print(f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}; ", end="")
-    print(f"Python {platform.python_version()}; {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC")
+    print(machine_and_date())
     print(f"load before: {os.getloadavg()[0]:.1f}; packets/s, median of {chosen.runs} runs (least … most)")
     for lanes in chosen.lanes or (64, 256):
         comparison = measure(lanes, chosen.runs)
-        print(f"{lanes:>4} lanes  embedded switch {_spread(comparison.engine)}")
+        print(f"{lanes:>4} lanes  embedded switch {spread(comparison.engine)}")
         if comparison.ratio is None:
             print("            simple_switch is not installed, so there is nothing to compare with")
         else:
-            print(f"            simple_switch   {_spread(comparison.bmv2)}   ratio {comparison.ratio:,.0f}")
+            print(f"            simple_switch   {spread(comparison.bmv2)}   ratio {comparison.ratio:,.0f}")
 
 
 if __name__ == "__main__":

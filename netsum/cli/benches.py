@@ -49,3 +49,20 @@ def bench_host(
 ) -> None:
     """Nanoseconds an element costs the worker library to quantize, beside a plain copy."""
     run_bench("host", ["--runs", str(runs), "--lanes", lanes])
+
+
+@bench_app.command("veth")
+@told_in_a_sentence
+def bench_veth(
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each switch and program.")] = 3,
+    lanes: Annotated[Lanes | None, typer.Option(help="int32 values a packet carries; default: both.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=32, help="Ports of the switch.")] = 2,
+    slots: Annotated[int, typer.Option(min=1, help="Chunks under way; a power of two.")] = 64,
+    packets: Annotated[int, typer.Option(min=1, help="Packets of a run.")] = 40_000,
+    bmv2: Annotated[bool, typer.Option(help="Measure BMv2 too, if it is installed.")] = True,
+) -> None:
+    """Packets/s of the embedded switch and BMv2 as processes on the same virtual cables; needs root."""
+    arguments = ["--runs", runs, "--workers", workers, "--slots", slots, "--packets", packets]
+    arguments += [] if lanes is None else ["--lanes", lanes]
+    arguments += [] if bmv2 else ["--no-bmv2"]
+    run_bench("veth", list(map(str, arguments)))
