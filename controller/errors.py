@@ -27,3 +27,15 @@ class JobRefusedError(ControllerError):
 
 class UnknownJobError(ControllerError, LookupError):
     """The job has ended, or belongs to another controller."""
+
+
+class ConfigError(ControllerError):
+    """The description of the controller's network cannot be used."""
+
+
+class StoreError(ControllerError):
+    """The controller's state cannot be read or written."""
+
+
+class ServiceError(ControllerError):
+    """The controller service refused, or does not answer."""

@@ -55,6 +55,15 @@ class WorkerEndpoint:
 
 
 @dataclass(frozen=True)
+class Reservation:
+    """A job id and slots, held for a job whose workers are not known yet."""
+
+    name: str
+    job_id: int
+    slots: SlotRange
+
+
+@dataclass(frozen=True)
 class Job:
     """One life of a job on a switch; a restart makes a new one with another epoch and token.
 
@@ -123,6 +132,7 @@ class JobLedger:
         self._lanes = lanes
         self._last_epoch = last_epoch
         self._jobs: dict[int, Job] = {}
+        self._reserved: dict[str, Reservation] = {}
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -133,6 +143,72 @@ class JobLedger:
     def free_slots(self) -> int:
         """How many slots no job holds."""
         return self._allocator.free_slots
+
+    @property
+    def largest_free(self) -> int:
+        """The longest slot range that could be had now; 0 if none."""
+        return self._allocator.largest_free()
+
+    @property
+    def capacity(self) -> int:
+        """How many slots the switch has."""
+        return self._allocator.capacity
+
+    @property
+    def last_epoch(self) -> int:
+        """The highest epoch ever used."""
+        return self._last_epoch
+
+    def reserve(self, name: str, slots: int) -> "Reservation":
+        """Hold a job id and slots for a job whose workers are not known yet.
+
+        Raises
+        ------
+        JobRefusedError
+            With the reason. Nothing is held then.
+        """
+        if name in self._reserved or any(job.name == name for job in self.jobs):
+            raise JobRefusedError(f"a job named {name!r} is running: end it first, or take another name")
+        used = self._jobs.keys() | {held.job_id for held in self._reserved.values()}
+        job_id = next((free for free in JOB_IDS if free not in used), None)
+        if job_id is None:
+            raise JobRefusedError(
+                f"the switch has {len(JOB_IDS)} jobs, which is all it can tell apart: end one first"
+            )
+        held = Reservation(name, job_id, self._allocator.allocate(slots))
+        self._reserved[name] = held
+        return held
+
+    def release(self, name: str) -> None:
+        """Give up a reservation.
+
+        Raises
+        ------
+        UnknownJobError
+            There is none.
+        """
+        held = self._reserved.pop(name, None)
+        if held is None:
+            raise UnknownJobError(f"nothing is reserved for job {name!r}")
+        self._allocator.free(held.slots)
+
+    def restore(self, held: "Job | Reservation") -> None:
+        """Take up what an earlier ledger of the same switch held.
+
+        Raises
+        ------
+        JobRefusedError
+            Its id or its slots are not free.
+        """
+        used = self._jobs.keys() | {each.job_id for each in self._reserved.values()}
+        if held.job_id in used:
+            raise JobRefusedError(f"job id {held.job_id} of job {held.name!r} is taken")
+        self._allocator.take(held.slots)
+        if isinstance(held, Reservation):
+            self._reserved[held.name] = held
+        else:
+            self._jobs[held.job_id] = held
+            self._last_epoch = max(self._last_epoch, held.epoch)
 
     def current(self, job: Job) -> Job:
         """Return the present life of a job, given any life of it.
@@ -166,7 +242,7 @@ class JobLedger:
         workers
             1 to 32 endpoints.
         slots
-            Chunks in flight at most; a power of two.
+            Chunks in flight at most; a power of two. Not looked at if the name has a reservation.
         switch
             Where workers send that do not say so themselves.
         token
@@ -179,34 +255,48 @@ class JobLedger:
         JobRefusedError
             With the reason. Nothing is held then.
         """
-        if any(job.name == name for job in self.jobs):
-            raise JobRefusedError(f"a job named {name!r} is running: end it first, or take another name")
         placed = _placed(workers, switch)
         _refuse_shared_ports(placed, self.jobs)
-        job_id = next((free for free in JOB_IDS if free not in self._jobs), None)
-        if job_id is None:
-            raise JobRefusedError(
-                f"the switch has {len(JOB_IDS)} jobs, which is all it can tell apart: end one first"
-            )
         epoch = self._next_epoch(unix_seconds)
-        job = Job(name, job_id, epoch, token, self._allocator.allocate(slots), self._lanes, placed)
+        held = self._reserved.get(name) or self.reserve(name, slots)
+        job = Job(name, held.job_id, epoch, token, held.slots, self._lanes, placed)
+        del self._reserved[name]
         self._last_epoch = epoch
-        self._jobs[job_id] = job
+        self._jobs[job.job_id] = job
         return job
 
-    def renew(self, job: Job, *, token: int, unix_seconds: int) -> Job:
+    def renew(
+        self, job: Job, *, token: int, unix_seconds: int, workers: Sequence[WorkerEndpoint] | None = None
+    ) -> Job:
         """Give a job a new epoch and token on the same slots: all it left in the switch is stale from now on.
+
+        Parameters
+        ----------
+        job
+            Any life of it.
+        token
+            32 random bits, not those of its present life.
+        unix_seconds
+            The time now.
+        workers
+            Where its workers are now; None: where they were.
 
         Raises
         ------
         UnknownJobError
             It has ended.
+        JobRefusedError
+            The workers cannot be admitted; the job stays as it was.
         """
         present = self.current(job)
         if token == present.token:
             raise ValueError("a restarted job needs another token than before")
+        placed = present.workers
+        if workers is not None:
+            placed = _placed(workers, None)
+            _refuse_shared_ports(placed, tuple(each for each in self.jobs if each is not present))
         self._last_epoch = self._next_epoch(unix_seconds)
-        renewed = replace(present, epoch=self._last_epoch, token=token)
+        renewed = replace(present, epoch=self._last_epoch, token=token, workers=placed)
         self._jobs[job.job_id] = renewed
         return renewed
 

@@ -114,6 +114,7 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
         self.stream_out_q: queue.Queue[Any] = queue.Queue()
         self._stream_end: grpc.RpcError | None = None
         self._lost = False
+        self._primary = False
         try:
             grpc.channel_ready_future(self.channel).result(timeout=self.timeout_s)
             self.stream = self.stub.StreamChannel(iter(self.stream_out_q.get, None))
@@ -166,6 +167,11 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
     def lost(self) -> bool:
         """Whether the switch ended the session, or stopped answering: it stays lost until it is set up anew."""
         return self._lost
+
+    @property
+    def primary(self) -> bool:
+        """Whether the switch has said last that this is the primary controller."""
+        return self._primary
 
     def pipeline_cookie(self) -> int:
         """Return the cookie of the program the switch runs; 0 if it runs none, or one without.
@@ -246,6 +252,7 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
         try:
             for message in self.stream:
                 if message.HasField("arbitration"):
+                    self._primary = message.arbitration.status.code == code_pb2.OK
                     self.stream_in_q["arbitration"].put(message)
         except grpc.RpcError as error:
             self._stream_end = error

@@ -81,6 +81,20 @@ class SlotAllocator:
         self._taken.add(chosen)
         return chosen
 
+    def take(self, slots: SlotRange) -> None:
+        """Take a certain range, as one that was allocated before this allocator was made.
+
+        Raises
+        ------
+        JobRefusedError
+            It is not wholly free.
+        """
+        if slots.end > self.capacity or any(slots.overlaps(taken) for taken in self._taken):
+            raise JobRefusedError(
+                f"slots {slots.base} to {slots.end - 1} are not free on a switch of {self.capacity} slots"
+            )
+        self._taken.add(slots)
+
     def free(self, slots: SlotRange) -> None:
         """Give a range back.
 

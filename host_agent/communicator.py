@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from host_agent.activity import Activity, activity_of
 from host_agent.collectives import Collective, OnOverflow, Op, plan_allreduce, plan_barrier, plan_broadcast
 from host_agent.collectives_int64 import plan_allreduce_int64
 from host_agent.errors import MisuseError
@@ -208,6 +209,10 @@ class Communicator:
         """Begin a `barrier` and return a future that is done when all workers have."""
         self._progress.start_thread()
         return self._begin(plan_barrier, label)
+
+    def activity(self) -> Activity:
+        """Return what it has done so far and what it waits for, in the middle of a collective too; from any thread."""
+        return activity_of(self._core)
 
     def close(self) -> None:
         """Close the socket. Collectives that are not done fail with `ClosedCommunicatorError`."""

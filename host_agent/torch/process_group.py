@@ -22,8 +22,8 @@ from torch import Tensor
 
 from host_agent.communicator import Communicator
 from host_agent.errors import ArrayError
+from host_agent.joining import Seat
 from host_agent.torch.failures import Failures
-from host_agent.torch.joining import Seat
 from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction
 from host_agent.torch.rendezvous import join
 from host_agent.torch.slot_group import SlotGroup
@@ -296,11 +296,11 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     """Make a process group; torch calls it at every rank that is in the group."""
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     ranks = options.global_ranks_in_group or range(size)
-    place, places = ranks[rank], max(size, dist.get_world_size() if dist.is_initialized() else 0)
+    places = max(size, dist.get_world_size() if dist.is_initialized() else 0)
     group = options.group_id or "0"
     with _creation:  # The first group of a process may start what the next one shares.
         store = dist.PrefixStore(f"netsum/{_life(not options.global_ranks_in_group)}/", options.store)
-        seat = join(store, rank, ranks, place=place, places=places, group=group, timeout=timeout)
+        seat = join(store, rank, ranks, places=places, group=group, timeout=timeout)
         return NetsumProcessGroup(store, rank, size, timeout, seat, ranks)
 
 

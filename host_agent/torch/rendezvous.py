@@ -17,7 +17,8 @@ from typing import Final
 
 import torch.distributed as dist
 
-from host_agent.torch.joining import CONTROLLER_VARIABLE, JoinError, Seat, service_in_use, start_service
+from host_agent import joining
+from host_agent.joining import CONTROLLER_VARIABLE, JoinError, Seat, service_in_use, start_service
 
 _KEY: Final = "job"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -28,7 +29,6 @@ def join(
     rank: int,
     ranks: Sequence[int],
     *,
-    place: int,
     places: int,
     group: str,
     timeout: timedelta,
@@ -43,8 +43,8 @@ def join(
         In the group.
     ranks : sequence of int
         The ranks in the world of the group's ranks.
-    place, places : int
-        Rank in the world and its size: which port of the switch, of how many.
+    places : int
+        Size of the world: how many ports a switch needs that is started for it.
     group : str
         The group's name, for people.
     timeout : timedelta
@@ -90,12 +90,12 @@ def join(
             f"rank {ranks[rank]} runs on another machine than rank {ranks[0]}, whose switch is on loopback: set "
             f"{CONTROLLER_VARIABLE} on all ranks"
         )
-    return Seat(
+    return joining.join(
         message["service"],
         job=message["job"],
-        worker_id=rank,
-        num_workers=size,
-        place=place,
+        rank=rank,
+        world_size=size,
+        if_full="take less",
         timeout_s=max(1.0, until - time.monotonic()),
     )
 

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from host_agent.collectives import Op
 from host_agent.communicator import Communicator
 from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError
+from host_agent.joining import Seat
 from host_agent.torch.failures import LEAVING_GRACE_S, Failures
-from host_agent.torch.joining import Seat
+from host_agent.wire import Admission
 
 Array = npt.NDArray[Any]
 
@@ -39,11 +40,11 @@ class SlotGroup:
         self._failures = failures
         self._closing = False
         try:
-            self._communicator = Communicator(seat.admission, bind=seat.bind, timeout_s=timeout_s)
+            self._communicator = seat.communicator(timeout_s)
         except BaseException:
             seat.close()
             raise
-        seat.watch(self._on_left, self._on_end)
+        seat.watch(self._on_left, self._on_end, self._on_restarted)
 
     @property
     def communicator(self) -> Communicator:
@@ -67,11 +68,17 @@ class SlotGroup:
         self._seat.close()
         self._communicator.close()
 
-    def _on_left(self, worker_id: int) -> None:
+    def _on_left(self, worker_id: int, reason: str) -> None:
+        del reason
         self._failures.note_left(worker_id)
         self._close_soon()
 
     def _on_end(self, reason: str) -> None:
+        self._failures.note_end(reason)
+        self._close_soon()
+
+    def _on_restarted(self, admission: Admission, reason: str) -> None:
+        del admission  # A group has one epoch: torch has no way to begin its collectives again.
         self._failures.note_end(reason)
         self._close_soon()
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import grpc
-
 from host_agent.errors import MisuseError
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Else it writes of every lost connection to the terminal.
+
+import grpc
 
 CONTROLLER_VARIABLE: Final = "NETSUM_CONTROLLER"
 """Names the job API for workers and operators: "HOST:PORT" or "unix:PATH"."""
@@ -100,7 +102,7 @@ def open_channel(target: str, tls: TlsFiles = PLAINTEXT, options: Sequence[tuple
     target : str
         "HOST:PORT" or "unix:PATH".
     tls : TlsFiles
-        Certificates; none for a connection in clear.
+        Certificates; none for a connection in clear, as over unix sockets always.
     options : sequence of (str, int)
         More of gRPC's channel options.
 
@@ -111,10 +113,8 @@ def open_channel(target: str, tls: TlsFiles = PLAINTEXT, options: Sequence[tuple
     """
     check_target(target)
     arguments = [*_OPTIONS, *options]
-    if not tls:
+    if not tls or target.startswith("unix:"):  # Who may use a socket is said by its permissions.
         return grpc.insecure_channel(target, arguments)
-    if target.startswith("unix:"):  # Certificates are for names and addresses, and a socket has neither.
-        arguments.append(("grpc.ssl_target_name_override", "localhost"))  # type: ignore[arg-type]
     return grpc.secure_channel(target, tls.channel_credentials(), arguments)
 
 
@@ -133,6 +133,21 @@ def check_target(target: str) -> None:
             raise ChannelError(f"expected unix:PATH, not {target!r}")
     elif not host or not port.isdigit() or int(port) > 0xFFFF:
         raise ChannelError(f"expected an address such as {DEFAULT_CONTROLLER} or unix:PATH, not {target!r}")
+
+
+def split_host_port(address: str) -> tuple[str, int]:
+    """Return host and port of "HOST:PORT".
+
+    Raises
+    ------
+    ChannelError
+        It is written otherwise.
+    """
+    if address.startswith("unix:"):
+        raise ChannelError(f"expected HOST:PORT, not {address!r}")
+    check_target(address)
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _read(path: Path | None) -> bytes | None:

@@ -6,6 +6,7 @@ import typer
 
 from netsum.cli import examination, packets, shell
 from netsum.cli.benches import bench_app
+from netsum.cli.controller import controller_app
 from netsum.cli.demonstrations import run_app
 from netsum.cli.jobs import job_app
 from netsum.cli.switches import switch_app
@@ -44,6 +45,7 @@ app.add_typer(run_app, name="run", rich_help_panel=TRY)
 app.command("doctor", rich_help_panel=TRY, epilog=examination.EPILOG)(examination.doctor)
 app.add_typer(switch_app, name="switch", rich_help_panel=OPERATE)
 app.add_typer(job_app, name="job", rich_help_panel=OPERATE)
+app.add_typer(controller_app, name="controller", rich_help_panel=OPERATE)
 app.add_typer(testbed_app, name="testbed", rich_help_panel=OPERATE)
 app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
 app.command("shell", rich_help_panel=LOOK, epilog=shell.EPILOG)(shell.shell)

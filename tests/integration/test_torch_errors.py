@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[
 import torch.distributed as dist  # noqa: E402
 from torch_ranks import Ranks, local_service  # noqa: E402
 
-from host_agent.torch.joining import JoinError  # noqa: E402
+from host_agent.joining import JoinError  # noqa: E402
 from host_agent.torch.rendezvous import join  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -292,4 +292,4 @@ def test_a_job_on_another_machines_loopback_is_refused() -> None:
     store.set("job", json.dumps(elsewhere))
     store.set("size/0", "2")
     with pytest.raises(JoinError, match="rank 1 runs on another machine than rank 0"):
-        join(store, 1, range(2), place=1, places=2, group="g", timeout=timedelta(seconds=2))
+        join(store, 1, range(2), places=2, group="g", timeout=timedelta(seconds=2))
