@@ -8,9 +8,8 @@ import pytest
 from dataplane import bmv2
 from dataplane.embedded import EmbeddedTarget
 from dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
-from dataplane.target import Entry, Target
+from dataplane.target import LANE_COUNTS, Entry, Target
 
-LANE_COUNTS = (64, 256)
 ENGINES = {"embedded": [], "bmv2": [pytest.mark.bmv2, pytest.mark.root]}
 TARGETS = {
     f"{engine}-{lanes}": pytest.param((engine, lanes), id=f"{engine}-{lanes}", marks=marks)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 PORTS = 8
 CPU_PORT = 510
+LANE_COUNTS = (64, 256)
 BUILD = Path(__file__).resolve().parents[3] / "p4" / "build"
 
 Packet = tuple[int, bytes]
