@@ -156,13 +156,13 @@ class Ranks:
 
 
 def rank_command(
-    plan: Plan, job: str, world_size: int, *, controller: str, slots: int | None, rank: int
+    plan: Plan, job: str, world_size: int, *, controller: str, slots: str | None, rank: int
 ) -> list[str]:
     """Return the command line of one rank that adds in the network."""
     return [
         *(sys.executable, "-P", "-m", "netsum.allreduce.worker", "--stay", "--job", job, "--rank", str(rank)),
         *("--world-size", str(world_size), "--plan", plan.to_json(), "--controller", controller),
-        *(() if slots is None else ("--slots", str(slots))),
+        *(() if slots is None else ("--slots", slots)),
     ]
 
 
@@ -170,8 +170,3 @@ def silence_of(plan: Plan) -> float:
     """Return how long ranks with a plan may say nothing, in seconds."""
     largest: int = max(exchange.elements for exchange in plan.exchanges)
     return plan.timeout_s + SILENCE_S + largest * 1e-6
-
-
-def free_job_name(stem: str) -> str:
-    """Return a name that no other job has, in all likelihood."""
-    return f"{stem}-{time.time_ns() // 1_000_000:x}"

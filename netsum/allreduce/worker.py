@@ -6,6 +6,7 @@ for every all-reduce, then ``done``, or ``failed`` with the reason. docs/cli.md 
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -162,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--slots", type=int, help="chunks in flight, a power of two; default: the controller's"
     )
-    parser.add_argument("--join-token", default="")
+    parser.add_argument("--join-token", default=os.environ.get("NETSUM_JOIN_TOKEN", ""))
     parser.add_argument("--join-timeout-s", type=float, default=120.0)
     parser.add_argument(
         "--stay", action="store_true", help="when done, leave the job only when standard input ends"

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli import examination, packets, shell
+from netsum.cli import allreduce, examination, packets, shell
 from netsum.cli.benches import bench_app
 from netsum.cli.controller import controller_app
 from netsum.cli.demonstrations import run_app
@@ -42,6 +42,7 @@ def netsum(
 
 
 app.add_typer(run_app, name="run", rich_help_panel=TRY)
+app.command("allreduce", rich_help_panel=TRY, epilog=allreduce.EPILOG)(allreduce.allreduce)
 app.command("doctor", rich_help_panel=TRY, epilog=examination.EPILOG)(examination.doctor)
 app.add_typer(switch_app, name="switch", rich_help_panel=OPERATE)
 app.add_typer(job_app, name="job", rich_help_panel=OPERATE)

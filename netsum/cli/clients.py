@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
@@ -11,7 +10,6 @@ from netsum.cli.options import ControllerOption, TestbedOption, TlsCaOption, Tls
 
 if TYPE_CHECKING:
     from controller.service.client import OperatorClient
-    from host_agent.wire.slots_wish import Slots
 
 
 Parameters = ParamSpec("Parameters")
@@ -82,31 +80,3 @@ def as_operator(
     connected.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
     connected.__annotations__ = {each.name: each.annotation for each in (*own, *added)}
     return connected
-
-
-def parse_slots(text: str | None) -> "Slots | None":
-    """Read what `--slots` says: "64", "25%" or "10gbit*50us".
-
-    Raises
-    ------
-    CommandError
-        It is none of these.
-    """
-    from host_agent.wire.slots_wish import BandwidthDelay, Share
-    from topologies.units import parse_latency_ns, parse_rate_bps
-
-    if text is None:
-        return None
-    if text.isascii() and text.isdigit() and int(text).bit_count() == 1:
-        return int(text)
-    if (share := re.fullmatch(r"(\d+(?:\.\d+)?)%", text)) and 0 < float(share[1]) <= 100:
-        return Share(float(share[1]) / 100)
-    rate, times, delay = text.partition("*")
-    if times:
-        try:
-            return BandwidthDelay(float(parse_rate_bps(rate)), parse_latency_ns(delay) / 1e9)
-        except ValueError as expected:
-            raise CommandError(f"--slots: expected {expected} in {text!r}") from None
-    raise CommandError(
-        f"--slots: expected a power of two, a share such as 25%, or a link such as 10gbit*50us, not {text!r}"
-    )

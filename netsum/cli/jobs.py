@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netsum.cli.clients import as_operator, parse_slots
+from netsum.cli.clients import as_operator
 from netsum.cli.faults import told_in_a_sentence
 from netsum.cli.options import (
     AsJson,
@@ -76,6 +76,8 @@ def create(
 
     Its slots are held from now on. Workers can also join a job that nobody created; it is made when the first one comes.
     """
+    from netsum.slots_text import parse_slots
+
     view = client.create_job(
         name,
         world_size,
@@ -255,8 +257,8 @@ def _tell(view: "JobView", as_json: bool) -> None:
             ("job", f"{view.name}, id {view.job_id}" if view.job_id else view.name),
             ("state", job_state(view) + (f": {view.reason}" if view.reason else "")),
             ("switch", view.switch),
-            ("slots", f"{slots}, {view.lanes} lanes"),
-            ("epoch", f"{view.epoch}, {view.restarts} restarts"),
+            ("slots", slots + (f", {view.lanes} lanes" if view.lanes else "")),
+            ("epoch", f"{view.epoch}, {view.restarts} restarts" if view.epoch else ""),
             ("created", made_at.isoformat(sep=" ", timespec="seconds")),
         ]
     )
