@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-bmv2 test lint p4 bench clean
+.PHONY: help run run-mininet run-bmv2 test lint p4 bench clean
 
 help: ## List the targets
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -20,7 +20,10 @@ $(STAMP): pyproject.toml
 run: $(STAMP) ## Train on four workers while the P4 program adds their gradients (no root)
 	$(BIN)/netsum run digits
 
-run-bmv2: $(STAMP) ## The same through BMv2 on veth interfaces (root)
+run-mininet: $(STAMP) ## The same with hosts and switch in network namespaces (Mininet, root)
+	$(BIN)/netsum run digits --mininet
+
+run-bmv2: $(STAMP) ## The same through BMv2 in network namespaces (Mininet, root)
 	$(BIN)/netsum run digits --switch bmv2
 
 test: $(STAMP) ## Run lint, types, import rules and every test

@@ -46,10 +46,22 @@ class SwitchTestbed(Protocol):
 
     folder: Path
     hosts: tuple[Host, ...]
-    device_id: int
-    switch: Child
-    switch_ip: str
-    switch_mac: str
+
+    @property
+    def device_id(self) -> int:
+        """The switch's P4Runtime device id."""
+
+    @property
+    def switch(self) -> Child:
+        """The switch's process."""
+
+    @property
+    def switch_ip(self) -> str:
+        """The address at which workers reach the switch."""
+
+    @property
+    def switch_mac(self) -> str:
+        """Its Ethernet address."""
 
     @property
     def p4runtime_address(self) -> str:

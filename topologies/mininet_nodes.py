@@ -13,7 +13,7 @@ from typing import Any
 
 from topologies.find_mininet import find_mininet
 from topologies.leftovers import MARK
-from topologies.namespaces import run
+from topologies.namespaces import inside_of, run
 from topologies.shaping import shaping_commands
 from topologies.switch_process import SwitchProcess
 from topologies.topology import LinkSpec, Topology
@@ -54,7 +54,7 @@ class MarkedNode(Node):
 
     def run(self, script: str) -> str:
         """Run a shell script in the node and return what it printed; TestbedError if a command of it fails."""
-        return run(*inside(self.pid), "sh", "-ec", script)
+        return run(*inside_of(self.pid), "sh", "-ec", script)
 
 
 class TestbedHost(MarkedNode, Host):
@@ -92,11 +92,6 @@ class ShapedInterface(Intf):
         if shape is not None:
             self.node.run("\n".join(shaping_commands(shape, self.name, mtu)))
         return configured
-
-
-def inside(namespace_pid: int) -> tuple[str, ...]:
-    """Tell what a command line must begin with to run in a node's namespaces."""
-    return ("mnexec", "-a", str(namespace_pid))
 
 
 def build(topology: Topology, run_id: str, processes: Mapping[str, SwitchProcess]) -> Mininet:

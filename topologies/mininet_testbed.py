@@ -8,16 +8,16 @@ import os
 import shutil
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from topologies import namespaces
 from topologies.children import Child, TestbedError, stop_all, uninterrupted
 from topologies.hosts import Host
 from topologies.leftovers import MARK, end_processes
+from topologies.namespaces import inside_of, missing_for_namespaces
 from topologies.runs import delete_leftover_folders, new_run_id, socket_folder
 from topologies.shaping import require_kernel_support
 from topologies.switch_process import SWITCH_KINDS, SwitchProcess, missing_for_switch
-from topologies.topology import FlowSpec, LinkEnd, Topology
+from topologies.topology import FlowSpec, LinkEnd, Topology, star
 
 if TYPE_CHECKING:
     from mininet.net import Mininet
@@ -32,7 +32,7 @@ _ALWAYS_S = 10**6
 
 def missing_for_mininet() -> str | None:
     """Tell what keeps this machine from running a Mininet testbed, as a sentence; None if nothing does."""
-    lacking = namespaces.missing_for_namespaces()
+    lacking = missing_for_namespaces()
     if lacking is not None:
         return lacking
     from topologies.find_mininet import find_mininet
@@ -80,7 +80,7 @@ class MininetTestbed:
         capture: bool = False,
         run_id: str | None = None,
     ) -> None:
-        lacking = missing_for_mininet() or missing_for_switch(kind)
+        lacking = missing_for_switch(kind) or missing_for_mininet()
         if lacking is not None:
             raise TestbedError(lacking)
         self.topology = topology
@@ -224,7 +224,7 @@ class MininetTestbed:
             mac=spec.mac,
             udp_port=self._udp_port,
             switch=(str(self.topology.switches[switch].ip), self._udp_port),
-            prefix=("mnexec", "-a", str(self.net[name].pid)),
+            prefix=inside_of(self.net[name].pid),
         )
 
     def _interface(self, end: LinkEnd) -> str:
@@ -243,10 +243,14 @@ class MininetTestbed:
             ),
         )
         for host, command in ends:
-            prefix = ("mnexec", "-a", str(self.net[host].pid))
             log = self.folder / "logs" / f"{flow.source}-to-{flow.target}-at-{host}.log"
             self._flows.append(
-                Child(f"cross traffic at {host}", [*prefix, *command], log, environment={MARK: self.run_id})
+                Child(
+                    f"cross traffic at {host}",
+                    [*inside_of(self.net[host].pid), *command],
+                    log,
+                    environment={MARK: self.run_id},
+                )
             )
 
     def _take_down(self) -> None:
@@ -262,3 +266,40 @@ class MininetTestbed:
                         node.cleanup()
             if self._given_sockets is None:
                 shutil.rmtree(self._sockets, ignore_errors=True)
+
+
+class MininetStar(MininetTestbed):
+    """Hosts on one switch, with nothing that limits the links; see `topologies.hosts.SwitchTestbed`.
+
+    Parameters
+    ----------
+    workers
+        Number of hosts.
+    udp_port, folder
+        See `MininetTestbed`.
+    drop_ppm
+        How many of a million packets each link loses, each way.
+    """
+
+    switch_kind: ClassVar[str]
+
+    def __init__(self, workers: int, udp_port: int, folder: Path, drop_ppm: int = 0) -> None:
+        topology = star(workers).with_links(loss_ppm=drop_ppm)
+        super().__init__(topology, self.switch_kind, folder, udp_port=udp_port)
+
+    @classmethod
+    def lacking(cls) -> str | None:
+        """Tell what keeps this machine from running it, as a sentence; None if nothing does."""
+        return missing_for_switch(cls.switch_kind) or missing_for_mininet()
+
+
+class EmbeddedStar(MininetStar):
+    """On the embedded engine."""
+
+    switch_kind = "embedded"
+
+
+class Bmv2Star(MininetStar):
+    """On BMv2."""
+
+    switch_kind = "bmv2"

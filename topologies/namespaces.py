@@ -21,12 +21,6 @@ COMMAND_TIMEOUT_S = 10.0
 _NAME = re.compile(r"netsum-(\d+-\d+-\d+)-\w+")
 _FOLDER = Path("/run/netns")
 
-# linux/filter.h, linux/pkt_cls.h
-_SKF_AD_OFF = 0xFFFF_F000
-_SKF_AD_RANDOM = 56
-_TC_ACT_OK = 0
-_TC_ACT_SHOT = 2
-
 
 def missing_tools() -> list[str]:
     """Return which of the programs used here are not installed."""
@@ -71,6 +65,11 @@ def inside(namespace: str) -> tuple[str, ...]:
     return ("ip", "netns", "exec", namespace)
 
 
+def inside_of(pid: int) -> tuple[str, ...]:
+    """Tell what a command line must begin with to run in the namespaces of a process, a Mininet node's shell."""
+    return ("mnexec", "-a", str(pid))
+
+
 def add_namespace(namespace: str) -> None:
     """Make a namespace with a loopback interface, and without IPv6, which would talk unasked."""
     run("ip", "netns", "add", namespace)
@@ -92,28 +91,6 @@ def add_cable(namespace: str, interface: str, peer_namespace: str, peer_interfac
         off = [word for feature in ("tso", "gso", "gro", "tx", "rx") for word in (feature, "off")]
         run(*inside(where), "ethtool", "-K", name, *off)
         run("ip", "-n", where, "link", "set", name, "up")
-
-
-def add_loss(namespace: str, interface: str, drop_ppm: int) -> None:
-    """Lose packets of an interface at random, each way.
-
-    By a classic BPF filter: it is in kernels that lack netem. What it drops on the way out is lost quietly, as on a wire.
-    """
-    random, threshold = _SKF_AD_OFF + _SKF_AD_RANDOM, drop_ppm * 2**32 // 1_000_000
-    load, jump_unless_below, leave = 0x20, 0x35, 0x06
-    program = [
-        (load, 0, 0, random),
-        (jump_unless_below, 0, 1, threshold),
-        (leave, 0, 0, _TC_ACT_OK),
-        (leave, 0, 0, _TC_ACT_SHOT),
-    ]
-    bytecode = ",".join([str(len(program)), *(" ".join(map(str, instruction)) for instruction in program)])
-    run("tc", "-n", namespace, "qdisc", "add", "dev", interface, "clsact")
-    for way in ("ingress", "egress"):
-        run(
-            *("tc", "-n", namespace, "filter", "add", "dev", interface, way),
-            *("bpf", "direct-action", "bytecode", bytecode),
-        )
 
 
 def delete_namespaces(namespaces: Sequence[str]) -> None:

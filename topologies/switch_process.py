@@ -11,6 +11,7 @@ from pathlib import Path
 from topologies.announcing import start_announced
 from topologies.children import Child, TestbedError
 from topologies.leftovers import MARK
+from topologies.namespaces import inside_of
 from topologies.topology import SwitchSpec
 
 BMV2_PROGRAM = "simple_switch_grpc"
@@ -72,7 +73,7 @@ class SwitchProcess(ABC):
         TestbedError
             It ends, or takes too long.
         """
-        self._prefix, self.interfaces = ("mnexec", "-a", str(namespace_pid)), interfaces
+        self._prefix, self.interfaces = inside_of(namespace_pid), interfaces
         self._start()
 
     def restart(self) -> None:

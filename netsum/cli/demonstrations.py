@@ -21,7 +21,8 @@ def run_group() -> None:
     epilog=epilog(
         ("netsum run digits", "four workers, then the same with 1 % of the packets lost each way"),
         ("netsum run digits --workers 8 --lanes 64", "eight workers, smaller packets"),
-        ("sudo netsum run digits --switch bmv2", "the same program on BMv2"),
+        ("sudo netsum run digits --mininet", "hosts and switch in network namespaces"),
+        ("sudo netsum run digits --switch bmv2", "the same program on BMv2, in network namespaces"),
         ok="trained; all workers of all runs ended with the same bits",
     ),
 )
@@ -39,8 +40,12 @@ def run_digits(
         typer.Option(min=0.0, max=50.0, help="Packets dropped each way in the second run; 0: no second run."),
     ] = 1.0,
     switch: Annotated[
-        SwitchKind, typer.Option(help="Who runs the P4 program; BMv2 needs root.")
+        SwitchKind, typer.Option(help="Who runs the P4 program; BMv2 does so in Mininet.")
     ] = SwitchKind.embedded,
+    mininet: Annotated[
+        bool,
+        typer.Option("--mininet", help="Hosts and switch in network namespaces, not on loopback (root)."),
+    ] = False,
 ) -> None:
     """Train a neural network on handwritten digits while the P4 program adds the gradients.
 
@@ -58,9 +63,12 @@ def run_digits(
         lanes=None if lanes is None else int(lanes),
         steps=steps,
         drop_percent=drop_percent,
+        in_mininet=mininet,
         on_bmv2=switch is SwitchKind.bmv2,
     )
     if lacking:
-        console.print(f"[yellow]{lacking}.[/yellow] The embedded engine runs the same program instead.")
+        console.print(
+            f"[yellow]{lacking}.[/yellow] The embedded engine runs the same program on loopback instead."
+        )
     if not run_demo(demo, console):
         raise typer.Exit(1)

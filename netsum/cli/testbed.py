@@ -167,6 +167,7 @@ def execute(
     import sys
 
     from topologies.leftovers import MARK
+    from topologies.namespaces import inside_of
     from topologies.run_folder import find_testbed
 
     testbed = find_testbed(name)
@@ -180,7 +181,8 @@ def execute(
     }
     if testbed.state["controller"] is not None:
         environment["NETSUM_CONTROLLER"] = testbed.controller_address
-    os.execvpe("mnexec", ["mnexec", "-a", str(testbed.namespace_pid(node)), *command], environment)
+    inside = inside_of(testbed.namespace_pid(node))
+    os.execvpe(inside[0], [*inside, *command], environment)
 
 
 @testbed_app.command(
@@ -267,7 +269,7 @@ def link(
         if {end.partition("-p")[0] for end in found["ends"]} == {one, other}:
             # The end at the switch: the host sees its carrier go, and keeps its addresses and routes.
             node, interface = found["ends"][1].partition("-p")[0], found["interfaces"][1]
-            inside = ("mnexec", "-a", str(testbed.namespace_pid(node)))
+            inside = namespaces.inside_of(testbed.namespace_pid(node))
             namespaces.run(*inside, "ip", "link", "set", interface, state)
             return
     raise CommandError(f"the testbed {testbed.name} has no link between {one} and {other}")

@@ -24,10 +24,10 @@ from netsum.digits.training import (
     train_alone,
 )
 from netsum.programs import CompiledProgram, compiled_program
-from topologies.bmv2 import Bmv2Testbed, missing_for_bmv2
 from topologies.children import Child
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
+from topologies.mininet_testbed import Bmv2Star, EmbeddedStar
 from topologies.runs import run_folder
 
 EMBEDDED_TASK = DigitsTask()
@@ -50,22 +50,31 @@ class Demo:
         What the workers do.
     drop_percent
         Packets dropped each way in the second run; 0 leaves it out.
+    in_mininet
+        Whether hosts and switch are in network namespaces, and not on loopback.
     on_bmv2
-        Whether BMv2 runs the P4 program, and not the embedded engine.
+        Whether BMv2 runs the P4 program, and not the embedded engine; it does so in Mininet only.
     """
 
     task: DigitsTask
     drop_percent: float
+    in_mininet: bool
     on_bmv2: bool
 
     def testbed(self, folder: Path, drop_percent: float) -> AbstractContextManager[SwitchTestbed]:
         """Return the testbed, not up yet."""
-        kind = Bmv2Testbed if self.on_bmv2 else LoopbackTestbed
+        kind = Bmv2Star if self.on_bmv2 else EmbeddedStar if self.in_mininet else LoopbackTestbed
         return kind(self.task.workers, UDP_PORT, folder, drop_ppm=round(drop_percent * 10_000))
 
 
 def plan_demo(
-    *, workers: int, lanes: int | None, steps: int | None, drop_percent: float, on_bmv2: bool
+    *,
+    workers: int,
+    lanes: int | None,
+    steps: int | None,
+    drop_percent: float,
+    in_mininet: bool,
+    on_bmv2: bool,
 ) -> tuple[Demo, str]:
     """Fill in what suits the switch, and see whether it is there.
 
@@ -73,13 +82,14 @@ def plan_demo(
     ----------
     workers, lanes, steps
         Of the task; None takes what suits the switch.
-    drop_percent, on_bmv2
+    drop_percent, in_mininet, on_bmv2
         See `Demo`.
 
     Returns
     -------
     tuple
-        The demo, and a sentence on why the embedded engine stands in for BMv2; empty if it does not.
+        The demo, and a sentence on why the embedded engine on loopback stands in for what was
+        asked for; empty if it does not.
     """
     task = BMV2_TASK if on_bmv2 else EMBEDDED_TASK
     task = replace(
@@ -89,8 +99,10 @@ def plan_demo(
         steps=steps or task.steps,
         batch=GLOBAL_BATCH // workers,
     )
-    lacking = (missing_for_bmv2() if on_bmv2 else None) or ""
-    return Demo(task, drop_percent, on_bmv2 and not lacking), lacking
+    lacking = Bmv2Star.lacking() if on_bmv2 else EmbeddedStar.lacking() if in_mininet else None
+    if lacking is not None:
+        return Demo(task, drop_percent, in_mininet=False, on_bmv2=False), lacking
+    return Demo(task, drop_percent, in_mininet or on_bmv2, on_bmv2), ""
 
 
 def run_demo(demo: Demo, console: Console) -> bool:

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 from netsum.doctor.finding import Finding
 from netsum.programs import LANES, ProgramMissingError, compiled_program
-from topologies.bmv2 import BMV2_PACKAGE, SWITCH_PROGRAM
 from topologies.find_mininet import find_mininet
 from topologies.namespaces import missing_tools
+from topologies.switch_process import BMV2_PACKAGE, BMV2_PROGRAM
 
 P4C_PACKAGE = (
     "install p4lang's package p4lang-p4c, https://github.com/p4lang/p4c#installing-packaged-versions-of-p4c"
@@ -70,7 +70,7 @@ def mininet() -> Finding:
 def bmv2() -> Finding:
     """Look for BMv2."""
     needed_for = "--switch bmv2 (the embedded engine runs the same program without it)"
-    return tool("BMv2", SWITCH_PROGRAM, needed_for, f"install {BMV2_PACKAGE}")
+    return tool("BMv2", BMV2_PROGRAM, needed_for, f"install {BMV2_PACKAGE}")
 
 
 def p4c() -> Finding:

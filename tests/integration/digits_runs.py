@@ -21,10 +21,9 @@ from netsum.digits.dataset import load_digits
 from netsum.digits.task import DigitsTask
 from netsum.digits.training import TrainingOutcome, TrainingRun, program_switch
 from netsum.programs import compiled_program
-from topologies import namespaces
-from topologies.bmv2 import Bmv2Testbed, missing_for_bmv2
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
+from topologies.mininet_testbed import Bmv2Star, EmbeddedStar, MininetStar
 
 SMALL = DigitsTask(workers=3, lanes=64, steps=20, hidden=(24,), batch=16, slots=16, timeout_s=5.0)
 
@@ -32,16 +31,20 @@ ON_BOTH_SWITCHES = pytest.mark.parametrize(
     "kind",
     [
         pytest.param(LoopbackTestbed, id="embedded"),
-        pytest.param(Bmv2Testbed, id="bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
+        pytest.param(Bmv2Star, id="bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
     ],
 )
 
-TestbedKind = type[LoopbackTestbed] | type[Bmv2Testbed]
+ON_EVERY_TESTBED = pytest.mark.parametrize(
+    "kind", [*ON_BOTH_SWITCHES.args[1], pytest.param(EmbeddedStar, id="mininet", marks=pytest.mark.root)]
+)
+
+TestbedKind = type[LoopbackTestbed] | type[MininetStar]
 OnStep = Callable[[SwitchTestbed, TrainingRun, int], None]
 
 
 def skip_if_lacking(kind: TestbedKind) -> None:
-    if kind is Bmv2Testbed and (lacking := missing_for_bmv2()):
+    if issubclass(kind, MininetStar) and (lacking := kind.lacking()):
         pytest.skip(lacking)
 
 
@@ -99,9 +102,6 @@ class MarkedCommand:
                 if self._mark in (path / "environ").read_bytes() and int(path.name) != self.process.pid:
                     found.append(int(path.name))
         return found
-
-    def namespaces(self) -> list[str]:
-        return [name for name in namespaces.list_namespaces() if f"netsum-{self.process.pid}-" in name]
 
 
 @contextlib.contextmanager

@@ -7,8 +7,8 @@ import pytest
 from digits_runs import ON_BOTH_SWITCHES, SMALL, TestbedKind, train, undisturbed
 
 from netsum.digits.training import TrainingError, TrainingRun
-from topologies.bmv2 import Bmv2Testbed
 from topologies.hosts import SwitchTestbed
+from topologies.mininet_testbed import Bmv2Star
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -60,7 +60,7 @@ def test_a_killed_switch_is_named(kind: TestbedKind, tmp_path: Path) -> None:
     with pytest.raises(TrainingError) as caught:
         train(kind, tmp_path, on_step=kill_the_switch)
     first, *others = str(caught.value).splitlines()
-    assert first == f"{'BMv2' if kind is Bmv2Testbed else 'the embedded switch'} was killed by SIGKILL"
+    assert first == f"{'BMv2 s1' if kind is Bmv2Star else 'the embedded switch'} was killed by SIGKILL"
     assert len(others) == SMALL.workers
     for worker, said in enumerate(others):
         assert f"worker {worker} stopped at step" in said

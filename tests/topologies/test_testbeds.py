@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from topologies import namespaces
-from topologies.bmv2 import Bmv2Testbed, missing_for_bmv2
 from topologies.children import TestbedError
+from topologies.leftovers import processes
 from topologies.loopback import LoopbackTestbed
+from topologies.mininet_testbed import Bmv2Star
 
 UDP_PORT = 28275
 
@@ -15,21 +15,20 @@ ON_BOTH_SWITCHES = pytest.mark.parametrize(
     "kind",
     [
         pytest.param(LoopbackTestbed, id="embedded"),
-        pytest.param(Bmv2Testbed, id="bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
+        pytest.param(Bmv2Star, id="bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
     ],
 )
-TestbedKind = type[LoopbackTestbed] | type[Bmv2Testbed]
+TestbedKind = type[LoopbackTestbed] | type[Bmv2Star]
 
 
 def skip_if_lacking(kind: TestbedKind) -> None:
-    if kind is Bmv2Testbed and (lacking := missing_for_bmv2()):
+    if kind is Bmv2Star and (lacking := Bmv2Star.lacking()):
         pytest.skip(lacking)
 
 
 @ON_BOTH_SWITCHES
 def test_two_at_once(kind: TestbedKind, tmp_path: Path) -> None:
     skip_if_lacking(kind)
-    before = namespaces.list_namespaces()
     folders = [tmp_path / name for name in ("one", "other")]
     for folder in folders:
         folder.mkdir()
@@ -41,7 +40,9 @@ def test_two_at_once(kind: TestbedKind, tmp_path: Path) -> None:
         assert len(set(places)) == 4
     assert not one.switch.running
     assert not other.switch.running
-    assert namespaces.list_namespaces() == before
+    for bed in (one, other):
+        if isinstance(bed, Bmv2Star):
+            assert not list(processes(bed.run_id))
 
 
 @ON_BOTH_SWITCHES
@@ -66,23 +67,6 @@ def test_a_loopback_switch_that_does_not_start_says_why(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.bmv2
-@pytest.mark.root
-def test_a_bmv2_that_does_not_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    skip_if_lacking(Bmv2Testbed)
-    before = namespaces.list_namespaces()
-    broken = tmp_path / "simple_switch_grpc"
-    broken.write_text("#!/bin/sh\necho no ports today; exit 3\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    with (
-        pytest.raises(TestbedError, match=r"BMv2 ended with status 3 \(no ports today\)"),
-        Bmv2Testbed(1, UDP_PORT, tmp_path),
-    ):
-        pass
-    assert namespaces.list_namespaces() == before
-
-
 def test_without_bmv2_the_testbed_says_where_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,4 +74,4 @@ def test_without_bmv2_the_testbed_says_where_to_get_it(
     with pytest.raises(
         TestbedError, match=r"BMv2 \(simple_switch_grpc\) is not installed: get p4lang's package"
     ):
-        Bmv2Testbed(1, UDP_PORT, tmp_path)
+        Bmv2Star(1, UDP_PORT, tmp_path)
