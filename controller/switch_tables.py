@@ -16,7 +16,7 @@ from controller.jobs import Job
 from controller.p4info import ProgramNames, group_message, read_group, read_p4info
 from controller.program import lanes_of, require_control_surface, slots_of
 from controller.session import P4RuntimeSession, Update
-from controller.targets import device_config
+from controller.targets import device_config, require_reach
 
 _OWNED = (
     # First what lets packets in, so that nothing is half gone while it still is let in.
@@ -139,6 +139,7 @@ class SwitchTables:
 
     def install(self, job: Job) -> None:
         """Put a job in place of its last life: first out with all old admissions, last in with the new."""
+        require_reach(self._files.path, (worker.port for worker in job.workers))
         self.withdraw(job)
         what = f"job {job.name!r}"
         self._set_group(entries.result_group(job), what)

@@ -3,6 +3,7 @@
 Tables, groups, counters and all that is written into them are the same on every target.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from controller.targets import tofino
@@ -25,3 +26,22 @@ def device_config(program: Path) -> bytes:
     if program.suffix == ".conf":
         return tofino.for_stratum(tofino.read_program(program))
     return tofino.read_file(program)
+
+
+def require_reach(program: Path, ports: Iterable[int]) -> None:
+    """Refuse a job whose workers' ports a switch with this program cannot bring together.
+
+    Parameters
+    ----------
+    program
+        As for `device_config`.
+    ports
+        Of the job's workers.
+
+    Raises
+    ------
+    JobRefusedError
+        With the reason.
+    """
+    if program.suffix == ".conf":
+        tofino.require_one_pipe(ports)

@@ -11,11 +11,11 @@ import json
 import re
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.errors import WrongProgramError
+from controller.errors import JobRefusedError, WrongProgramError
 
 _PM_SHOW_ROW = re.compile(r"^\s*(\d+/\d+)\s*\|\s*\d+/\s*\d+\s*\|\s*(\d+)\s*\|")
 
@@ -173,6 +173,30 @@ def front_panel_ports(pm_show: str) -> Mapping[str, int]:
             "expected the table that `pm show` prints in bf_shell, with the columns PORT, MAC, D_P"
         )
     return ports
+
+
+def require_one_pipe(ports: Iterable[int]) -> None:
+    """Refuse workers whose packets would not meet: each pipe of the chip has registers of its own.
+
+    Parameters
+    ----------
+    ports
+        Device ports; the pipe is what is left of bit 7.
+
+    Raises
+    ------
+    JobRefusedError
+        They are on several pipes.
+    """
+    by_pipe: dict[int, list[int]] = {}
+    for port in sorted(set(ports)):
+        by_pipe.setdefault(port >> 7, []).append(port)
+    if len(by_pipe) > 1:
+        where = "; ".join(f"pipe {pipe}: ports {', '.join(map(str, held))}" for pipe, held in by_pipe.items())
+        raise JobRefusedError(
+            f"the workers are on several pipes of the switch, which do not share memory ({where}): "
+            "use ports of one pipe"
+        )
 
 
 def _beside(conf: Path, named: str) -> Path:

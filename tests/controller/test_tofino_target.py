@@ -10,8 +10,8 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
-from controller.errors import WrongProgramError
-from controller.targets import device_config, tofino
+from controller.errors import JobRefusedError, WrongProgramError
+from controller.targets import device_config, require_reach, tofino
 
 BFRT, CONTEXT, BINARY = b'{"bfrt": 1}', b'{"context": 1}', bytes(range(256)) * 3
 
@@ -146,3 +146,13 @@ def test_front_panel_ports() -> None:
 def test_another_text_has_no_ports() -> None:
     with pytest.raises(ValueError, match="pm show"):
         tofino.front_panel_ports("bf-sde> ")
+
+
+def test_workers_of_one_pipe_are_welcome() -> None:
+    require_reach(Path("netsum.conf"), [132, 140, 255])
+    require_reach(Path("netsum.json"), [1, 132, 300])
+
+
+def test_workers_of_several_pipes_are_refused() -> None:
+    with pytest.raises(JobRefusedError, match="pipe 0: ports 12; pipe 1: ports 132, 140"):
+        require_reach(Path("netsum.conf"), [132, 12, 140])
