@@ -195,7 +195,12 @@ def testbed_sites(testbed: RunningTestbed, hosts: Sequence[str]) -> list[Site]:
     TestbedError
         There is no such host.
     """
-    names = list(hosts) or list(testbed.state["hosts"])
+    there = list(testbed.state["hosts"])
+    if unknown := sorted(set(hosts) - set(there)):
+        raise TestbedError(
+            f"the testbed {testbed.name} has no host {', '.join(unknown)}: expected {', '.join(there)}"
+        )
+    names = list(hosts) or there
     return [
         Site(name, ("mnexec", "-a", str(testbed.namespace_pid(name))), {"NETSUM_TESTBED": testbed.name})
         for name in names

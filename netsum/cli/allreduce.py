@@ -11,6 +11,7 @@ from netsum.cli.texts import epilog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from netsum.allreduce.plan import Plan
     from netsum.allreduce.session import Outcome
@@ -156,23 +157,25 @@ def _all_ranks(
     from contextlib import ExitStack
     from pathlib import Path
 
+    from host_agent.communicator import compile_ahead
     from netsum.allreduce.session import local_sites, loopback_controller, run_between, testbed_sites
     from netsum.cli.clients import controller_address
     from topologies.run_folder import find_testbed
     from topologies.runs import run_folder
 
+    sites = local_sites(workers) if testbed is None else testbed_sites(find_testbed(testbed), hosts)
+    with _waiting("compiling the worker's machine code, once after an installation", quiet):
+        compile_ahead()  # Here, lest every rank does.
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(keep_on_error=Path(FAILED_RUNS)))
         if testbed is not None:
             address = controller_address(None, testbed)
-            sites = testbed_sites(find_testbed(testbed), hosts)
         elif controller is not None:
-            address, sites = controller, local_sites(workers)
+            address = controller
         else:
             address = stack.enter_context(
                 loopback_controller(workers, lanes, round(drop_percent * 10_000), folder)
             )
-            sites = local_sites(workers)
         on_message = stack.enter_context(
             _progress(len(sites) * len(plan.exchanges) * (plan.warmups + plan.repeats), quiet)
         )
@@ -186,6 +189,16 @@ def _all_ranks(
             join_token=join_token,
             on_message=on_message,
         )
+
+
+def _waiting(what: str, quiet: bool) -> "AbstractContextManager[object]":
+    """Say on a terminal what takes so long."""
+    from contextlib import nullcontext
+
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return nullcontext() if quiet or not console.is_terminal else console.status(what)
 
 
 @contextmanager

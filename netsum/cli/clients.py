@@ -43,8 +43,15 @@ def controller_address(controller: str | None, testbed: str | None) -> str:
 
     if testbed is None and controller:
         return controller
-    if testbed is None and len([one for one in running_testbeds() if one.state.get("controller")]) != 1:
-        return DEFAULT_CONTROLLER
+    if testbed is None:
+        served = [one.name for one in running_testbeds() if one.state.get("controller") and not one.abandoned]
+        if not served:
+            return DEFAULT_CONTROLLER
+        if len(served) > 1:
+            raise CommandError(
+                f"several testbeds are up: name one of {', '.join(served)} by --testbed, or a controller by --controller"
+            )
+        testbed = served[0]
     found = find_testbed(testbed)
     if found.state.get("controller") is None:
         raise CommandError(
