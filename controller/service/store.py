@@ -123,7 +123,8 @@ class Store:
             found = [_job(row) for row in self._rows("SELECT * FROM job ORDER BY created, name")]
             by_name = {job.name: job for job in found}
             for row in self._rows("SELECT * FROM worker ORDER BY rank"):
-                by_name[row.pop("job")].workers[row["rank"]] = WorkerRecord(**row)
+                job = by_name[row.pop("job")]
+                job.workers[row["rank"]] = WorkerRecord(**row)
         return found
 
     def _prepare(self) -> None:
