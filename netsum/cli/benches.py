@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from netsum.cli.faults import CommandError, told_in_a_sentence
-from netsum.cli.options import Lanes
+from netsum.cli.options import Lanes, SlotsOption
+from netsum.cli.texts import epilog
 
 bench_app = typer.Typer(help="Measure what the README quotes.", no_args_is_help=True)
 
@@ -66,3 +67,47 @@ def bench_veth(
     arguments += [] if lanes is None else ["--lanes", lanes]
     arguments += [] if bmv2 else ["--no-bmv2"]
     run_bench("veth", list(map(str, arguments)))
+
+
+@bench_app.command(
+    "allreduce",
+    epilog=epilog(
+        ("netsum bench allreduce", "star-4 at 100 Mbit/s: about ten minutes"),
+        ("netsum bench allreduce --topology star-8 --rate 50mbit --loss 0", "eight workers, no loss"),
+        ok="all was measured, and every sum was right",
+    ),
+)
+@told_in_a_sentence
+def bench_allreduce(
+    topology: Annotated[str, typer.Option(help="As `netsum testbed up` takes it.")] = "star-4",
+    rate: Annotated[str, typer.Option(metavar="RATE", help="Of every link.")] = "100mbit",
+    sizes: Annotated[
+        str, typer.Option(metavar="SIZES", help="Of each worker's array.")
+    ] = "4KiB,64KiB,1MiB,16MiB,64MiB",
+    lossy_sizes: Annotated[
+        str, typer.Option(metavar="SIZES", help="The same where packets are lost.")
+    ] = "64KiB,1MiB,16MiB",
+    loss: Annotated[
+        str, typer.Option(metavar="PERCENT,…", help="Of every link, each way; each is measured.")
+    ] = "0,0.1,1",
+    lanes: Annotated[
+        str, typer.Option(metavar="LANES,…", help="int32 values a packet carries; each is measured.")
+    ] = "256,64",
+    repeats: Annotated[int, typer.Option(min=1, help="How often each array is reduced and timed.")] = 3,
+    slots: SlotsOption = None,
+    bmv2_rate: Annotated[
+        str, typer.Option(metavar="RATE", help="Of every link, for the comparison on BMv2; 0: none.")
+    ] = "10mbit",
+    bmv2_sizes: Annotated[
+        str, typer.Option(metavar="SIZES", help="Of each worker's array there.")
+    ] = "64KiB,1MiB",
+) -> None:
+    """All-reduces of netsum and of torch's Gloo on the same limited links: a table, and plots; needs root and PyTorch.
+
+    Results go to `runs/bench-allreduce-DATE-TIME` as JSON, Markdown, PNG and SVG.
+    """
+    arguments = ["--topology", topology, "--rate", rate, "--sizes", sizes, "--lossy-sizes", lossy_sizes]
+    arguments += ["--loss", loss, "--lanes", lanes, "--repeats", str(repeats)]
+    arguments += [] if slots is None else ["--slots", slots]
+    arguments += ["--bmv2-rate", bmv2_rate, "--bmv2-sizes", bmv2_sizes]
+    run_bench("allreduce", arguments)

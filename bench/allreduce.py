@@ -1,0 +1,273 @@
+"""``netsum bench allreduce``: netsum and torch's Gloo all-reduce on the same links, in turn.
+
+A Mininet testbed is brought up for every number of lanes and every loss; on it, one after the other, the same arrays are reduced
+by netsum and by Gloo, whose TCP the same switch forwards. All results are checked bit for bit. The bounds are those of the links:
+a chunk takes one frame of each worker each way, and a ring sends 2(n - 1)/n times the array in full TCP segments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench.engine import machine_and_date  # noqa: E402
+from bench.testbeds import testbed  # noqa: E402
+from host_agent.wire.constants import HEADER_BYTES  # noqa: E402
+from netsum.allreduce.launch import Ranks, silence_of  # noqa: E402
+from netsum.allreduce.plan import Plan, size_text  # noqa: E402
+from netsum.allreduce.report import Message, Row, make_rows  # noqa: E402
+from netsum.allreduce.session import run_between, testbed_sites  # noqa: E402
+from topologies.children import ending_in_order  # noqa: E402
+from topologies.run_folder import RunningTestbed, new_run_folder  # noqa: E402
+from topologies.switch_process import missing_for_switch  # noqa: E402
+from topologies.units import parse_rate_bps  # noqa: E402
+
+__all__ = ["Result", "gloo_bound", "main", "netsum_bound"]
+
+ETHERNET_IP_UDP_BYTES = 14 + 20 + 8
+TCP_FRAME_BYTES, TCP_PAYLOAD_BYTES = 14 + 1500, 1500 - 20 - 20 - 12
+"""A full segment on a link with an MTU of 1500, with timestamps."""
+GLOO = "Gloo (TCP)"
+
+
+def netsum_bound(rate_bps: int, lanes: int) -> float:
+    """Return the elements/s that a link carries: rate x lanes / bits of a chunk's frame."""
+    return rate_bps * lanes / (8 * (ETHERNET_IP_UDP_BYTES + HEADER_BYTES + lanes * 4))
+
+
+def gloo_bound(rate_bps: int, workers: int) -> float:
+    """Return the float32 elements/s of a ring all-reduce: each link carries 2(n - 1)/n of the array each way."""
+    wire_bytes = 4 * TCP_FRAME_BYTES / TCP_PAYLOAD_BYTES * 2 * (workers - 1) / workers
+    return rate_bps / (8 * wire_bytes)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one contender did with one size at one loss.
+
+    Attributes
+    ----------
+    contender
+        Such as "netsum, 256 lanes".
+    switch
+        ``embedded`` or ``bmv2``.
+    rate
+        Of the links, as tc writes it.
+    loss_percent
+        Of every link, each way.
+    bound
+        The links' own, in elements/s.
+    row
+        The measurement.
+    """
+
+    contender: str
+    switch: str
+    rate: str
+    loss_percent: str
+    workers: int
+    bound: float
+    row: Row
+
+    @property
+    def share(self) -> float:
+        """Of the links' bound, the median."""
+        return self.row.elements_per_s.median / self.bound
+
+
+class _Bench:
+    def __init__(self, options: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> None:
+        self._options = options
+        self._folder = folder
+        self._say = say
+        self.results: list[Result] = []
+
+    def compare(self, switch: str, lanes: int, rate: str, loss: str, plan: Plan, *, with_gloo: bool) -> None:
+        """Measure netsum, and Gloo if asked to, on one testbed."""
+        options = self._options
+        with testbed(options.topology, switch=switch, lanes=lanes, rate=rate, loss_percent=loss) as bed:
+            workers, rate_bps = len(bed.state["hosts"]), parse_rate_bps(rate)
+            where = f"{rate}, {loss} % loss, {switch}"
+            name = f"netsum, {lanes} lanes"
+            self._say(f"{name} on {bed.state['topology']}, {where}")
+            outcome = run_between(
+                plan,
+                testbed_sites(bed, ()),
+                controller=bed.controller_address,
+                folder=self._logs(f"{switch}-{lanes}-{loss}"),
+                slots=options.slots,
+            )
+            self._keep(name, switch, rate, loss, workers, netsum_bound(rate_bps, lanes), outcome.rows)
+            if with_gloo:
+                self._say(f"{GLOO} on {bed.state['topology']}, {where}")
+                rows = _gloo(bed, plan, self._logs(f"{switch}-gloo-{loss}"))
+                self._keep(GLOO, switch, rate, loss, workers, gloo_bound(rate_bps, workers), rows)
+
+    def _keep(
+        self, name: str, switch: str, rate: str, loss: str, workers: int, bound: float, rows: Sequence[Row]
+    ) -> None:
+        self.results += [Result(name, switch, rate, loss, workers, bound, row) for row in rows]
+
+    def _logs(self, name: str) -> Path:
+        folder = self._folder / "logs" / name
+        folder.mkdir(parents=True)
+        return folder
+
+
+def _gloo(bed: RunningTestbed, plan: Plan, folder: Path) -> list[Row]:
+    sites = testbed_sites(bed, ())
+    hosts = bed.state["hosts"]
+    master = hosts[sites[0].name]["ip"]
+
+    def command(rank: int) -> list[str]:
+        return [
+            *(sys.executable, "-m", "bench.gloo_rank", "--rank", str(rank), "--world-size", str(len(sites))),
+            *("--plan", plan.to_json(), "--master", master),
+            *("--interface", hosts[sites[rank].name]["interface"]),
+        ]
+
+    rounds: list[list[Message]] = [[] for _ in sites]
+
+    def take(rank: int, message: Message) -> None:
+        if message["event"] == "round":
+            rounds[rank].append(message)
+
+    os.environ["PYTHONPATH"] = str(ROOT)  # bench is not installed.
+    with Ranks(command, sites, folder) as ranks:
+        ranks.follow(silence_of(plan), take)
+        ranks.dismiss()
+    return make_rows(plan, rounds)
+
+
+def _table(results: Sequence[Result]) -> list[list[str]]:
+    gloo = {
+        (one.switch, one.rate, one.loss_percent, one.row.bytes): one
+        for one in results
+        if one.contender == GLOO
+    }
+    lines = []
+    for one in results:
+        peer = gloo.get((one.switch, one.rate, one.loss_percent, one.row.bytes))
+        rate = one.row.elements_per_s
+        ratio = theory = ""
+        if peer is not None and peer is not one:
+            ratio = f"{rate.median / peer.row.elements_per_s.median:.2f}"
+            theory = f"{one.bound / peer.bound:.2f}"
+        lines.append(
+            [
+                one.switch,
+                one.rate,
+                f"{one.loss_percent} %",
+                size_text(one.row.bytes),
+                one.contender,
+                f"{rate.median / 1e6:.3f} ({rate.least / 1e6:.3f} … {rate.most / 1e6:.3f})",
+                f"{one.share:.1%}",
+                ratio,
+                theory,
+                "" if one.row.retransmissions is None else f"{one.row.retransmissions:,}",
+                "yes" if one.row.correct and one.row.same_bits else "NO",
+            ]
+        )
+    return lines
+
+
+HEADINGS = (
+    "switch",
+    "rate",
+    "loss",
+    "size",
+    "contender",
+    "M elements/s per worker",
+    "of its bound",
+    "x Gloo",
+    "bounds' ratio",
+    "resent",
+    "right, same bits",
+)
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    rows = [HEADINGS, ["---"] * len(HEADINGS), *lines]
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
+
+
+def _print(lines: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in HEADINGS:
+        table.add_column(heading, no_wrap=True)
+    for line in lines:
+        table.add_row(*line)
+    Console(width=None if sys.stdout.isatty() else 180).print(table)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--topology", default="star-4", help="a name or a file")
+    parser.add_argument("--rate", default="100mbit", help="of every link")
+    parser.add_argument("--sizes", default="4KiB,64KiB,1MiB,16MiB,64MiB")
+    parser.add_argument("--lossy-sizes", default="64KiB,1MiB,16MiB", help="with loss")
+    parser.add_argument("--loss", default="0,0.1,1", help="percent, of every link, each way")
+    parser.add_argument("--lanes", default="256,64")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--slots", help="chunks in flight, as netsum allreduce takes them")
+    parser.add_argument("--bmv2-rate", default="10mbit", help="of every link, for BMv2; 0: without it")
+    parser.add_argument("--bmv2-sizes", default="64KiB,1MiB")
+    parser.add_argument(
+        "--runs-folder", default="runs", help="where the folder with JSON, table and plots goes"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure netsum and Gloo on one topology and print the table; JSON, Markdown and plots go to a run folder."""
+    from rich.console import Console
+
+    options = _parser().parse_args(arguments)
+    plans = {
+        lossy: Plan.of(sizes, repeats=options.repeats, timeout_s=120.0)
+        for lossy, sizes in ((False, options.sizes), (True, options.lossy_sizes))
+    }
+    folder = new_run_folder(Path(options.runs_folder), "bench-allreduce")
+    command = " ".join(["netsum bench allreduce", *(arguments or ())])
+    load = f"load before: {os.getloadavg()[0]:.1f}; float32, sum"
+    header = f"{machine_and_date()}\n{command}\n{load}"
+    print(header, flush=True)
+    with ending_in_order(), Console(stderr=True).status("bringing up the testbed") as status:
+        bench = _Bench(options, folder, status.update)
+        for loss in options.loss.split(","):
+            plan = plans[float(loss) > 0]
+            for number, lanes in enumerate(options.lanes.split(",")):
+                bench.compare("embedded", int(lanes), options.rate, loss, plan, with_gloo=number == 0)
+        lacking = missing_for_switch("bmv2") if options.bmv2_rate != "0" else "--bmv2-rate is 0"
+        if lacking is None:
+            small = Plan.of(options.bmv2_sizes, repeats=options.repeats, timeout_s=120.0)
+            for switch in ("bmv2", "embedded"):
+                bench.compare(switch, 64, options.bmv2_rate, "0", small, with_gloo=True)
+    lines = _table(bench.results)
+    _print(lines)
+    if lacking is not None:
+        print(f"without BMv2: {lacking}")
+    (folder / "table.md").write_text(f"{header}\n\n{_markdown(lines)}", encoding="utf-8")
+    (folder / "results.json").write_text(
+        json.dumps({"header": header, "results": [asdict(one) for one in bench.results]}, indent=1),
+        encoding="utf-8",
+    )
+    from bench.plots import plot_allreduce
+
+    plot_allreduce(bench.results, folder)
+    print(f"results.json, table.md, allreduce.png, allreduce.svg: {os.path.relpath(folder)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""A Mininet testbed for as long as a benchmark needs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from topologies.children import TestbedError
+from topologies.run_folder import RunningTestbed, find_testbed
+
+NETSUM = (sys.executable, "-P", "-c", "from netsum.cli import main; main()")
+_UP_TIMEOUT_S = 600.0
+_DOWN_TIMEOUT_S = 120.0
+
+
+@contextmanager
+def testbed(
+    topology: str, *, switch: str, lanes: int, rate: str, loss_percent: str
+) -> Iterator[RunningTestbed]:
+    """Bring up a testbed and its controller; all of it is gone when the ``with`` block ends.
+
+    Parameters
+    ----------
+    topology
+        A name or a file, as `netsum testbed up` takes it.
+    switch
+        ``embedded`` or ``bmv2``.
+    lanes
+        int32 values a packet carries.
+    rate, loss_percent
+        Of every link, as `netsum testbed up` takes them.
+
+    Raises
+    ------
+    TestbedError
+        It does not come up; the message says why.
+    """
+    name = f"bench-{os.getpid()}"
+    # By its own command: that forks, and gRPC's threads in this process would not survive it.
+    _netsum(
+        _UP_TIMEOUT_S,
+        *("testbed", "up", topology, "--name", name, "--switch", switch, "--lanes", str(lanes)),
+        *("--rate", rate, "--loss", loss_percent, "--json"),
+    )
+    try:
+        yield find_testbed(name)
+    finally:
+        _netsum(_DOWN_TIMEOUT_S, "testbed", "down", name)
+
+
+def _netsum(timeout_s: float, *arguments: str) -> None:
+    done = subprocess.run(
+        [*NETSUM, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise TestbedError(done.stderr.strip() or f"netsum {' '.join(arguments)} failed")
