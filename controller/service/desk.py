@@ -50,7 +50,7 @@ class DeskOptions:
     """
 
     slots: int = 64
-    grace_s: float = 1.0
+    grace_s: float = 2.0
     recovery_s: float = 30.0
     idle_s: float = 600.0
     report_s: float = 1.0
@@ -185,7 +185,7 @@ class Desk:
         self._fade(job, seat, self.options.grace_s)
 
     def leave(self, job: ServedJob, seat: Seat, outbox: Outbox) -> None:
-        """Note that a worker has ended its stream."""
+        """Note that a worker says that it leaves."""
         if seat.outbox is outbox:
             self._left(job, seat, "it left")
 
@@ -314,6 +314,7 @@ class Desk:
             job.stop_timer()
             for seat in job.seats.values():
                 seat.stop_fading()
+                seat.tell(None)
         for task in self._ending.values():
             task.cancel()
         self.dispatch.close()

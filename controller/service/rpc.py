@@ -77,7 +77,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
             self._desk.detach(job, seat, outbox)
 
     async def _listen(self, context: Any, job: ServedJob, seat: Seat, outbox: Outbox) -> None:
-        """Take what a worker says, until it ends its side."""
+        """Take what a worker says, until it leaves or its stream ends."""
         try:
             while (message := await context.read()) is not grpc.aio.EOF:
                 match message.WhichOneof("message"):
@@ -85,9 +85,11 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
                         self._desk.receive(job, seat, message.receive.udp_port)
                     case "report":
                         seat.take_report(message.report)
+                    case "leave":
+                        self._desk.leave(job, seat, outbox)
+                        break
                     case other:
                         raise RefusalError(Kind.WRONG, f"a worker that has joined does not say {other}")
-            self._desk.leave(job, seat, outbox)
             outbox.put_nowait(None)
         except ControllerError as fault:
             refusal = fault if isinstance(fault, RefusalError) else RefusalError(Kind.NOT_NOW, str(fault))

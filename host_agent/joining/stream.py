@@ -21,7 +21,7 @@ import grpc
 
 from host_agent.wire import jobs_pb2_grpc
 from host_agent.wire.channel import TlsFiles, open_channel
-from host_agent.wire.jobs_pb2 import FromWorker, ToWorker
+from host_agent.wire.jobs_pb2 import FromWorker, Leave, ToWorker
 
 FIRST_BACKOFF_S: Final = 0.05
 LAST_BACKOFF_S: Final = 1.0
@@ -93,6 +93,7 @@ class JoinStream:
     def close(self) -> None:
         """End the stream in order, which is how a worker leaves."""
         self._closing.set()
+        self._outgoing.put(FromWorker(leave=Leave()))
         self._outgoing.put(None)
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(CLOSING_S)

@@ -61,7 +61,7 @@ def controller_serve(
         typer.Option(
             min=0.0, help="Seconds a worker may be away after its connection broke, before it has left."
         ),
-    ] = 1.0,
+    ] = 2.0,
     recovery: Annotated[
         float, typer.Option(min=0.0, help="The same after a restart of the controller.")
     ] = 30.0,

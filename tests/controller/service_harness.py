@@ -1,0 +1,260 @@
+"""A controller service in a thread, on switches that only remember what they are told, or on real ones."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.entries import COUNTERS
+from controller.errors import NotPrimaryError, SwitchRefusedError, SwitchUnreachableError
+from controller.jobs import Job
+from controller.service import link
+from controller.service.client import OperatorClient
+from controller.service.desk import Desk, DeskOptions
+from controller.service.network import HostSite, Network, SwitchSite
+from controller.service.serve import RunningService, ServiceOptions, running_service
+from controller.switch_tables import Reconciled
+from host_agent.joining import Seat, join
+from host_agent.wire import jobs_pb2
+from netsum.programs import compiled_program
+
+LANES = 64
+DEADLINE_S = 60.0
+"""Of every wait: machines may be slow."""
+PROGRAM = compiled_program(LANES)
+
+
+@dataclass
+class FakeSwitch:
+    """What a switch holds, and whether it can be spoken to."""
+
+    cookie: int = 0
+    jobs: dict[int, Job] = field(default_factory=dict)
+    programs_set: int = 0
+    sessions: int = 0
+    reachable: bool = True
+    primary: bool = True
+    refusal: str = ""
+    log: list[str] = field(default_factory=list)
+
+    def restart(self) -> None:
+        """Come back with nothing."""
+        self.cookie = 0
+        self.jobs.clear()
+        self.sessions += 1
+
+
+class FakeSession:
+    """Stands for a `P4RuntimeSession`."""
+
+    switches: Mapping[str, FakeSwitch] = {}
+
+    def __init__(self, address: str, *_: object) -> None:
+        self.switch = self.switches[address]
+        if not self.switch.reachable:
+            raise SwitchUnreachableError(f"no P4Runtime server answers at {address}")
+        if not self.switch.primary:
+            raise NotPrimaryError(f"another controller is primary at {address}")
+        self._number = self.switch.sessions
+
+    @property
+    def lost(self) -> bool:
+        return not self.switch.reachable or self.switch.sessions != self._number
+
+    @property
+    def primary(self) -> bool:
+        return self.switch.primary
+
+    def tear_down(self) -> None:
+        pass
+
+
+class FakeTables:
+    """Stands for `SwitchTables`."""
+
+    def __init__(self, session: FakeSession, files: object) -> None:
+        self.session = session
+
+    @property
+    def _switch(self) -> FakeSwitch:
+        if self.session.lost:
+            raise SwitchUnreachableError("the switch is gone")
+        if self.session.switch.refusal:
+            raise SwitchRefusedError(self.session.switch.refusal)
+        return self.session.switch
+
+    def cookie(self) -> int:
+        return self._switch.cookie
+
+    def set_pipeline(self, cookie: int) -> None:
+        self._switch.cookie = cookie
+        self._switch.jobs.clear()
+        self._switch.programs_set += 1
+
+    def install(self, job: Job) -> None:
+        overlapping = [
+            one
+            for one in self._switch.jobs.values()
+            if one.slots.overlaps(job.slots) and one.name != job.name
+        ]
+        assert not overlapping, f"{job} on the slots of {overlapping}"
+        self._switch.jobs[job.job_id] = job
+        self._switch.log.append(f"install {job.name}")
+
+    def withdraw(self, job: Job) -> None:
+        self._switch.jobs.pop(job.job_id, None)
+        self._switch.log.append(f"withdraw {job.name}")
+
+    def reset_counters(self, job: Job) -> None:
+        assert self._switch.jobs.get(job.job_id) is None
+
+    def counters(self, job_ids: Sequence[int]) -> dict[int, dict[str, int]]:
+        assert self._switch is not None
+        return {job_id: dict.fromkeys(COUNTERS, 7) for job_id in job_ids}
+
+    def reconcile(
+        self, jobs: Sequence[Job], address: tuple[str, str], stations: object, flood_ports: Iterable[int]
+    ) -> Reconciled:
+        found = Reconciled(kept=sum(job in self._switch.jobs.values() for job in jobs))
+        wanted = {job.job_id: job for job in jobs}
+        removed = [job for job in self._switch.jobs.values() if job not in jobs]
+        found.find("jobs", removed=len(removed), written=len(jobs) - found.kept)
+        self._switch.jobs = wanted
+        return found
+
+
+def fake_network(hosts: int = 4, any_place: bool = False) -> Network:
+    """One switch, s1, and hosts h1, h2, … on its ports; they are addresses of this machine's loopback."""
+    sites = {
+        f"h{n}": HostSite(f"h{n}", f"127.0.2.{n}", f"02:00:00:00:00:{n:02x}", "s1")
+        for n in range(1, hosts + 1)
+    }
+    stations = {site.mac: number for number, site in enumerate(sites.values(), 1)}
+    switch = SwitchSite("s1", "fake-s1:1", 1, "127.0.2.254", "02:00:00:00:00:fe", stations)
+    return Network({"s1": switch}, sites, any_place)
+
+
+class ServiceThread:
+    """A service in a thread of its own."""
+
+    service: RunningService
+
+    def __init__(self, options: ServiceOptions) -> None:
+        self.options = options
+        self._begun = threading.Event()
+        self._fault: BaseException | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
+        self._thread.start()
+        assert self._begun.wait(DEADLINE_S)
+        if self._fault is not None:
+            self._thread.join()
+            raise self._fault
+
+    @property
+    def address(self) -> str:
+        return self.service.addresses[0]
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+
+    def ready(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.service.until_ready(), self._loop).result(DEADLINE_S)
+
+    async def _main(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            async with running_service(self.options) as self.service:
+                self._begun.set()
+                await self._stop.wait()
+        except BaseException as fault:
+            self._fault = fault
+            self._begun.set()
+
+
+@contextlib.contextmanager
+def service_on(options: ServiceOptions) -> Iterator[ServiceThread]:
+    service = ServiceThread(options)
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+class Bench:
+    """A service on fake switches, its operator, and what joins it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, network: Network | None = None) -> None:
+        self.switch = FakeSwitch()
+        self._folder = folder
+        self._network = network or fake_network()
+        monkeypatch.setattr(FakeSession, "switches", {"fake-s1:1": self.switch})
+        monkeypatch.setattr(link, "P4RuntimeSession", FakeSession)
+        monkeypatch.setattr(link, "SwitchTables", FakeTables)
+        monkeypatch.setattr(link, "LOOK_S", 0.01)
+        monkeypatch.setattr(link, "FIRST_BACKOFF_S", 0.02)
+        monkeypatch.setattr(link, "LAST_BACKOFF_S", 0.05)
+        self._stack = contextlib.ExitStack()
+        self._threads = self._stack.enter_context(ThreadPoolExecutor(16))
+        self.address = f"unix:{folder}/api.sock"
+        self.operator = self._stack.enter_context(OperatorClient(self.address, timeout_s=DEADLINE_S))
+        self._service: ServiceThread | None = None
+
+    def serve(self, **desk: float) -> ServiceThread:
+        """Start the service, or the next one on the same state."""
+        self.stop()
+        options: dict[str, Any] = {"grace_s": 1.0, "recovery_s": 0.5, "report_s": 0.1, **desk}
+        self._service = ServiceThread(
+            ServiceOptions(
+                network=self._network,
+                program=PROGRAM.json,
+                p4info=PROGRAM.p4info,
+                state=self._folder / "state.sqlite3",
+                listen=(self.address,),
+                desk=DeskOptions(**options),
+            )
+        )
+        return self._service
+
+    @property
+    def desk(self) -> Desk:
+        assert self._service is not None
+        return self._service.service.desk
+
+    def stop(self) -> None:
+        if self._service is not None:
+            self._service.stop()
+            self._service = None
+
+    def close(self) -> None:
+        self.stop()
+        self._stack.close()
+
+    def joining(self, job: str, rank: int, world_size: int, **options: Any) -> Any:
+        """Begin to join; the future's result is the seat."""
+        options.setdefault("addresses", [f"127.0.2.{rank + 1}"])
+        options.setdefault("timeout_s", DEADLINE_S)
+        return self._threads.submit(join, self.address, job=job, rank=rank, world_size=world_size, **options)
+
+    def join_all(self, job: str, world_size: int, **options: Any) -> list[Seat]:
+        futures = [self.joining(job, rank, world_size, **options) for rank in range(world_size)]
+        return [future.result(DEADLINE_S) for future in futures]
+
+    def job(self, name: str) -> jobs_pb2.JobView | None:
+        return next((job for job in self.operator.jobs() if job.name == name), None)
+
+
+def until(holds: Callable[[], object], what: str = "") -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline, what or "it did not come to hold"
+        time.sleep(0.01)

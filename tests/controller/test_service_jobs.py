@@ -1,0 +1,371 @@
+"""Joining, leaving and ending jobs over the job API, on a switch that only remembers what it is told."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from service_harness import DEADLINE_S, Bench, fake_network, until
+
+from controller.errors import ServiceError
+from controller.service.client import OperatorClient, as_dict
+from host_agent.joining import BandwidthDelay, JoinError, Share, join
+from host_agent.joining import seat as seat_module
+from host_agent.joining.seat import open_seats
+from host_agent.wire import jobs_pb2
+
+
+@pytest.fixture(scope="module")
+def lasting_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with pytest.MonkeyPatch.context() as patch:
+        one = Bench(tmp_path_factory.mktemp("service"), patch)
+        one.serve()
+        yield one
+        one.close()
+
+
+@pytest.fixture
+def bench(lasting_bench: Bench) -> Iterator[Bench]:
+    """A service without jobs."""
+    yield lasting_bench
+    for seat in list(open_seats):
+        seat.close()
+    for job in lasting_bench.operator.jobs():
+        with contextlib.suppress(ServiceError):  # It may be ending by itself.
+            lasting_bench.operator.delete_job(job.name)
+    until(lambda: lasting_bench.operator.switch().free_slots == 1024)
+
+
+def test_workers_join_and_the_last_one_to_leave_ends_the_job(bench: Bench) -> None:
+    seats = bench.join_all("job", 3)
+    (held,) = bench.switch.jobs.values()
+    for rank, seat in enumerate(seats):
+        assert seat.admission == held.admissions[rank]
+        assert seat.host == f"h{rank + 1}"
+        assert seat.bind == (f"127.0.2.{rank + 1}", held.workers[rank].udp_port)
+        assert not seat.trouble
+    view = bench.operator.job("job")
+    assert as_dict(view)["state"] == "running"
+    assert [worker.host for worker in view.workers] == ["h1", "h2", "h3"]
+    assert view.counters["contributions"] == 7
+
+    seats[1].close()
+    until(lambda: seats[0].left == {1: "it left"} and seats[2].left == {1: "it left"})
+    assert seats[0].trouble == "worker 1 left: it left"
+    assert bench.switch.jobs
+    with pytest.raises(JoinError, match="worker 1 of job job has left .*: restart the job"):
+        bench.joining("job", 1, 3).result()
+    seats[0].close()
+    seats[2].close()
+    until(lambda: not bench.switch.jobs)
+    with pytest.raises(ServiceError, match="job job has ended: all its workers have left"):
+        bench.operator.job("job")
+    assert bench.operator.jobs(ended=True)[-1].name == "job"
+    assert bench.operator.switch().free_slots == 1024
+
+
+def test_a_worker_whose_connection_breaks_has_left_after_the_grace(bench: Bench) -> None:
+    told: list[tuple[int, str]] = []
+    seats = bench.join_all("job", 2)
+    seats[0].watch(lambda rank, reason: told.append((rank, reason)), lambda reason: None)
+    # As if the process had been killed: its connection ends, and nobody attaches again.
+    seats[1]._stream._closing.set()
+    seats[1]._stream._call.cancel()
+    until(lambda: told)
+    assert told == [(1, "its connection was lost for 1 s")]
+    late: list[tuple[int, str]] = []
+    seats[0].watch(lambda rank, reason: late.append((rank, reason)), lambda reason: None)
+    assert late == told
+    seats[0].close()
+    until(lambda: not bench.operator.jobs())
+
+
+def test_a_connection_that_broke_is_made_again_and_nobody_hears_of_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = dataclasses.replace(bench.desk.options, grace_s=DEADLINE_S)
+    monkeypatch.setattr(bench.desk, "options", patient)
+    seats = bench.join_all("job", 2)
+    for _ in range(3):
+        before = seats[1]._stream._call
+        before.cancel()
+        until(lambda before=before: seats[1]._stream._call is not before)
+        until(lambda: as_dict(bench.operator.job("job"))["workers"][1]["state"] == "seated")
+    assert not seats[0].left
+    assert not seats[1].trouble
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "options", "message"),
+    [
+        (1, 3, {}, "job made has 2 workers, and worker 1 says they are 3"),
+        (2, 2, {}, "a job of 2 has workers 0 to 1, not 2"),
+        (0, 2, {}, r"worker 0 of job made has come already, on h1 \(127.0.2.1\)"),
+        (
+            1,
+            2,
+            {"addresses": ["10.9.9.9"]},
+            "worker 1 is on no host of this controller: it has 10.9.9.9, .*h1",
+        ),
+        (1, 2, {"join_token": "wrong"}, "job made takes only workers that have its token: that is another"),
+        (1, 2, {"join_token": ""}, "job made takes only workers that have its token: worker has none"),
+    ],
+)
+def test_who_cannot_join_is_told_why_and_the_others_wait_on(
+    bench: Bench, rank: int, world_size: int, options: dict[str, object], message: str
+) -> None:
+    bench.operator.create_job("made", 2, join_token="secret")
+    first = bench.joining("made", 0, 2, join_token="secret")
+    until(lambda: as_dict(bench.operator.job("made"))["workers"][0]["state"] == "seated")
+    with pytest.raises(JoinError, match=message):
+        bench.joining("made", rank, world_size, **{"join_token": "secret", **options}).result()
+    with bench.joining("made", 1, 2, join_token="secret").result(), first.result():
+        pass
+
+
+def test_workers_that_do_not_agree_how_many_they_are_are_all_told(bench: Bench) -> None:
+    first = bench.joining("job", 0, 2)
+    until(lambda: bench.operator.jobs())
+    agree = r"the workers of job job do not agree how many they are: worker 1 says 3, others said 2"
+    for worker in (first, bench.joining("job", 1, 3)):
+        with pytest.raises(JoinError, match=agree):
+            worker.result()
+    assert not bench.operator.jobs()
+
+
+@pytest.mark.parametrize(
+    ("world_size", "rank", "name", "message"),
+    [
+        (33, 0, "job", "a job has 1 to 32 workers, not 33"),
+        (2, 5, "job", "a job of 2 has workers 0 to 1, not 5"),
+        (2, 0, "", "a job needs a name"),
+    ],
+)
+def test_a_job_that_makes_no_sense_is_refused_and_not_kept(
+    bench: Bench, world_size: int, rank: int, name: str, message: str
+) -> None:
+    with pytest.raises(JoinError, match=message):
+        bench.joining(name, rank, world_size, addresses=["127.0.2.1"]).result()
+    assert not bench.operator.jobs()
+
+
+def test_a_worker_that_gives_up_says_who_was_missing_and_tells_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(monotonic=time.monotonic)
+    monkeypatch.setattr(seat_module, "time", clock)
+    hasty, patient = bench.joining("job", 1, 3), bench.joining("job", 0, 3, timeout_s=1e6)
+    until(
+        lambda: (
+            (job := bench.job("job")) and [each.udp_port > 0 for each in job.workers] == [True, True, False]
+        )
+    )
+    clock.monotonic = lambda: time.monotonic() + 1000.0
+    with pytest.raises(
+        JoinError, match=r"joining job job took longer than 60 s: workers \[2\] have not come"
+    ):
+        hasty.result()
+    with pytest.raises(JoinError, match="worker 1 left before all workers had come"):
+        patient.result()
+
+
+def test_a_created_job_waits_for_workers_that_come_and_go(bench: Bench) -> None:
+    assert as_dict(bench.operator.create_job("made", 2, slots=256))["state"] == "gathering"
+    assert bench.operator.switch().free_slots == 768
+    with pytest.raises(JoinError, match="took longer"):
+        bench.joining("made", 0, 2, timeout_s=0.3).result()
+    seats = bench.join_all("made", 2, slots=8)  # What the operator said counts.
+    assert seats[0].admission.slot_count == 256
+    for seat in seats:
+        seat.close()
+    until(lambda: not bench.operator.jobs())
+
+
+def test_a_created_job_that_nobody_joins_ends(bench: Bench) -> None:
+    bench.operator.create_job("made", 2, idle_s=0.2)
+    until(lambda: not bench.operator.jobs())
+    ended = bench.operator.jobs(ended=True)[-1]
+    assert ended.reason == "no worker came for 0.2 s"
+    assert bench.operator.switch().free_slots == 1024
+
+
+def test_a_restart_gives_all_a_new_epoch(bench: Bench) -> None:
+    told: list[str] = []
+    seats = bench.join_all("job", 2)
+    before = seats[0].admission
+    seats[1].watch(lambda *_: None, lambda _: None, lambda admission, reason: told.append(reason))
+    bench.operator.restart_job("job")
+    for rank, seat in enumerate(seats):
+        admission = seat.restarted(DEADLINE_S)
+        assert admission == next(iter(bench.switch.jobs.values())).admissions[rank]
+        assert admission.epoch > before.epoch
+        assert admission.token != before.token
+    assert told == ["an operator restarted the job"]
+    assert bench.operator.job("job").restarts == 1
+    for seat in seats:
+        seat.close()
+
+
+def test_after_a_restart_workers_that_left_may_come_again(bench: Bench) -> None:
+    seats = bench.join_all("job", 3)
+    seats[2].close()
+    until(lambda: seats[0].left)
+    bench.operator.restart_job("job")
+    until(lambda: seats[0].trouble == "the job is being restarted: workers [2] have not come")
+    assert not bench.switch.jobs
+    late = bench.joining("job", 2, 3, addresses=["127.0.2.4"]).result()
+    for seat in seats[:2]:
+        seat.restarted(DEADLINE_S)
+        assert not seat.trouble
+    (held,) = bench.switch.jobs.values()
+    assert [worker.ip for worker in held.workers] == ["127.0.2.1", "127.0.2.2", "127.0.2.4"]
+    for seat in (late, *seats):
+        seat.close()
+
+
+def test_a_deleted_job_ends_for_its_workers(bench: Bench) -> None:
+    ends: list[str] = []
+    seats = bench.join_all("job", 2)
+    seats[0].watch(lambda *_: None, ends.append)
+    bench.operator.delete_job("job")
+    assert not bench.switch.jobs
+    until(lambda: ends)
+    assert ends == ["an operator deleted the job"]
+    assert seats[1].trouble == "the job ended: an operator deleted the job"
+    # Its name is free at once.
+    for seat in bench.join_all("job", 2):
+        seat.close()
+
+
+@pytest.mark.parametrize(
+    ("slots", "expected"),
+    [
+        (32, 32),
+        (None, 64),
+        (Share(0.3), 256),
+        (BandwidthDelay(100e6, 0.001), 64),  # 100 kbit in chunks of 2,736 bits on the wire: 37
+        (BandwidthDelay(1e9, 0.0001), 64),
+        (BandwidthDelay(1e6, 0.0001), 1),
+    ],
+)
+def test_slots_by_request_by_link_and_by_share(bench: Bench, slots: object, expected: int) -> None:
+    with bench.joining("job", 0, 1, slots=slots).result() as seat:
+        assert seat.admission.slot_count == expected
+
+
+@pytest.mark.parametrize(
+    ("slots", "message"),
+    [
+        (48, "must be a power of two"),
+        (2048, "2048 slots were asked for and the switch has 1024"),
+        (Share(1.5), "above 0 to 1, not 1.5"),
+        (BandwidthDelay(0, 1), "need a rate in bit/s"),
+        (BandwidthDelay(1e11, 0.01), "262144|524288 slots were asked for and the switch has 1024"),
+    ],
+)
+@pytest.mark.parametrize("if_full", ["refuse", "queue"])
+def test_slots_that_cannot_be_are_refused(bench: Bench, slots: object, message: str, if_full: str) -> None:
+    with pytest.raises(JoinError, match=message):
+        bench.joining("job", 0, 1, slots=slots, if_full=if_full).result()
+    with pytest.raises(ServiceError, match=message):
+        bench.operator.create_job("made", 1, slots=slots, if_full=if_full)  # type: ignore[arg-type]
+    assert not bench.operator.jobs()
+
+
+def test_a_job_that_does_not_fit_is_refused_queued_or_given_less(bench: Bench) -> None:
+    bench.operator.create_job("large", 1, slots=512)
+    bench.operator.create_job("small", 1, slots=256)
+    full = "512 slots were asked for; of the switch's 1024, 256 are free"
+    with pytest.raises(JoinError, match=full):
+        bench.joining("refused", 0, 1, slots=512).result()
+    with pytest.raises(ServiceError, match=full):
+        bench.operator.create_job("refused", 1, slots=512)
+    with bench.joining("modest", 0, 1, slots=512, if_full="take less").result() as modest:
+        assert modest.admission.slot_count == 256
+    until(lambda: bench.operator.switch().free_slots == 256)
+
+    with pytest.raises(JoinError, match="job hasty waited 0.2 s: 512 slots were asked for"):
+        bench.joining("hasty", 0, 1, slots=512, if_full="queue", queue_s=0.2).result()
+    first = bench.joining("first", 0, 1, slots=512, if_full="queue")
+    until(lambda: bench.job("first") and as_dict(bench.job("first"))["state"] == "queued")
+    assert full in bench.operator.job("first").reason
+    # Who comes later waits behind, also with a smaller wish; who does not want to wait need not.
+    second = bench.operator.create_job("second", 1, slots=128, if_full="queue")
+    assert as_dict(second)["state"] == "queued"
+    assert second.reason == "1 jobs wait for slots of switch s1 already"
+    with bench.joining("passing", 0, 1, slots=64).result():
+        pass
+    bench.operator.delete_job("large")
+    with first.result(DEADLINE_S) as seat:
+        assert seat.admission.slot_count == 512
+        until(lambda: bench.operator.job("second").slot_count == 128)
+
+
+def test_places_of_a_loopback_are_given_to_whoever_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, monkeypatch, fake_network(3, any_place=True))
+    try:
+        bench.serve()
+        seats = bench.join_all("job", 3, addresses=[])
+        assert {seat.host for seat in seats} == {"h1", "h2", "h3"}
+        more = bench.join_all("more", 2, addresses=["192.0.2.1"])
+        assert len({seat.bind for seat in (*seats, *more)}) == 5
+        for seat in (*seats, *more):
+            seat.close()
+    finally:
+        bench.close()
+
+
+def test_a_watch_shows_rates_and_who_is_stuck_until_the_job_ends(bench: Bench) -> None:
+    seats = bench.join_all("job", 2)
+    views = bench.operator.watch_job("job", 0.05)
+    assert as_dict(next(views))["state"] == "running"
+    stuck = jobs_pb2.StuckSlot(slot=3, chunk=67, waiting_ns=10**9, switch_answered=True, missing=[1])
+    for chunks in (100, 300):
+        report = jobs_pb2.Report(chunks=chunks, retransmissions=chunks // 10, stuck=stuck)
+        seats[0]._stream.say(jobs_pb2.FromWorker(report=report))
+        view = next(one for one in views if one.workers[0].report.chunks == chunks)
+    assert view.workers[0].report.stuck.missing == [1]
+    assert view.workers[0].chunks_per_s > 0
+    assert view.workers[0].retransmissions_per_s > 0
+    assert not view.workers[1].HasField("report")
+    for seat in seats:
+        seat.close()
+    assert as_dict(list(views)[-1])["state"] == "ended"
+    with pytest.raises(ServiceError, match="there is no job named other"):
+        next(bench.operator.watch_job("other"))
+
+
+def test_an_unknown_switch_and_an_unknown_job_are_said_to_be(bench: Bench) -> None:
+    with pytest.raises(ServiceError, match="there is no switch s9, but s1"):
+        bench.operator.switch("s9")
+    with pytest.raises(ServiceError, match="there is no switch s9, but s1"):
+        bench.operator.create_job("made", 1, switch="s9")
+    with pytest.raises(ServiceError, match="there is no job named none"):
+        bench.operator.restart_job("none")
+    bench.operator.create_job("made", 2)
+    with pytest.raises(ServiceError, match="job made has not started"):
+        bench.operator.restart_job("made")
+    with pytest.raises(ServiceError, match="there is a job named made already"):
+        bench.operator.create_job("made", 2)
+    with pytest.raises(JoinError, match="there is no job named secret, which the token would be for"):
+        bench.joining("secret", 0, 1, join_token="x").result()
+
+
+def test_no_controller_is_said_to_be_there(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/none.sock"
+    with (
+        OperatorClient(address) as operator,
+        pytest.raises(ServiceError, match=f"no controller answers at {address}"),
+    ):
+        operator.jobs()
+    with pytest.raises(JoinError, match=f"nothing answers at {address}"):
+        join(address, job="job", rank=0, world_size=1)
+    with pytest.raises(
+        JoinError, match="expected an address such as 127.0.0.1:28276 or unix:PATH, not 'nowhere'"
+    ):
+        join("nowhere", job="job", rank=0, world_size=1)
