@@ -7,6 +7,7 @@ takes all of it down. All that it starts dies with it, whatever it dies of.
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -40,9 +41,9 @@ CONTROLLER = "controller"
 
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 60.0
-CONTROLLER_TIMEOUT_S = 120.0
+CONTROLLER_TIMEOUT_S = 180.0
 REQUEST_TIMEOUT_S = 5.0
-RESTART_TIMEOUT_S = 150.0
+RESTART_TIMEOUT_S = 200.0
 
 
 @dataclass(frozen=True)
@@ -111,13 +112,17 @@ class _Keeper:
     def keep(self, ready: Callable[[], None]) -> None:
         plan = self._plan
         write_state(plan.folder, self._state)
-        self._path = claim(plan.name, plan.folder)
+        try:
+            self._path = claim(plan.name, plan.folder)
+        except TestbedError:
+            shutil.rmtree(plan.folder, ignore_errors=True)
+            raise
         try:
             with (
                 MininetTestbed(
                     plan.topology,
                     plan.kind,
-                    self._path,
+                    plan.folder,
                     udp_port=plan.udp_port,
                     sockets=self._path,
                     capture=plan.capture,
@@ -176,7 +181,7 @@ class _Keeper:
         if command is None:
             return
         (self._plan.folder / CONTROLLER_SOCKET).unlink(missing_ok=True)
-        log = self._path / "logs" / "controller.log"
+        log = self._plan.folder / "logs" / "controller.log"
 
         def start(ready_fd: int) -> Child:
             self._controller = Child(

@@ -18,8 +18,9 @@ BMV2_PROGRAM = "simple_switch_grpc"
 BMV2_PACKAGE = "p4lang's package p4lang-bmv2, https://github.com/p4lang/behavioral-model#installing-packaged-versions-of-bmv2"
 CPU_PORT = 510
 DROP_PORT = 511
-READY_TIMEOUT_S = 90.0
-"""The first start of the embedded engine after an installation compiles its own loops; later ones take a second."""
+READY_TIMEOUT_S = 180.0
+"""The first start of the embedded engine after an installation compiles its own loops, half a minute on an idle machine;
+later ones take a second."""
 
 _LOOK_S = 0.05
 
