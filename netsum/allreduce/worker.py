@@ -8,12 +8,14 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from host_agent.communicator import Communicator, compile_ahead
-from host_agent.errors import NetsumError
-from host_agent.joining import join
+from host_agent.errors import ClosedCommunicatorError, NetsumError, PeerError
+from host_agent.joining import Seat, join
 from host_agent.wire.slots_wish import Slots
 from netsum.allreduce.inputs import Array
 from netsum.allreduce.measurement import measure
@@ -120,10 +122,14 @@ def take_part(
             }
         )
         correct, rounds = True, 0
-        with seat.communicator(timeout_s=plan.timeout_s) as communicator:
+        with (
+            seat.communicator(timeout_s=plan.timeout_s) as communicator,
+            _ending_with(seat, communicator) as told,
+        ):
             for each in measure(InNetwork(communicator), plan, rank, world_size):
                 say(each.to_message(rank))
                 correct, rounds = correct and each.correct, rounds + 1
+            told.finishing = True
             communicator.barrier()  # None leaves while another still needs an answer.
             spent = communicator.total_stats
             say(
@@ -139,6 +145,50 @@ def take_part(
             )
             stay()
     return correct
+
+
+class JobLostError(PeerError):
+    """What the job was joined for cannot be done any more; the message says why."""
+
+
+@dataclass
+class _Told:
+    """What the controller said of the job.
+
+    Attributes
+    ----------
+    reason
+        Why no collective will end any more; empty while it will.
+    finishing
+        Whether only the end is left: others may leave then, without harm.
+    """
+
+    reason: str = ""
+    finishing: bool = False
+
+
+@contextmanager
+def _ending_with(seat: Seat, communicator: Communicator) -> Iterator[_Told]:
+    """End collectives as soon as the controller says that they cannot, and not only at their deadline."""
+    told = _Told()
+
+    def lost(reason: str) -> None:
+        told.reason = told.reason or reason
+        communicator.close()
+
+    def left(rank: int, reason: str) -> None:
+        if not told.finishing:
+            lost(f"rank {rank} left: {reason}")
+
+    seat.watch(
+        left,
+        lambda reason: lost(f"the job ended: {reason}"),
+        lambda _, reason: lost(f"the job was restarted: {reason}"),
+    )
+    try:
+        yield told
+    except ClosedCommunicatorError:
+        raise JobLostError(told.reason) from None
 
 
 def say_line(message: dict[str, Any]) -> None:
