@@ -1,0 +1,199 @@
+"""What happens when the controller, a switch or the way between ends: on a switch that only remembers what it is told."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from service_harness import DEADLINE_S, Bench, until
+
+from controller.jobs import Job
+from controller.slots import SlotRange
+from host_agent.joining.seat import open_seats
+from host_agent.wire import jobs_pb2
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    one = Bench(tmp_path, monkeypatch)
+    try:
+        yield one
+    finally:
+        for seat in list(open_seats):
+            seat.close()
+        one.close()
+
+
+def seated(bench: Bench, name: str) -> bool:
+    job = bench.job(name)
+    return job is not None and all(worker.state == jobs_pb2.SEATED for worker in job.workers)
+
+
+def test_running_jobs_do_not_notice_another_controller(bench: Bench) -> None:
+    bench.serve()
+    seats = bench.join_all("job", 2, slots=128)
+    bench.operator.create_job("made", 3, slots=256, join_token="secret")
+    held, made = dict(bench.switch.jobs), bench.job("made")
+    bench.switch.log.clear()
+
+    bench.serve(recovery_s=DEADLINE_S).ready()
+    until(lambda: seated(bench, "job"))
+    assert bench.switch.jobs == held
+    assert bench.switch.log == []
+    assert bench.switch.programs_set == 1
+    assert not any(seat.trouble or seat.left for seat in seats)
+    assert bench.job("made") == made
+    assert bench.operator.switch().free_slots == 1024 - 128 - 256
+    assert bench.operator.switch().reconciliation.kept == 1
+
+    # It knows the epochs, too.
+    more = bench.join_all("more", 2)
+    assert more[0].admission.epoch > seats[0].admission.epoch
+    refusal = bench.joining("made", 0, 3, join_token="other").exception(DEADLINE_S)
+    assert "takes only workers that have its token" in str(refusal)
+
+
+def test_workers_that_did_not_outlive_the_controller_have_left(bench: Bench) -> None:
+    bench.serve()
+    seats = bench.join_all("job", 2)
+    bench.stop()
+    seats[1].close()
+    bench.serve(recovery_s=3.0)
+    until(lambda: seats[0].left)
+    assert seats[0].left == {1: "its connection was lost for 3 s"}
+
+
+def test_a_gathering_that_the_controller_forgot_is_begun_again(bench: Bench) -> None:
+    bench.serve()
+    early = bench.joining("job", 0, 2)
+    until(lambda: bench.job("job"))
+    bench.serve()
+    late = bench.joining("job", 1, 2)
+    assert {early.result(DEADLINE_S).admission.worker_id, late.result(DEADLINE_S).admission.worker_id} == {
+        0,
+        1,
+    }
+
+
+def test_workers_of_a_job_that_the_controller_has_lost_are_told(bench: Bench, tmp_path: Path) -> None:
+    bench.serve()
+    ends: list[str] = []
+    (seat,) = bench.join_all("job", 1)
+    seat.watch(lambda *_: None, ends.append)
+    bench.stop()
+    for file in tmp_path.glob("state.sqlite3*"):
+        file.unlink()
+    bench.serve()
+    until(lambda: ends)
+    assert ends == ["job job has ended, or worker 0 has left it"]
+    until(lambda: not bench.switch.jobs)
+    # Nothing it left behind can meet the next job: epochs are not used again even so.
+    (other,) = bench.join_all("other", 1)
+    assert other.admission.epoch >= seat.admission.epoch
+    assert bench.operator.switch().reconciliation.removed == 1 or bench.switch.programs_set == 2
+
+
+def test_a_switch_that_restarts_gets_its_jobs_back_in_a_new_epoch(bench: Bench) -> None:
+    bench.serve()
+    told: list[str] = []
+    seats = bench.join_all("job", 2)
+    seats[0].watch(lambda *_: None, lambda _: None, lambda admission, reason: told.append(reason))
+    first = seats[0].admission
+    bench.switch.restart()
+    for rank, seat in enumerate(seats):
+        assert seat.restarted(DEADLINE_S).epoch > first.epoch
+        assert seat.admission == bench.switch.jobs[first.job_id].admissions[rank]
+    assert told == ["switch s1 was restarted"]
+    view = bench.operator.switch()
+    assert (view.restarts, view.reconnects) == (1, 1)
+    assert bench.operator.job("job").restarts == 1
+
+
+def test_a_connection_to_the_switch_that_broke_restarts_nothing(bench: Bench) -> None:
+    bench.serve()
+    seats = bench.join_all("job", 2)
+    held = dict(bench.switch.jobs)
+    bench.switch.sessions += 1
+    until(lambda: bench.operator.switch().reconnects == 1)
+    until(lambda: bench.operator.switch().state == jobs_pb2.READY)
+    assert bench.switch.jobs == held
+    assert not any(seat.trouble for seat in seats)
+
+
+def test_the_switch_is_found_wherever_it_restarts_while_the_controller_is_down(bench: Bench) -> None:
+    bench.serve()
+    seats = bench.join_all("job", 2)
+    epoch = seats[0].admission.epoch
+    bench.stop()
+    bench.switch.restart()
+    bench.serve(recovery_s=DEADLINE_S)
+    for seat in seats:
+        assert seat.restarted(DEADLINE_S).epoch > epoch
+    assert bench.switch.programs_set == 2
+
+
+def test_jobs_wait_for_a_switch_that_is_away(bench: Bench) -> None:
+    bench.switch.reachable = False
+    bench.serve()
+    joining = bench.joining("job", 0, 1)
+    until(lambda: (job := bench.job("job")) and job.state == jobs_pb2.QUEUED)
+    assert (
+        "switch s1 is not ready: no P4Runtime server answers at fake-s1:1" in bench.operator.job("job").reason
+    )
+    assert bench.operator.switch().state == jobs_pb2.CONNECTING
+    bench.switch.reachable = True
+    assert joining.result(DEADLINE_S).admission.worker_id == 0
+
+
+def test_what_ends_while_its_switch_is_away_is_removed_when_it_is_back(bench: Bench) -> None:
+    bench.serve()
+    seats = bench.join_all("job", 1, slots=1024)
+    bench.switch.reachable = False
+    seats[0].close()
+    until(lambda: not bench.operator.jobs())
+    waiting = bench.joining("next", 0, 1, slots=1024, if_full="queue")
+    until(lambda: bench.job("next"))
+    assert bench.switch.jobs
+    bench.switch.reachable = True
+    waiting.result(DEADLINE_S)
+    assert [job.name for job in bench.switch.jobs.values()] == ["next"]
+
+
+def test_a_switch_that_refuses_a_job_ends_it_with_the_reason(bench: Bench) -> None:
+    bench.serve().ready()
+    bench.switch.refusal = "the switch refused insert for job 'job': table full"
+    error = bench.joining("job", 0, 1).exception(DEADLINE_S)
+    assert "table full" in str(error)
+    bench.switch.refusal = ""
+    until(lambda: bench.operator.switch().free_slots == 1024)
+    (seat,) = bench.join_all("job", 1)
+    assert seat.admission.slot_count == 64
+
+
+def test_foreign_jobs_in_the_switch_are_removed_and_reported(bench: Bench) -> None:
+    bench.serve()
+    (seat,) = bench.join_all("job", 1)
+    (own,) = bench.switch.jobs.values()
+    foreign = Job("foreign", 77, 5, 1, SlotRange(512, 64), 64, own.workers)
+    bench.switch.jobs[77] = foreign
+    bench.switch.jobs[own.job_id] = dataclasses.replace(own, token=own.token ^ 1)
+    bench.switch.sessions += 1
+    until(lambda: bench.operator.switch().reconciliation.removed == 2)
+    assert bench.switch.jobs == {own.job_id: own}
+    assert list(bench.operator.switch().reconciliation.findings) == ["jobs: 2 removed, 1 written"]
+    assert not seat.trouble
+
+
+def test_a_controller_that_was_displaced_stands_by(bench: Bench) -> None:
+    bench.serve()
+    (seat,) = bench.join_all("job", 1)
+    held = dict(bench.switch.jobs)
+    bench.switch.primary = False
+    until(lambda: bench.operator.switch().state == jobs_pb2.STANDBY)
+    assert "another controller" in bench.operator.switch().reason
+    joining = bench.joining("more", 0, 1)
+    until(lambda: (job := bench.job("more")) and "another controller" in job.reason)
+    bench.switch.primary = True
+    joining.result(DEADLINE_S)
+    assert bench.switch.jobs[seat.admission.job_id] == held[seat.admission.job_id]
+    assert not seat.trouble
