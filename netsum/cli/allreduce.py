@@ -55,7 +55,7 @@ def allreduce(
     ] = 60.0,
     slots: SlotsOption = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=32, help="Processes on this machine, one a rank.  [default: 4]")
+        int | None, typer.Option(min=1, max=32, help="Processes on this machine, one a rank. Default: 4.")
     ] = None,
     lanes: Annotated[Lanes, typer.Option(help="On loopback: int32 values a packet carries.")] = Lanes.wide,
     drop_percent: Annotated[

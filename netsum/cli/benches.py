@@ -32,7 +32,13 @@ def run_bench(name: str, arguments: Sequence[str]) -> None:
     main(arguments)
 
 
-@bench_app.command("engine")
+@bench_app.command(
+    "engine",
+    epilog=epilog(
+        ("netsum bench engine", "both programs, three runs: the table in the README"),
+        ok="measured; without BMv2, the embedded engine alone",
+    ),
+)
 @told_in_a_sentence
 def bench_engine(
     runs: Annotated[int, typer.Option(min=1, help="Runs of each switch and program.")] = 3,
@@ -42,7 +48,10 @@ def bench_engine(
     run_bench("engine", ["--runs", str(runs), *([] if lanes is None else ["--lanes", lanes])])
 
 
-@bench_app.command("host")
+@bench_app.command(
+    "host",
+    epilog=epilog(("netsum bench host --lanes 64", "five runs: the table in the README"), ok="measured"),
+)
 @told_in_a_sentence
 def bench_host(
     runs: Annotated[int, typer.Option(min=1, help="Runs of each operation.")] = 5,
@@ -52,7 +61,13 @@ def bench_host(
     run_bench("host", ["--runs", str(runs), "--lanes", lanes])
 
 
-@bench_app.command("veth")
+@bench_app.command(
+    "veth",
+    epilog=epilog(
+        ("sudo netsum bench veth --lanes 256", "three runs of each switch"),
+        ok="measured; without BMv2, the embedded engine alone",
+    ),
+)
 @told_in_a_sentence
 def bench_veth(
     runs: Annotated[int, typer.Option(min=1, help="Runs of each switch and program.")] = 3,
@@ -111,3 +126,55 @@ def bench_allreduce(
     arguments += [] if slots is None else ["--slots", slots]
     arguments += ["--bmv2-rate", bmv2_rate, "--bmv2-sizes", bmv2_sizes]
     run_bench("allreduce", arguments)
+
+
+@bench_app.command(
+    "torch",
+    epilog=epilog(
+        ("netsum bench torch", "two and four processes, 4 KiB to 64 MiB, and the examples"),
+        ("netsum bench torch --workers 2 --examples ''", "the all-reduces alone"),
+        ok="all was measured, and every sum was right",
+    ),
+)
+@told_in_a_sentence
+def bench_torch(
+    workers: Annotated[str, typer.Option(metavar="N,…", help="Numbers of processes.")] = "2,4",
+    sizes: Annotated[
+        str, typer.Option(metavar="SIZES", help="Of the float32 tensors.")
+    ] = "4KiB,64KiB,1MiB,16MiB,64MiB",
+    runs: Annotated[int, typer.Option(min=1, help="Of everything, both backends in turn.")] = 5,
+    lanes: Annotated[Lanes, typer.Option(help="int32 values a packet carries.")] = Lanes.wide,
+    examples: Annotated[
+        str, typer.Option(metavar="NAME,…", help="Which to train besides; empty: none.")
+    ] = "digits_cnn,char_lstm,wide_embedding",
+) -> None:
+    """torch.distributed over netsum and over Gloo on plain loopback, where no link limits either; needs PyTorch.
+
+    All-reduces of the sizes that DDP's buckets have, and steps of the examples, in the same processes.
+    """
+    arguments = ["--workers", workers, "--sizes", sizes, "--runs", str(runs), "--lanes", lanes.value]
+    run_bench("torch_loopback", [*arguments, "--examples", examples])
+
+
+@bench_app.command(
+    "training",
+    epilog=epilog(
+        ("netsum bench training", "the examples on four hosts at 100 Mbit/s"),
+        ("netsum bench training --topology star-2 --rate 50mbit --loss 0.1", "two hosts, packets lost"),
+        ok="all was measured",
+    ),
+)
+@told_in_a_sentence
+def bench_training(
+    topology: Annotated[str, typer.Option(help="As `netsum testbed up` takes it.")] = "star-4",
+    rate: Annotated[str, typer.Option(metavar="RATE", help="Of every link.")] = "100mbit",
+    loss: Annotated[str, typer.Option(metavar="PERCENT", help="Of every link, each way.")] = "0",
+    lanes: Annotated[Lanes, typer.Option(help="int32 values a packet carries.")] = Lanes.wide,
+    runs: Annotated[int, typer.Option(min=1, help="Of everything, both backends in turn.")] = 3,
+    examples: Annotated[
+        str, typer.Option(metavar="NAME,…", help="Which to train.")
+    ] = "digits_cnn,char_lstm,wide_embedding",
+) -> None:
+    """Time of a training step over netsum and over Gloo, on the same limited links, in the same run; needs root and PyTorch."""
+    arguments = ["--topology", topology, "--rate", rate, "--loss", loss, "--lanes", lanes.value]
+    run_bench("training", [*arguments, "--runs", str(runs), "--examples", examples])

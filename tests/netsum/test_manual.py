@@ -1,0 +1,90 @@
+"""The helps of all commands, the page made of them, and shell completion."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from netsum.cli.app import app
+from netsum.cli.manual import Command, command_tree, manual
+
+ROOT = Path(__file__).resolve().parents[2]
+EVERYTHING = list(command_tree().all())
+COMMANDS = [command for command in EVERYTHING if command.function is not None]
+HEAVY = {
+    "numpy",
+    "numba",
+    "grpc",
+    "google",
+    "scapy",
+    "torch",
+    "IPython",
+    "host_agent",
+    "controller",
+    "sim",
+    "mininet",
+}
+
+
+def ids(commands: list[Command]) -> list[str]:
+    return [command.path for command in commands]
+
+
+@pytest.mark.parametrize("command", EVERYTHING, ids=ids(EVERYTHING))
+def test_every_command_has_help(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    done = CliRunner().invoke(app, [*command.path.split()[1:], "--help"], prog_name="netsum")
+    assert done.exit_code == 0
+    assert f"Usage: {command.path} " in done.stdout
+    assert command.summary.split(".")[0].split("`")[0][:40] in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=ids(COMMANDS))
+def test_every_help_ends_with_examples_and_exit_statuses(command: Command) -> None:
+    assert "**Examples**" in command.epilog
+    assert f"{command.path.removesuffix(' serve')}" in command.epilog
+    assert "**Exit status**" in command.epilog
+    assert "- 2: wrong arguments" in command.epilog
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=ids(COMMANDS))
+def test_every_summary_is_one_sentence(command: Command) -> None:
+    assert command.summary[0].isupper()
+    assert command.summary.endswith(".")
+
+
+def test_the_page_is_that_of_the_helps() -> None:
+    written = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert written == manual(), "run: python -m netsum.cli.manual > docs/commands.md"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = "import sys; import netsum.cli.app; print(*{name.partition('.')[0] for name in sys.modules})"
+    said = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert not HEAVY & set(said.split())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_made_for_a_shell(shell: str) -> None:
+    from typer.completion import get_completion_script
+
+    script = get_completion_script(prog_name="netsum", complete_var="_NETSUM_COMPLETE", shell=shell)
+    assert "netsum" in script
+    assert "_NETSUM_COMPLETE" in script
+
+
+def test_completion_offers_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_NETSUM_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "netsum job ")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    done = CliRunner().invoke(app, [], prog_name="netsum")
+    assert set(done.stdout.split()) >= {"create", "list", "show", "restart", "delete", "watch"}
+
+
+def test_version() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.stdout.split()[0]) == (0, "netsum")
+    assert isinstance(app, typer.Typer)
