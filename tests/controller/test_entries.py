@@ -46,8 +46,8 @@ def test_admission_entries(job: Job) -> None:
             "full_mask": 0b111,
             "num_workers": 3,
             "epoch": 500,
-            "slot_base": 64,
-            "slot_count": 32,
+            "pool_base": 128,
+            "pool_indices": 64,
             "mcast_group": 2,
         },
     )

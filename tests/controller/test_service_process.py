@@ -1,0 +1,238 @@
+"""`netsum controller serve` as a process, on the embedded switch: killed, restarted, displaced, while workers add."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from service_harness import DEADLINE_S, LANES, PROGRAM, until
+
+from controller import entries
+from controller.jobs import Job, WorkerEndpoint
+from controller.service.client import OperatorClient
+from controller.slots import SlotRange
+from controller.switch_controller import SwitchController
+from host_agent.joining import Seat, join
+from host_agent.wire import jobs_pb2
+from host_agent.wire.constants import UDP_PORT
+from topologies.loopback import LoopbackTestbed
+
+WORKERS = 2
+VALUES = 10 * LANES
+
+
+class Process:
+    """The controller of a loopback testbed as a process."""
+
+    def __init__(self, testbed: LoopbackTestbed, folder: Path) -> None:
+        self._log = folder / "controller.log"
+        self.config = folder / "network.toml"
+        self.address = f"unix:{folder}/api.sock"
+        self.config.write_text(
+            f'[[switch]]\nname = "s1"\np4runtime = "{testbed.p4runtime_address}"\nip = "127.0.0.1"\n'
+            f'mac = "{testbed.switch_mac}"\n'
+            + "".join(
+                f'[[host]]\nname = "{host.name}"\nip = "{host.ip}"\nmac = "{host.mac}"\nswitch = "s1"\n'
+                f'port = {host.port}\nsend_to = "{host.switch[0]}:{host.switch[1]}"\n'
+                for host in testbed.hosts
+            )
+        )
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        read_end, write_end = os.pipe()
+        with self._log.open("ab") as log:
+            self._popen = subprocess.Popen(
+                self.command("--lanes", str(LANES), "--ready-fd", str(write_end)),
+                stdout=log,
+                stderr=log,
+                pass_fds=(write_end,),
+            )
+        os.close(write_end)
+        with os.fdopen(read_end) as pipe:
+            line = pipe.readline()
+        assert line, self._log.read_text()
+        assert json.loads(line)["addresses"] == [self.address]
+
+    def command(self, *options: str) -> list[str]:
+        run = "from netsum.cli import main; main()"
+        serve = ["controller", "serve", "--config", str(self.config), "--listen", self.address]
+        return [sys.executable, "-P", "-c", run, *serve, *options]
+
+    def end(self, number: int) -> int:
+        assert self._popen is not None
+        self._popen.send_signal(number)
+        status = self._popen.wait(DEADLINE_S)
+        self._popen = None
+        return status
+
+    def close(self) -> None:
+        if self._popen is not None:
+            self.end(signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackTestbed]:
+    with LoopbackTestbed(WORKERS, UDP_PORT, tmp_path_factory.mktemp("loopback")) as testbed:
+        yield testbed
+
+
+@pytest.fixture(scope="module")
+def controller_process(
+    loopback: LoopbackTestbed, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Process]:
+    process = Process(loopback, tmp_path_factory.mktemp("controller"))
+    try:
+        process.start()
+        yield process
+    finally:
+        process.close()
+
+
+class Adders:
+    """Workers that add until told to stop, and notice every wrong sum."""
+
+    def __init__(self, seats: list[Seat]) -> None:
+        self.rounds = 0
+        self._stop = False
+        self._threads = ThreadPoolExecutor(len(seats))
+        ready = threading.Barrier(len(seats))
+        self._done = [self._threads.submit(self._add, seat, ready) for seat in seats]
+
+    def _add(self, seat: Seat, ready: threading.Barrier) -> None:
+        rank = seat.admission.worker_id
+        with seat.communicator(timeout_s=DEADLINE_S) as comm:
+            ready.wait(DEADLINE_S)
+            stop = False
+            while not stop:
+                wishes = np.full(VALUES, int(self._stop), np.int32)
+                total = comm.allreduce(np.arange(VALUES, dtype=np.int32) * (rank + 1))
+                assert (total == np.arange(VALUES) * 3).all()
+                stop = bool(comm.allreduce(wishes, "max")[0])
+                if rank == 0:
+                    self.rounds += 1
+
+    def add_more(self) -> None:
+        before = self.rounds
+        until(lambda: self.rounds > before + 10 or any(one.done() for one in self._done))
+        self.check()
+
+    def check(self) -> None:
+        for one in self._done:
+            if one.done():
+                one.result()
+
+    def stop(self) -> None:
+        self._stop = True
+        for one in self._done:
+            one.result(DEADLINE_S)
+        self._threads.shutdown()
+
+
+def join_both(process: Process, testbed: LoopbackTestbed, job: str) -> list[Seat]:
+    with ThreadPoolExecutor(WORKERS) as threads:
+        seats = [
+            threads.submit(
+                join,
+                process.address,
+                job=job,
+                rank=rank,
+                world_size=WORKERS,
+                addresses=[host.ip],
+                timeout_s=DEADLINE_S,
+            )
+            for rank, host in enumerate(testbed.hosts)
+        ]
+        return [seat.result() for seat in seats]
+
+
+def test_a_job_runs_on_while_its_controller_is_killed_and_started_again(
+    controller_process: Process, loopback: LoopbackTestbed
+) -> None:
+    seats = join_both(controller_process, loopback, "job")
+    adders = Adders(seats)
+    adders.add_more()
+    for how in (signal.SIGKILL, signal.SIGTERM):
+        status = controller_process.end(how)
+        assert status == (-how if how is signal.SIGKILL else 0)
+        adders.add_more()
+        controller_process.start()
+        with OperatorClient(controller_process.address, timeout_s=DEADLINE_S) as operator:
+            until(lambda: all(one.state == jobs_pb2.SEATED for one in operator.job("job").workers))
+            adders.add_more()
+            view = operator.job("job")
+            assert (view.state, view.epoch) == (jobs_pb2.RUNNING, seats[0].admission.epoch)
+            assert operator.switch().reconciliation.findings == []
+            until(lambda: operator.job("job").workers[0].report.chunks > 0)
+    adders.stop()
+    assert not any(seat.trouble for seat in seats)
+    for seat in seats:
+        seat.close()
+    with OperatorClient(controller_process.address, timeout_s=DEADLINE_S) as operator:
+        until(lambda: operator.switch().free_slots == 1024)
+
+
+def test_a_switch_that_was_killed_gets_its_program_and_the_job_a_new_epoch(
+    controller_process: Process, loopback: LoopbackTestbed
+) -> None:
+    seats = join_both(controller_process, loopback, "job")
+    adders = Adders(seats)
+    adders.add_more()
+    adders.stop()
+    old = seats[0].admission
+    loopback.switch.kill()
+    loopback.restart_switch()
+    for seat in seats:
+        assert seat.restarted(DEADLINE_S).epoch > old.epoch
+    adders = Adders(seats)
+    adders.add_more()
+    adders.stop()
+    for seat in seats:
+        seat.close()
+
+
+def test_what_another_controller_wrote_is_removed_when_it_is_gone(
+    controller_process: Process, loopback: LoopbackTestbed
+) -> None:
+    seats = join_both(controller_process, loopback, "job")
+    adders = Adders(seats)
+    with (
+        OperatorClient(controller_process.address, timeout_s=DEADLINE_S) as operator,
+        SwitchController.connect(
+            loopback.p4runtime_address, program=PROGRAM.json, p4info=PROGRAM.p4info, election_id=9
+        ) as other,
+    ):
+        until(lambda: operator.switch().state == jobs_pb2.STANDBY)
+        other.set_l2({loopback.hosts[0].mac: 7})
+        # It knows of no job, so it takes the id of ours away from it, and adds one.
+        for number, host in enumerate(loopback.hosts):
+            place = WorkerEndpoint(host.port, host.ip, host.mac, 9, switch=host.switch)
+            other._tables.install(
+                Job(f"foreign {number}", number + 1, 7, 7, SlotRange(0, 64), LANES, (place,))
+            )
+    with OperatorClient(controller_process.address, timeout_s=DEADLINE_S) as operator:
+        until(lambda: operator.switch().state == jobs_pb2.READY)
+        found = operator.switch().reconciliation
+        assert found.removed >= 2
+        assert any(entries.WORKER_ADMISSION in finding for finding in found.findings)
+        assert any(entries.L2_FORWARD in finding for finding in found.findings)
+    adders.add_more()
+    adders.stop()
+    for seat in seats:
+        seat.close()
+
+
+def test_a_second_controller_on_the_same_state_says_so(controller_process: Process) -> None:
+    second = subprocess.run(
+        controller_process.command("--lanes", str(LANES)), capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert second.returncode == 1
+    assert second.stderr.startswith("netsum: another controller (process ")
+    assert second.stderr.count("\n") == 1
