@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-mininet run-bmv2 test lint p4 bench clean
+.PHONY: help run run-mininet run-bmv2 test lint p4 p4-tofino bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ lint: $(STAMP) ## Lint, types, import rules
 
 p4: $(STAMP) ## Compile the P4 program (needs p4c)
 	$(BIN)/python p4/build.py
+
+p4-tofino: $(STAMP) ## Compile it for Tofino 1 and 2 (needs p4c with its Tofino back end)
+	$(BIN)/python p4/tofino.py
 
 bench: $(STAMP) ## Measure what the README quotes
 	$(BIN)/netsum bench engine

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from controller.addresses import ipv4_int, ipv4_prefix, mac_int
 from controller.jobs import Job
+from host_agent.wire.constants import POOL_VERSIONS
 
 WORKER_ADMISSION = "worker_admission"
 SWITCH_ADDRESS = "switch_address"
@@ -104,8 +105,8 @@ def admission_entries(job: Job) -> list[Entry]:
                 "full_mask": full_mask,
                 "num_workers": len(job.workers),
                 "epoch": job.epoch,
-                "slot_base": job.slots.base,
-                "slot_count": job.slots.count,
+                "pool_base": job.slots.base * POOL_VERSIONS,
+                "pool_indices": job.slots.count * POOL_VERSIONS,
                 "mcast_group": job.job_id,
             },
         )

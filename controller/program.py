@@ -18,8 +18,8 @@ TABLES: Surface = {
                 "full_mask",
                 "num_workers",
                 "epoch",
-                "slot_base",
-                "slot_count",
+                "pool_base",
+                "pool_indices",
                 "mcast_group",
             )
         },

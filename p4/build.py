@@ -29,11 +29,10 @@ class BuildError(Exception):
     """The program cannot be compiled here, or its build is not that of its sources."""
 
 
-def lane_counts() -> list[int]:
-    """Read for which numbers of lanes the program is compiled."""
-    counts: list[int] = tomllib.loads((P4 / "spec" / "protocol.toml").read_text(encoding="utf-8"))["lanes"][
-        "counts"
-    ]
+def lane_counts(target: str) -> list[int]:
+    """Read for which numbers of lanes a target's program is compiled."""
+    spec = tomllib.loads((P4 / "spec" / "protocol.toml").read_text(encoding="utf-8"))
+    counts: list[int] = spec["lanes"]["counts"][target]
     return counts
 
 
@@ -59,7 +58,7 @@ def source_digest() -> str:
 
 def output_digest(folder: Path) -> str:
     """Hash the compiled files."""
-    files = [folder / name for lanes in lane_counts() for name in output_names(lanes)]
+    files = [folder / name for lanes in lane_counts("v1model") for name in output_names(lanes)]
     total = hashlib.sha256()
     for path in files:
         total.update(path.read_bytes() if path.exists() else b"")
@@ -115,7 +114,7 @@ def compile_into(folder: Path) -> None:
     BuildError
         The compiler refuses the program, or warns about it.
     """
-    for lanes in lane_counts():
+    for lanes in lane_counts("v1model"):
         json_path, p4info_path = (folder / name for name in output_names(lanes))
         command = [
             COMPILER, "--std", "p4-16", "-D", f"LANES={lanes}",

@@ -4,22 +4,25 @@
 const bit<32> WORKER_ADMISSION_SIZE = 8192;
 
 control WorkerAdmission(in headers_t hdr, inout metadata_t meta) {
-    bit<32> pool_base = 0;
-    bit<32> pool_indices = 0;
+    ENTRY_COUNTER(admitted)
 
+    // Pool indices are counted here, not slots, and saturate: a pipeline has index and room in the stage of the lookup, and
+    // no entry, whatever the controller wrote, makes an index come round again.
     action admit(worker_bitmap_t worker_bit, worker_bitmap_t full_mask, bit<8> num_workers, bit<32> epoch,
-                 bit<16> slot_base, bit<16> slot_count, mcast_group_t mcast_group) {
+                 bit<16> pool_base, bit<16> pool_indices, mcast_group_t mcast_group) {
         meta.admission.worker_bit = worker_bit;
         meta.admission.full_mask = full_mask;
         meta.admission.num_workers = num_workers;
         meta.admission.epoch = epoch;
         meta.admission.mcast_group = mcast_group;
-        pool_base = (bit<32>) slot_base << 1;
-        pool_indices = (bit<32>) slot_count << 1;
+        meta.admission.index = pool_base |+| hdr.netsum.pool_index;
+        meta.admission.room = pool_indices |-| hdr.netsum.pool_index;
+        meta.admission.admitted = true;
+        COUNT_ENTRY(admitted)
     }
 
     action refuse() {
-        meta.outcome = OUTCOME_NOT_ADMITTED;
+        meta.admission.admitted = false;
     }
 
     table worker_admission {
@@ -35,17 +38,11 @@ control WorkerAdmission(in headers_t hdr, inout metadata_t meta) {
             @defaultonly refuse;
         }
         const default_action = refuse();
+        counters = admitted;
         size = WORKER_ADMISSION_SIZE;
     }
 
     apply {
-        if (worker_admission.apply().hit) {
-            bit<32> relative = (bit<32>) hdr.netsum.pool_index;
-            meta.admission.index = pool_base + relative;
-            // The second comparison holds whatever the controller wrote.
-            if (relative >= pool_indices || meta.admission.index >= POOL_INDICES) {
-                meta.outcome = OUTCOME_OUT_OF_RANGE;
-            }
-        }
+        worker_admission.apply();
     }
 }

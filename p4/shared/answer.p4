@@ -17,7 +17,7 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
             hdr.netsum.flags = 0;
             if (hdr.lanes.isValid()) {
                 hdr.netsum.flags = FLAG_LANES;
-                udp_bytes = UDP_BYTES + NETSUM_HEADER_BYTES + LANE_COUNT * LANE_BYTES;
+                udp_bytes = UDP_BYTES + NETSUM_HEADER_BYTES + LANES_BYTES;
             }
         }
         hdr.netsum.num_workers = meta.admission.num_workers;

@@ -30,7 +30,7 @@ control CopyRewrite(inout headers_t hdr, in bit<16> replica, out bool addressed)
     apply {
         // Replicas are numbered worker_id + 1. An answer to one worker is no replica: it goes to the sender.
         if (replica != 0) {
-            hdr.netsum.worker_id = (bit<8>) (replica - 1);
+            hdr.netsum.worker_id = replica[7:0] - 1;
         }
         copy_rewrite.apply();
     }

@@ -1,14 +1,11 @@
 // Answers ICMP echo requests to the switch's own addresses, so that ping works. Fragments are not answered.
 
-const bit<8> ICMP_ECHO_REPLY = 0;
-const bit<8> ICMP_ECHO_REQUEST = 8;
-
 control EchoResponder(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        if (hdr.icmp.type == ICMP_ECHO_REQUEST && hdr.icmp.code == 0 && !meta.ipv4_checksum_wrong &&
-            hdr.ethernet.src[40:40] == 0 && hdr.ipv4.src != hdr.ipv4.dst) {
+        if (meta.is_request && !meta.ipv4_checksum_wrong && hdr.ethernet.src[40:40] == 0 &&
+            hdr.ipv4.src != hdr.ipv4.dst) {
             hdr.icmp.type = ICMP_ECHO_REPLY;
-            hdr.icmp.checksum = checksum_after(hdr.icmp.checksum, ICMP_ECHO_REQUEST ++ 8w0, ICMP_ECHO_REPLY ++ 8w0);
+            hdr.icmp.checksum = checksum_after_decrease(hdr.icmp.checksum, (ICMP_ECHO_REQUEST - ICMP_ECHO_REPLY) ++ 8w0);
             ipv4_address_t own_ip = hdr.ipv4.dst;
             hdr.ipv4.dst = hdr.ipv4.src;
             hdr.ipv4.src = own_ip;

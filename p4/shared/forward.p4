@@ -33,10 +33,6 @@ control Forward(inout headers_t hdr, inout metadata_t meta) {
     }
 
     action route(port_t port, mac_t src_mac, mac_t dst_mac) {
-        bit<8> ttl = hdr.ipv4.ttl - 1;
-        bit<16> before = hdr.ipv4.ttl ++ hdr.ipv4.protocol;
-        hdr.ipv4.checksum = checksum_after(hdr.ipv4.checksum, before, ttl ++ hdr.ipv4.protocol);
-        hdr.ipv4.ttl = ttl;
         hdr.ethernet.src = src_mac;
         hdr.ethernet.dst = dst_mac;
         meta.egress_port = port;
@@ -65,7 +61,10 @@ control Forward(inout headers_t hdr, inout metadata_t meta) {
         } else if (hdr.ipv4.isValid() && hdr.ethernet.dst[40:40] == 0) {
             // A station that is not a neighbour: the frame may be meant for the router.
             if (hdr.ipv4.ttl > 1 && !meta.ipv4_checksum_wrong) {
-                l3_route.apply();
+                if (l3_route.apply().hit) {
+                    hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+                    hdr.ipv4.checksum = checksum_after_decrease(hdr.ipv4.checksum, 8w1 ++ 8w0);
+                }
             }
         }
     }

@@ -80,13 +80,19 @@ struct admission_t {
     bit<32> epoch;
     mcast_group_t mcast_group;
     pool_index_t index; // of the pool slot the packet is for
+    bit<16> room; // how many pool indices of the job are left from this one on; 0: it has none such
+    bool admitted;
 }
 
 struct metadata_t {
     // What the architecture says of the packet.
     port_t ingress_port;
-    bit<32> frame_bytes;
     bool ipv4_checksum_wrong; // looked at only without IPv4 options
+
+    // What the parser says of it.
+    ipv4_address_t asked_address; // the IPv4 destination, or what ARP asks for; else 0
+    bool is_request; // for ARP or an echo: one the switch would answer at its own address
+    bool well_formed; // a CONTRIBUTE or PROBE as the protocol wants them, lengths included
 
     bool is_own; // it asks for, or is addressed to, an address of the switch
     mac_t own_mac;

@@ -2,8 +2,13 @@
 //
 // What cannot be parsed is no error: the headers that were found stand, the rest is payload, and forwarding puts both
 // together again. So a packet for somebody else leaves byte for byte as it came, whatever is in it.
+//
+// What the switch must know of a packet before it can do anything is told here, where it costs a pipeline no stage: what
+// address it is about, and whether it is one of the few requests that are answered. The metadata comes in as zeros.
 
-parser PacketParser(packet_in packet, out headers_t hdr, in port_t ingress_port) {
+parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, in port_t ingress_port) {
+    IPV4_CHECKSUM_UNIT
+
     state start {
         transition select(ingress_port) {
             CPU_PORT: parse_packet_out;
@@ -27,12 +32,30 @@ parser PacketParser(packet_in packet, out headers_t hdr, in port_t ingress_port)
 
     state parse_arp {
         packet.extract(hdr.arp);
+        meta.asked_address = hdr.arp.target_ip;
+        transition select(hdr.arp.hardware_type, hdr.arp.protocol_type) {
+            (ARP_ETHERNET, ETHERTYPE_IPV4): check_arp;
+            default: accept;
+        }
+    }
+
+    state check_arp {
+        transition select(hdr.arp.hardware_bytes, hdr.arp.protocol_bytes, hdr.arp.operation) {
+            (6, 4, ARP_REQUEST): is_request;
+            default: accept;
+        }
+    }
+
+    state is_request {
+        meta.is_request = true;
         transition accept;
     }
 
     // Beyond the header only where it has no options and the packet is not a fragment.
     state parse_ipv4 {
         packet.extract(hdr.ipv4);
+        IPV4_CHECKSUM_TEST
+        meta.asked_address = hdr.ipv4.dst;
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,
                           hdr.ipv4.protocol) {
             (4, 5, 0, 0, PROTOCOL_ICMP): parse_icmp;
@@ -43,7 +66,10 @@ parser PacketParser(packet_in packet, out headers_t hdr, in port_t ingress_port)
 
     state parse_icmp {
         packet.extract(hdr.icmp);
-        transition accept;
+        transition select(hdr.icmp.type, hdr.icmp.code) {
+            (ICMP_ECHO_REQUEST, 0): is_request;
+            default: accept;
+        }
     }
 
     state parse_udp {
@@ -54,16 +80,46 @@ parser PacketParser(packet_in packet, out headers_t hdr, in port_t ingress_port)
         }
     }
 
+    // Lengths are exact: the header, or the header and all lanes. The checksum of UDP is not looked at: Linux leaves it
+    // unfinished between virtual interfaces.
     state parse_netsum {
         packet.extract(hdr.netsum);
-        transition select(hdr.netsum.flags, hdr.udp.bytes) {
-            (FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + LANE_COUNT * LANE_BYTES): parse_lanes;
+        transition select(hdr.udp.bytes, hdr.ipv4.total_bytes) {
+            (UDP_BYTES + NETSUM_HEADER_BYTES, IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): check_without_lanes;
+            (UDP_BYTES + NETSUM_HEADER_BYTES + LANES_BYTES, IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + LANES_BYTES):
+                check_with_lanes;
+            default: accept;
+        }
+    }
+
+    state check_without_lanes {
+        transition select(hdr.netsum.version, hdr.netsum.kind, hdr.netsum.op, hdr.netsum.flags) {
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_SUM, 0): is_well_formed;
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_MAX, 0): is_well_formed;
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_BOR, 0): is_well_formed;
+            (NETSUM_VERSION, KIND_PROBE, OP_SUM, 0): is_well_formed;
+            (NETSUM_VERSION, KIND_PROBE, OP_MAX, 0): is_well_formed;
+            (NETSUM_VERSION, KIND_PROBE, OP_BOR, 0): is_well_formed;
+            default: accept;
+        }
+    }
+
+    state check_with_lanes {
+        transition select(hdr.netsum.version, hdr.netsum.kind, hdr.netsum.op, hdr.netsum.flags) {
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_SUM, FLAG_LANES): parse_lanes;
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_MAX, FLAG_LANES): parse_lanes;
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_BOR, FLAG_LANES): parse_lanes;
             default: accept;
         }
     }
 
     state parse_lanes {
         packet.extract(hdr.lanes);
+        transition is_well_formed;
+    }
+
+    state is_well_formed {
+        meta.well_formed = true;
         transition accept;
     }
 }

@@ -2,9 +2,7 @@
 
 const bit<32> SWITCH_ADDRESS_SIZE = 64;
 
-control SwitchAddress(in headers_t hdr, inout metadata_t meta) {
-    ipv4_address_t asked = 0;
-
+control SwitchAddress(inout metadata_t meta) {
     action own_address(mac_t mac) {
         meta.is_own = true;
         meta.own_mac = mac;
@@ -16,7 +14,7 @@ control SwitchAddress(in headers_t hdr, inout metadata_t meta) {
 
     table switch_address {
         key = {
-            asked: exact @name("address");
+            meta.asked_address: exact @name("address");
         }
         actions = {
             own_address;
@@ -27,11 +25,6 @@ control SwitchAddress(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (hdr.ipv4.isValid()) {
-            asked = hdr.ipv4.dst;
-        } else if (hdr.arp.isValid()) {
-            asked = hdr.arp.target_ip;
-        }
         switch_address.apply();
     }
 }

@@ -5,9 +5,7 @@ typedef bit<48> mac_t;
 typedef bit<32> ipv4_address_t;
 typedef bit<16> mcast_group_t;
 typedef bit<32> worker_bitmap_t;
-typedef bit<32> pool_index_t; // absolute: slot of the switch * 2 + pool version
-
-const port_t CPU_PORT = 510;
+typedef bit<16> pool_index_t; // absolute: slot of the switch * 2 + pool version
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP = 0x0806;
@@ -18,20 +16,28 @@ const bit<16> IPV4_BYTES = 20;
 const bit<16> UDP_BYTES = 8;
 const bit<8> INITIAL_TTL = 64;
 
+const bit<16> ARP_ETHERNET = 1; // hardware type
+const bit<16> ARP_REQUEST = 1;
+const bit<16> ARP_REPLY = 2;
+const bit<8> ICMP_ECHO_REPLY = 0;
+const bit<8> ICMP_ECHO_REQUEST = 8;
+
 // What became of a packet for the switch's netsum port. Decided once, counted once.
 typedef bit<4> outcome_t;
 const outcome_t OUTCOME_NONE = 0; // it was not one
 const outcome_t OUTCOME_MALFORMED = 1;
 const outcome_t OUTCOME_NOT_ADMITTED = 2;
 const outcome_t OUTCOME_OUT_OF_RANGE = 3;
-const outcome_t OUTCOME_ADMITTED = 4; // the slot has not decided yet
-const outcome_t OUTCOME_PROBED = 5;
-const outcome_t OUTCOME_STALE = 6;
-const outcome_t OUTCOME_MISMATCH = 7;
-const outcome_t OUTCOME_ADDED = 8; // and the slot waits for others
-const outcome_t OUTCOME_COMPLETED = 9; // it was the last one
-const outcome_t OUTCOME_DUPLICATE_DROPPED = 10; // added before, the slot waits for others
-const outcome_t OUTCOME_DUPLICATE_ANSWERED = 11; // added before, the slot is full
+const outcome_t OUTCOME_PROBED = 4;
+const outcome_t OUTCOME_STALE = 5;
+const outcome_t OUTCOME_MISMATCH = 6;
+const outcome_t OUTCOME_ADDED = 7; // and the slot waits for others
+const outcome_t OUTCOME_COMPLETED = 8; // it was the last one
+const outcome_t OUTCOME_DUPLICATE_DROPPED = 9; // added before, the slot waits for others
+const outcome_t OUTCOME_DUPLICATE_ANSWERED = 10; // added before, the slot is full
+
+// In place of a slot's collective: its workers disagree. No packet asks for this one, so whoever asks next disagrees too.
+const bit<32> COLLECTIVE_DISPUTED = 0xFFFFFFFF;
 
 // What happens to all lanes of a packet.
 typedef bit<3> lane_step_t;

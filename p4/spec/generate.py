@@ -42,7 +42,6 @@ def p4_constants(spec: Spec) -> str:
         f"const bit<16> MAX_JOB_ID = {protocol['max_job_id']};",
         f"const bit<16> NETSUM_HEADER_BYTES = {header};",
         f"const bit<16> STATUS_HEADER_BYTES = {status};",
-        f"const bit<16> LANE_BYTES = {spec['lanes']['bytes']};",
         f"const bit<32> POOL_INDICES = {pool['slots'] * pool['versions']};",
         f"const bit<16> EXPONENT_ALL_ZERO = {exponent['all_zero']};",
     ]
@@ -68,16 +67,17 @@ def flat(macro: str, lanes: int, indent: int) -> str:
     return "\n".join(f"{' ' * indent}{macro}({lane})" for lane in range(lanes))
 
 
-def p4_lanes_header(lanes: int) -> str:
+def p4_lanes_header(lanes: int, lane_bytes: int) -> str:
     """Write the header of the lanes."""
-    return f"const bit<16> LANE_COUNT = {lanes};\n\nheader lanes_h {{\n{flat('LANE_FIELD', lanes, 4)}\n}}\n"
+    total = f"const bit<16> LANES_BYTES = {lanes * lane_bytes};"
+    return f"{total}\n\nheader lanes_h {{\n{flat('LANE_FIELD', lanes, 4)}\n}}\n"
 
 
-def p4_lanes_wiring(lanes: int) -> str:
+def p4_lanes_v1model(lanes: int) -> str:
     """Write the control that holds the lanes of all slots; what one lane does is in lane.p4."""
     steps = ("write", "add", "max", "bor", "read")
     parts = [
-        "control Lanes(inout lanes_h lanes, in pool_index_t index, in lane_step_t step) {",
+        "control Lanes(inout lanes_h lanes, in bit<32> index, in lane_step_t step) {",
         flat("LANE_REGISTER", lanes, 4),
         "",
         "    bit<32> held = 0; // one for all: BMv2 makes each variable a field of every packet",
@@ -90,6 +90,38 @@ def p4_lanes_wiring(lanes: int) -> str:
     )
     parts += ["    apply {", "        " + " else ".join(chosen), "    }", "}"]
     return "\n".join(parts) + "\n"
+
+
+def p4_lanes_tna(lanes: int) -> str:
+    """Write the control that holds the lanes of all slots: one instance each of the control in lane.p4."""
+    each = range(lanes)
+    parts = [
+        "control Lanes(inout lanes_h lanes, in netsum_h netsum, in pool_index_t index, in finding_t found) {",
+        *(f"    Lane() lane_{lane};" for lane in each),
+        "",
+        "    apply {",
+        *(f"        lane_{lane}.apply(lanes.lane_{lane}, netsum, index, found);" for lane in each),
+        "    }",
+        "}",
+        "",
+        "control EmptyLanes(inout lanes_h lanes) {",
+        "    action empty_lanes() {",
+        "        lanes.setValid();",
+        *(f"        lanes.lane_{lane} = 0;" for lane in each),
+        "    }",
+        "",
+        "    apply {",
+        "        empty_lanes();",
+        "    }",
+        "}",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def lane_counts(spec: Spec, *targets: str) -> list[int]:
+    """For which numbers of lanes there is a program for one of these targets."""
+    counts = spec["lanes"]["counts"]
+    return sorted({count for target in targets or counts for count in counts[target]})
 
 
 def python_constants(spec: Spec) -> str:
@@ -118,7 +150,7 @@ def python_constants(spec: Spec) -> str:
         f"POOL_SLOTS: Final = {pool['slots']}",
         f"POOL_VERSIONS: Final = {pool['versions']}",
         "",
-        f"LANE_COUNTS: Final = {tuple(lanes['counts'])}",
+        f"LANE_COUNTS: Final = {tuple(lane_counts(spec))}",
         f"LANE_BYTES: Final = {lanes['bytes']}",
     ]
     for group, prefix in (("header", "HEADER"), ("status", "STATUS")):
@@ -181,9 +213,12 @@ def outputs() -> dict[Path, str]:
         + lua_specification(spec)
         + DISSECTOR.read_text(encoding="utf-8"),
     }
-    for lanes in spec["lanes"]["counts"]:
-        files[ROOT / f"p4/shared/lanes_{lanes}.p4"] = p4 + p4_lanes_header(lanes)
-        files[ROOT / f"p4/v1model/lanes_{lanes}.p4"] = p4 + p4_lanes_wiring(lanes)
+    for lanes in lane_counts(spec):
+        files[ROOT / f"p4/shared/lanes_{lanes}.p4"] = p4 + p4_lanes_header(lanes, spec["lanes"]["bytes"])
+    for lanes in lane_counts(spec, "v1model"):
+        files[ROOT / f"p4/v1model/lanes_{lanes}.p4"] = p4 + p4_lanes_v1model(lanes)
+    for lanes in lane_counts(spec, "tofino", "tofino2"):
+        files[ROOT / f"p4/tna/lanes_{lanes}.p4"] = p4 + p4_lanes_tna(lanes)
     return files
 
 

@@ -6,6 +6,7 @@
 #include "../shared/constants.p4"
 #include "../shared/types.p4"
 #include "../shared/protocol_headers.p4"
+#include "shim.p4"
 #include "lane.p4"
 #if LANES == 64
 #include "../shared/lanes_64.p4"
@@ -22,21 +23,19 @@
 #include "../shared/switch_address.p4"
 #include "../shared/arp.p4"
 #include "../shared/echo.p4"
-#include "../shared/strict.p4"
 #include "../shared/admission.p4"
 #include "../shared/answer.p4"
 #include "../shared/copy_rewrite.p4"
 #include "../shared/forward.p4"
 #include "target.p4"
 #include "slot.p4"
-#include "counters.p4"
+#include "../shared/counters.p4"
 
 control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     ArriveFromTarget() arrive;
     SwitchAddress() switch_address;
     ArpResponder() arp;
     EchoResponder() echo;
-    StrictFormat() strict;
     WorkerAdmission() admission;
     Slot() slot;
     Answer() answer;
@@ -51,7 +50,7 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             meta.send = SEND_TO_PORT;
             hdr.packet_out.setInvalid();
         } else if (hdr.ethernet.isValid()) {
-            switch_address.apply(hdr, meta);
+            switch_address.apply(meta);
             if (!meta.is_own) {
                 forward.apply(hdr, meta);
             } else if (hdr.arp.isValid()) {
@@ -61,12 +60,17 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             } else if (hdr.ipv4.protocol == PROTOCOL_UDP &&
                        (!hdr.udp.isValid() || hdr.udp.dst_port == NETSUM_UDP_PORT)) {
                 // UDP whose port cannot be seen (options, fragments, cut off) counts as meant for the netsum port.
-                strict.apply(hdr, meta);
-                if (meta.outcome == OUTCOME_ADMITTED) {
+                if (meta.well_formed) {
                     admission.apply(hdr, meta);
-                }
-                if (meta.outcome == OUTCOME_ADMITTED) {
-                    slot.apply(hdr, meta);
+                    if (!meta.admission.admitted) {
+                        meta.outcome = OUTCOME_NOT_ADMITTED;
+                    } else if (meta.admission.room == 0 || (bit<32>) meta.admission.index >= POOL_INDICES) {
+                        meta.outcome = OUTCOME_OUT_OF_RANGE;
+                    } else {
+                        slot.apply(hdr, meta);
+                    }
+                } else {
+                    meta.outcome = OUTCOME_MALFORMED;
                 }
                 if (meta.is_answer) {
                     answer.apply(hdr, meta);

@@ -15,7 +15,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
     Lanes() lanes;
 
     apply {
-        pool_index_t index = meta.admission.index;
+        bit<32> index = (bit<32>) meta.admission.index;
         bit<32> epoch;
         bit<32> chunk;
         bit<32> collective;
@@ -39,6 +39,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
 
         if (hdr.netsum.kind == KIND_PROBE) {
             meta.outcome = OUTCOME_PROBED;
+            if (age == 0 && collective != asked_collective) {
+                meta.outcome = OUTCOME_MISMATCH;
+            }
         } else if (age[31:31] == 1) {
             meta.outcome = OUTCOME_STALE;
         } else {
@@ -51,6 +54,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
             }
             if (collective != asked_collective) {
                 meta.outcome = OUTCOME_MISMATCH;
+                slot_collective.write(index, COLLECTIVE_DISPUTED);
             } else if (seen & meta.admission.worker_bit == 0) {
                 meta.outcome = OUTCOME_ADDED;
             } else if (seen == meta.admission.full_mask) {
@@ -97,7 +101,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
                 hdr.lanes.setInvalid();
             } else if (step == LANE_STEP_NONE) {
                 // The lanes are in the slot, not in the packet.
-                if (hdr.lanes.isValid() || LANE_COUNT * LANE_BYTES <= MAX_GROWTH_BYTES) {
+                if (hdr.lanes.isValid() || LANES_BYTES <= MAX_GROWTH_BYTES) {
                     hdr.lanes.setValid();
                     step = LANE_STEP_READ;
                 } else {
@@ -106,7 +110,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
                 }
             }
         }
-        lanes.apply(hdr.lanes, index, step);
+        if (hdr.lanes.isValid()) {
+            lanes.apply(hdr.lanes, index, step);
+        }
 
         if (is_status) {
             meta.is_answer = true;

@@ -4,7 +4,10 @@ parser TargetParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
     PacketParser() frame;
 
     state start {
-        frame.apply(packet, hdr, standard.ingress_port);
+        meta.asked_address = 0;
+        meta.is_request = false;
+        meta.well_formed = false;
+        frame.apply(packet, hdr, meta, standard.ingress_port);
         transition accept;
     }
 }
@@ -47,8 +50,11 @@ control ComputeIpv4(inout headers_t hdr, inout metadata_t meta) {
 control ArriveFromTarget(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     apply {
         meta.ingress_port = standard.ingress_port;
-        meta.frame_bytes = standard.packet_length;
         meta.ipv4_checksum_wrong = standard.checksum_error == 1;
+        if (meta.ipv4_checksum_wrong ||
+            standard.packet_length != (bit<32>) ETHERNET_BYTES + (bit<32>) hdr.ipv4.total_bytes) {
+            meta.well_formed = false;
+        }
         meta.is_own = false;
         meta.outcome = OUTCOME_NONE;
         meta.send = SEND_NOWHERE;

@@ -9,12 +9,17 @@ from dataplane import bmv2
 from dataplane.embedded import EmbeddedTarget
 from dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
 from dataplane.target import LANE_COUNTS, Entry, Target
+from tna_logic import translate
 
-ENGINES = {"embedded": [], "bmv2": [pytest.mark.bmv2, pytest.mark.root]}
+ENGINES = {
+    "embedded": (LANE_COUNTS, []),
+    "bmv2": (LANE_COUNTS, [pytest.mark.bmv2, pytest.mark.root]),
+    "tna-logic": ((translate.LANES,), []),  # the embedded engine with the decisions of Tofino's program in it
+}
 TARGETS = {
     f"{engine}-{lanes}": pytest.param((engine, lanes), id=f"{engine}-{lanes}", marks=marks)
-    for engine, marks in ENGINES.items()
-    for lanes in LANE_COUNTS
+    for engine, (lane_counts, marks) in ENGINES.items()
+    for lanes in lane_counts
 }
 
 epochs = itertools.count(int(time.time()))
@@ -40,6 +45,8 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     switch: Target
     if engine == "embedded":
         switch = EmbeddedTarget(lanes)
+    elif engine == "tna-logic":
+        switch = EmbeddedTarget(lanes, (translate.PROGRAM, translate.P4INFO))
     else:
         reason = bmv2.why_not()
         if reason is not None:

@@ -24,17 +24,40 @@ def test_everybody_is_told_and_nothing_is_added(
     agreed = {"fingerprint": 0x1234, "op": SUM}
     wrong = {"op": SUM} | other
     lanes = lanes_of(target, 9) if with_lanes else None
-    told = [job.statuses(0, seen, flags=MISMATCH, exponent=9, **wrong) for seen in (0b001, 0b011)]
+    told = job.statuses(0, 0b001, flags=MISMATCH, exponent=9, **wrong)
     job.expect(job.contribution(0, 0, parts[0], exponent=3, **agreed))
     with job.counting(mismatches=3):
-        job.expect(job.contribution(1, 0, lanes, exponent=9, **wrong), told[0])
-        job.expect(job.contribution(0, 0, lanes, exponent=9, **wrong), told[0])
-        job.expect(job.contribution(2, 0, lanes, exponent=9, **wrong), told[0])
-    job.expect(job.contribution(1, 0, parts[1], **agreed))
-    job.expect(job.contribution(2, 0, lanes, exponent=9, **wrong), told[1])
+        for worker in (1, 0, 2):
+            job.expect(job.contribution(worker, 0, lanes, exponent=9, **wrong), told)
+    again = job.statuses(0, 0b001, flags=MISMATCH, exponent=3, **agreed)
+    with job.counting(mismatches=4):  # whoever asks again hears it again, should the first answer be lost
+        for worker in range(3):
+            job.expect(job.contribution(worker, 0, parts[worker], exponent=3, **agreed), again)
+        job.expect(job.probe(0, 0, exponent=3, **agreed), again)
+
+
+def test_probe_of_another_collective_is_told_and_changes_nothing(target: Target, make_job: MakeJob) -> None:
+    job = make_job()
+    parts = [lanes_of(target, worker) for worker in range(2)]
+    job.expect(job.contribution(0, 0, parts[0], fingerprint=1))
+    with job.counting(mismatches=2):
+        for other in ({"fingerprint": 2}, {"fingerprint": 1, "op": MAX}):
+            job.expect(job.probe(1, 0, **other), job.statuses(0, 0b01, flags=MISMATCH, **other))
     job.expect(
-        job.contribution(2, 0, parts[2], **agreed),
-        job.results(0, saturating_sum(parts), exponent=3, **agreed),
+        job.contribution(1, 0, parts[1], fingerprint=1),
+        job.results(0, saturating_sum(parts), fingerprint=1),
+    )
+
+
+def test_next_chunk_of_a_disputed_slot_is_new(target: Target, make_job: MakeJob) -> None:
+    job = make_job(slots=1)
+    parts = [lanes_of(target, worker) for worker in range(2)]
+    job.expect(job.contribution(0, 0, fingerprint=1))
+    job.expect(job.contribution(1, 0, fingerprint=2), job.statuses(0, 0b01, flags=MISMATCH, fingerprint=2))
+    job.expect(job.contribution(0, 2, parts[0], fingerprint=3))
+    job.expect(
+        job.contribution(1, 2, parts[1], fingerprint=3),
+        job.results(2, saturating_sum(parts), fingerprint=3),
     )
 
 
@@ -46,7 +69,7 @@ def test_full_slot_does_not_answer_another_collective(target: Target, make_job: 
     job.expect(
         job.contribution(0, 0, parts[0], fingerprint=1), job.statuses(0, 0b11, flags=MISMATCH, fingerprint=1)
     )
-    job.expect(job.contribution(0, 0, parts[0]), job.result(0, 0, total))
+    job.expect(job.contribution(0, 0, parts[0]), job.statuses(0, 0b11, flags=MISMATCH))
 
 
 def test_next_chunk_of_the_slot_may_be_another_collective(target: Target, make_job: MakeJob) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import queue
 from collections.abc import Sequence
+from pathlib import Path
 
 from sim.switch import Packets, Switch
 from sim.switch.p4runtime import serve
@@ -37,14 +38,14 @@ class OpenChassis(Chassis):
 
 
 class EmbeddedTarget(Programmed):
-    """The embedded engine with the compiled program in it."""
+    """The embedded engine with a compiled program in it: by default that of v1model with so many lanes."""
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, files: tuple[Path, Path] | None = None) -> None:
         self.lanes = lanes
         self._chassis = OpenChassis()
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(serve(self._chassis, "127.0.0.1:0", device_id=DEVICE_ID))
-            self.programming = Programming(server.address, DEVICE_ID, *program_files(lanes))
+            self.programming = Programming(server.address, DEVICE_ID, *(files or program_files(lanes)))
             stack.callback(self.programming.close)
             self._stack = stack.pop_all()
 

@@ -103,8 +103,8 @@ class Job:
                     "full_mask": self.full_mask,
                     "num_workers": len(self.workers),
                     "epoch": self.epoch,
-                    "slot_base": self.slot_base,
-                    "slot_count": self.slot_count,
+                    "pool_base": 2 * self.slot_base,
+                    "pool_indices": 2 * self.slot_count,
                     "mcast_group": self.job_id,
                 },
             )

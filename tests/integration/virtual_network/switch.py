@@ -57,7 +57,7 @@ class VirtualSwitch:
         for worker, (ip, udp_port) in enumerate(places):
             port = first_port + worker
             key = (port, ip, job_id, worker, token)
-            params = (1 << worker, (1 << workers) - 1, workers, self._epoch, slot_base, slots, job_id)
+            params = (1 << worker, (1 << workers) - 1, workers, self._epoch, 2 * slot_base, 2 * slots, job_id)
             rewrite = (worker_mac(port), ip, udp_port)
             entries += [
                 self.entry("worker_admission", key, "admit", params),

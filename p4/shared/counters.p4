@@ -3,26 +3,27 @@
 const bit<32> JOB_COUNTERS = 256;
 
 control OutcomeCounters(in headers_t hdr, in metadata_t meta) {
-    counter(JOB_COUNTERS, CounterType.packets) contributions; // added to a slot
-    counter(JOB_COUNTERS, CounterType.packets) results; // slots completed
-    counter(JOB_COUNTERS, CounterType.packets) duplicates_answered;
-    counter(JOB_COUNTERS, CounterType.packets) duplicates_dropped;
-    counter(JOB_COUNTERS, CounterType.packets) stale;
-    counter(JOB_COUNTERS, CounterType.packets) not_admitted;
-    counter(JOB_COUNTERS, CounterType.packets) out_of_range;
-    counter(JOB_COUNTERS, CounterType.packets) mismatches;
-    counter(JOB_COUNTERS, CounterType.packets) malformed;
-    counter(JOB_COUNTERS, CounterType.packets) probes;
+    JOB_COUNTER(contributions) // added to a slot
+    JOB_COUNTER(results) // slots completed
+    JOB_COUNTER(duplicates_answered)
+    JOB_COUNTER(duplicates_dropped)
+    JOB_COUNTER(stale)
+    JOB_COUNTER(not_admitted)
+    JOB_COUNTER(out_of_range)
+    JOB_COUNTER(mismatches)
+    JOB_COUNTER(malformed)
+    JOB_COUNTER(probes)
 
     apply {
-        bit<32> job = 0;
+        job_index_t job = 0;
         if (hdr.netsum.isValid() && hdr.netsum.job_id <= MAX_JOB_ID) {
-            job = (bit<32>) hdr.netsum.job_id;
+            job = (job_index_t) hdr.netsum.job_id;
         }
-        if (meta.outcome == OUTCOME_ADDED) {
+        // Each counter is named once: a pipeline has one place for it.
+        if (meta.outcome == OUTCOME_ADDED || meta.outcome == OUTCOME_COMPLETED) {
             contributions.count(job);
-        } else if (meta.outcome == OUTCOME_COMPLETED) {
-            contributions.count(job);
+        }
+        if (meta.outcome == OUTCOME_COMPLETED) {
             results.count(job);
         } else if (meta.outcome == OUTCOME_DUPLICATE_ANSWERED) {
             duplicates_answered.count(job);
@@ -38,7 +39,7 @@ control OutcomeCounters(in headers_t hdr, in metadata_t meta) {
             out_of_range.count(job);
         } else if (meta.outcome == OUTCOME_NOT_ADMITTED) {
             not_admitted.count(job);
-        } else {
+        } else if (meta.outcome == OUTCOME_MALFORMED) {
             malformed.count(job);
         }
     }

@@ -1,0 +1,120 @@
+// netsum for Tofino. Compile with --target tofino -D LANES=32, or --target tofino2 -D LANES=64.
+
+#include <core.p4>
+#if __TARGET_TOFINO__ == 1
+#include <tna.p4>
+#else
+#include <t2na.p4>
+#endif
+
+#include "../shared/constants.p4"
+#include "../shared/types.p4"
+#include "../shared/protocol_headers.p4"
+#include "shim.p4"
+#include "lane.p4"
+#if LANES == 8
+#include "../shared/lanes_8.p4"
+#include "lanes_8.p4"
+#elif LANES == 32
+#include "../shared/lanes_32.p4"
+#include "lanes_32.p4"
+#elif LANES == 64
+#include "../shared/lanes_64.p4"
+#include "lanes_64.p4"
+#else
+#error "netsum.p4 is compiled with -D LANES=8, -D LANES=32 or -D LANES=64"
+#endif
+#include "../shared/headers.p4"
+#include "../shared/parser.p4"
+#include "../shared/checksum.p4"
+#include "../shared/switch_address.p4"
+#include "../shared/arp.p4"
+#include "../shared/echo.p4"
+#include "../shared/admission.p4"
+#include "../shared/answer.p4"
+#include "../shared/copy_rewrite.p4"
+#include "../shared/forward.p4"
+#include "../shared/counters.p4"
+#include "target.p4"
+#include "slot.p4"
+
+control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
+                      in ingress_intrinsic_metadata_t intrinsic,
+                      in ingress_intrinsic_metadata_from_parser_t from_parser,
+                      inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
+                      inout ingress_intrinsic_metadata_for_tm_t for_tm) {
+    ArriveFromTarget() arrive;
+    SwitchAddress() switch_address;
+    ArpResponder() arp;
+    EchoResponder() echo;
+    WorkerAdmission() admission;
+    Slot() slot;
+    Answer() answer;
+    OutcomeCounters() counters;
+    Forward() forward;
+    LeaveToTarget() leave;
+
+    apply {
+        // These three wait for nothing but the parser, so they share the first stage.
+        arrive.apply(hdr.frame, meta, from_parser);
+        switch_address.apply(meta);
+        if (hdr.frame.netsum.isValid()) {
+            admission.apply(hdr.frame, meta);
+        }
+        if (hdr.frame.packet_out.isValid()) {
+            meta.egress_port = (port_t) hdr.frame.packet_out.egress_port;
+            meta.send = SEND_TO_PORT;
+            hdr.frame.packet_out.setInvalid();
+        } else if (hdr.frame.ethernet.isValid()) {
+            if (!meta.is_own) {
+                forward.apply(hdr.frame, meta);
+            } else if (hdr.frame.arp.isValid()) {
+                arp.apply(hdr.frame, meta);
+            } else if (hdr.frame.icmp.isValid()) {
+                echo.apply(hdr.frame, meta);
+            } else if (hdr.frame.ipv4.protocol == PROTOCOL_UDP &&
+                       (!hdr.frame.udp.isValid() || hdr.frame.udp.dst_port == NETSUM_UDP_PORT)) {
+                // UDP whose port cannot be seen (options, fragments, cut off) counts as meant for the netsum port.
+                slot.apply(hdr.frame, meta);
+                if (meta.is_answer) {
+                    answer.apply(hdr.frame, meta);
+                }
+                counters.apply(hdr.frame, meta);
+            }
+        }
+        leave.apply(hdr.bridge, meta, for_deparser, for_tm);
+    }
+}
+
+control NetsumEgress(inout target_headers_t hdr, inout egress_metadata_t meta,
+                     in egress_intrinsic_metadata_t intrinsic,
+                     in egress_intrinsic_metadata_from_parser_t from_parser,
+                     inout egress_intrinsic_metadata_for_deparser_t for_deparser,
+                     inout egress_intrinsic_metadata_for_output_port_t for_port) {
+    CopyRewrite() copy_rewrite;
+
+    apply {
+        bool wanted = true;
+        if (hdr.bridge.leaving == LEAVING_ANSWER_TO_GROUP) {
+            meta.replica = intrinsic.egress_rid;
+        }
+        if (hdr.frame.netsum.isValid()) {
+            copy_rewrite.apply(hdr.frame, meta.replica, wanted);
+        } else if (hdr.bridge.leaving == LEAVING_TO_OTHERS && intrinsic.egress_port == hdr.bridge.ingress_port) {
+            wanted = false;
+        }
+        if (!wanted) {
+            for_deparser.drop_ctl = 1;
+        } else if (intrinsic.egress_port == CPU_PORT) {
+            hdr.frame.packet_in.setValid();
+            hdr.frame.packet_in.ingress_port = (bit<16>) hdr.bridge.ingress_port;
+        }
+    }
+}
+
+Pipeline(TargetParser(), NetsumIngress(), TargetDeparser(),
+         TargetEgressParser(), NetsumEgress(), TargetEgressDeparser()) pipe;
+
+// All metadata starts as zeros, as the controls of both targets expect.
+@pa_auto_init_metadata
+Switch(pipe) main;

@@ -1,0 +1,141 @@
+// What TNA calls by its own names, so that p4/shared need not know them: parsers and deparsers, ports, drop and
+// multicast, and what a packet takes along from ingress to egress.
+
+// How a packet leaves ingress, for egress to know.
+const bit<8> LEAVING_AS_IT_IS = 0;
+const bit<8> LEAVING_TO_OTHERS = 1; // not to where it came from
+const bit<8> LEAVING_NEW_IPV4 = 2; // its IPv4 checksum must be computed
+const bit<8> LEAVING_ANSWER_TO_ONE = 3; // a RESULT or STATUS
+const bit<8> LEAVING_ANSWER_TO_GROUP = 4;
+
+header bridge_h {
+    bit<8> leaving;
+    @padding bit<7> pad;
+    port_t ingress_port;
+}
+
+struct target_headers_t {
+    bridge_h bridge;
+    headers_t frame;
+}
+
+struct egress_metadata_t {
+    bit<16> replica; // 0: the packet is no copy
+}
+
+parser TargetParser(packet_in packet, out target_headers_t hdr, out metadata_t meta,
+                    out ingress_intrinsic_metadata_t intrinsic) {
+    PacketParser() frame;
+
+    state start {
+        packet.extract(intrinsic);
+        packet.advance(PORT_METADATA_SIZE);
+        meta.ingress_port = intrinsic.ingress_port;
+        frame.apply(packet, hdr.frame, meta, intrinsic.ingress_port);
+        transition accept;
+    }
+}
+
+control TargetDeparser(packet_out packet, inout target_headers_t hdr, in metadata_t meta,
+                       in ingress_intrinsic_metadata_for_deparser_t intrinsic) {
+    apply {
+        packet.emit(hdr.bridge);
+        packet.emit(hdr.frame.ethernet);
+        packet.emit(hdr.frame.arp);
+        packet.emit(hdr.frame.ipv4);
+        packet.emit(hdr.frame.icmp);
+        packet.emit(hdr.frame.udp);
+        packet.emit(hdr.frame.netsum);
+        packet.emit(hdr.frame.status);
+        packet.emit(hdr.frame.lanes);
+    }
+}
+
+// Only as far as something is changed: lanes and all the rest are payload.
+parser TargetEgressParser(packet_in packet, out target_headers_t hdr, out egress_metadata_t meta,
+                          out egress_intrinsic_metadata_t intrinsic) {
+    state start {
+        packet.extract(intrinsic);
+        packet.extract(hdr.bridge);
+        transition select(hdr.bridge.leaving) {
+            LEAVING_NEW_IPV4: parse_ipv4;
+            LEAVING_ANSWER_TO_ONE: parse_answer;
+            LEAVING_ANSWER_TO_GROUP: parse_answer;
+            default: accept;
+        }
+    }
+
+    state parse_ipv4 {
+        packet.extract(hdr.frame.ethernet);
+        packet.extract(hdr.frame.ipv4);
+        transition accept;
+    }
+
+    state parse_answer {
+        packet.extract(hdr.frame.ethernet);
+        packet.extract(hdr.frame.ipv4);
+        packet.extract(hdr.frame.udp);
+        packet.extract(hdr.frame.netsum);
+        transition accept;
+    }
+}
+
+control TargetEgressDeparser(packet_out packet, inout target_headers_t hdr, in egress_metadata_t meta,
+                             in egress_intrinsic_metadata_for_deparser_t intrinsic) {
+    Checksum() ipv4_checksum;
+
+    apply {
+        // Egress sees the IPv4 header of those packets only whose checksum is to be computed.
+        if (hdr.frame.ipv4.isValid()) {
+            hdr.frame.ipv4.checksum = ipv4_checksum.update({
+                hdr.frame.ipv4.version, hdr.frame.ipv4.ihl, hdr.frame.ipv4.tos, hdr.frame.ipv4.total_bytes,
+                hdr.frame.ipv4.identification, hdr.frame.ipv4.reserved, hdr.frame.ipv4.dont_fragment,
+                hdr.frame.ipv4.more_fragments, hdr.frame.ipv4.fragment_offset, hdr.frame.ipv4.ttl,
+                hdr.frame.ipv4.protocol, hdr.frame.ipv4.src, hdr.frame.ipv4.dst
+            });
+        }
+        packet.emit(hdr.frame.packet_in);
+        packet.emit(hdr.frame.ethernet);
+        packet.emit(hdr.frame.ipv4);
+        packet.emit(hdr.frame.udp);
+        packet.emit(hdr.frame.netsum);
+    }
+}
+
+// The hardware tests the checksum of an IPv4 header without options only; a frame that ends too early has an error.
+control ArriveFromTarget(in headers_t hdr, inout metadata_t meta,
+                         in ingress_intrinsic_metadata_from_parser_t from_parser) {
+    apply {
+        if (hdr.ipv4.ihl != 5) {
+            meta.ipv4_checksum_wrong = false;
+        } else if (meta.ipv4_checksum_wrong || from_parser.parser_err != 0) {
+            meta.well_formed = false;
+        }
+    }
+}
+
+control LeaveToTarget(inout bridge_h bridge, in metadata_t meta,
+                      inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
+                      inout ingress_intrinsic_metadata_for_tm_t for_tm) {
+    apply {
+        bridge.setValid();
+        bridge.ingress_port = meta.ingress_port;
+        bridge.leaving = LEAVING_AS_IT_IS;
+        if (meta.send == SEND_TO_PORT) {
+            for_tm.ucast_egress_port = meta.egress_port;
+            if (meta.is_answer) {
+                bridge.leaving = LEAVING_ANSWER_TO_ONE;
+            } else if (meta.ipv4_is_new) {
+                bridge.leaving = LEAVING_NEW_IPV4;
+            }
+        } else if (meta.send == SEND_TO_GROUP) {
+            for_tm.mcast_grp_a = meta.mcast_group;
+            bridge.leaving = LEAVING_ANSWER_TO_GROUP;
+        } else if (meta.send == SEND_TO_OTHERS) {
+            for_tm.mcast_grp_a = meta.mcast_group;
+            bridge.leaving = LEAVING_TO_OTHERS;
+        } else {
+            for_deparser.drop_ctl = 1;
+        }
+    }
+}

@@ -1,0 +1,14 @@
+// What p4/shared calls by names that both targets have, as v1model has it.
+
+const port_t CPU_PORT = 510;
+
+// The parser tests no checksum here: VerifyIpv4 (target.p4) does.
+#define IPV4_CHECKSUM_UNIT
+#define IPV4_CHECKSUM_TEST
+
+typedef bit<32> job_index_t;
+// A packet counter for each entry of a table; v1model counts without being asked.
+#define ENTRY_COUNTER(name) direct_counter(CounterType.packets) name;
+#define COUNT_ENTRY(name)
+
+#define JOB_COUNTER(name) counter(JOB_COUNTERS, CounterType.packets) name;

@@ -1,0 +1,109 @@
+"""Faults put into the register actions and tables of Tofino's program are caught by the tests of this folder."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tna_logic import translate
+
+ROOT = Path(__file__).resolve().parents[2]
+SLOT, LANE = "slot.p4", "lane.p4"
+NEWER = "held.epoch != meta.admission.epoch || (int<32>) hdr.netsum.chunk - held.chunk > 0"
+RANGE = " &&\n            (meta.admission.index & BEYOND_POOL) == 0"
+
+# What is done wrong: the file, what stands there, and what is put in its place.
+FAULTS = {
+    "the older chunk wins": (SLOT, NEWER, NEWER.replace("> 0", "< 0")),
+    "chunks are compared as they are, not modulo 2^32": (
+        SLOT,
+        "(int<32>) hdr.netsum.chunk - held.chunk > 0",
+        "hdr.netsum.chunk > (bit<32>) held.chunk",
+    ),
+    "the epoch is not compared": (SLOT, NEWER, NEWER.partition(" || ")[2]),
+    "a stale packet is taken": (SLOT, "held_chunk == (int<32>) hdr.netsum.chunk", "held_chunk == held_chunk"),
+    "a new tag keeps the bitmap": (
+        SLOT,
+        "held.seen = meta.admission.worker_bit;",
+        "held.seen = held.seen | meta.admission.worker_bit;",
+    ),
+    "another collective sets its bit": (
+        SLOT,
+        "if (held.collective == collective) {",
+        "held.seen = held.seen | meta.admission.worker_bit; if (held.collective == collective) {",
+    ),
+    "a new tag keeps the collective": (SLOT, "held = collective;", "held = held;"),
+    "a disputed slot is forgiven": (SLOT, "held = COLLECTIVE_DISPUTED;", "held = held;"),
+    "a PROBE takes the tag": (SLOT, "KIND_PROBE: look_at_tag();", "KIND_PROBE: take_tag();"),
+    "a PROBE disputes the collective": (
+        SLOT,
+        "(KIND_PROBE, 0): look_at_collective();",
+        "(KIND_PROBE, 0): compare_collective();",
+    ),
+    "a new tag keeps has_lanes": (SLOT, "held = found.with_lanes;", "held = held | found.with_lanes;"),
+    "a new tag keeps the exponent": (
+        SLOT,
+        "held = hdr.netsum.exponent;",
+        "held = max(held, hdr.netsum.exponent);",
+    ),
+    "a duplicate raises the exponent": (SLOT, "(1, 0, _): read_exponent();", "(1, 0, _): max_exponent();"),
+    "the full mask is not awaited": (SLOT, "if (after == meta.admission.full_mask) {", "if (after != 0) {"),
+    "the job's range is not held": (SLOT, " && meta.admission.room != 0", ""),
+    "the register's range is not held": (SLOT, RANGE, ""),
+    "a duplicate is added": (LANE, "LANE_AGAIN(1) ", ""),
+    "the first lanes are added": (LANE, "value = lane;", "value = value |+| lane;"),
+    "the sum wraps": (LANE, "value |+| lane", "value + lane"),
+    "MAX starts from 0": (SLOT, "            (1, 0, OP_MAX): set_seed(SEED_LOWEST);\n", ""),
+    "MAX is unsigned": (
+        LANE,
+        "value = max(value, lane);",
+        "if ((bit<32>) lane > (bit<32>) value) { value = lane; }",
+    ),
+    "BOR is AND": (LANE, "value = value | lane;", "value = value & lane;"),
+}
+
+
+def test_program_is_that_of_the_sources() -> None:
+    assert translate.STAMP.read_text() == translate.stamp(), (
+        "run: python tests/dataplane/tna_logic/translate.py"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.p4c
+@pytest.mark.skipif("NETSUM_LONG_TESTS" not in os.environ, reason="long; set NETSUM_LONG_TESTS=1")
+@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
+    for folder in ("p4", "tests/dataplane"):
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("build", "__pycache__")
+        )
+    name, right, wrong = FAULTS[fault]
+    path = tmp_path / "p4" / "tna" / name
+    assert right in path.read_text()
+    path.write_text(path.read_text().replace(right, wrong))
+    copy = tmp_path / "tests" / "dataplane"
+    subprocess.run([sys.executable, str(copy / "tna_logic" / "translate.py")], check=True, timeout=100)
+    tests = [
+        str(path)
+        for path in copy.glob("test_*.py")
+        if path.stem not in ("test_tna_logic", "test_hostile_packets")
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+    ]
+    command += ["-c", os.devnull, "--target", f"tna-logic-{translate.LANES}", *tests]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 1, done.stdout
+    assert "failed" in done.stdout

@@ -1,0 +1,141 @@
+"""The decisions of Tofino's program as a v1model program, so that the tests here can run them: no chip, no ASIC model.
+
+``p4/tna/slot.p4``, ``lane.p4`` and the ingress of ``netsum.p4`` are taken as they stand; only TNA's externs are written
+otherwise. A register action becomes what TNA says it is: read the cell, run the body, write the cell. What this
+shows is that the register actions and tables, in their order, are the slot protocol. What it does not show is that the
+compiler puts them into stages rightly, and what is around them: parser, deparser, traffic manager, egress.
+
+``python tests/dataplane/tna_logic/translate.py`` compiles it (needs p4c-bm2-ss) into the files beside this one, which
+are committed.
+"""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+P4 = HERE.parents[2] / "p4"
+LANES = 8
+PROGRAM, P4INFO, STAMP = (HERE / f"tna_logic.{end}" for end in ("json", "p4info.txtpb", "sha256"))
+COMPILE_TIMEOUT_S = 300
+
+PAIRS = {"tag_t": ("epoch", "chunk"), "seen_t": ("seen", "collective")}
+TYPE = r"\w+(?:<\d+>)?"
+REGISTER = re.compile(rf"Register<({TYPE}), pool_index_t>\((\w+), [^;]*\) (\w+);")
+ACTION = re.compile(
+    rf"    RegisterAction<({TYPE}), pool_index_t, ({TYPE})>\((\w+)\) (\w+) = \{{\n"
+    rf"        void apply\(inout {TYPE} (\w+)(?:, out {TYPE} (\w+))?\) \{{\n(.*?)\n        \}}\n    \}};\n",
+    re.DOTALL,
+)
+EXECUTE = re.compile(r"( *)(?:([\w.]+) = )?(\w+)\.execute\(([\w.]+)\);")
+
+
+def width(name: str) -> int:
+    """Tell how many bits a register of this type has."""
+    return 64 if name in PAIRS else int(re.findall(r"\d+", name)[0])
+
+
+def without_externs(text: str) -> str:
+    """Write registers, register actions, hashes and the larger of two as v1model has them."""
+    actions = {found[3]: found for found in ACTION.findall(text)}
+
+    def register(found: re.Match[str]) -> str:
+        return f"register<bit<{width(found[1])}>>({found[2]}) {found[3]};"
+
+    def execute(found: re.Match[str]) -> str:
+        indent, result, name, index = found.groups()
+        kind, out, cells, _, value, returned, body = actions[name]
+        bits = f"bit<{width(kind)}>"
+        lines = [
+            f"{kind} {value};",
+            f"{bits} {value}_bits;",
+            f"{cells}.read({value}_bits, (bit<32>) {index});",
+        ]
+        if kind in PAIRS:
+            low, high = (f"{value}.{field}" for field in PAIRS[kind])
+            high_type = "int<32>" if kind == "tag_t" else "bit<32>"
+            lines += [f"{low} = {value}_bits[31:0];", f"{high} = ({high_type}) {value}_bits[63:32];"]
+            packed = f"(bit<32>) {high} ++ {low}"
+        else:
+            lines.append(f"{value} = ({kind}) {value}_bits;")
+            packed = f"({bits}) {value}"
+        if returned:
+            lines.append(f"{out} {returned} = 0;")
+        lines += [body, f"{cells}.write((bit<32>) {index}, {packed});"]
+        if result:
+            lines.append(f"{result} = {returned};")
+        return "\n".join(indent + line for line in lines)
+
+    text = ACTION.sub("", text)
+    text = EXECUTE.sub(execute, text)
+    text = REGISTER.sub(register, text)
+    text = re.sub(r" *Hash<.*\n", "", text)
+    text = re.sub(r"collective_hash\.get\(\{ (.*?), (.*?) \}\)", r"(bit<32>) (\1 ++ \2)", text)
+    return re.sub(r"max\((\w+), ([\w.]+)\)", r"(\1 > \2 ? \1 : \2)", text)
+
+
+def source() -> str:
+    """Write the whole program."""
+    read = {
+        name: (P4 / name).read_text()
+        for name in ("tna/lane.p4", "tna/slot.p4", "tna/netsum.p4", "v1model/netsum.p4")
+    }
+    ours = read["v1model/netsum.p4"]
+    head, ingress, egress = re.split(r"(?=^control Netsum)", ours, flags=re.MULTILINE)
+    lanes = f'#include "shared/lanes_{LANES}.p4"\n' + (P4 / f"tna/lanes_{LANES}.p4").read_text()
+    head = re.sub(r"#if LANES.*?#endif\n", lambda _: lanes, head, flags=re.DOTALL)
+    head = head.replace('#include "lane.p4"\n', without_externs(read["tna/lane.p4"]))
+    head = head.replace('#include "slot.p4"\n', without_externs(read["tna/slot.p4"]))
+    head = head.replace('"../shared/', '"shared/').replace('#include "shim.p4"', '#include "v1model/shim.p4"')
+    head = head.replace('#include "target.p4"', '#include "v1model/target.p4"')
+    theirs = re.split(r"(?=^control Netsum)", read["tna/netsum.p4"], flags=re.MULTILINE)[1]
+    body = theirs[theirs.index("    ArriveFromTarget") :].replace("hdr.frame", "hdr")
+    body = re.sub(r"arrive\.apply\(.*?\)", "arrive.apply(hdr, meta, standard)", body)
+    body = re.sub(r"leave\.apply\(.*?\)", "leave.apply(meta, standard)", body)
+    return head + ingress[: ingress.index("    ArriveFromTarget")] + body + egress
+
+
+def stamp() -> str:
+    """Hash what the compiled program depends on."""
+    total = hashlib.sha256(source().encode())
+    for path in sorted([*(P4 / "shared").glob("*.p4"), *(P4 / "v1model").glob("*.p4")]):
+        total.update(path.read_bytes())
+    return total.hexdigest() + "\n"
+
+
+def without_positions(node: Any) -> Any:
+    """Take out of the JSON where each thing stands in the sources."""
+    if isinstance(node, dict):
+        return {
+            key: without_positions(value)
+            for key, value in node.items()
+            if key not in ("source_info", "program")
+        }
+    return [without_positions(value) for value in node] if isinstance(node, list) else node
+
+
+def main() -> int:
+    """Compile it into the files beside this one."""
+    with tempfile.TemporaryDirectory() as folder:
+        written, compiled = Path(folder, "tna_logic.p4"), Path(folder, "tna_logic.json")
+        written.write_text(source())
+        command = ["p4c-bm2-ss", "--std", "p4-16", "-I", str(P4), "-D", f"LANES={LANES}"]
+        command += ["--p4runtime-files", str(P4INFO), "-o", str(compiled), str(written)]
+        try:
+            subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_S)
+        except FileNotFoundError:
+            print("p4c-bm2-ss is not on PATH: install p4c (https://github.com/p4lang/p4c)", file=sys.stderr)
+            return 1
+        document = without_positions(json.loads(compiled.read_text()))
+    PROGRAM.write_text(json.dumps(document, separators=(",", ":")) + "\n")
+    STAMP.write_text(stamp())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

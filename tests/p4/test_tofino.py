@@ -1,0 +1,143 @@
+"""The program for Tofino: its compiler, its reports, its P4Info."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NO_COMPILER = pytest.mark.skipif(
+    shutil.which("p4c-barefoot") is None, reason="p4c's Tofino back end (p4c-barefoot) is not on PATH"
+)
+LONG = pytest.mark.skipif("NETSUM_LONG_TESTS" not in os.environ, reason="long; set NETSUM_LONG_TESTS=1")
+FEWEST_LANES = 8
+
+ASSEMBLY = """
+version: 1.0.1
+phv ingress:
+  ig_intr_md.ingress_port: H0(0..8)
+  hdr.frame.lanes.lane_0: { stage 0..3: W0, stage 4..11: W1 }
+  hdr.frame.ipv4.tos: TB0
+  meta.send: B3(0..1)
+phv egress:
+  hdr.bridge.leaving: B16
+parser ingress: start
+  start:
+    0x**:
+      next: parse_ethernet
+  parse_ethernet:
+    match: [ half ]
+    0x0800:
+      next: parse_ipv4
+  parse_ipv4:
+    match: [ byte0 ]
+deparser ingress:
+  match: not one of the parser's
+"""
+
+
+@pytest.fixture(scope="module")
+def tofino() -> ModuleType:
+    sys.path.insert(0, str(ROOT / "p4"))
+    try:
+        spec = importlib.util.spec_from_file_location("p4_tofino", ROOT / "p4" / "tofino.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["p4_tofino"] = module  # dataclasses look it up
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(str(ROOT / "p4"))
+
+
+def stage(number: int, alus: int, tables: int) -> dict[str, object]:
+    """A stage of resources.json, as compiler_interfaces/schemas/resources_schema.py of p4c says it is."""
+    return {
+        "stage_number": number,
+        "meter_alus": {"nAlus": 4, "meters": [{}] * alus},
+        "rams": {"nRows": 8, "nColumns": 10, "srams": [{}] * 5},
+        "map_rams": {"nRows": 8, "nUnits": 6, "maprams": [{}] * 4},
+        "tcams": {"nRows": 12, "nColumns": 2, "tcams": [{}]},
+        "hash_bits": {"nBits": 52, "nFunctions": 8, "bits": [{}] * 11},
+        "logical_tables": {"size": 16, "ids": [{}] * tables},
+    }
+
+
+def test_report_reads_what_the_compiler_wrote(tofino: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "pipe" / "logs").mkdir(parents=True)
+    (tmp_path / "pipe" / "netsum.bfa").write_text(ASSEMBLY)
+    stages = [stage(0, 0, 3), stage(1, 4, 2), stage(2, 0, 0)]
+    described = {"resources": {"mau": {"nStages": 3, "mau_stages": stages}}}
+    (tmp_path / "pipe" / "logs" / "resources.json").write_text(json.dumps(described))
+    report = tofino.report(tmp_path)
+    assert str(report.stages) == "2 of 3 (66 %)"
+    assert str(report.sections["stateful ALUs"]) == "4 of 12 (33 %)"
+    assert str(report.sections["hash bits"]) == "33 of 1248 (2 %)"
+    assert (report.phv_bits.used, report.phv_bits.available) == (16 + 32 + 32 + 8 + 8, 4096)
+    (row,) = list(tofino.rows([(tofino.Variant("tofino", 32), report)]))[2:]
+    assert row.startswith("| tofino | 32 | 2 of 3 (66 %) | 4 of 12 (33 %) |")
+
+
+def test_parser_that_matches_nothing_is_noticed(tofino: ModuleType) -> None:
+    assert tofino.parser_matches(ASSEMBLY) == 2
+    assert tofino.parser_matches(ASSEMBLY.replace("    match: [", "    other: [")) == 0
+
+
+def test_table_is_put_between_its_markers(tofino: ModuleType) -> None:
+    page = "a\n<!-- resources: begin -->\nold\n<!-- resources: end -->\nb\n"
+    written = tofino.write_table(page, "resources", "new")
+    assert written == "a\n<!-- resources: begin -->\nnew\n<!-- resources: end -->\nb\n"
+    assert tofino.write_table(written, "resources", "new") == written
+    with pytest.raises(tofino.BuildError, match="no place"):
+        tofino.write_table("a", "resources", "new")
+
+
+def test_without_the_compiler_the_error_says_what_to_do(tmp_path: Path) -> None:
+    script = str(ROOT / "p4" / "tofino.py")
+    done = subprocess.run(
+        [sys.executable, script, "--out", str(tmp_path)],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "p4c-barefoot" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_p4info_is_that_of_the_sources(tofino: ModuleType) -> None:
+    if not tofino.STAMP.exists():
+        pytest.skip("Tofino's P4Info has not been made: run `make p4-tofino`")
+    tofino.check_stamp()
+
+
+@pytest.mark.p4c
+@pytest.mark.slow
+@NO_COMPILER
+@pytest.mark.parametrize("target", ["tofino", "tofino2"])
+def test_few_lanes_compile(tofino: ModuleType, tmp_path: Path, target: str) -> None:
+    tofino.compile_into(tofino.Variant(target, FEWEST_LANES), tmp_path)
+    assert list(tmp_path.rglob(f"{target}.bin"))
+    assert tofino.parser_matches(tofino.assembly(tmp_path)) > 5
+
+
+@pytest.mark.p4c
+@pytest.mark.slow
+@NO_COMPILER
+@LONG
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("target", ["tofino", "tofino2"])
+def test_all_lanes_compile_to_the_committed_p4info(tofino: ModuleType, tmp_path: Path, target: str) -> None:
+    (variant,) = (one for one in tofino.shipped() if one.target == target)
+    tofino.compile_into(variant, tmp_path)
+    assert list(tmp_path.rglob(f"{target}.bin"))
+    assert tofino.p4info_path(variant, tmp_path).read_text() == tofino.p4info_path(variant).read_text()
