@@ -1,6 +1,11 @@
-"""The worker side of netsum: sums arrays over the workers of a job in the network."""
+"""The worker side of netsum: sums arrays over the workers of a job in the network.
 
-from host_agent.communicator import Communicator, compile_ahead
+What needs Numba, which takes half a second to import, is imported when it is first used: a controller or a command
+that only reads admissions does without.
+"""
+
+from typing import TYPE_CHECKING, Any
+
 from host_agent.errors import (
     AdmissionError,
     ArrayError,
@@ -19,6 +24,9 @@ from host_agent.errors import (
 )
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission
+
+if TYPE_CHECKING:
+    from host_agent.communicator import Communicator, compile_ahead
 
 __all__ = [
     "Admission",
@@ -40,3 +48,11 @@ __all__ = [
     "UnsupportedTypeError",
     "compile_ahead",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Communicator", "compile_ahead"):
+        from host_agent import communicator
+
+        return getattr(communicator, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

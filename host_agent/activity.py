@@ -44,7 +44,7 @@ class Activity:
     in_flight : int
         Chunks.
     srtt_ns : int
-        Smoothed time from contribution to result; 0 before the first.
+        Smoothed round trip to the switch; 0 before the first.
     stuck : Stuck, optional
         Unset while chunks complete.
     """

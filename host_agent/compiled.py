@@ -2,8 +2,8 @@
 
 Numba's own on-disk cache looks only at the file that holds a function. Machine code here is inlined across modules
 and has the protocol's constants baked in, so a change of `wire/constants.py` would leave stale code running that
-speaks yesterday's protocol. The cache of these functions is therefore stamped with the sources of every folder that
-holds compiled code.
+speaks yesterday's protocol. The cache of these functions is therefore stamped with all sources that hold compiled code
+or its constants.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from numba.core import caching
 
 _PACKAGE = Path(__file__).parent
-_COMPILED_FOLDERS = ("wire", "quantize", "packetize", "protocol", "transport")
+_COMPILED_SOURCES = ("wire/constants.py", "wire/header.py", "quantize", "packetize", "protocol", "transport")
 
 Words = npt.NDArray[np.uint32]
 """Part of a datagram: 32-bit words in network byte order."""
@@ -37,8 +37,8 @@ Records = Any
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def compiler(folders: Sequence[Path]) -> Callable[[_Function], _Function]:
-    """Make a decorator for functions whose machine code depends on all sources in `folders`.
+def compiler(sources: Sequence[Path]) -> Callable[[_Function], _Function]:
+    """Make a decorator for functions whose machine code depends on `sources`: files, or folders with all files in them.
 
     It compiles a function with Numba on its first call: no GIL, no Python objects, cached on disk. Division follows
     NumPy (no exception): nothing that is compiled raises.
@@ -47,8 +47,8 @@ def compiler(folders: Sequence[Path]) -> Callable[[_Function], _Function]:
     @cache
     def source_stamp() -> str:
         digest = hashlib.sha256(Path(__file__).read_bytes())
-        for folder in folders:
-            for path in sorted(folder.glob("*.py")):
+        for source in sources:
+            for path in sorted(source.glob("*.py")) if source.is_dir() else [source]:
                 digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return digest.hexdigest()
 
@@ -88,7 +88,7 @@ def compiler(folders: Sequence[Path]) -> Callable[[_Function], _Function]:
     return decorate
 
 
-compiled = compiler([_PACKAGE / folder for folder in _COMPILED_FOLDERS])
+compiled = compiler([_PACKAGE / source for source in _COMPILED_SOURCES])
 """The decorator of the host agent's own functions."""
 
 

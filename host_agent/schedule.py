@@ -59,9 +59,9 @@ class _Running:
         for name in after.keys() - {"chunks", "retransmissions", "statuses"}:
             setattr(statistics, name, after[name] - self._before[name])
         state = core.state[0]
-        statistics.srtt_ns = int(state["srtt_ns"])
-        statistics.max_rtt_ns = int(state["max_rtt_ns"])
-        statistics.min_rtt_ns = min(int(state["min_rtt_ns"]), statistics.max_rtt_ns)
+        for name in ("srtt_ns", "result_ns", "max_result_ns"):
+            setattr(statistics, name, int(state[name]))
+        statistics.min_result_ns = min(int(state["min_result_ns"]), statistics.max_result_ns)
         try:
             return Outcome(self.collective, statistics, self.collective.finish(statistics), None)
         except Exception as error:

@@ -39,10 +39,12 @@ class Statistics:
     non_finite: int = 0
     """Blocks that came out as NaN because an input was not finite."""
     srtt_ns: int = 0
-    """Smoothed time from contribution to result, at the end."""
-    min_rtt_ns: int = 0
+    """Smoothed round trip to the switch, at the end."""
+    result_ns: int = 0
+    """Smoothed time from contribution to RESULT, at the end: the round trip, and waiting for other workers."""
+    min_result_ns: int = 0
     """Least and largest of these since the communicator was made."""
-    max_rtt_ns: int = 0
+    max_result_ns: int = 0
 
     @property
     def elements_per_s(self) -> float:
@@ -50,9 +52,9 @@ class Statistics:
         return self.elements / self.duration_ns * 1e9 if self.duration_ns else 0.0
 
     def add(self, other: Statistics) -> None:
-        """Add another's counts; the round-trip times are taken over."""
+        """Add another's counts; the round-trip and result times are taken over."""
         for field in fields(self):
-            if field.name.endswith("rtt_ns"):
+            if field.name.endswith(("rtt_ns", "result_ns")):
                 setattr(self, field.name, getattr(other, field.name))
             else:
                 setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))

@@ -29,15 +29,16 @@ from host_agent.packetize.blocks import (
     read_block,
 )
 from host_agent.protocol.records import (
+    DUE_AGAIN,
     DUE_NO,
-    DUE_STATUS,
     FAILURE_MISMATCH,
     FAILURE_NONE,
     PASS_RING,
+    PROBE_RING,
     pool_index_of,
     slot_of,
 )
-from host_agent.protocol.timeout import looks_like_a_late_start, take_sample
+from host_agent.protocol.timeout import quiet_after_ns, take_result_time, take_sample
 from host_agent.wire.constants import (
     EXPONENT_ALL_ZERO,
     FLAG_LANES,
@@ -53,6 +54,10 @@ from host_agent.wire.constants import (
 from host_agent.wire.header import HEADER_WORDS, STATUS_DATAGRAM_BYTES, read_header, swap
 
 CHUNK_MASK: Final = 0xFFFFFFFF
+SUSPECTS_PER_LOSS: Final = 2
+"""A loss that is found makes so many more of the oldest chunks suspect: losses come together."""
+RETRANSMISSIONS_AT_ONCE: Final = 8
+"""What is lost more often waits longer and longer: long packets may not get through at all."""
 
 
 @compiled
@@ -129,7 +134,7 @@ def _on_datagram(
     if kind == KIND_RESULT:
         _on_result(core, slots, passes, slots[slot_number], words, header, now_ns)
     else:
-        _on_status(core, passes, slots[slot_number], words, header)
+        _on_status(core, passes, slots[slot_number], words, header, now_ns)
 
 
 @compiled
@@ -172,16 +177,9 @@ def _on_result(
         read_block(record, block, core.lanes, core.headroom, words[:0])
     core.chunks += 1
     core.progress_ns = now_ns
-    core.timer_base_ns = now_ns
+    core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))
     if slot.retransmissions == 0:
-        rtt_ns = now_ns - slot.first_sent_ns
-        released = slot.chunk >= core.idle_chunk + core.slot_count or 0 < record.dependency <= index
-        if released or not looks_like_a_late_start(core, rtt_ns):
-            take_sample(core, rtt_ns)
-    elif now_ns - slot.first_sent_ns <= core.rto_ns:
-        # Whichever transmission it answers, the round trip is shorter than the timeout, which thus needs no back-off. Under
-        # heavy loss samples are too rare to end it.
-        core.backoff = 0
+        take_result_time(core, now_ns - slot.first_sent_ns)
     # The first transmission even if there were more: which one the RESULT answers is not known, and to take it for a
     # later one than it was would make chunks look overtaken that were not.
     core.overtaker = max(core.overtaker, slot.first_sequence)
@@ -204,8 +202,10 @@ def _on_result(
 
 
 @compiled
-def _on_status(core: Record, passes: Records, slot: Record, words: Words, header: tuple[int, ...]) -> None:
-    op, flags, chunk, fingerprint = header[2], header[3], header[9], header[11]
+def _on_status(
+    core: Record, passes: Records, slot: Record, words: Words, header: tuple[int, ...], now_ns: int
+) -> None:
+    op, flags, chunk, number, fingerprint = header[2], header[3], header[9], header[10], header[11]
     seen = np.int64(swap(words[HEADER_WORDS]))
     slot_chunk = np.int64(swap(words[HEADER_WORDS + 1]))
     everyone = (1 << core.num_workers) - 1
@@ -235,10 +235,25 @@ def _on_status(core: Record, passes: Records, slot: Record, words: Words, header
         core.status_chunk = slot.chunk
         core.status_seen = seen
         core.status_slot_chunk = slot_chunk
-    if seen == everyone and slot_chunk == chunk:
-        # The switch has the RESULT: ask for it now, once, and leave room for its lanes.
+    held = slot_chunk == chunk
+    full = held and seen == everyone
+    probe = number % PROBE_RING
+    if number != EXPONENT_ALL_ZERO and core.probe_number[probe] == number:
+        core.probe_number[probe] = 0
+        take_sample(core, now_ns - core.probe_sent_ns[probe])
+        # Packets are answered in the order in which they were sent: what was sent before the PROBE, and is not there, is lost.
+        missing = not held or seen >> core.worker_id & 1 == 0
+        if not (full or missing) or slot.last_sequence > core.probe_sequence[probe]:
+            return
+        if slot.retransmissions >= RETRANSMISSIONS_AT_ONCE:
+            slot.lost = 1
+            return
+        core.suspects += SUSPECTS_PER_LOSS
+        core.suspects_before = core.probe_sequence[probe]
+    elif not full or slot.room != 0:
+        return  # one that comes unasked says that the RESULT needs room, once
+    if full:
         slot.room = 1
-        if slot.due == DUE_NO and slot.fetched == 0:
-            slot.due = DUE_STATUS
-            slot.fetched = 1
-            core.due += 1
+    if slot.due == DUE_NO:
+        core.due += 1
+    slot.due = DUE_AGAIN

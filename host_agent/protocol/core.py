@@ -62,9 +62,9 @@ class WorkerCore:
         core["slot_count"] = admission.slot_count
         core["lanes"] = admission.lanes
         core["headroom"] = (admission.num_workers - 1).bit_length()
-        core["next_chunk"] = core["oldest_chunk"] = core["idle_chunk"] = first_chunk
+        core["next_chunk"] = core["oldest_chunk"] = first_chunk
         core["next_sequence"] = 1
-        core["loss_timer_ns"] = NEVER
+        core["check_ns"] = NEVER
         core["timeout_ns"] = timeout_ns
         core["heard_ns"] = -1
         core["status_chunk"] = -1
@@ -109,9 +109,6 @@ class WorkerCore:
         core = state[0]
         if self.passes_under_way == 0:
             core["progress_ns"] = now_ns
-            core["timer_base_ns"] = now_ns
-            core["idle_chunk"] = core["next_chunk"]
-            core["backoff"] = 0
             core["status_chunk"] = -1
             core["unanswered"] = 0
             core["heard_ns"] = -1

@@ -5,9 +5,15 @@ RESULT readable in the switch until all have it, across collectives), and within
 depends on, whose exponent or high words it needs. Both are in flight or done, so one look at a slot answers each
 question.
 
-A chunk is sent again when the timer expires (RFC 6298; the oldest few only: if nothing at all comes back, more would
-add load and no information), when RESULTs of chunks sent later have overtaken it (RFC 9002, section 6.1), or when a
-STATUS says that its RESULT is there.
+Recovery. A chunk becomes suspect when RESULTs of chunks sent later have overtaken it (RFC 9002, section 6.1), when no
+RESULT at all has come for a while (the oldest few only: if the others are late, asking after more tells nothing), or when
+others near it turn out to be lost. An overtaken one is sent again at once, as that most often ends the matter; after every
+suspect one a PROBE asks. The STATUS tells what is the case: this worker's contribution is missing, or the RESULT is
+there, and the chunk is sent again; or other workers' contributions are missing, and there is nothing to do but to ask
+again later. Without a STATUS, too, it is asked again. The intervals grow with the time that the chunk has waited, by the
+same share each time: that bounds how much longer a worker waits than it must, and so how much of its waiting it passes
+on to the others. Doubling them does not: with many workers there is always one that waits twice as long as the others, then
+one that waits twice as long as that one.
 """
 
 from __future__ import annotations
@@ -22,18 +28,25 @@ from host_agent.packetize.blocks import block_has_lanes, has_exponents, own_expo
 from host_agent.protocol.records import (
     CONTRIBUTES_DATA,
     CONTRIBUTES_NOTHING,
+    DUE_AGAIN,
     DUE_NO,
     DUE_OVERTAKEN,
-    DUE_STATUS,
-    DUE_TIMER,
+    DUE_PROBE,
     FAILURE_DEADLINE,
     FAILURE_NONE,
     NEVER,
     PASS_RING,
+    PROBE_NUMBERS,
+    PROBE_RING,
     pool_index_of,
     slot_of,
 )
-from host_agent.protocol.timeout import MAX_BACKOFF, PACKET_THRESHOLD, backed_off_rto_ns, overtaken_after_ns
+from host_agent.protocol.timeout import (
+    PACKET_THRESHOLD,
+    ask_again_after_ns,
+    overtaken_after_ns,
+    quiet_after_ns,
+)
 from host_agent.wire.constants import (
     EXPONENT_ALL_ZERO,
     FLAG_LANES,
@@ -45,10 +58,8 @@ from host_agent.wire.constants import (
 )
 from host_agent.wire.header import HEADER_WORDS, write_header
 
-OLDEST_RETRANSMITTED: Final = 8
-"""How many chunks are sent again when the timer expires."""
-PROBE_AFTER: Final = 2
-"""A chunk that was retransmitted this often is asked after as well."""
+OLDEST_SUSPECTED: Final = 2
+"""How many chunks are asked after when no RESULT has come for a while."""
 
 
 @compiled
@@ -86,16 +97,17 @@ def transmit(
         core.failure_chunk = core.oldest_chunk
         return 0
     if core.in_flight > 0:
-        _mark_overtaken(core, slots, now_ns)
-        if now_ns >= core.timer_base_ns + backed_off_rto_ns(core):
-            _mark_oldest(core, slots)
-            core.backoff = min(core.backoff + 1, MAX_BACKOFF)
-            core.timer_base_ns = now_ns
+        if now_ns >= core.quiet_ns:
+            core.quiet_ns = now_ns + quiet_after_ns(core, now_ns - core.progress_ns)
+            _suspect_oldest(core, slots)
+        if core.suspects > 0:
+            _suspect_more(core, slots)
+        if core.overtaker > core.looked_at or now_ns >= core.check_ns:
+            _look_at_all(core, slots, now_ns)
     words = tx.view(np.uint32)
     room = tx.shape[0]
-    filled: Integer = np.int64(
-        0
-    )  # a plain 0 is a type of its own to Numba: _send_again would be compiled twice
+    # A plain 0 is a type of its own to Numba: _send_again would be compiled twice.
+    filled: Integer = np.int64(0)
     chunk = core.oldest_chunk
     while core.due > 0 and filled + 2 <= room and chunk < core.next_chunk:
         slot = slots[slot_of(core, chunk)]
@@ -114,41 +126,68 @@ def next_timer_ns(state: Records) -> Integer:
     core = state[0]
     if core.failure != FAILURE_NONE or core.passes_done == core.passes_begun:
         return NEVER
-    timer_ns = min(core.timer_base_ns + backed_off_rto_ns(core), core.progress_ns + core.timeout_ns)
-    return min(timer_ns, core.loss_timer_ns)
+    return min(core.quiet_ns, core.check_ns, core.progress_ns + core.timeout_ns)
 
 
 @compiled
-def _mark_overtaken(core: Record, slots: Records, now_ns: int) -> None:
-    core.loss_timer_ns = NEVER
-    if slots[slot_of(core, core.oldest_chunk)].first_sequence > core.overtaker:
-        return  # first transmissions are in order, so nothing was overtaken
-    after_ns = overtaken_after_ns(core)
-    for chunk in range(core.oldest_chunk, core.next_chunk):
-        slot = slots[slot_of(core, chunk)]
-        if slot.in_flight == 0 or slot.due != DUE_NO or slot.last_sequence >= core.overtaker:
-            continue
-        lost_ns = slot.last_sent_ns + after_ns
-        if core.overtaker - slot.last_sequence >= PACKET_THRESHOLD or now_ns >= lost_ns:
-            slot.due = DUE_OVERTAKEN
-            core.due += 1
-        else:
-            core.loss_timer_ns = min(core.loss_timer_ns, lost_ns)
-
-
-@compiled
-def _mark_oldest(core: Record, slots: Records) -> None:
-    marked = 0
+def _suspect_oldest(core: Record, slots: Records) -> None:
+    """Ask after the few oldest chunks in flight, but for those that are asked after anyway."""
+    count = 0
     for chunk in range(core.oldest_chunk, core.next_chunk):
         slot = slots[slot_of(core, chunk)]
         if slot.in_flight == 0:
             continue
-        if slot.due == DUE_NO:
+        if slot.due == DUE_NO and slot.check_ns == NEVER:
+            slot.due = DUE_PROBE
             core.due += 1
-        slot.due = DUE_TIMER
-        marked += 1
-        if marked == OLDEST_RETRANSMITTED:
+        count += 1
+        if count == OLDEST_SUSPECTED:
             return
+
+
+@compiled
+def _suspect_more(core: Record, slots: Records) -> None:
+    """Ask after `suspects` more chunks, of those that have been under way for a round trip at least."""
+    for chunk in range(core.oldest_chunk, core.next_chunk):
+        slot = slots[slot_of(core, chunk)]
+        if slot.in_flight == 0 or slot.due != DUE_NO or slot.check_ns != NEVER:
+            continue
+        if slot.last_sequence > core.suspects_before:
+            break  # first transmissions are in order
+        slot.due = DUE_PROBE
+        core.due += 1
+        core.suspects -= 1
+        if core.suspects == 0:
+            return
+    core.suspects = 0
+
+
+@compiled
+def _look_at_all(core: Record, slots: Records, now_ns: int) -> None:
+    """Find out which chunks have been overtaken, and which it is time to ask after again."""
+    core.check_ns = NEVER
+    core.looked_at = core.overtaker
+    after_ns = overtaken_after_ns(core)
+    for chunk in range(core.oldest_chunk, core.next_chunk):
+        slot = slots[slot_of(core, chunk)]
+        if slot.in_flight == 0 or slot.due != DUE_NO:
+            continue
+        due = DUE_NO
+        if slot.check_ns != NEVER:
+            check_ns = slot.check_ns
+            if now_ns >= check_ns:
+                due = DUE_AGAIN if slot.lost else DUE_PROBE
+        elif slot.last_sequence < core.overtaker:
+            check_ns = slot.last_sent_ns + after_ns
+            if core.overtaker - slot.last_sequence >= PACKET_THRESHOLD or now_ns >= check_ns:
+                due = DUE_OVERTAKEN
+        else:
+            continue
+        if due == DUE_NO:
+            core.check_ns = min(core.check_ns, check_ns)
+        else:
+            slot.due = due
+            core.due += 1
 
 
 @compiled
@@ -160,33 +199,40 @@ def _send_again(
     words: npt.NDArray[np.uint32],
     tx_bytes: npt.NDArray[np.int32],
     row: int,
-) -> int:
-    """Retransmit a chunk, with a PROBE if it has been often; returns the number of datagrams."""
+) -> Integer:
+    """Ask after a chunk, and send it again unless that is all that is due; returns the number of datagrams."""
     record = passes[slot.pass_number % PASS_RING]
-    probes = slot.due != DUE_STATUS and slot.retransmissions >= PROBE_AFTER
-    if slot.due == DUE_OVERTAKEN:
-        core.overtaken += 1
-    if slot.due != DUE_STATUS:
-        slot.fetched = 0
+    rows = np.int64(0)
+    if slot.due != DUE_PROBE:
+        if slot.due == DUE_OVERTAKEN:
+            core.overtaken += 1
+        slot.lost = 0
+        slot.retransmissions += 1
+        core.retransmissions += 1
+        record.retransmissions += 1
+        tx_bytes[row] = _write_contribution(core, record, slot, words[row])
+        _sent(core, slot, now_ns, tx_bytes[row])
+        rows += 1
     slot.due = DUE_NO
     core.due -= 1
-    slot.retransmissions += 1
-    core.retransmissions += 1
-    record.retransmissions += 1
-    tx_bytes[row] = _write_contribution(core, record, slot, words[row])
-    _sent(core, slot, now_ns, tx_bytes[row])
-    if not probes:
-        return 1
+    slot.check_ns = now_ns + ask_again_after_ns(core, now_ns - slot.first_sent_ns)
+    core.check_ns = min(core.check_ns, slot.check_ns)
+    core.probe = core.probe % PROBE_NUMBERS + 1
+    probe = core.probe % PROBE_RING
+    core.probe_number[probe] = core.probe
+    core.probe_sequence[probe] = core.next_sequence
+    core.probe_sent_ns[probe] = now_ns
     _write_header(
-        core, record, slot, np.int64(KIND_PROBE), np.int64(0), np.int64(EXPONENT_ALL_ZERO), words[row + 1]
+        core, record, slot, np.int64(KIND_PROBE), np.int64(0), np.int64(core.probe), words[row + rows]
     )
-    tx_bytes[row + 1] = HEADER_BYTES
+    tx_bytes[row + rows] = HEADER_BYTES
     core.probes += 1
     if slot.chunk == core.oldest_chunk:
         core.unanswered += 1
+    core.next_sequence += 1
     core.packets_sent += 1
     core.bytes_sent += HEADER_BYTES
-    return 2
+    return rows + 1
 
 
 @compiled
@@ -227,10 +273,11 @@ def _send_next(
     slot.first_sent_ns = now_ns
     slot.retransmissions = 0
     slot.due = DUE_NO
-    slot.fetched = 0
+    slot.check_ns = NEVER
+    slot.lost = 0
     slot.room = 0
     if core.in_flight == 0:
-        core.timer_base_ns = now_ns
+        core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))
     core.in_flight += 1
     core.next_chunk += 1
     core.sending_index += 1

@@ -16,6 +16,11 @@ from host_agent.packetize.blocks import BLOCK_FIELDS
 PASS_RING: Final = 16
 """Passes that may be under way or wait their turn at once, a power of two."""
 
+PROBE_RING: Final = 256
+"""PROBEs whose STATUSes can be told apart, a power of two."""
+PROBE_NUMBERS: Final = 8191
+"""They are numbered 1 to this on the wire, where other STATUSes carry an exponent: none has such a value but 0."""
+
 NEVER: Final = (1 << 63) - 1
 """A time that does not come."""
 
@@ -24,15 +29,15 @@ FAILURE_MISMATCH: Final = 1
 FAILURE_DEADLINE: Final = 2
 
 DUE_NO: Final = 0
-DUE_TIMER: Final = 1
-"""The retransmission timer expired."""
-DUE_OVERTAKEN: Final = 2
-"""RESULTs of chunks sent later have come."""
-DUE_STATUS: Final = 3
-"""A STATUS says that the RESULT is there to be fetched."""
+DUE_PROBE: Final = 1
+"""To be asked after."""
+DUE_AGAIN: Final = 2
+"""To be sent again, and asked after."""
+DUE_OVERTAKEN: Final = 3
+"""The same, because RESULTs of chunks sent later have come."""
 
 
-def _record(*names: str, more: list[tuple[str, Any]] | None = None) -> np.dtype[Any]:
+def _record(*names: str, more: list[Any] | None = None) -> np.dtype[Any]:
     return np.dtype([(name, np.int64) for name in names] + (more or []), align=True)
 
 
@@ -66,26 +71,29 @@ CORE: Final = _record(
     "next_chunk",
     "oldest_chunk",  # no older one is in flight
     "in_flight",
-    "idle_chunk",  # the first one sent since nothing was in flight
     # Passes: numbers that count on; a pass lives at its number modulo PASS_RING.
     "passes_begun",
     "passes_done",  # all before this one have all RESULTs
     "sending_pass",
     "sending_index",
-    # Retransmission.
+    # Time: the way to the switch and back, and from contribution to RESULT, which includes waiting for other workers.
     "srtt_ns",  # 0: no sample yet
     "rttvar_ns",
     "rto_ns",
     "max_rto_ns",
-    "backoff",
-    "timer_base_ns",
-    "latest_rtt_ns",
-    "min_rtt_ns",
-    "max_rtt_ns",
+    "result_ns",  # smoothed
+    "min_result_ns",
+    "max_result_ns",
+    # Recovery.
     "next_sequence",  # transmissions are numbered, to tell which overtook which
     "overtaker",  # largest number of a first transmission whose RESULT has come
-    "loss_timer_ns",
-    "due",  # chunks waiting to be retransmitted
+    "looked_at",  # the overtaker when chunks were last looked at for having been overtaken
+    "check_ns",  # when a chunk must be looked at; never later than it should be
+    "quiet_ns",  # when the oldest chunks become suspect unless a RESULT comes
+    "suspects",  # so many more chunks are to be asked after,
+    "suspects_before",  # of those with a smaller number of transmission
+    "probe",  # number of the last PROBE
+    "due",  # chunks waiting to be sent again or asked after
     # The deadline.
     "timeout_ns",
     "progress_ns",
@@ -97,6 +105,12 @@ CORE: Final = _record(
     "failure",
     "failure_chunk",
     *COUNTERS,
+    more=[
+        # Of PROBE n, at n modulo PROBE_RING.
+        ("probe_number", np.int64, (PROBE_RING,)),
+        ("probe_sequence", np.int64, (PROBE_RING,)),
+        ("probe_sent_ns", np.int64, (PROBE_RING,)),
+    ],
 )
 
 SLOT: Final = _record(
@@ -111,7 +125,8 @@ SLOT: Final = _record(
     "last_sent_ns",
     "retransmissions",
     "due",
-    "fetched",  # a STATUS made it due since the last other retransmission
+    "check_ns",  # when to ask after it again; NEVER: nothing is suspected
+    "lost",  # known to be, but sent again so often that it waits for check_ns
     "room",  # send lanes along, so that the RESULT has room for its own
 )
 

@@ -1,12 +1,11 @@
-"""The retransmission timeout of RFC 6298.
+"""How long the way to the switch and back takes, after RFC 6298, and what follows from it.
 
-Departures, with reasons. The lower bound is 10 ms, not 1 s (2.4): a round trip in a rack takes well under a
-millisecond, but an operating system may leave a worker waiting for some; below that, most of what the timer repeats
-was not lost. What is timed is contribution to RESULT, so
-it includes waiting for the slowest worker: chunks sent when a collective starts would measure how far apart the
-workers start, and are taken as samples only if they do not look like that. Back-off ends not only with a sample (5.7)
-but with any RESULT that came within the timeout of its chunk's first transmission. A collective that starts from idle starts
-without back-off.
+Departures from the RFC, with reasons. What is timed is a PROBE and its STATUS, which the switch answers at once; PROBEs are
+numbered, so no sample is ambiguous. The time from contribution to RESULT also includes waiting for the slowest worker,
+and under loss for the recoveries of all others: as a round trip it would make each worker slower by the losses of
+the others, and the others by that. It only bounds the round trip from above. The initial value and the lower bound of
+1 s (2.1, 2.4) protect against needless retransmissions; here an expiry makes a worker ask, with a header alone, and only what
+is known to be lost is sent again. Instead of doubling (5.5) the intervals between questions grow with what was waited.
 """
 
 from __future__ import annotations
@@ -18,12 +17,15 @@ from host_agent.protocol.records import NEVER
 
 GRANULARITY_NS: Final = 1_000_000
 """G of RFC 6298; kGranularity of RFC 9002."""
-MIN_RTO_NS: Final = 10_000_000
-INITIAL_RTO_NS: Final = 1_000_000_000
+QUIET_NS: Final = 10_000_000
+"""Nothing is suspected before no RESULT has come for this long: an operating system may leave a worker waiting for some
+milliseconds."""
+INITIAL_RTO_NS: Final = 100_000_000
 MAX_RTO_NS: Final = 1_000_000_000
 EXPIRIES_BEFORE_DEADLINE: Final = 16
 """The timeout is kept so small that it expires about this often before the deadline: time to ask who is missing."""
-MAX_BACKOFF: Final = 30
+WAITED_SHARE: Final = 8
+"""A chunk is asked after when it has waited longer by one part in so many."""
 PACKET_THRESHOLD: Final = 3
 """kPacketThreshold of RFC 9002, section 6.1.1."""
 
@@ -35,42 +37,46 @@ def reset_timeout(core: Record) -> None:
     core.srtt_ns = 0
     core.rttvar_ns = 0
     core.rto_ns = min(INITIAL_RTO_NS, core.max_rto_ns)
-    core.backoff = 0
-    core.latest_rtt_ns = 0
-    core.min_rtt_ns = NEVER
-    core.max_rtt_ns = 0
+    core.result_ns = 0
+    core.min_result_ns = NEVER
+    core.max_result_ns = 0
 
 
 @compiled
 def take_sample(core: Record, rtt_ns: int) -> None:
-    """Update SRTT, RTTVAR and RTO by an unambiguous (Karn) round trip, which also ends the back-off (5.7)."""
+    """Update SRTT, RTTVAR and RTO by a round trip."""
     if core.srtt_ns == 0:
         core.srtt_ns = max(rtt_ns, 1)
         core.rttvar_ns = rtt_ns // 2
     else:
         core.rttvar_ns += (abs(core.srtt_ns - rtt_ns) - core.rttvar_ns) // 4
         core.srtt_ns = max(core.srtt_ns + (rtt_ns - core.srtt_ns) // 8, 1)
-    rto_ns = core.srtt_ns + max(GRANULARITY_NS, 4 * core.rttvar_ns)
-    core.rto_ns = min(max(rto_ns, MIN_RTO_NS), core.max_rto_ns)
-    core.backoff = 0
-    core.latest_rtt_ns = rtt_ns
-    core.min_rtt_ns = min(core.min_rtt_ns, rtt_ns)
-    core.max_rtt_ns = max(core.max_rtt_ns, rtt_ns)
+    core.rto_ns = min(core.srtt_ns + max(GRANULARITY_NS, 4 * core.rttvar_ns), core.max_rto_ns)
+
+
+@compiled
+def take_result_time(core: Record, ns: int) -> None:
+    """Take in the time from a contribution, sent once, to its RESULT: the round trip is at most that."""
+    if core.srtt_ns == 0 or ns < core.srtt_ns:
+        take_sample(core, ns)
+    core.result_ns = ns if core.result_ns == 0 else core.result_ns + (ns - core.result_ns) // 8
+    core.min_result_ns = min(core.min_result_ns, ns)
+    core.max_result_ns = max(core.max_result_ns, ns)
 
 
 @compiled_inline
-def looks_like_a_late_start(core: Record, rtt_ns: int) -> Integer:
-    """Whether a round trip of a chunk sent from idle is rather the time until the last worker started."""
-    return core.srtt_ns != 0 and rtt_ns > core.rto_ns
+def quiet_after_ns(core: Record, waited_ns: Integer) -> Integer:
+    """How long no RESULT may come, after none has for so long already, before the oldest chunks are asked after."""
+    return min(max(core.rto_ns, QUIET_NS, waited_ns // WAITED_SHARE), core.max_rto_ns)
 
 
 @compiled_inline
-def backed_off_rto_ns(core: Record) -> Integer:
-    """RTO, doubled for every expiry since the last sample, up to the ceiling."""
-    return min(core.rto_ns << core.backoff, core.max_rto_ns)
+def ask_again_after_ns(core: Record, waited_ns: int) -> Integer:
+    """How long to wait for news of a chunk that was first sent so long ago."""
+    return min(max(core.rto_ns, waited_ns // WAITED_SHARE), core.max_rto_ns)
 
 
 @compiled_inline
 def overtaken_after_ns(core: Record) -> Integer:
     """How long after its transmission an overtaken chunk counts as lost (RFC 9002, section 6.1.2)."""
-    return max(max(core.srtt_ns, core.latest_rtt_ns) * 9 // 8, GRANULARITY_NS)
+    return max(core.srtt_ns * 9 // 8, GRANULARITY_NS)

@@ -1,16 +1,14 @@
-"""What is sent when: order, window, dependencies, retransmissions, PROBEs, the deadline."""
+"""What is sent when: order, window, dependencies, the deadline."""
 
 import numpy as np
 import pytest
-from bench_core import MARK, MS, TOKEN, BenchCore, has_lanes, lanes, result, status
+from bench_core import MARK, MS, TOKEN, BenchCore, has_lanes, lanes, result
 
 from host_agent import MisuseError
-from host_agent.packetize.blocks import CODING_FLOAT32, CODING_WORDS
-from host_agent.protocol.passes import Pass
-from host_agent.protocol.records import CONTRIBUTES_NOTHING, PASS_RING
-from host_agent.protocol.timeout import PACKET_THRESHOLD
+from host_agent.packetize.blocks import CODING_FLOAT32
+from host_agent.protocol.records import PASS_RING
 from host_agent.wire import Header
-from host_agent.wire.constants import EXPONENT_BIAS, KIND_CONTRIBUTE, KIND_PROBE, OP_MAX, VERSION
+from host_agent.wire.constants import EXPONENT_BIAS, KIND_CONTRIBUTE, OP_MAX, VERSION
 
 
 def test_a_contribution_is_what_the_protocol_says() -> None:
@@ -93,101 +91,14 @@ def test_at_most_a_ring_of_passes() -> None:
         bench.begin(1)
 
 
-def test_what_was_overtaken_is_sent_again_at_once() -> None:
-    bench = BenchCore(slots=8)
-    bench.begin(64 * 8)
-    sent = bench.send()
-    bench.wait(MS)
-    bench.receive(*map(result, sent[1:PACKET_THRESHOLD]))
-    assert bench.send() == []
-    bench.receive(result(sent[PACKET_THRESHOLD]))
-    assert bench.send() == [sent[0]]
-    assert bench.send() == [], "once"
-    bench.receive(*map(result, sent[PACKET_THRESHOLD + 1 :]))
-    assert bench.send() == [], "until one that was sent after it overtakes it again"
-    assert bench.core.counters()["overtaken"] == 1
-
-
-def test_what_was_overtaken_by_few_is_sent_again_after_nine_eighths_of_a_round_trip() -> None:
-    bench = BenchCore(slots=2)
-    bench.begin(64 * 2)
-    sent = bench.send()
-    bench.wait(80 * MS)
-    bench.receive(result(sent[1]))
-    assert bench.send() == []
-    assert bench.core.next_timer_ns() == bench.now_ns + 10 * MS
-    bench.wait(10 * MS)
-    assert bench.send() == [sent[0]]
-
-
-def test_a_needless_retransmission_does_not_make_others_look_overtaken() -> None:
-    bench = BenchCore(slots=8)
-    bench.begin(64 * 8)
-    sent = bench.send()
-    bench.now_ns = bench.core.next_timer_ns()
-    bench.send()
-    bench.receive(result(sent[0]))
-    assert bench.send() == []
-
-
-def test_probes_go_with_the_third_and_further_retransmissions() -> None:
-    bench = BenchCore(workers=2, slots=1)
-    bench.begin(64)
-    (datagram,) = bench.send()
-    kinds = []
-    for _ in range(4):
-        bench.now_ns = bench.core.next_timer_ns()
-        kinds.append([Header.from_bytes(sent).kind for sent in bench.send()])
-    assert kinds == [[KIND_CONTRIBUTE]] * 2 + [[KIND_CONTRIBUTE, KIND_PROBE]] * 2
-    probe = Header.from_bytes(bench.rows[1].tobytes())
-    assert probe == Header.from_bytes(datagram)._replace(kind=KIND_PROBE, flags=0)
-    assert bench.lengths[1] == 20
-
-
-def test_a_status_that_says_full_fetches_the_result_once() -> None:
-    bench = BenchCore(workers=2, slots=2)
-    bench.begin(64)
-    (datagram,) = bench.send()
-    bench.receive(status(datagram, seen=0b01, workers=2))
-    assert bench.send() == []
-    bench.receive(status(datagram, seen=0b11, workers=2, slot_chunk=5))
-    assert bench.send() == []
-    bench.receive(status(datagram, seen=0b11, workers=2))
-    assert bench.send() == [datagram]
-    bench.receive(status(datagram, seen=0b11, workers=2))
-    assert bench.send() == [], "else a switch whose RESULTs are lost would be asked without end"
-    bench.now_ns = bench.core.next_timer_ns()
-    bench.send()
-    bench.receive(status(datagram, seen=0b11, workers=2))
-    assert bench.send() == [datagram]
-
-
-def test_who_contributed_without_lanes_leaves_room_for_those_of_the_result() -> None:
-    bench = BenchCore(workers=2, slots=2)
-    target = np.full(64, -7, np.int32)
-    work = Pass(CODING_WORDS, OP_MAX, MARK, target, target, contributes=CONTRIBUTES_NOTHING)
-    bench.core.begin(work, bench.now_ns)
-    (datagram,) = bench.send()
-    assert not has_lanes(datagram)
-    bench.receive(status(datagram, seen=0b11, workers=2))
-    (again,) = bench.send()
-    assert has_lanes(again)
-    assert not lanes(again).any()
-    bench.receive(result(again, workers=2))
-    assert not target.any()
-    assert bench.core.take_done() == [work]
-
-
 def test_few_rows_take_several_calls() -> None:
     bench = BenchCore(workers=2, slots=8)
     bench.rows = bench.rows[:3]
     bench.begin(64 * 8)
-    assert bench.chunks() == list(range(8))
-    for _ in range(2):
-        bench.now_ns = bench.core.next_timer_ns()
-        assert bench.chunks() == list(range(8))
-    bench.now_ns = bench.core.next_timer_ns()
-    assert bench.chunks() == [chunk for chunk in range(8) for _ in "cp"]
+    sent = bench.send()
+    assert [Header.from_bytes(datagram).chunk for datagram in sent] == list(range(8))
+    bench.receive(*(result(datagram, workers=2) for datagram in sent[5:]))
+    assert bench.chunks() == [chunk for chunk in range(5) for _ in "cp"]
 
 
 def test_nothing_is_sent_without_work_or_after_the_deadline() -> None:

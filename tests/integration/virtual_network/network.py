@@ -39,6 +39,8 @@ class Faults:
     mtu_up: int = 9000
     mtu_down: int = 9000
     """Longer packets (IPv4 header and on) are lost without a word."""
+    service_ns: int = 0
+    """How long the switch is busy with a packet, while others queue."""
 
 
 class Host:
@@ -132,6 +134,7 @@ class Network:
         self.hosts: list[Host] = []
         self.switch_alive = True
         self.events_run = 0
+        self._switch_free_ns = 0
         self._events: list[tuple[int, int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
         self._headers: dict[tuple[int, int], bytes] = {}
@@ -197,6 +200,13 @@ class Network:
         self.run(until=lambda: not self._events)
 
     def _arrive_at_switch(self, port: int, frame: bytes) -> None:
+        if self.faults.service_ns == 0:
+            self._pass_switch(port, frame)
+        else:
+            self._switch_free_ns = max(self._switch_free_ns, self.now_ns) + self.faults.service_ns
+            self.at(self._switch_free_ns, ARRIVAL, self._pass_switch, port, frame)
+
+    def _pass_switch(self, port: int, frame: bytes) -> None:
         if not self.switch_alive:
             return
         for out_port, out_frame in self.switch.inject(port, frame, self.now_ns):

@@ -1,0 +1,192 @@
+"""What becomes of chunks whose RESULT does not come: when they are asked after, and when they are sent again."""
+
+import numpy as np
+import pytest
+from bench_core import MARK, MS, BenchCore, has_lanes, lanes, result, status
+
+from host_agent.packetize.blocks import CODING_WORDS
+from host_agent.protocol.arrivals import RETRANSMISSIONS_AT_ONCE, SUSPECTS_PER_LOSS
+from host_agent.protocol.departures import OLDEST_SUSPECTED
+from host_agent.protocol.passes import Pass
+from host_agent.protocol.records import CONTRIBUTES_NOTHING, PROBE_NUMBERS
+from host_agent.protocol.timeout import PACKET_THRESHOLD
+from host_agent.wire import Header
+from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, OP_MAX
+
+
+def is_probe(datagram: bytes) -> bool:
+    return Header.from_bytes(datagram).kind == KIND_PROBE
+
+
+def suspecting(bench: BenchCore) -> list[bytes]:
+    """The PROBEs that are sent when nothing comes."""
+    bench.now_ns = bench.core.next_timer_ns()
+    sent = bench.send()
+    assert all(map(is_probe, sent))
+    return sent
+
+
+def test_a_probe_is_a_header_with_a_number() -> None:
+    bench = BenchCore(workers=2, slots=1)
+    bench.begin(64)
+    (datagram,) = bench.send()
+    numbers = []
+    for _ in range(3):
+        (probe,) = suspecting(bench)
+        header = Header.from_bytes(probe)
+        numbers.append(header.exponent)
+        assert header == Header.from_bytes(datagram)._replace(kind=KIND_PROBE, flags=0, exponent=numbers[-1])
+        assert len(probe) == 20
+    assert numbers == [1, 2, 3]
+    bench.state["probe"] = PROBE_NUMBERS
+    (probe,) = suspecting(bench)
+    assert Header.from_bytes(probe).exponent == 1, "0 is what other STATUSes carry there"
+
+
+def test_what_was_overtaken_is_sent_again_at_once_and_asked_after() -> None:
+    bench = BenchCore(slots=8)
+    bench.begin(64 * 8)
+    sent = bench.send()
+    bench.wait(MS)
+    bench.receive(*map(result, sent[1:PACKET_THRESHOLD]))
+    assert bench.send() == []
+    bench.receive(result(sent[PACKET_THRESHOLD]))
+    again, probe = bench.send()
+    assert again == sent[0]
+    assert is_probe(probe)
+    bench.receive(*map(result, sent[PACKET_THRESHOLD + 1 :]))
+    assert bench.send() == [], "once"
+    assert bench.core.counters()["overtaken"] == 1
+
+
+def test_what_was_overtaken_by_few_is_sent_again_after_nine_eighths_of_a_round_trip() -> None:
+    bench = BenchCore(slots=2)
+    bench.begin(64 * 2)
+    sent = bench.send()
+    bench.wait(80 * MS)
+    bench.receive(result(sent[1]))
+    assert bench.send() == []
+    assert bench.core.next_timer_ns() == bench.now_ns + 10 * MS
+    bench.wait(10 * MS)
+    assert bench.send()[0] == sent[0]
+
+
+def test_a_question_does_not_make_others_look_overtaken() -> None:
+    bench = BenchCore(slots=8)
+    bench.begin(64 * 8)
+    sent = bench.send()
+    suspecting(bench)
+    bench.receive(result(sent[0]))
+    assert bench.send() == []
+
+
+@pytest.mark.parametrize("slot_chunk", [None, 2**32 - 4])
+def test_a_contribution_that_the_switch_does_not_have_is_sent_again(slot_chunk: int | None) -> None:
+    bench = BenchCore(workers=2, slots=2)
+    bench.begin(64)
+    (datagram,) = bench.send()
+    (probe,) = suspecting(bench)
+    seen = 0b10 if slot_chunk is None else 0b11
+    bench.receive(status(probe, seen, 2, slot_chunk))
+    assert bench.send()[0] == datagram
+    bench.receive(status(probe, seen, 2, slot_chunk))
+    assert bench.send() == [], "the answer is used up"
+
+
+def test_a_result_that_was_lost_is_fetched() -> None:
+    bench = BenchCore(workers=2, slots=2)
+    bench.begin(64)
+    (datagram,) = bench.send()
+    (probe,) = suspecting(bench)
+    for _ in range(3):
+        bench.receive(status(probe, 0b11, 2))
+        again, probe = bench.send()
+        assert again == datagram
+
+
+def test_who_waits_for_others_sends_nothing_again() -> None:
+    bench = BenchCore(workers=2, slots=4)
+    bench.begin(64 * 4)
+    bench.send()
+    probes = 0
+    for _ in range(20):
+        for probe in suspecting(bench):
+            probes += 1
+            bench.wait(MS // 10)
+            bench.receive(status(probe, 0b01, 2))
+    assert bench.core.counters()["retransmissions"] == 0
+    assert probes == bench.core.counters()["statuses"] <= 20 * OLDEST_SUSPECTED
+
+
+def test_an_answer_from_before_the_last_transmission_says_nothing_about_it() -> None:
+    bench = BenchCore(workers=2, slots=1)
+    bench.begin(64)
+    (datagram,) = bench.send()
+    (first,) = suspecting(bench)
+    (second,) = suspecting(bench)
+    bench.receive(status(first, 0b10, 2))
+    assert bench.send()[0] == datagram
+    bench.receive(status(second, 0b10, 2))
+    assert bench.send() == []
+
+
+def test_a_status_unasked_fetches_once() -> None:
+    bench = BenchCore(workers=2, slots=2)
+    bench.begin(64)
+    (datagram,) = bench.send()
+    bench.receive(status(datagram, seen=0b01, workers=2))
+    assert bench.send() == []
+    bench.receive(status(datagram, seen=0b11, workers=2, slot_chunk=5))
+    assert bench.send() == []
+    bench.receive(status(datagram, seen=0b11, workers=2))
+    assert bench.send()[0] == datagram
+    bench.receive(status(datagram, seen=0b11, workers=2))
+    assert bench.send() == [], "else a switch whose RESULTs are lost would be asked without end"
+
+
+def test_who_contributed_without_lanes_leaves_room_for_those_of_the_result() -> None:
+    bench = BenchCore(workers=2, slots=2)
+    target = np.full(64, -7, np.int32)
+    work = Pass(CODING_WORDS, OP_MAX, MARK, target, target, contributes=CONTRIBUTES_NOTHING)
+    bench.core.begin(work, bench.now_ns)
+    (datagram,) = bench.send()
+    assert not has_lanes(datagram)
+    bench.receive(status(datagram, seen=0b11, workers=2))
+    again, _ = bench.send()
+    assert has_lanes(again)
+    assert not lanes(again).any()
+    bench.receive(result(again, workers=2))
+    assert not target.any()
+    assert bench.core.take_done() == [work]
+
+
+def test_where_long_packets_do_not_get_through_they_are_sent_less_and_less_often() -> None:
+    bench = BenchCore(workers=2, slots=1)
+    bench.begin(64)
+    bench.send()
+    started, times = bench.now_ns, []
+    while bench.now_ns - started < 10_000 * MS:
+        bench.now_ns = bench.core.next_timer_ns()
+        for _ in range(2 * RETRANSMISSIONS_AT_ONCE):
+            sent = bench.send()
+            times += [bench.now_ns for each in sent if Header.from_bytes(each).kind == KIND_CONTRIBUTE]
+            bench.wait(MS // 100)
+            bench.receive(*(status(each, 0b10, 2) for each in sent if is_probe(each)))
+    assert RETRANSMISSIONS_AT_ONCE < len(times) < 100
+    assert times[RETRANSMISSIONS_AT_ONCE - 1] - times[0] < MS, "at first at once: losses are mostly by chance"
+    assert times[-1] - times[-2] == pytest.approx(1_000 * MS, rel=0.1)
+
+
+def test_a_loss_that_is_found_makes_others_suspect() -> None:
+    bench = BenchCore(workers=2, slots=64)
+    bench.begin(64 * 64)
+    bench.send()
+    asked = set()
+    probes = suspecting(bench)
+    for _ in range(8):
+        bench.wait(MS // 10)
+        bench.receive(*(status(each, 0b10, 2) for each in probes))
+        probes = [each for each in bench.send() if is_probe(each)]
+        asked |= {Header.from_bytes(each).chunk for each in probes}
+    assert asked == set(range(64)), "a burst of losses is found in a few round trips"
+    assert SUSPECTS_PER_LOSS > 1
