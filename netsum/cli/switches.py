@@ -79,6 +79,11 @@ def switch_serve(
     status: Annotated[
         Path | None, typer.Option(help="Unix socket that tells the counts of packets to whoever connects.")
     ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate of P4Runtime.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key.")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="Take only controllers with a certificate from this CA.")
+    ] = None,
     allow_remote: Annotated[
         bool,
         typer.Option("--allow-remote", help="Listen where other machines can reach it, unauthenticated."),
@@ -89,6 +94,7 @@ def switch_serve(
     Ports are UDP sockets on loopback, or with `--interface` network interfaces. The switch is empty until a controller gives it a
     program: `netsum controller serve`, `netsum shell`, or `--program`.
     """
+    from host_agent.wire.channel import TlsFiles
     from host_agent.wire.constants import UDP_PORT
     from sim.switch.serve import ServeOptions, run
 
@@ -96,6 +102,7 @@ def switch_serve(
         ServeOptions(
             p4runtime=p4runtime,
             allow_remote=allow_remote,
+            tls=TlsFiles(tls_ca, tls_cert, tls_key),
             ports=ports,
             udp_base=UDP_PORT if udp_base is None else udp_base,
             device_id=device_id,

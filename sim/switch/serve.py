@@ -21,6 +21,7 @@ from typing import Any
 from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2
 
+from host_agent.wire.channel import PLAINTEXT, ChannelError, TlsFiles
 from sim.switch.p4runtime import AddressUnavailableError, P4RuntimeError, P4RuntimeServer
 from sim.switch.p4runtime.server import DEFAULT_ADDRESS, DEFAULT_DEVICE_ID
 from sim.switch.ports import (
@@ -49,7 +50,9 @@ class ServeOptions:
     p4runtime
         Where P4Runtime listens, "host:port" (port 0 lets the system choose) or "unix:path".
     allow_remote
-        Whether that may be an address other machines can reach. P4Runtime here has no authentication.
+        Whether that may be an address other machines can reach without TLS, so that anyone there may write.
+    tls
+        Certificates of the P4Runtime server; with `ca` it takes only controllers with a certificate from there.
     ports, udp_base
         Number of switch ports; port i is UDP port `udp_base` + i on 127.0.0.1, or any free one if `udp_base` is 0.
     udp_ports
@@ -80,6 +83,7 @@ class ServeOptions:
 
     p4runtime: str = DEFAULT_ADDRESS
     allow_remote: bool = False
+    tls: TlsFiles = PLAINTEXT
     ports: int = 4
     udp_base: int = DEFAULT_BASE_PORT
     udp_ports: tuple[int, ...] | None = None
@@ -120,7 +124,7 @@ def run(options: ServeOptions) -> int:
     before = {each: signal.signal(each, ask_to_stop) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         _serve(options, stop)
-    except (ServeError, P4RuntimeError, PortUnavailableError, AddressUnavailableError) as error:
+    except (ServeError, ChannelError, P4RuntimeError, PortUnavailableError, AddressUnavailableError) as error:
         print(f"netsum switch: {error}", file=sys.stderr)
         return 1
     finally:
@@ -141,7 +145,13 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
         ports.warm_up()
         _capture(options, chassis, ports, stack)
         server = stack.enter_context(
-            P4RuntimeServer(chassis, options.p4runtime, options.device_id, options.cache_dir)
+            P4RuntimeServer(
+                chassis,
+                options.p4runtime,
+                options.device_id,
+                options.cache_dir,
+                options.tls.server_credentials() if options.tls else None,
+            )
         )
         if config is not None:
             server.device.set_config(
@@ -210,10 +220,10 @@ def _check_address(options: ServeOptions) -> None:
         loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         loopback = False
-    if not loopback and not options.allow_remote:
+    if not loopback and not options.allow_remote and not options.tls:
         raise ServeError(
             f"P4Runtime on {options.p4runtime} could be reached from other machines, and it has no authentication; "
-            "use 127.0.0.1:PORT, or allow remote controllers on purpose"
+            "use 127.0.0.1:PORT, give certificates, or allow remote controllers on purpose"
         )
 
 
@@ -265,6 +275,9 @@ def _options(arguments: Sequence[str] | None) -> ServeOptions:
     parser = argparse.ArgumentParser(prog="python -m sim.switch.serve", description="Run an embedded switch.")
     parser.add_argument("--p4runtime", default=default.p4runtime, metavar="HOST:PORT|unix:PATH")
     parser.add_argument("--allow-remote", action="store_true", help="listen on addresses others can reach")
+    parser.add_argument("--tls-cert", type=Path, help="PEM certificate of the P4Runtime server")
+    parser.add_argument("--tls-key", type=Path, help="its private key")
+    parser.add_argument("--tls-ca", type=Path, help="take only controllers with a certificate from this CA")
     parser.add_argument("--ports", type=int, default=default.ports, help="number of switch ports")
     parser.add_argument("--udp-base", type=int, default=default.udp_base, help="UDP port of switch port 0")
     parser.add_argument("--udp-ports", type=_numbers, help="UDP port of each switch port, as in 5000,5001")
@@ -305,6 +318,7 @@ def _options(arguments: Sequence[str] | None) -> ServeOptions:
     chosen = vars(parser.parse_args(arguments))
     if chosen["interfaces"] is not None:
         chosen["interfaces"] = tuple(chosen["interfaces"])
+    chosen["tls"] = TlsFiles(chosen.pop("tls_ca"), chosen.pop("tls_cert"), chosen.pop("tls_key"))
     return ServeOptions(**chosen)
 
 

@@ -42,6 +42,8 @@ class P4RuntimeServer:
         The number controllers know the switch by.
     cache_dir
         Where compiled programs are kept; None for the default place.
+    credentials
+        gRPC's, for TLS; None to speak in clear, as over unix sockets always.
 
     Raises
     ------
@@ -55,6 +57,7 @@ class P4RuntimeServer:
         address: str = DEFAULT_ADDRESS,
         device_id: int = DEFAULT_DEVICE_ID,
         cache_dir: Path | None = None,
+        credentials: Any | None = None,
     ) -> None:
         self.device = Device(chassis, cache_dir)
         self.device_id = device_id
@@ -72,7 +75,10 @@ class P4RuntimeServer:
         )
         host = "" if address.startswith("unix:") else _free(address)
         try:
-            port = self._server.add_insecure_port(address)
+            if credentials is None or not host:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise AddressUnavailableError(f"P4Runtime cannot listen on {address}: {error}") from None
         self.address = f"{host}:{port}" if host else address
