@@ -12,7 +12,7 @@ import platform
 import numpy as np
 from numba import types
 
-from sim.switch.ports.compiled import Array, Integer, compiled
+from sim.switch.ports.compiled import Array, Integer, compiled, compiled_inline
 
 IO_VECTOR = np.dtype([("base", np.uint64), ("length", np.uint64)])
 """`struct iovec`."""
@@ -89,20 +89,20 @@ _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32
 _errno_location = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
 
 
-@compiled
+@compiled_inline
 def last_errno() -> Integer:
     """Return errno of this thread."""
     return np.int64(_errno_location()[0])
 
 
-@compiled
+@compiled_inline
 def monotonic_ns(work: Array) -> Integer:
     """Return what `time.monotonic_ns` does. `work` is two int64 to work in."""
     _clock_gettime(np.int32(_CLOCK_MONOTONIC), np.uintp(work.ctypes.data))
     return work[0] * _NS_PER_S + work[1]
 
 
-@compiled
+@compiled_inline
 def realtime_ns(work: Array) -> Integer:
     """Return what `time.time_ns` does. `work` is two int64 to work in."""
     _clock_gettime(np.int32(_CLOCK_REALTIME), np.uintp(work.ctypes.data))

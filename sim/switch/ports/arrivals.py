@@ -103,7 +103,7 @@ def receive_datagrams(inbox: DatagramInbox, timeout_ms: Integer) -> Integer:
         _fetch(inbox, timeout_ms)
     capacity = frames.shape[0]
     room = frames.shape[1] - HEADER_BYTES
-    count = 0
+    count = np.int64(0)
     while cursor[0] < cursor[1] and count < capacity:
         at = cursor[0]
         socket = inbox.owners[at]

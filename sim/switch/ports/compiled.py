@@ -11,12 +11,25 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from host_agent.compiled import compiler
+from host_agent.compiled import compiled_inline, compiler
 
 Array: TypeAlias = npt.NDArray[Any]
 
 Integer: TypeAlias = Any
 """An int64 in compiled code, which NumPy's stubs do not take for an int."""
+
+__all__ = [
+    "Array",
+    "Integer",
+    "compiled",
+    "compiled_inline",
+    "load8",
+    "load16",
+    "load32",
+    "load_acquire",
+    "run_program",
+    "store_release",
+]
 
 compiled = compiler([Path(__file__).parent])
 

@@ -83,8 +83,8 @@ def transmit_datagrams(
     """
     sockets, descriptors, statistics = outbox.sockets, outbox.descriptors, outbox.statistics
     places, targets, starts, vectors = outbox.places, outbox.targets, outbox.starts, outbox.vectors
-    strangers = 0
-    done = 0
+    strangers = np.int64(0)
+    done = np.int64(0)
     while done < total:
         batch = min(total - done, outbox.messages.shape[0])
         starts[:] = 0
@@ -135,7 +135,7 @@ def _gather(outbox: DatagramOutbox, begin: Integer, end: Integer) -> Integer:
     All datagrams of a run have the same size but the last, which may be shorter.
     """
     messages, vectors, targets, receivers = outbox.messages, outbox.vectors, outbox.targets, outbox.receivers
-    count = 0
+    count = np.int64(0)
     at = begin
     while at < end:
         size = vectors[at]["length"]
@@ -168,7 +168,7 @@ def _send(
     descriptor: Integer, messages: Array, vectors: Array, count: Integer, first_vector: Integer, counts: Array
 ) -> None:
     """Send the first messages by a socket, and count their datagrams."""
-    at = 0
+    at = np.int64(0)
     vector = first_vector
     while at < count:
         first = np.uintp(messages.ctypes.data) + np.uintp(at * messages.itemsize)

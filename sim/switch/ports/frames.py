@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from sim.switch.ports.compiled import Array, Integer, compiled
+from sim.switch.ports.compiled import Array, Integer, compiled, compiled_inline
 
 ETHERNET_BYTES = 14
 IPV4_BYTES = 20
@@ -58,39 +58,39 @@ def lost(draws: Array, port: Integer, ppm: Integer) -> bool:
     return (top * np.uint64(1_000_000)) >> np.uint64(32) < np.uint64(ppm)
 
 
-@compiled
+@compiled_inline
 def put16(row: Array, at: Integer, value: Integer) -> None:
     """Write 16 bits in network byte order."""
     row[at] = (value >> 8) & 0xFF
     row[at + 1] = value & 0xFF
 
 
-@compiled
+@compiled_inline
 def put32(row: Array, at: Integer, value: Integer) -> None:
     """Write 32 bits in network byte order."""
     put16(row, at, value >> 16)
     put16(row, at + 2, value & 0xFFFF)
 
 
-@compiled
+@compiled_inline
 def get16(row: Array, at: Integer) -> Integer:
     """Read 16 bits in network byte order."""
     return (np.int64(row[at]) << 8) | np.int64(row[at + 1])
 
 
-@compiled
+@compiled_inline
 def get32(row: Array, at: Integer) -> Integer:
     """Read 32 bits in network byte order."""
     return (get16(row, at) << 16) | get16(row, at + 2)
 
 
-@compiled
+@compiled_inline
 def swap16(value: Integer) -> Integer:
     """Exchange network and host byte order of 16 bits."""
     return ((value & 0xFF) << 8) | (value >> 8)
 
 
-@compiled
+@compiled_inline
 def swap32(value: Integer) -> Integer:
     """Exchange network and host byte order of 32 bits."""
     return (swap16(value & 0xFFFF) << 16) | swap16(value >> 16)

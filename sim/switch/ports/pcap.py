@@ -131,7 +131,7 @@ class Capture:
 
     def _append(self, ports: Array, lengths: Array, frames: Array, times: Array, way: int) -> None:
         done = 0
-        while (done := _append(self._buffers, ports, lengths, frames, times, way, done)) < len(ports):
+        while (done := append_records(self._buffers, ports, lengths, frames, times, way, done)) < len(ports):
             self.flush()
 
     def warm_up(self) -> None:
@@ -141,7 +141,7 @@ class Capture:
 
 
 @compiled
-def _append(
+def append_records(
     buffers: _Buffers,
     ports: Array,
     lengths: Array,

@@ -155,7 +155,7 @@ def _sweep(inbox: RingInbox) -> Integer:
     """Take what the rings hold, a share of each in turn."""
     rings, heads, places = inbox.rings, inbox.heads, inbox.places
     capacity = inbox.frames.shape[0]
-    count = 0
+    count = np.int64(0)
     more = rings.shape[0] > 0
     while more and count < capacity:
         more = False
@@ -241,11 +241,11 @@ def transmit_frames(
     """
     messages, vectors, addresses = outbox.messages, outbox.vectors, outbox.addresses
     stride: Integer = frames.strides[0]
-    strangers = 0
-    done = 0
+    strangers = np.int64(0)
+    done = np.int64(0)
     while done < total:
         batch = min(total - done, messages.shape[0])
-        count = 0
+        count = np.int64(0)
         for i in range(done, done + batch):
             position = outbox.positions[ports[i]]
             if position < 0:
@@ -271,7 +271,7 @@ def transmit_frames(
 def _send(outbox: RingOutbox, count: Integer) -> None:
     """Send the first messages and count what became of them."""
     messages, statistics = outbox.messages, outbox.statistics
-    at = 0
+    at = np.int64(0)
     while at < count:
         first = np.uintp(messages.ctypes.data) + np.uintp(at * messages.itemsize)
         sent: Integer = np.int64(sendmmsg(outbox.descriptor, first, count - at, MSG_DONTWAIT))

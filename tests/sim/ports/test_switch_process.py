@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import re
 import signal
 import socket
@@ -12,51 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from scapy.layers.inet import UDP
+from scapy.utils import rdpcap
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
 ECHO = ["--json", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4info.txtpb"]
 DEADLINE_S = 30
-
-
-class SwitchProcess:
-    """`python -m sim.switch.serve`, ready."""
-
-    def __init__(self, *arguments):
-        reader, writer = os.pipe()
-        command = [sys.executable, "-m", "sim.switch.serve", "--p4runtime", "127.0.0.1:0", "--udp-base", "0"]
-        self.process = subprocess.Popen(
-            [*command, "--ready-fd", str(writer), *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            pass_fds=(writer,),
-        )
-        os.close(writer)
-        with os.fdopen(reader) as ready:
-            self.ready = json.loads(ready.readline())
-        self.ports = {int(port): tuple(address) for port, address in self.ready["ports"].items()}
-
-    def stop(self, number=signal.SIGTERM):
-        """Signal the process; returns (exit status, what it printed, what it complained)."""
-        self.process.send_signal(number)
-        output, errors = self.process.communicate(timeout=DEADLINE_S)
-        return self.process.returncode, output, errors
-
-
-@pytest.fixture
-def start():
-    """Start switches that are gone at the end, whatever happens."""
-    started = []
-
-    def starter(*arguments):
-        started.append(SwitchProcess(*arguments))
-        return started[-1]
-
-    yield starter
-    for each in started:
-        if each.process.poll() is None:
-            each.process.kill()
-            each.process.communicate(timeout=DEADLINE_S)
 
 
 def host(address="127.0.1.1"):
@@ -160,3 +120,25 @@ def test_foreseeable_faults_are_one_sentence(start, tmp_path):
     assert "not of the same program" in mixed
     assert "between 0 and 1,000,000" in complaint("--udp-base", "0", "--drop-ppm", "2000000")
     assert "between 0 and 65535" in complaint("--udp-base", "65535")
+    assert "cannot write packets to /dev/null/x" in complaint("--ports", "0", "--pcap", "/dev/null/x")
+    assert "cannot make the status socket" in complaint("--ports", "0", "--status", "/dev/null/x")
+
+
+def test_every_ports_packets_are_written_down_up_to_a_limit(start, tmp_path):
+    switch = start("--ports", "2", "--pcap", tmp_path / "pcaps", "--pcap-limit", "1000", *ECHO)
+    with host() as one:
+        for number in range(12):
+            one.sendto(bytes([number]) * 100, switch.ports[1])
+            assert one.recvfrom(200)[0] == bytes([number]) * 100
+    status, _, errors = switch.stop()
+    assert status == 0
+    assert "port1_in.pcap has reached its limit: 6 packets are not in it" in errors
+    files = {path.name: rdpcap(str(path)) for path in (tmp_path / "pcaps").iterdir()}
+    assert {name: len(packets) for name, packets in files.items()} == {
+        "port0_in.pcap": 0,
+        "port0_out.pcap": 0,
+        "port1_in.pcap": 6,
+        "port1_out.pcap": 6,
+    }
+    for name in ("port1_in.pcap", "port1_out.pcap"):
+        assert [bytes(packet[UDP].payload)[0] for packet in files[name]] == list(range(6))

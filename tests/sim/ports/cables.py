@@ -1,0 +1,71 @@
+"""Virtual cables in a network namespace that this thread has entered."""
+
+import contextlib
+import ctypes
+import os
+import socket
+import time
+
+from topologies import namespaces
+from topologies.runs import new_run_id
+
+_CLONE_NEWNET = 0x40000000
+_LIBC = ctypes.CDLL(None, use_errno=True)
+ETH_P_ALL = 3
+DEADLINE_S = 20
+
+
+class Cables:
+    """A namespace with cables sN – hN; the switch's and the hosts' ends are in the same one."""
+
+    def __init__(self, count):
+        self.namespace = namespaces.namespace_name(new_run_id(), "cables")
+        self.count = count
+
+    def __enter__(self):
+        namespaces.delete_leftovers()
+        namespaces.add_namespace(self.namespace)
+        self.before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        inside = os.open(f"/run/netns/{self.namespace}", os.O_RDONLY)
+        _enter(inside)
+        os.close(inside)
+        for number in range(1, self.count + 1):
+            self.add(number)
+        return self
+
+    def __exit__(self, *error):
+        _enter(self.before)
+        os.close(self.before)
+        namespaces.delete_namespaces([self.namespace])
+
+    def add(self, number):
+        namespaces.add_cable(self.namespace, f"h{number}", self.namespace, f"s{number}")
+
+    def ip(self, *words):
+        namespaces.run("ip", *words)
+
+
+def _enter(namespace):
+    if _LIBC.setns(namespace, _CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+@contextlib.contextmanager
+def end_of(interface):
+    """The host's end of a cable: a socket that sends frames, and receives those that come."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as opened:
+        opened.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+        opened.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+        opened.bind((interface, ETH_P_ALL))
+        opened.settimeout(DEADLINE_S)
+        yield opened
+
+
+def frames_of(ports, expected):
+    """Receive until there are as many frames as expected; returns (port, frame) pairs."""
+    found = []
+    deadline = time.monotonic() + DEADLINE_S
+    while len(found) < expected and time.monotonic() < deadline:
+        count = ports.receive(100)
+        found += [(int(ports.ports[i]), ports.frames[i, : ports.lengths[i]].tobytes()) for i in range(count)]
+    return found

@@ -1,0 +1,52 @@
+"""Switches as processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+DEADLINE_S = 30
+
+
+class SwitchProcess:
+    """`python -m sim.switch.serve`, ready."""
+
+    def __init__(self, *arguments):
+        reader, writer = os.pipe()
+        command = [sys.executable, "-m", "sim.switch.serve", "--p4runtime", "127.0.0.1:0", "--udp-base", "0"]
+        self.process = subprocess.Popen(
+            [*command, "--ready-fd", str(writer), *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=(writer,),
+        )
+        os.close(writer)
+        with os.fdopen(reader) as ready:
+            self.ready = json.loads(ready.readline())
+        self.ports = {int(port): tuple(address) for port, address in self.ready["ports"].items()}
+
+    def stop(self, number=signal.SIGTERM):
+        """Signal the process; returns (exit status, what it printed, what it complained)."""
+        self.process.send_signal(number)
+        output, errors = self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode, output, errors
+
+
+@pytest.fixture
+def start():
+    """Start switches that are gone at the end, whatever happens."""
+    started = []
+
+    def starter(*arguments):
+        started.append(SwitchProcess(*arguments))
+        return started[-1]
+
+    yield starter
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.communicate(timeout=DEADLINE_S)
