@@ -6,6 +6,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import grpc
 from google.rpc import code_pb2
@@ -130,6 +131,7 @@ def run_shell(
     from p4runtime_sh import shell
 
     fault: list[CommandError] = []
+    start_ipython = shell.start_ipython
 
     def start(user_ns: dict[str, Any], config: Any, argv: list[str]) -> None:
         if sys.stdin.isatty():
@@ -141,16 +143,16 @@ def run_shell(
         except CommandError as error:  # to be raised when the session has ended
             fault.append(error)
 
-    # p4runtime-shell is a program, not a library: the names it offers are put together in its `main`.
-    start_ipython, shell.start_ipython = shell.start_ipython, start
-    if election_id is None:
-        shell.P4RuntimeClient = _read_only(shell.P4RuntimeClient)
     high, low = divmod(election_id or 0, 1 << 64)
-    sys.argv = ["netsum shell", "--grpc-addr", target.address, "--device-id", str(target.device_id)]
-    sys.argv += ["--election-id", f"{high},{low}"]
+    arguments = ["netsum shell", "--grpc-addr", target.address, "--device-id", str(target.device_id)]
+    arguments += ["--election-id", f"{high},{low}"]
     if program is not None:
-        sys.argv += ["--config", ",".join(map(str, program))]
-    shell.main()
+        arguments += ["--config", ",".join(map(str, program))]
+    # p4runtime-shell is a program, not a library: the names it offers are put together in its `main`.
+    with mock.patch.object(shell, "start_ipython", start), mock.patch.object(sys, "argv", arguments):
+        client = _read_only(shell.P4RuntimeClient) if election_id is None else shell.P4RuntimeClient
+        with mock.patch.object(shell, "P4RuntimeClient", client):
+            shell.main()
     if fault:
         raise fault[0]
 

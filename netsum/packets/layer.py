@@ -70,9 +70,11 @@ class _FlagsField(FlagsField):  # type: ignore[misc]  # scapy ships no types
 
 
 class _ExponentField(ShortField):  # type: ignore[misc]
-    """A block's exponent as sent, shown as what it means."""
+    """A block's exponent as sent, shown as what it means; a PROBE has its number there, and a STATUS that of its PROBE."""
 
     def i2repr(self, pkt: Any, x: Any) -> str:
+        if pkt is not None and pkt.kind in (KIND_PROBE, KIND_STATUS):
+            return f"{x} (number of the PROBE)"
         if x == EXPONENT_ALL_ZERO:
             return f"{x} (all zero)"
         if x == EXPONENT_NON_FINITE:

@@ -142,8 +142,7 @@ end
 -- What a datagram of this kind and these flags should have after its header, as text, and whether it has.
 local function check_length(values, bytes)
     if has(values.flags, FLAG.LANES) then
-        local counts = table.concat(SPEC.lane_counts, " or ")
-        return lanes_in(bytes) ~= nil, "a header and " .. counts .. " lanes"
+        return lanes_in(bytes) ~= nil, "a header and " .. table.concat(SPEC.lane_counts, ", ") .. " lanes"
     end
     if values.kind == KIND.STATUS then
         return bytes == layout.header.bytes + layout.status.bytes, "a header and what follows it in a STATUS"
@@ -164,7 +163,7 @@ local function flags_are_wrong(values)
     return nil
 end
 
--- Which answer belongs to which request: the first contribution or probe of a worker for a chunk, and the first answer to it. Filled
+-- Which answer belongs to which request: the first contribution of a worker for a chunk, or a probe, and the first answer. Filled
 -- when packets are seen for the first time, in order; afterwards only read.
 
 local first_request, first_time, answer_in, request_in, retransmission_of, sent_at
@@ -176,8 +175,10 @@ end
 local function follow(values, pinfo)
     local chunk = string.format("%d/%d/%d/%d/", values.job_id, values.token, values.worker_id, values.chunk)
     local number = pinfo.number
+    -- A PROBE has a number in `exponent`, and its STATUS the same.
+    local probe = chunk .. KIND.PROBE .. "/" .. values.exponent
     if is_request(values.kind) then
-        local key = chunk .. values.kind
+        local key = values.kind == KIND.PROBE and probe or chunk .. values.kind
         if first_request[key] then
             retransmission_of[number] = first_request[key]
         else
@@ -185,14 +186,10 @@ local function follow(values, pinfo)
         end
         return
     end
-    local wanted = values.kind == KIND.RESULT and { KIND.CONTRIBUTE } or { KIND.PROBE, KIND.CONTRIBUTE }
-    for _, kind in ipairs(wanted) do
-        local request = first_request[chunk .. kind]
-        if request then
-            request_in[number], sent_at[number] = request, first_time[request]
-            answer_in[request] = answer_in[request] or number
-            return
-        end
+    local request = values.kind == KIND.STATUS and first_request[probe] or first_request[chunk .. KIND.CONTRIBUTE]
+    if request then
+        request_in[number], sent_at[number] = request, first_time[request]
+        answer_in[request] = answer_in[request] or number
     end
 end
 
@@ -228,6 +225,8 @@ local function add_derived(item, place, tvb, values)
     if place.name == "pool_index" then
         item:add(fields.slot, range, math.floor(values.pool_index / SPEC.pool_versions)):set_generated()
         item:add(fields.pool_version, range, values.pool_index % SPEC.pool_versions):set_generated()
+    elseif place.name == "exponent" and (values.kind == KIND.PROBE or values.kind == KIND.STATUS) then
+        item:append_text(" (in a PROBE and its STATUS: the number of the PROBE)")
     elseif place.name == "exponent" then
         item:append_text(" (" .. exponent_text(values.exponent) .. ")")
         if values.exponent == SPEC.exponent.non_finite then

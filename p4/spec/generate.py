@@ -176,7 +176,7 @@ def lua_specification(spec: Spec) -> str:
         *(f"    {name} = {protocol[name]}," for name in ("version", "udp_port", "max_workers", "max_job_id")),
         f"    pool_versions = {spec['pool']['versions']},",
         f"    lane_bytes = {spec['lanes']['bytes']},",
-        f"    lane_counts = {{ {', '.join(map(str, spec['lanes']['counts']))} }},",
+        f"    lane_counts = {{ {', '.join(map(str, lane_counts(spec)))} }},",
         f"    exponent = {{ {', '.join(f'{name} = {value}' for name, value in exponent.items())} }},",
     ]
     for group in ("kind", "op", "flag"):

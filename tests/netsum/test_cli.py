@@ -22,16 +22,6 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["", "run", "run digits", "switch", "switch serve", "bench", "bench engine", "bench host", "doctor"],
-)
-def test_every_command_has_help(words: str) -> None:
-    done = netsum(*words.split(), "--help")
-    assert done.returncode == 0
-    assert f"Usage: netsum {words}".strip() in done.stdout
-
-
-@pytest.mark.parametrize(
     ("words", "complaint"),
     [
         ("frobnicate", "No such command"),

@@ -141,6 +141,10 @@ def test_exponents_are_shown_as_what_they_mean(exponent: int, shown: str) -> Non
     assert shown in Netsum(exponent=exponent).show(dump=True)
 
 
+def test_a_probe_has_its_number_where_others_have_the_exponent() -> None:
+    assert "5 (number of the PROBE)" in Netsum(kind="PROBE", exponent=5).show(dump=True)
+
+
 def test_an_answer_is_known_as_one() -> None:
     fields = {"job_id": 2, "token": 9, "worker_id": 1, "pool_index": 4, "chunk": 2}
     probe = Netsum(kind=KIND_PROBE, **fields)

@@ -185,25 +185,27 @@ def test_exponents(dissect: Dissect) -> None:
 
 @tshark_only
 def test_answers_and_retransmissions_name_the_frame_they_belong_to(dissect: Dissect) -> None:
-    contribution, probe = with_lanes(header(KIND_CONTRIBUTE, chunk=9)), header(KIND_PROBE, chunk=9).to_bytes()
+    contribution = with_lanes(header(KIND_CONTRIBUTE, chunk=9))
+    probes = [header(KIND_PROBE, chunk=9, exponent=number) for number in (7, 8)]
     of_another = with_lanes(header(KIND_CONTRIBUTE, chunk=9, worker_id=2))
     answer = {"num_workers": 4, "chunk": 9}
     frames = [
         frame(contribution),
         frame(of_another),
         frame(contribution),
-        frame(probe),
-        frame(status(header(KIND_STATUS, **answer)), to_switch=False),
+        *(frame(probe.to_bytes()) for probe in probes),
+        frame(status(header(KIND_STATUS, exponent=8, **answer)), to_switch=False),
         frame(with_lanes(header(KIND_RESULT, **answer)), to_switch=False),
     ]
     fields = ["netsum.answer_in", "netsum.request_in", "netsum.retransmission_of", "netsum.answer_time"]
     assert dissect(frames, fields) == [
-        ["6", "", "", ""],
+        ["7", "", "", ""],
         ["", "", "", ""],
         ["", "", "1", ""],
-        ["5", "", "", ""],
-        ["", "4", "", "0.001000000"],
-        ["", "1", "", "0.005000000"],
+        ["", "", "", ""],
+        ["6", "", "", ""],
+        ["", "5", "", "0.001000000"],
+        ["", "1", "", "0.006000000"],
     ]
 
 
@@ -219,7 +221,7 @@ def test_what_is_malformed_is_marked(dissect: Dissect) -> None:
         "wrong flags: LANES in a PROBE": frame(with_lanes(header(KIND_PROBE))),
         "wrong length: a header has 20 bytes": frame(plain.to_bytes()[:19]),
         "wrong length: expected a header, got 21 bytes": frame(plain.to_bytes() + b"x"),
-        "wrong length: expected a header and 64 or 256 lanes, got 272 bytes": frame(
+        f"wrong length: expected a header and {', '.join(map(str, LANE_COUNTS))} lanes, got 272 bytes": frame(
             with_lanes(header(KIND_CONTRIBUTE), 63)
         ),
         "wrong length: expected a header and what follows it in a STATUS, got 20 bytes": frame(

@@ -1,0 +1,328 @@
+"""The operator's commands, against a controller service with an embedded switch on loopback."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from netsum.allreduce.plan import Plan
+from netsum.allreduce.session import loopback_controller
+from netsum.allreduce.worker import JobLostError, take_part
+from netsum.cli.app import app
+
+DEADLINE_S = 60.0
+
+JOB_KEYS = {
+    *(
+        "name",
+        "state",
+        "reason",
+        "switch",
+        "world_size",
+        "job_id",
+        "epoch",
+        "slot_base",
+        "slot_count",
+        "lanes",
+    ),
+    *("created", "restarts", "workers", "counters", "contributions_per_s", "results_per_s", "elements_per_s"),
+}
+WORKER_KEYS = {
+    *(
+        "rank",
+        "state",
+        "host",
+        "ip",
+        "udp_port",
+        "switch_port",
+        "seen_s",
+        "chunks_per_s",
+        "retransmissions_per_s",
+    ),
+}
+SWITCH_KEYS = {
+    *("name", "state", "reason", "address", "device_id", "ip", "program", "lanes", "slots", "free_slots"),
+    *("largest_free", "jobs", "ports", "strangers", "reconnects", "restarts", "reconciliation"),
+}
+
+Netsum = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with loopback_controller(2, 64, 0, tmp_path_factory.mktemp("controller")) as address:
+        yield address
+
+
+@pytest.fixture
+def netsum(controller: str, monkeypatch: pytest.MonkeyPatch) -> Netsum:
+    """Run a command that finds the controller by the environment; jobs it leaves are deleted before the next test."""
+    monkeypatch.setenv("NETSUM_CONTROLLER", controller)
+
+    def run(*words: str, script: str | None = None) -> Result:
+        return CliRunner().invoke(app, words, input=script, prog_name="netsum")
+
+    for job in told(run("job", "list", "--json")):
+        run("job", "delete", job["name"])
+    return run
+
+
+def told(result: Result) -> Any:
+    """What a command said in JSON."""
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def refused(result: Result) -> str:
+    """The one sentence a command failed with."""
+    assert result.exit_code == 1, result.output
+    assert result.stderr.startswith("netsum: ")
+    assert len(result.stderr.splitlines()) == 1
+    return result.stderr.removeprefix("netsum: ").strip()
+
+
+def test_switches(netsum: Netsum) -> None:
+    (switch,) = told(netsum("switch", "list", "--json"))
+    assert switch.keys() >= SWITCH_KEYS
+    assert (switch["name"], switch["state"], switch["lanes"]) == ("loopback", "ready", 64)
+    assert told(netsum("switch", "show", "loopback", "--json"))["slots"] == 1024
+    assert "1,024 of 1,024" in netsum("switch", "list").stdout
+    assert "slots:" in netsum("switch", "show").stdout
+    assert refused(netsum("switch", "show", "nonesuch")) == "there is no switch nonesuch, but loopback"
+
+
+def test_ports_of_a_switch(netsum: Netsum) -> None:
+    ports = told(netsum("switch", "ports", "--json"))
+    assert [(port["number"], port["peer"], port["counts"]) for port in ports] == [
+        (0, "worker0", {}),
+        (1, "worker1", {}),
+    ]
+    assert "worker1" in netsum("switch", "ports").stdout
+
+
+def test_counters_of_a_switch(netsum: Netsum) -> None:
+    told(netsum("job", "create", "one", "--world-size", "1", "--json"))
+    counters = told(netsum("switch", "counters", "--json"))
+    assert counters.keys() == {"switch", "jobs", "strangers"}
+    assert counters["jobs"]["one"]["contributions"] == 0
+    assert counters["strangers"].keys() >= {"contributions", "results", "stale", "malformed", "not_admitted"}
+    assert "not admitted" in netsum("switch", "counters").stdout
+
+
+def test_a_job_from_creation_to_end(netsum: Netsum) -> None:
+    made = told(netsum("job", "create", "train", "--world-size", "2", "--slots", "25%", "--json"))
+    assert made.keys() == JOB_KEYS
+    assert (made["state"], made["slot_count"], made["world_size"]) == ("gathering", 256, 2)
+    assert [worker["state"] for worker in made["workers"]] == ["absent", "absent"]
+    assert made["workers"][0].keys() == WORKER_KEYS
+    assert [job["name"] for job in told(netsum("job", "list", "--json"))] == ["train"]
+    assert "0 of 2" in netsum("job", "list").stdout
+    shown = netsum("job", "show", "train").stdout
+    assert "256 from 0" in shown
+    assert "absent" in shown
+    assert netsum("job", "delete", "train").stdout == "the job train has ended\n"
+    assert told(netsum("job", "list", "--json")) == []
+    ended = next(job for job in told(netsum("job", "list", "--ended", "--json")) if job["name"] == "train")
+    assert (ended["state"], ended["reason"]) == ("ended", "an operator deleted the job")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["job", "show", "nonesuch"], "there is no job named nonesuch"),
+        (["job", "restart", "nonesuch"], "there is no job named nonesuch"),
+        (["job", "delete", "nonesuch"], "there is no job named nonesuch"),
+        (["job", "watch", "nonesuch"], "there is no job named nonesuch"),
+        (["job", "create", "big", "--world-size", "2", "--slots", "2048"], "2048 slots were asked for"),
+        (["job", "create", "odd", "--world-size", "2", "--slots", "33"], "expected a power of two"),
+        (["job", "create", "odd", "--world-size", "2", "--slots", "10gbit*"], "expected a delay"),
+        (["job", "create", "lost", "--world-size", "2", "--switch", "s9"], "s9"),
+        (["job", "list", "--testbed", "no-such-testbed"], "no testbed no-such-testbed is up"),
+        (["job", "list", "--tls-ca", "/nonesuch"], "cannot read /nonesuch"),
+        (["job", "list", "--tls-cert", "/nonesuch"], "belong together"),
+        (["job", "list", "--controller", "nowhere"], "expected an address such as"),
+        (["job", "list", "--controller", "127.0.0.1:1"], "no controller answers at 127.0.0.1:1"),
+        (
+            ["switch", "list", "--controller", "unix:/nonesuch.sock"],
+            "start one with `netsum controller serve`",
+        ),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_sentence(netsum: Netsum, words: list[str], sentence: str) -> None:
+    assert sentence in refused(netsum(*words))
+
+
+def test_a_full_switch(netsum: Netsum) -> None:
+    told(netsum("job", "create", "first", "--world-size", "1", "--slots", "1024", "--json"))
+    assert "free" in refused(netsum("job", "create", "second", "--world-size", "1", "--slots", "64"))
+    queued = told(
+        netsum(
+            "job", "create", "second", "--world-size", "1", "--slots", "64", "--if-full", "queue", "--json"
+        )
+    )
+    assert queued["slot_count"] == 0
+    assert queued["reason"]
+
+
+def test_watching_a_job(netsum: Netsum) -> None:
+    told(netsum("job", "create", "train", "--world-size", "2", "--json"))
+    lines = netsum("job", "watch", "train", "--views", "2", "--interval", "0.1", "--json").stdout.splitlines()
+    assert [json.loads(line)["state"] for line in lines] == ["gathering", "gathering"]
+    picture = netsum("job", "watch", "train", "--views", "1").stdout
+    assert picture.startswith("train  gathering")
+    assert "retransmissions" in picture
+
+
+def test_ctrl_c_ends_a_watch_and_leaves_the_job(netsum: Netsum) -> None:
+    told(netsum("job", "create", "train", "--world-size", "2", "--json"))
+    command = [sys.executable, "-c", "from netsum.cli import main; main()", "job", "watch", "train", "--json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    ) as watch:
+        assert watch.stdout is not None
+        assert json.loads(watch.stdout.readline())["name"] == "train"
+        watch.send_signal(signal.SIGINT)
+        _, said = watch.communicate(timeout=DEADLINE_S)
+    assert (watch.returncode, "Traceback" in said) == (130, False)
+    assert told(netsum("job", "show", "train", "--json"))["state"] == "gathering"
+
+
+def test_allreduce_through_a_controller(netsum: Netsum) -> None:
+    options = [
+        "--workers",
+        "2",
+        "--sizes",
+        "4,40KiB",
+        "--dtypes",
+        "float32,int64",
+        "--repeats",
+        "2",
+        "--job",
+        "sums",
+    ]
+    outcome = told(netsum("allreduce", *options, "--slots", "16", "--json"))
+    assert outcome.keys() == {"correct", "job", "workers", "hosts", "slots", "lanes", "results", "switch"}
+    assert (outcome["correct"], outcome["job"], outcome["workers"]) == (True, "sums", 2)
+    assert (sorted(outcome["hosts"]), outcome["slots"], outcome["lanes"]) == (["worker0", "worker1"], 16, 64)
+    assert [(row["dtype"], row["bytes"]) for row in outcome["results"]] == [
+        ("float32", 4),
+        ("float32", 40 << 10),
+        ("int64", 8),
+        ("int64", 40 << 10),
+    ]
+    for row in outcome["results"]:
+        assert row["correct"]
+        assert row["same_bits"]
+        assert len(set(row["checksums"])) == 2
+        assert 0 < row["seconds"]["least"] <= row["seconds"]["median"] <= row["seconds"]["most"]
+    assert outcome["switch"]["results"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--sizes", "4kb"], "a size is a whole number of bytes"),
+        (["--dtypes", "float8"], "a data type is float32"),
+        (["--rank", "0"], "also needs --job, --world-size"),
+        (["--rank", "0", "--world-size", "2", "--job", "x", "--workers", "2"], "leave out --workers"),
+        (["--world-size", "2"], "--workers"),
+        (["--hosts", "h1"], "--testbed"),
+        (["--testbed", "t", "--workers", "2"], "--hosts"),
+        (["--testbed", "no-such-testbed"], "no testbed no-such-testbed is up"),
+    ],
+)
+def test_an_allreduce_that_cannot_be(netsum: Netsum, options: list[str], sentence: str) -> None:
+    assert sentence in refused(netsum("allreduce", *options))
+
+
+def test_one_rank_alone_says_who_did_not_come(netsum: Netsum) -> None:
+    words = ["--rank", "0", "--world-size", "2", "--job", "alone", "--join-timeout", "0.5"]
+    assert "[1] have not come" in refused(netsum("allreduce", *words))
+
+
+def test_a_stuck_slot_names_who_is_missing_and_the_end_of_the_job_ends_its_ranks(
+    netsum: Netsum, controller: str
+) -> None:
+    plan = Plan.of("64KiB", repeats=1_000_000, warmups=0, timeout_s=DEADLINE_S)
+    go_on = threading.Event()
+
+    def rank(number: int) -> bool:
+        def say(message: dict[str, Any]) -> None:
+            if number == 1 and message["event"] == "round":
+                go_on.wait(DEADLINE_S)
+
+        return take_part(
+            plan,
+            job="stuck",
+            rank=number,
+            world_size=2,
+            controller=controller,
+            slots=None,
+            join_token="",
+            join_timeout_s=DEADLINE_S,
+            say=say,
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        ranks: list[Future[bool]] = [pool.submit(rank, number) for number in range(2)]
+        try:
+            deadline = time.monotonic() + DEADLINE_S
+            said = ""
+            while "worker 1 has not contributed" not in said and time.monotonic() < deadline:
+                time.sleep(0.5)
+                said = netsum("job", "show", "stuck").stdout
+            assert "worker 0 waits for" in said
+            assert "worker 1 has not contributed" in said
+            assert "worker 1 has not contributed" in netsum("job", "watch", "stuck", "--views", "1").stdout
+            worker = told(netsum("job", "show", "stuck", "--json"))["workers"][0]
+            assert worker["report"]["stuck"]["missing"] == [1]
+        finally:
+            netsum("job", "delete", "stuck")
+            go_on.set()
+        for each in ranks:
+            with pytest.raises(JobLostError, match="an operator deleted the job"):
+                each.result(DEADLINE_S)
+
+
+def test_a_shell_reads_what_the_controller_wrote(netsum: Netsum) -> None:
+    script = "print([entry.match['dst'].exact.value[-1] for entry in table_entry['l2_forward'].read()])"
+    done = netsum("shell", "loopback", script=script)
+    assert (done.exit_code, done.stdout) == (0, "[1, 2]\n")
+
+
+def test_a_shell_leaves_the_switch_to_the_controller(netsum: Netsum) -> None:
+    script = "entry = table_entry['l2_forward'](action='drop')\nentry.match['dst'] = '02:00:00:00:00:09'\nentry.insert()"
+    sentence = refused(netsum("shell", script=script))
+    assert sentence == "line 3 of the script: this session only reads; --election-id lets it write"
+    assert told(netsum("switch", "list", "--json"))[0]["state"] == "ready"
+
+
+def test_a_shell_script_that_fails_is_told_with_its_line(netsum: Netsum) -> None:
+    assert refused(netsum("shell", script="a = 1\nb = a / 0\n")) == "line 2 of the script: division by zero"
+    assert "line 1 of the script: invalid syntax" in refused(netsum("shell", script="a b\n"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--election-id", "1"], "has election id 1: take a higher one"),
+        (["--program", "x.json"], "--program and --p4info go together"),
+        (["--program", "/nonesuch", "--p4info", "/nonesuch"], "there is no such file"),
+        (["--program", __file__, "--p4info", __file__], "only with a higher --election-id"),
+        (["--device-id", "7", "--p4runtime", "{address}"], "this switch is device 1, not 7"),
+        (["nonesuch"], "there is no switch nonesuch"),
+        (["--testbed", "no-such-testbed"], "no testbed no-such-testbed is up"),
+    ],
+)
+def test_a_shell_that_cannot_be(netsum: Netsum, words: list[str], sentence: str) -> None:
+    address = told(netsum("switch", "show", "--json"))["address"]
+    assert sentence in refused(netsum("shell", *(word.format(address=address) for word in words), script=""))
