@@ -20,11 +20,19 @@ from controller.service.network import HostSite, Network
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.served import Kind, Outbox, RefusalError, Seat, ServedJob
 from controller.service.store import Store
+from controller.service.wishes import (
+    DisagreementError,
+    check_name,
+    check_wish,
+    check_world,
+    host_for,
+    wish_of,
+)
 from controller.switch_tables import CompiledFiles
 from host_agent.wire import jobs_pb2
-from host_agent.wire.constants import MAX_WORKERS, UDP_PORT
+from host_agent.wire.constants import UDP_PORT
 from host_agent.wire.jobs_pb2 import ToWorker
-from host_agent.wire.slots_wish import IF_FULL, IfFull, Slots, slots_wish
+from host_agent.wire.slots_wish import IfFull, Slots
 
 log = logging.getLogger(__name__)
 
@@ -104,13 +112,13 @@ class Desk:
             With the reason.
         """
         await self._until_gone(wish.job)
-        host = self._host(wish)
+        host = host_for(self.network, wish, self.jobs.values())
         job = self.jobs.get(wish.job) or self._gather(wish, host)
         try:
             seat = self._seat(job, wish, host, outbox)
         except RefusalError as refusal:
-            if not job.seats and not job.record.operated:
-                self._end(job, str(refusal))
+            if isinstance(refusal, DisagreementError) or (not job.seats and not job.record.operated):
+                self._end(job, str(refusal), refusal)
             raise
         job.sit(seat)
         if not job.asked_at:
@@ -212,8 +220,8 @@ class Desk:
         await self._until_gone(name)
         if name in self.jobs:
             raise RefusalError(Kind.TAKEN, f"there is a job named {name} already: end it first")
-        _check_name(name)
-        _check_world(world_size)
+        check_name(name)
+        check_world(world_size)
         record = JobRecord(
             name=name,
             switch=self._switch(switch, None),
@@ -253,7 +261,10 @@ class Desk:
         """
         job = self.find(name)
         if not job.record.running:
-            raise RefusalError(Kind.NOT_NOW, f"job {name} has not started: {job.reason or _waits_for(job)}")
+            raise RefusalError(
+                Kind.NOT_NOW,
+                f"job {name} has not started: {job.reason or f'workers {job.missing} have not come'}",
+            )
         gone = [rank for rank, seat in job.seats.items() if seat.worker.left]
         job.record.running = False
         job.record.restarts += 1
@@ -321,27 +332,10 @@ class Desk:
 
     # Gathering
 
-    def _host(self, wish: jobs_pb2.Wish) -> HostSite:
-        host = self.network.host_of(wish.addresses)
-        if host is not None:
-            return host
-        if self.network.any_place:
-            taken = dict.fromkeys(self.network.hosts, 0)
-            for job in self.jobs.values():
-                for seat in job.present():
-                    taken[seat.worker.host] += 1
-            return self.network.hosts[min(taken, key=lambda name: taken[name])]
-        known = ", ".join(f"{host.name} ({host.ip})" for host in list(self.network.hosts.values())[:8])
-        has = " and ".join(wish.addresses[:4]) or "no address"
-        raise RefusalError(
-            Kind.WRONG,
-            f"worker {wish.rank} is on no host of this controller: it has {has}, the hosts are {known}",
-        )
-
     def _gather(self, wish: jobs_pb2.Wish, host: HostSite) -> ServedJob:
         """Begin a job that its first worker describes."""
-        _check_name(wish.job)
-        _check_world(wish.world_size)
+        check_name(wish.job)
+        check_world(wish.world_size)
         if wish.join_token:
             raise RefusalError(
                 Kind.UNKNOWN, f"there is no job named {wish.job}, which the token would be for"
@@ -365,7 +359,7 @@ class Desk:
         return job
 
     def _seat(self, job: ServedJob, wish: jobs_pb2.Wish, host: HostSite, outbox: Outbox) -> Seat:
-        self._check(job, wish)
+        check_wish(job, wish)
         port = self.network.port_to(job.record.switch, host)
         if port is None:
             raise RefusalError(
@@ -376,49 +370,6 @@ class Desk:
         lease = secrets.token_hex(16)
         worker = WorkerRecord(wish.rank, host.name, host.ip, host.mac, port, 0, ip, udp_port, lease)
         return Seat(worker, outbox)
-
-    def _check(self, job: ServedJob, wish: jobs_pb2.Wish) -> None:
-        """Refuse a worker that cannot sit in a job."""
-        record = job.record
-        if record.join_token and not secrets.compare_digest(record.join_token, wish.join_token):
-            raise RefusalError(
-                Kind.FORBIDDEN,
-                f"job {job.name} takes only workers that have its token: "
-                + ("that is another" if wish.join_token else "worker has none"),
-            )
-        if wish.world_size != record.world_size:
-            if record.operated or record.running:
-                raise RefusalError(
-                    Kind.WRONG,
-                    f"job {job.name} has {record.world_size} workers, and worker {wish.rank} says they are {wish.world_size}",
-                )
-            refusal = RefusalError(
-                Kind.WRONG,
-                f"the workers of job {job.name} do not agree how many they are: worker {wish.rank} says "
-                f"{wish.world_size}, others said {record.world_size}",
-            )
-            self._end(job, str(refusal), refusal)
-            raise refusal
-        if wish.rank >= record.world_size:
-            raise RefusalError(
-                Kind.WRONG,
-                f"a job of {record.world_size} has workers 0 to {record.world_size - 1}, not {wish.rank}",
-            )
-        seat = job.seats.get(wish.rank)
-        if seat is None:
-            return
-        if seat.worker.left:
-            raise RefusalError(
-                Kind.NOT_NOW,
-                f"worker {wish.rank} of job {job.name} has left ({seat.worker.left}): restart the job, then it may come again",
-            )
-        if seat.outbox is None and not record.running:
-            job.vacate(wish.rank)  # The same worker, who forgot its lease, or another in its place.
-            return
-        raise RefusalError(
-            Kind.TAKEN,
-            f"worker {wish.rank} of job {job.name} has come already, on {seat.worker.host} ({seat.worker.ip})",
-        )
 
     def _switch(self, asked: str, host: HostSite | None) -> str:
         if asked and asked not in self.network.switches:
@@ -523,24 +474,5 @@ class Desk:
         return asyncio.get_running_loop().call_later(seconds, call, *arguments)
 
 
-def wish_of(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:
-    """Read what a job is to get, and what is to be done if that is not free."""
-    return slots_wish(slots), next(word for word, number in IF_FULL.items() if number == if_full)
-
-
 def _left(seat: Seat) -> ToWorker:
     return ToWorker(left=jobs_pb2.Left(rank=seat.rank, reason=seat.worker.left))
-
-
-def _waits_for(job: ServedJob) -> str:
-    return f"workers {job.missing} have not come"
-
-
-def _check_name(name: str) -> None:
-    if not name or len(name) > 200 or not name.isprintable():
-        raise RefusalError(Kind.WRONG, "a job needs a name of 1 to 200 printable characters")
-
-
-def _check_world(world_size: int) -> None:
-    if not 1 <= world_size <= MAX_WORKERS:
-        raise RefusalError(Kind.WRONG, f"a job has 1 to {MAX_WORKERS} workers, not {world_size}")

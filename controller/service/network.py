@@ -144,7 +144,7 @@ def network_of_testbed(folder: Path) -> Network:
     return Network(switches, hosts)
 
 
-def testbed_lanes(folder: Path) -> int | None:
+def lanes_of_testbed(folder: Path) -> int | None:
     """Return how many lanes the programs of a testbed's switches are to have, if it says.
 
     Raises

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import grpc
 
 from controller.errors import ControllerError
-from controller.service.desk import Desk, wish_of
+from controller.service.desk import Desk
 from controller.service.served import Kind, Outbox, RefusalError, Seat, ServedJob
 from controller.service.views import add_rates, job_view, switch_view
+from controller.service.wishes import wish_of
 from host_agent.wire import jobs_pb2, jobs_pb2_grpc
 
 CODES = {

@@ -99,7 +99,7 @@ def controller_serve(
 
     from controller.errors import ConfigError
     from controller.service.desk import DeskOptions
-    from controller.service.network import network_of_file, network_of_testbed, testbed_lanes
+    from controller.service.network import lanes_of_testbed, network_of_file, network_of_testbed
     from controller.service.serve import ServiceOptions, serve
     from host_agent.wire.channel import DEFAULT_CONTROLLER, TlsFiles, split_host_port
     from netsum.programs import compiled_program
@@ -109,7 +109,7 @@ def controller_serve(
     if testbed is not None:
         network = network_of_testbed(testbed)
         home, default_listen = testbed, f"unix:{testbed}/controller.sock"
-        lanes = lanes or testbed_lanes(testbed)
+        lanes = lanes or lanes_of_testbed(testbed)
     else:
         assert config is not None
         network = network_of_file(config)

@@ -1,0 +1,125 @@
+"""The description of switches and hosts: from a testbed's folder, from a file, and what is wrong with either."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from controller.errors import ConfigError
+from controller.service.network import (
+    HostSite,
+    PortSite,
+    lanes_of_testbed,
+    network_of_file,
+    network_of_testbed,
+)
+
+TWO_SWITCHES = """
+[[switch]]
+name = "s1"
+p4runtime = "127.0.0.1:9559"
+device_id = 3
+ip = "10.0.0.254"
+mac = "02:00:00:00:FF:01"
+tls = { ca = "ca.pem" }
+
+[[switch]]
+name = "s2"
+p4runtime = "unix:/run/s2.sock"
+ip = "10.0.0.253"
+mac = "02:00:00:00:ff:02"
+
+[[host]]
+name = "h1"
+ip = "10.0.0.1"
+mac = "02:00:00:00:00:01"
+switch = "s1"
+port = 1
+
+[[host]]
+name = "h2"
+ip = "10.0.0.2"
+mac = "02:00:00:00:00:02"
+switch = "s2"
+port = 1
+send_to = "127.0.0.1:28275"
+
+[[link]]
+switches = ["s1", "s2"]
+ports = [7, 8]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "network.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_with_two_switches(tmp_path: Path) -> None:
+    network = network_of_file(written(tmp_path, TWO_SWITCHES))
+    first, second = network.switches.values()
+    assert (first.device_id, second.device_id) == (3, 1)
+    assert first.tls.ca == tmp_path / "ca.pem"
+    assert first.mac == "02:00:00:00:ff:01"
+    assert first.stations == {"02:00:00:00:00:01": 1, "02:00:00:00:00:02": 7}
+    assert second.stations == {"02:00:00:00:00:01": 8, "02:00:00:00:00:02": 1}
+    assert first.ports == {1: PortSite("", "h1"), 7: PortSite("", "s2")}
+    assert network.host_of(["192.0.2.1", "10.0.0.2"]) == HostSite(
+        "h2", "10.0.0.2", "02:00:00:00:00:02", "s2", ("127.0.0.1", 28275)
+    )
+    assert network.port_to("s1", network.hosts["h2"]) == 7
+    assert network.host_of(["192.0.2.1"]) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('mac = "02:00:00:00:FF:01"', 'mac = "2:0"', "switch.. s1: mac: expected a MAC address such as"),
+        ('ip = "10.0.0.1"', 'ip = "10.0.0.300"', "host.. h1: ip: expected an IPv4 address such as"),
+        ("port = 1\n\n[[host]]", "port = 600\n\n[[host]]", "host.. h1: port is 0 to 509, not 600"),
+        ("port = 1\n\n[[host]]", 'port = "1"\n\n[[host]]', "host.. h1: expected port = a number, not '1'"),
+        ("port = 1\n\n[[host]]", "prot = 1\n\n[[host]]", "host.. h1: expected port = a number, not None"),
+        ('switch = "s1"', 'switch = "s1"\nspeed = 3', "host.. h1: there is no speed here"),
+        ('switch = "s1"', 'switch = "s9"', "host h1 is on switch 's9', which is not there"),
+        ("[[switch]]", "[[router]]", "the file has no router"),
+        ('switches = ["s1", "s2"]', 'switches = ["s1"]', r"link.. 1: expected switches = \[\"s1\", \"s2\"\]"),
+        ('send_to = "127.0.0.1:28275"', 'send_to = "here"', "host.. h2: expected send_to = \"127.0.0.1:28275\""),
+        ("ca = ", "cert_authority = ", "s1.tls has no cert_authority"),
+        ("[[switch]]", "[[switch]", "is not TOML"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        network_of_file(written(tmp_path, TWO_SWITCHES.replace(old, new, 1)))
+
+
+def test_a_file_that_is_not_there_and_one_without_switches(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read .*none.toml: No such file"):
+        network_of_file(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="needs at least one switch"):
+        network_of_file(written(tmp_path, ""))
+
+
+def test_a_testbeds_folder(tmp_path: Path) -> None:
+    described = {
+        "lanes": 64,
+        "switches": {"s1": {"p4runtime": "unix:s1.sock", "device_id": 1, "ip": "10.0.0.254", "mac": "02:00:0a:00:00:fe",
+                            "ports": {"s1-eth1": 1}, "forward": {"02:00:0a:00:00:01": 1}}},
+        "hosts": {"h1": {"ip": "10.0.0.1", "mac": "02:00:0a:00:00:01", "switch": "s1", "port": 1}},
+        "links": [{"ends": ["h1", "s1-p1"], "interfaces": ["h1-eth0", "s1-eth1"]}],
+    }  # fmt: skip
+    (tmp_path / "testbed.json").write_text(json.dumps(described))
+    network = network_of_testbed(tmp_path)
+    assert network.switches["s1"].ports == {1: PortSite("s1-eth1", "h1")}
+    assert network.port_to("s1", network.hosts["h1"]) == 1
+    assert lanes_of_testbed(tmp_path) == 64
+
+    del described["hosts"]["h1"]["mac"]  # type: ignore[attr-defined]
+    (tmp_path / "testbed.json").write_text(json.dumps(described))
+    with pytest.raises(
+        ConfigError, match=r"testbed.json: expected the description of a testbed \(KeyError\('mac'\)\)"
+    ):
+        network_of_testbed(tmp_path)
+    with pytest.raises(ConfigError, match="is no testbed's run folder: testbed.json: No such file"):
+        network_of_testbed(tmp_path / "none")

@@ -1,0 +1,50 @@
+"""What Prometheus finds."""
+
+import urllib.request
+from pathlib import Path
+
+import pytest
+from service_harness import PROGRAM, Bench, fake_network, service_on
+
+from controller.errors import ConfigError
+from controller.service.serve import ServiceOptions
+from host_agent.joining import join
+from host_agent.wire import jobs_pb2
+
+
+def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, monkeypatch)
+    options = ServiceOptions(
+        fake_network(), PROGRAM.json, PROGRAM.p4info, listen=("127.0.0.1:0",), metrics=("127.0.0.1", 0)
+    )
+    with service_on(options) as service:
+        host, port = service.service.metrics or pytest.fail("no metrics")
+        with join(
+            service.address, job="job", rank=0, world_size=1, slots=256, addresses=["127.0.2.3"]
+        ) as seat:
+            seat._stream.say(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=12, retransmissions=3)))
+            while 'netsum_worker_chunks_total{job="job",rank="0"} 12.0' not in (
+                text := urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=30).read().decode()
+            ):
+                pass
+        for line in (
+            'netsum_jobs{state="running"} 1.0',
+            'netsum_jobs{state="queued"} 0.0',
+            'netsum_job_slots{job="job",switch="s1"} 256.0',
+            'netsum_job_packets_total{job="job",outcome="contributions"} 7.0',
+            'netsum_worker_attached{host="h3",job="job",rank="0"} 1.0',
+            'netsum_worker_retransmissions_total{job="job",rank="0"} 3.0',
+            'netsum_switch_ready{switch="s1"} 1.0',
+            'netsum_switch_slots_free{switch="s1"} 768.0',
+            'netsum_switch_reconnects_total{switch="s1"} 0.0',
+        ):
+            assert line in text.splitlines()
+        taken = ServiceOptions(
+            fake_network(), PROGRAM.json, PROGRAM.p4info, listen=("127.0.0.1:0",), metrics=(host, port)
+        )
+        with (
+            pytest.raises(ConfigError, match="metrics cannot be served on .*: Address already in use"),
+            service_on(taken),
+        ):
+            pass
+    bench.close()

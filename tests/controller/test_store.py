@@ -1,0 +1,173 @@
+"""The controller's memory, and what a ledger and it make of any sequence of jobs."""
+
+import itertools
+import sqlite3
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from controller.errors import JobRefusedError, StoreError
+from controller.jobs import Job, JobLedger
+from controller.service.records import JobRecord, WorkerRecord
+from controller.service.store import SCHEMA_VERSION, Store
+from host_agent.wire.slots_wish import BandwidthDelay, Share
+
+CAPACITY = 64
+
+
+def record(name: str, **changes: object) -> JobRecord:
+    values: dict[str, object] = {
+        "name": name, "switch": "s1", "world_size": 2, "slots": 8, "if_full": "queue", "queue_s": 1.5,
+        "join_token": "secret", "idle_s": 60.0, "operated": True, "created": 1000.25,
+    }  # fmt: skip
+    return JobRecord(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def worker(rank: int, number: int = 0) -> WorkerRecord:
+    return WorkerRecord(rank, f"h{rank}", f"10.0.{number}.{rank + 1}", f"02:00:00:00:{number:02x}:{rank:02x}", rank + 1, 9000,
+                        "10.0.0.254", 28275, f"lease{rank}")  # fmt: skip
+
+
+@pytest.mark.parametrize("slots", [8, Share(0.25), BandwidthDelay(1e9, 1e-4)])
+def test_what_is_kept_comes_back_as_it_was(tmp_path: Path, slots: object) -> None:
+    path = tmp_path / "state"
+    first = record("first", slots=slots, running=True, restarts=3, job_id=7, slot_base=16, slot_count=8,
+                   epoch=0xFFFF_FFFF, token=0xFFFF_FFFE, lanes=256, workers={0: worker(0), 1: worker(1)})  # fmt: skip
+    first.workers[1].left = "it left"
+    with Store(path) as store:
+        store.mark_switch("s1", (1 << 63) - 1)
+        store.save(first)
+        store.save(record("second", created=999.0))
+        first.restarts = 4
+        store.save(first)
+    with Store(path) as store:
+        assert store.jobs() == [record("second", created=999.0), first]
+        assert store.switch("s1") == (0xFFFF_FFFF, (1 << 63) - 1)
+        store.forget("first")
+        assert [job.name for job in store.jobs()] == ["second"]
+        # Epochs outlive their jobs.
+        assert store.switch("s1")[0] == 0xFFFF_FFFF
+        assert store.switch("s2") == (0, 0)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with (
+        Store(tmp_path / "state"),
+        pytest.raises(StoreError, match=r"another controller \(process \d+\) uses"),
+    ):
+        Store(tmp_path / "state")
+    with Store(tmp_path / "state"):
+        pass
+
+
+def test_state_of_another_version_or_of_something_else_is_refused(tmp_path: Path) -> None:
+    for name, statement in (
+        ("later", "PRAGMA user_version = 99"),
+        ("other", "CREATE TABLE music (song TEXT)"),
+    ):
+        with sqlite3.connect(tmp_path / name) as database:
+            database.execute(statement)
+        with pytest.raises(StoreError, match=f"version (99|0) .* this netsum has {SCHEMA_VERSION}"):
+            Store(tmp_path / name)
+    (tmp_path / "text").write_text("not a database, " * 100)
+    with pytest.raises(StoreError, match="cannot be used: file is not a database"):
+        Store(tmp_path / "text")
+    with pytest.raises(StoreError, match="cannot keep the controller's state"):
+        Store(tmp_path / "nowhere" / "state")
+
+
+class LedgerAndStore(RuleBasedStateMachine):
+    """Jobs come, restart and go; the controller is killed at any moment between a save and the next."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+        self.store = Store(Path(self.folder.name) / "state")
+        self.ledger = JobLedger(CAPACITY, 64)
+        self.records: dict[str, JobRecord] = {}
+        self.epochs: list[int] = []
+        self.count = 0
+
+    @rule(slots=st.sampled_from([1, 2, 8, 16, 64]), started=st.booleans())
+    def come(self, slots: int, started: bool) -> None:
+        self.count += 1
+        made = record(f"job {self.count}", slots=slots, created=float(self.count))
+        free = self.ledger.largest_free
+        try:
+            made.hold(self.ledger.reserve(made.name, slots))
+        except JobRefusedError:
+            assert free < slots
+            return
+        assert free >= slots
+        self.records[made.name] = made
+        if started:
+            made.workers = {rank: worker(rank, self.count % 256) for rank in range(2)}
+            self._start(made)
+        self.store.save(made)
+
+    @precondition(lambda self: any(one.running for one in self.records.values()))
+    @rule(choice=st.randoms(use_true_random=False))
+    def restart(self, choice: object) -> None:
+        chosen = choice.choice([one for one in self.records.values() if one.running])  # type: ignore[attr-defined]
+        held = chosen.held()
+        assert isinstance(held, Job)
+        chosen.hold(self.ledger.renew(held, token=held.token ^ 1, unix_seconds=100))
+        self.epochs.append(chosen.epoch)
+        self.store.save(chosen)
+
+    @precondition(lambda self: self.records)
+    @rule(choice=st.randoms(use_true_random=False))
+    def go(self, choice: object) -> None:
+        chosen = choice.choice(list(self.records.values()))  # type: ignore[attr-defined]
+        held = chosen.held()
+        if isinstance(held, Job):
+            self.ledger.end(held)
+        else:
+            self.ledger.release(chosen.name)
+        self.store.forget(self.records.pop(chosen.name).name)
+
+    @rule()
+    def kill(self) -> None:
+        path = Path(self.folder.name) / "state"
+        self.store.close()
+        self.store = Store(path)
+        self.ledger = JobLedger(CAPACITY, 64, self.store.switch("s1")[0])
+        found = {job.name: job for job in self.store.jobs()}
+        assert found == self.records
+        for job in found.values():
+            held = job.held()
+            assert held is not None
+            self.ledger.restore(held)
+        self.records = found
+
+    @invariant()
+    def nothing_is_held_twice(self) -> None:
+        if not hasattr(self, "records"):
+            return
+        ranges = sorted((one.slot_base, one.slot_base + one.slot_count) for one in self.records.values())
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(ranges))
+        ids = [one.job_id for one in self.records.values()]
+        assert len(set(ids)) == len(ids)
+        assert self.ledger.free_slots == CAPACITY - sum(one.slot_count for one in self.records.values())
+        assert self.epochs == sorted(set(self.epochs))
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            self.folder.cleanup()
+
+    def _start(self, made: JobRecord) -> None:
+        endpoints = [made.workers[rank].endpoint for rank in sorted(made.workers)]
+        made.hold(self.ledger.admit(made.name, endpoints, 0, switch=None, token=1, unix_seconds=100))
+        made.running = True
+        self.epochs.append(made.epoch)
+
+
+LedgerAndStore.TestCase.settings = settings(max_examples=8, stateful_step_count=15, deadline=None)
+TestLedgerAndStore = LedgerAndStore.TestCase
