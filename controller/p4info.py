@@ -46,7 +46,7 @@ class ProgramNames:
         self._tables = {_short(table): table for table in p4info.tables}
         self._actions = {_short(action): action for action in p4info.actions}
         self._counters = {_short(counter): counter for counter in p4info.counters}
-        self._registers = {_short(register): register for register in p4info.registers}
+        self._registers = {str(register.preamble.name): register for register in p4info.registers}
         self._table_by_id = {table.preamble.id: (name, table) for name, table in self._tables.items()}
         self._counter_by_id = {counter.preamble.id: name for name, counter in self._counters.items()}
         self._action_by_id = {action.preamble.id: (name, action) for name, action in self._actions.items()}
@@ -93,7 +93,7 @@ class ProgramNames:
 
     @property
     def registers(self) -> tuple[str, ...]:
-        """The names of the program's register arrays."""
+        """The full names of the program's register arrays."""
         return tuple(self._registers)
 
     def register_size(self, name: str) -> int:

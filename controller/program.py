@@ -31,7 +31,8 @@ TABLES: Surface = {
 }
 """Table to (key fields, action to parameters)."""
 
-_LANE = re.compile(r"lane_\d+")
+_LANE = re.compile(r"\.lane_\d+(\.held)?$")
+"""How the full name of a lane's register ends: on v1model all lanes are in one control, on TNA each has its own."""
 
 
 def require_control_surface(names: ProgramNames, where: str) -> None:
@@ -60,9 +61,13 @@ def require_control_surface(names: ProgramNames, where: str) -> None:
 
 def lanes_of(names: ProgramNames) -> int:
     """Return how many int32 values a packet carries: the program has a register array for each."""
-    return sum(_LANE.fullmatch(name) is not None for name in names.registers)
+    return len(_lane_registers(names))
 
 
 def slots_of(names: ProgramNames) -> int:
     """Return how many slots the program has."""
-    return names.register_size("lane_0") // POOL_VERSIONS
+    return names.register_size(_lane_registers(names)[0]) // POOL_VERSIONS
+
+
+def _lane_registers(names: ProgramNames) -> list[str]:
+    return [name for name in names.registers if _LANE.search(name)]

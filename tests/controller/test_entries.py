@@ -186,3 +186,11 @@ def test_differences_lead_from_present_to_desired(present: list[Entry], desired:
         held[one.key] = one
     assert held == {one.key: one for one in desired}
     assert len(delete) + len(insert) + len(modify) <= len(present) + len(desired)
+
+
+def test_program_with_a_control_for_each_lane_is_taken() -> None:
+    """As Tofino's: the registers of its lanes have other names, and say the same."""
+    path = Path(__file__).resolve().parents[1] / "dataplane" / "tna_logic" / "tna_logic.p4info.txtpb"
+    names = ProgramNames(read_p4info(path))
+    require_control_surface(names, str(path))
+    assert (lanes_of(names), slots_of(names)) == (8, 1024)
