@@ -48,8 +48,10 @@ class SwitchProcess(ABC):
         self.spec = spec
         self.log = folder / "logs" / f"{spec.name}.log"
         self.status = socket.with_suffix(".status")
+        self._notifications = socket.with_suffix(".notifications")
         self._run_id = run_id
         self._socket = socket
+        self._files = (socket, self.status, self._notifications)
         self._pcaps = folder / "pcaps" if capture else None
         self._child: Child | None = None
         self._prefix: Sequence[str] = ()
@@ -86,13 +88,15 @@ class SwitchProcess(ABC):
         """End it, if it was started."""
         if self._child is not None:
             self._child.stop()
+        for left in self._files:
+            left.unlink(missing_ok=True)
 
     @abstractmethod
     def _start(self) -> None:
         """Start it and wait until it answers."""
 
     def _launch(self, command: Sequence[str], pass_fds: Sequence[int] = ()) -> Child:
-        for left in (self._socket, self.status):
+        for left in self._files:
             left.unlink(missing_ok=True)
         self._child = Child(
             f"{self.title} {self.spec.name}",
@@ -135,13 +139,12 @@ class Bmv2Switch(SwitchProcess):
     title = "BMv2"
 
     def _start(self) -> None:
-        # BMv2 announces ports on an address that all of the machine's BMv2s share unless told otherwise.
-        notifications = self._socket.with_suffix(".notifications")
+        # It announces ports on an address that all of the machine's BMv2s share unless told otherwise.
         self._launch(
             [
                 *(BMV2_PROGRAM, "--no-p4", "--device-id", str(self.spec.device_id)),
                 *(word for port, name in self.interfaces.items() for word in ("-i", f"{port}@{name}")),
-                *("--notifications-addr", f"ipc://{notifications}"),
+                *("--notifications-addr", f"ipc://{self._notifications}"),
                 *(() if self._pcaps is None else ("--pcap", str(self._pcaps))),
                 *("--", "--grpc-server-addr", self.p4runtime_address),
                 *("--cpu-port", str(CPU_PORT), "--drop-port", str(DROP_PORT)),

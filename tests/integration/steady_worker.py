@@ -1,0 +1,109 @@
+"""A worker that adds numbers everybody can predict, round after round, until rank 0 is told to stop.
+
+``steady_worker.py JOB RANK SIZE ELEMENTS TIMEOUT_S``
+
+It prints a line of JSON for everything that happens to it. When the job is restarted, it goes on with the earliest round that
+some worker has not finished. A wrong sum ends it with status 3.
+"""
+
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from host_agent.communicator import Communicator, compile_ahead
+from host_agent.errors import ClosedCommunicatorError, NetsumError, PeerError
+from host_agent.joining import Seat, join
+
+RESTART_TIMEOUT_S = 120.0
+WRONG = 3
+
+
+def numbers(rank: int, number: int, elements: int) -> np.ndarray[Any, Any]:
+    """What a rank contributes in a round: integers, every other time as float32, which holds them and their sums exactly."""
+    drawn = np.random.default_rng([rank, number]).integers(-(2**15), 2**15, elements, dtype=np.int32)
+    drawn[0] = 0
+    return drawn if number % 2 else drawn.astype(np.float32)
+
+
+def say(event: str, **more: object) -> None:
+    print(json.dumps({"event": event, **more}), flush=True)
+
+
+class SteadyWorker:
+    def __init__(self, rank: int, size: int, elements: int, timeout_s: float) -> None:
+        self.rank, self.size, self.elements, self.timeout_s = rank, size, elements, timeout_s
+        self.round = 0
+        self.told_to_stop = False
+        self.communicator: Communicator | None = None
+
+    def listen(self) -> None:
+        self.told_to_stop = sys.stdin.readline() == "stop\n"
+
+    def leave_to_deadline(self, rank: int, reason: str) -> None:
+        say("left", rank=rank, reason=reason)
+
+    def give_up(self, reason: str) -> None:
+        say("over", reason=reason)
+        if self.communicator is not None:
+            self.communicator.close()
+
+    def life(self, seat: Seat) -> None:
+        """Take part for as long as the admission holds, or until told to stop."""
+        with seat.communicator(timeout_s=self.timeout_s) as communicator:
+            self.communicator = communicator
+            agreed = communicator.allreduce(np.array([self.round], np.int32), op="min")
+            self.round = int(agreed[0])
+            while True:
+                mine = numbers(self.rank, self.round, self.elements)
+                mine[0] = self.told_to_stop
+                total = communicator.allreduce(mine)
+                expected = sum(numbers(rank, self.round, self.elements) for rank in range(self.size))
+                if not np.array_equal(total[1:], expected[1:]):
+                    say(
+                        "wrong",
+                        round=self.round,
+                        lanes=np.flatnonzero(total[1:] != expected[1:])[:10].tolist(),
+                    )
+                    os._exit(WRONG)
+                say("round", round=self.round)
+                self.round += 1
+                if total[0]:
+                    communicator.barrier()
+                    return
+
+    def run(self, job: str) -> int:
+        compile_ahead()
+        threading.Thread(target=self.listen, daemon=True).start()
+        with join(job=job, rank=self.rank, world_size=self.size, timeout_s=RESTART_TIMEOUT_S) as seat:
+            say("joined", job_id=seat.admission.job_id, token=seat.admission.token, bind=seat.bind)
+            # What the old admission began comes to nothing: no need to wait until it is too late.
+            seat.watch(self.leave_to_deadline, self.give_up, lambda admission, reason: self.give_up(reason))
+            while True:
+                try:
+                    self.life(seat)
+                except (PeerError, ClosedCommunicatorError) as error:
+                    say("trouble", error=str(error), seat=seat.trouble)
+                    if seat.left:
+                        return 1
+                    seat.restarted(RESTART_TIMEOUT_S)
+                    say("restarted")
+                else:
+                    say("done", rounds=self.round)
+                    return 0
+
+
+def main() -> int:
+    job, rank, size, elements, timeout_s = sys.argv[1:]
+    try:
+        return SteadyWorker(int(rank), int(size), int(elements), float(timeout_s)).run(job)
+    except NetsumError as error:
+        say("failed", error=str(error))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
