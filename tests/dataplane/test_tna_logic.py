@@ -75,6 +75,7 @@ def test_program_is_that_of_the_sources() -> None:
 @pytest.mark.p4c
 @pytest.mark.skipif("NETSUM_LONG_TESTS" not in os.environ, reason="long; set NETSUM_LONG_TESTS=1")
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
+@pytest.mark.timeout(1600)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
     for folder in ("p4", "tests/dataplane"):
@@ -86,7 +87,7 @@ def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
     assert right in path.read_text()
     path.write_text(path.read_text().replace(right, wrong))
     copy = tmp_path / "tests" / "dataplane"
-    subprocess.run([sys.executable, str(copy / "tna_logic" / "translate.py")], check=True, timeout=100)
+    subprocess.run([sys.executable, str(copy / "tna_logic" / "translate.py")], check=True, timeout=600)
     tests = [
         str(path)
         for path in copy.glob("test_*.py")
@@ -104,6 +105,6 @@ def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
         str(tmp_path),
     ]
     command += ["-c", os.devnull, "--target", f"tna-logic-{translate.LANES}", *tests]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 1, done.stdout
     assert "failed" in done.stdout

@@ -122,6 +122,31 @@ def test_p4info_is_that_of_the_sources(tofino: ModuleType) -> None:
 
 @pytest.mark.p4c
 @pytest.mark.slow
+@pytest.mark.parametrize("chip", [1, 2])
+def test_program_is_accepted_by_the_front_end(chip: int) -> None:
+    """All that can be asked of a p4c without the back end, as long as it has TNA's definitions."""
+    checker = shutil.which("p4test")
+    if checker is None:
+        pytest.skip("p4test is not on PATH")
+    definitions = Path(checker).resolve().parents[1] / "share" / "p4c" / "p4include"
+    if not (definitions / "tna.p4").exists():
+        pytest.skip(f"p4c's definitions of TNA are not in {definitions}")
+    options = [
+        "--std",
+        "p4-16",
+        "-I",
+        str(definitions),
+        f"-D__TARGET_TOFINO__={chip}",
+        "-D",
+        f"LANES={FEWEST_LANES}",
+    ]
+    command = [checker, *options, str(ROOT / "p4" / "tna" / "netsum.p4")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.p4c
+@pytest.mark.slow
 @NO_COMPILER
 @pytest.mark.parametrize("target", ["tofino", "tofino2"])
 def test_few_lanes_compile(tofino: ModuleType, tmp_path: Path, target: str) -> None:
