@@ -104,7 +104,26 @@ def _bmv2(cables: _Cables, folder: Path) -> Iterator[str]:
     command += ["--notifications-addr", f"ipc://{folder}/notifications", "--", "--grpc-server-addr", address]
     command += ["--cpu-port", "510", "--drop-port", "511"]
     with _running(BMV2, cables.switch, command, folder / "bmv2"):
+        _lengthen_queues(cables)
         yield address
+
+
+def _lengthen_queues(cables: _Cables) -> None:
+    """Let BMv2's egress queues hold more than 64 packets, if its Thrift client is there to ask for it."""
+    client = shutil.which("simple_switch_CLI")
+    if client is None:
+        print(f"{BMV2} keeps its queues of 64 packets: simple_switch_CLI is not installed", file=sys.stderr)
+        return
+    asked = subprocess.run(
+        [*namespaces.inside(cables.switch), client],
+        input=f"set_queue_depth {_QUEUE_PACKETS}\n",
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    if asked.returncode != 0:
+        raise TestbedError(f"simple_switch_CLI failed: {asked.stderr.strip().splitlines()[-1]}")
 
 
 @contextmanager
