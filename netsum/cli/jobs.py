@@ -218,8 +218,9 @@ def watch(
 ) -> None:
     """Watch a job live: what each worker contributes, what is stale and retransmitted, rates, and who is missing in a stuck slot.
 
-    Chunks and retransmissions are what each worker reports; contributions, results and the rest are what the switch counted for
-    the job. A slot is stuck when its oldest contribution waits for others; those that the switch has nothing of are named.
+    Admitted are the packets that the switch took from each worker; chunks and retransmissions are what each worker reports; the
+    last line is what the switch counted for the job. A slot is stuck when its oldest contribution waits for others; those that
+    the switch has nothing of are named.
     """
     from netsum.cli.watching import watch_job
 

@@ -66,10 +66,9 @@ def picture(view: JobView) -> "Group":
     from rich.text import Text
 
     reason = f": {view.reason}" if view.reason else ""
-    head = (
-        f"{view.name}  {job_state(view)}{reason}  on {view.switch or 'no switch yet'}, epoch {view.epoch}, "
-    )
-    head += f"{view.slot_count} slots, {view.lanes} lanes, {view.restarts} restarts"
+    head = f"{view.name}  {job_state(view)}{reason}  on {view.switch or 'no switch yet'}, {view.slot_count} slots"
+    if view.epoch:
+        head += f", {view.lanes} lanes, epoch {view.epoch}, {view.restarts} restarts"
     rates = f"{count_text(view.elements_per_s)} elements/s, {count_text(view.contributions_per_s)} contributions/s, "
     rates += f"{count_text(view.results_per_s)} results/s"
     lines: list[RenderableType] = [
@@ -110,35 +109,24 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def _workers(view: JobView) -> "RenderableType":
-    shown = table(
-        ">rank",
-        "state",
-        "host",
-        ">chunks",
-        ">chunks/s",
-        ">retransmissions",
-        ">per s",
-        ">stale",
-        ">in flight",
-        ">round trip",
-    )
+    headings = (">chunks", ">chunks/s", ">retransmissions", ">per s", ">stale", ">in flight", ">round trip")
+    shown = table(">rank", "state", "host", ">admitted", *headings)
     for worker in view.workers:
-        if not worker.HasField("report"):
-            shown.add_row(str(worker.rank), state_word(worker), worker.host)
-            continue
-        report = worker.report
-        shown.add_row(
-            str(worker.rank),
-            state_word(worker),
-            worker.host,
-            f"{report.chunks:,}",
-            count_text(worker.chunks_per_s),
-            f"{report.retransmissions:,}",
-            count_text(worker.retransmissions_per_s),
-            f"{report.stale:,}",
-            str(report.in_flight),
-            f"{report.srtt_ns / 1e6:.2f} ms",
-        )
+        # What the switch took from the worker, if its program counts that; the rest is what the worker says.
+        admitted = f"{worker.admitted:,}" if worker.HasField("admitted") else ""
+        row = [str(worker.rank), state_word(worker), worker.host, admitted]
+        if worker.HasField("report"):
+            report = worker.report
+            row += [
+                f"{report.chunks:,}",
+                count_text(worker.chunks_per_s),
+                f"{report.retransmissions:,}",
+                count_text(worker.retransmissions_per_s),
+                f"{report.stale:,}",
+                str(report.in_flight),
+                f"{report.srtt_ns / 1e6:.2f} ms",
+            ]
+        shown.add_row(*row)
     return shown
 
 

@@ -14,19 +14,7 @@ from netsum.cli.manual import Command, command_tree, manual
 ROOT = Path(__file__).resolve().parents[2]
 EVERYTHING = list(command_tree().all())
 COMMANDS = [command for command in EVERYTHING if command.function is not None]
-HEAVY = {
-    "numpy",
-    "numba",
-    "grpc",
-    "google",
-    "scapy",
-    "torch",
-    "IPython",
-    "host_agent",
-    "controller",
-    "sim",
-    "mininet",
-}
+HEAVY = {"numpy", "numba", "grpc", "scapy", "torch", "IPython", "host_agent", "controller", "sim", "asyncio"}
 
 
 def ids(commands: list[Command]) -> list[str]:
