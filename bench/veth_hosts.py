@@ -76,7 +76,6 @@ def main() -> None:
     job = Job(**json.loads(chosen.job))
     packets = contributions(job, chosen.packets // job.workers)
     with InterfacePorts([(job.port_of(w), name) for w, name in enumerate(names)]) as ports:
-        ports.warm_up()
         arguments = (ports._inbox, ports._outbox, packets.ports, packets.lengths, packets.frames)
         drive(*arguments[:2], packets.ports[:0], packets.lengths[:0], packets.frames[:0], job.workers, 1, 0)
         print("ready", flush=True)

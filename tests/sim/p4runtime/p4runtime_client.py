@@ -1,6 +1,7 @@
 """What the tests of the P4Runtime server share: a running switch, a stock client, and entities by name."""
 
 import contextlib
+import functools
 from pathlib import Path
 
 import grpc
@@ -53,6 +54,12 @@ def number(value):
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
+@functools.cache
+def p4info_of(path):
+    """A program's P4Info; parsed once, which takes longer than all else of a bench."""
+    return text_format.Parse(path.read_text(), p4info_pb2.P4Info())
+
+
 class Bench:
     """A switch in process with a P4Runtime server, and a stock client that is primary."""
 
@@ -62,13 +69,24 @@ class Bench:
         self.server = self.stack.enter_context(serve(self.chassis, "127.0.0.1:0", device_id=DEVICE))
         self.json = PROGRAMS / f"{program}.json"
         self.p4info_path = PROGRAMS / f"{program}.p4info.txtpb"
-        self.p4info = text_format.Parse(self.p4info_path.read_text(), p4info_pb2.P4Info())
+        self.p4info = p4info_of(self.p4info_path)
         self.client = P4RuntimeClient(DEVICE, self.server.address, (0, 10))
         self.stack.callback(self.client.tear_down)
         channel = self.stack.enter_context(grpc.insecure_channel(self.server.address))
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         if set_config:
-            self.client.set_fwd_pipe_config(str(self.p4info_path), str(self.json))
+            self._set_config()
+
+    def _set_config(self):
+        request = p4runtime_pb2.SetForwardingPipelineConfigRequest(
+            device_id=DEVICE,
+            action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+            config=p4runtime_pb2.ForwardingPipelineConfig(
+                p4info=self.p4info, p4_device_config=self.json.read_bytes()
+            ),
+        )
+        request.election_id.low = 10
+        self.stub.SetForwardingPipelineConfig(request, timeout=60)
 
     def close(self):
         self.stack.close()
