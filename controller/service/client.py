@@ -42,7 +42,8 @@ class OperatorClient:
     ) -> None:
         self.controller = controller or os.environ.get(CONTROLLER_VARIABLE) or DEFAULT_CONTROLLER
         self._timeout_s = timeout_s
-        self._channel = open_channel(self.controller, TlsFiles.from_environment() if tls is None else tls)
+        self._tls = TlsFiles.from_environment() if tls is None else tls
+        self._channel = open_channel(self.controller, self._tls)
         self._stub: Any = jobs_pb2_grpc.OperatorsStub(self._channel)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> "OperatorClient":
@@ -149,6 +150,7 @@ class OperatorClient:
             return ServiceError(
                 f"no controller answers at {self.controller} ({details or error.code().name}): start one with "
                 f"`netsum controller serve`, or name another in {CONTROLLER_VARIABLE}"
+                + (", or check the certificates of both sides" if self._tls else "")
             )
         return ServiceError(details)
 

@@ -119,6 +119,7 @@ class Seat:
         self.host = ""
         self.bind = ("", 0)
         self._wish = wish
+        self._tls = tls
         self._changed = threading.Condition()  # guards all below
         self._lease = ""
         self._admitted = False
@@ -293,6 +294,7 @@ class Seat:
             self._failure = (
                 f"nothing answers at {self.controller} ({sentence}): start the service, or unset {CONTROLLER_VARIABLE} "
                 "for a switch on loopback"
+                + (", or check the certificates of both sides" if self._tls else "")
             )
             self._changed.notify_all()
             return False
