@@ -1,6 +1,7 @@
 """Contributions without lanes: they add their bit and exponent; the result has lanes if any of them had."""
 
 import pytest
+from dataplane.frames import BOR, MAX, SUM
 from dataplane.jobs import Job, MakeJob, lanes_of, saturating_sum
 from dataplane.target import Packet, Target
 
@@ -96,3 +97,13 @@ def test_nothing_leaves_with_more_room_than_the_target_has(target: Target, make_
     for packet in sent:
         for _, frame in target.send([packet]):
             assert len(frame) - len(packet[1]) <= ROOM
+
+
+@pytest.mark.parametrize(("op", "combined"), [(SUM, -12), (MAX, -5), (BOR, -5 | -7)])
+def test_first_without_lanes_is_neutral(target: Target, make_job: MakeJob, op: int, combined: int) -> None:
+    """Of negative numbers too: nothing stands in for the lanes that are not there."""
+    job = make_job(workers=3)
+    low, lower = [-5] * target.lanes, [-7] * target.lanes
+    job.expect(job.contribution(0, 0, op=op))
+    job.expect(job.contribution(1, 0, lower, op=op))
+    job.expect(job.contribution(2, 0, low, op=op), job.results(0, [combined] * target.lanes, op=op))
