@@ -18,7 +18,7 @@ def run(
     faults: Faults,
     workers: int = 8,
     slots: int = 32,
-    chunks: int = 320,
+    chunks: int = 192,
     collectives: int = 1,
     start_ns: Callable[[int], int] = lambda worker: 0,
 ) -> Network:

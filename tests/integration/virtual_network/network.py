@@ -108,12 +108,13 @@ class Host:
                 self._planned += 1
             self.schedule.begin(now_ns)
             count = self.core.transmit(now_ns, self._tx, self._tx_bytes)
-            if count == 0 and not self.core.failed:
-                break
             for row, length in zip(self._tx[:count], self._tx_bytes[:count], strict=True):
                 self.network.to_switch(self.port, row[:length].tobytes())
-            if self.core.failed and not len(self.schedule):
-                break
+            if self.core.failed:
+                if not len(self.schedule):
+                    break
+            elif count < len(self._tx) - 1:
+                break  # that was all
         timer_ns = self.core.next_timer_ns()
         if timer_ns < self._timer_ns:
             self._timer_ns = timer_ns
