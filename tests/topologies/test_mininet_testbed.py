@@ -273,7 +273,7 @@ def test_up_beside_another_crash_up_again_down(bed: MininetTestbed, name: str, t
 
 
 def test_in_the_foreground_ctrl_c_takes_it_down(name: str, tmp_path: Path) -> None:
-    arguments = ("up", "star-2", "--name", name, "--no-controller", "--foreground")
+    arguments = ("up", "star-2", "--name", name, "--no-controller", "--foreground", "--pcap")
     command = [*NETSUM, "testbed", *arguments]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None
@@ -283,4 +283,8 @@ def test_in_the_foreground_ctrl_c_takes_it_down(name: str, tmp_path: Path) -> No
         assert up.wait(DEADLINE_S) == 128 + signal.SIGINT
     assert not list(processes(state["keeper"]["run_id"]))
     assert not (RUNNING / name).is_symlink()
-    assert sorted(path.name for path in Path(state["folder"]).iterdir()) == ["logs", "testbed.json"]
+    assert sorted(path.name for path in Path(state["folder"]).iterdir()) == [
+        "logs",
+        "pcaps",
+        "testbed.json",
+    ]
