@@ -50,5 +50,7 @@ def accuracy(trained: nn.Module) -> float:
     return float((told == test[None, 1:]).float().mean())
 
 
+task = Task("character LSTM", CharacterModel, batch, loss, accuracy, rate=3e-3, steps=150)
+
 if __name__ == "__main__":
-    main(Task("character LSTM", CharacterModel, batch, loss, accuracy, rate=3e-3, steps=150))
+    main(task)

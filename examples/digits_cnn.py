@@ -43,5 +43,7 @@ def accuracy(trained: nn.Module) -> float:
     return float((told == digits[:TEST_IMAGES]).float().mean())
 
 
+task = Task("digits CNN", model, batch, nn.functional.cross_entropy, accuracy, rate=1e-3, steps=150)
+
 if __name__ == "__main__":
-    main(Task("digits CNN", model, batch, nn.functional.cross_entropy, accuracy, rate=1e-3, steps=150))
+    main(task)

@@ -2,16 +2,20 @@
 
 torchrun --nproc-per-node 4 examples/digits_cnn.py --backend netsum
 torchrun --nproc-per-node 4 examples/digits_cnn.py --backend gloo
-python examples/digits_cnn.py --workers 4          # the same batches, one process, no communication
+torchrun --nproc-per-node 4 examples/digits_cnn.py --backend netsum --check   # and then the same batches in one process
+python examples/digits_cnn.py --backend single --workers 4                    # those alone
 """
 
 import argparse
 import contextlib
+import copy
 import hashlib
 import json
 import os
+import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -20,7 +24,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-TIMED_COMPUTE_STEPS = 10
+TIMED_COMPUTE_STEPS = 20
+ADAM_EPS = 1e-6
+"""With PyTorch's 1e-8 the rounding errors of gradients that are nearly zero become steps: in one process, the order of a
+batch's rows then moves the losses by thousandths, and there is nothing to compare with."""
+OTHER_ORDERS = 3
+ROUNDING_MARGIN = 10
+"""How many times as far as float32 rounding moves the losses of one process they may be from it."""
+
+Batch = Callable[[int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,30 @@ class Task:
 
 @dataclass
 class Report:
-    """What came out of a run."""
+    """What came out of a run.
+
+    Attributes
+    ----------
+    backend, workers
+        "netsum", "gloo" or "single", and by how many processes, or for how many processes' batches.
+    losses
+        Of each step, the mean over all workers' batches, before the step.
+    accuracy
+        After the last step.
+    step_ms
+        Median time of a step.
+    compute_ms
+        Median time of a step that communicates nothing: forward, backward, optimizer, in all processes at once. The rest of
+        `step_ms` is communication that was not hidden behind computing.
+    gradient_bytes, sent_bytes
+        Size of the gradients, and what each worker sent of them a step, headers and retransmissions included; None where
+        the backend does not count.
+    digests
+        Of the parameters, one of each worker.
+    deviation, rounding
+        With --check: the largest difference of a loss from one process's, and what that is between runs in one process
+        that take the rows of a batch, and so add, in different orders; at least the distance of two float32 losses.
+    """
 
     backend: str
     workers: int
@@ -64,74 +99,129 @@ class Report:
     accuracy: float = 0.0
     step_ms: float = 0.0
     compute_ms: float = 0.0
+    gradient_bytes: int = 0
+    sent_bytes: float | None = None
     digests: list[str] = field(default_factory=list)
+    deviation: float | None = None
+    rounding: float | None = None
+
+    @property
+    def well(self) -> bool:
+        """Whether all ranks ended with the same bits, and with --check where one process ends."""
+        agreed = len(set(self.digests)) == 1
+        if self.deviation is None or self.rounding is None:
+            return agreed
+        return agreed and self.deviation <= ROUNDING_MARGIN * self.rounding
 
 
 def main(task: Task) -> None:
     """Run a task as the command line says, and print its report on rank 0."""
     parser = argparse.ArgumentParser(description=task.name)
-    parser.add_argument("--backend", default="netsum", choices=["netsum", "gloo"])
+    parser.add_argument("--backend", choices=["netsum", "gloo", "single"], default="netsum")
     parser.add_argument("--steps", type=int, default=task.steps)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="with single: whose batches to take together")
     parser.add_argument(
-        "--workers", type=int, default=1, help="without torchrun: whose batches to take together"
+        "--check",
+        action="store_true",
+        help="compare with the same batches in one process; status 1 if it differs",
     )
     parser.add_argument("--out", type=Path, help="file for the report, as JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    torch.manual_seed(options.seed)
-    if "RANK" in os.environ:
+    if options.backend == "single":
+        report: Report | None = train_alone(task, options.steps, options.workers, options.seed)
+    elif "RANK" not in os.environ:
+        parser.error(f"--backend {options.backend} is for torchrun; without it: --backend single --workers N")
+    else:
         if options.backend == "netsum":
             import netsum.torch  # noqa: F401  # PyTorch does this by itself, unless TORCH_DEVICE_BACKEND_AUTOLOAD=0
         dist.init_process_group(options.backend)
         try:
-            report = _train_together(task, options.steps, options.backend)
+            report = train_together(task, options.steps, options.seed)
         finally:
             dist.destroy_process_group()
-    else:
-        report = _train_alone(task, options.steps, options.workers)
-    if report is not None:
-        _show(task, report)
-        if options.out is not None:
-            options.out.write_text(json.dumps(asdict(report)) + "\n")
+    if report is None:
+        return
+    if options.check:
+        compare_with_one_process(task, report, options.seed)
+    show(task, report)
+    if options.out is not None:
+        options.out.write_text(json.dumps(asdict(report)) + "\n")
+    sys.exit(0 if report.well else 1)
 
 
-def _train_together(task: Task, steps: int, backend: str) -> Report | None:
-    rank, workers = dist.get_rank(), dist.get_world_size()
-    model = DistributedDataParallel(task.model())
-    report = Report(backend, workers)
-    report.compute_ms = _compute_ms(task, model, rank, workers)
-    started = time.perf_counter()
-    for loss in _steps(task, model, steps, lambda step: task.batch(step, rank, workers)):
-        mean = loss / workers
-        dist.all_reduce(mean)
-        report.losses.append(float(mean))
-    report.step_ms = (time.perf_counter() - started) / steps * 1e3
+def train_together(
+    task: Task, steps: int, seed: int, group: dist.ProcessGroup | None = None
+) -> Report | None:
+    """Train with the processes of a group, by default all there are; returns the report on rank 0."""
+    group = dist.group.WORLD if group is None else group
+    rank, workers = dist.get_rank(group), dist.get_world_size(group)
+    torch.manual_seed(seed)
+    model = DistributedDataParallel(task.model(), process_group=group)
+    report = Report(dist.get_backend(group), workers)
+    report.gradient_bytes = sum(each.numel() * each.element_size() for each in model.parameters())
+
+    def mine(step: int) -> tuple[Tensor, Tensor]:
+        return task.batch(step, rank, workers)
+
+    dist.barrier(group)
+    report.compute_ms = _median_ms(_steps(task, copy.deepcopy(model.module), TIMED_COMPUTE_STEPS, mine))[1]
+    dist.barrier(group)
+    before = _bytes_sent(group)
+    losses, report.step_ms = _median_ms(_steps(task, model, steps, mine))
+    if before is not None:
+        report.sent_bytes = ((_bytes_sent(group) or 0) - before) / steps
+    means = torch.tensor(losses, dtype=torch.float64) / workers
+    dist.all_reduce(means, group=group)
+    report.losses = means.tolist()
     report.accuracy = task.accuracy(model.module)
     digests: list[str | None] = [None] * workers
-    dist.all_gather_object(digests, _digest(model.module))
+    dist.all_gather_object(digests, _digest(model.module), group=group)
     report.digests = [str(each) for each in digests]
     return report if rank == 0 else None
 
 
-def _train_alone(task: Task, steps: int, workers: int) -> Report:
+def train_alone(task: Task, steps: int, workers: int, seed: int, *, order: int = 0) -> Report:
+    """Train on the batches of so many workers in one process, their rows in one order or another."""
+
     def everybodys(step: int) -> tuple[Tensor, Tensor]:
         parts = [task.batch(step, worker, workers) for worker in range(workers)]
-        return torch.cat([inputs for inputs, _ in parts]), torch.cat([targets for _, targets in parts])
+        inputs, targets = (torch.cat(each) for each in zip(*parts, strict=True))
+        if order == 0:
+            return inputs, targets
+        rows = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(order))
+        return inputs[rows], targets[rows]
 
+    torch.manual_seed(seed)
     model = task.model()
-    report = Report("one process", workers)
-    started = time.perf_counter()
-    report.losses = [float(loss) for loss in _steps(task, model, steps, everybodys)]
-    report.step_ms = report.compute_ms = (time.perf_counter() - started) / steps * 1e3
+    report = Report("single", workers)
+    report.gradient_bytes = sum(each.numel() * each.element_size() for each in model.parameters())
+    report.losses, report.step_ms = _median_ms(_steps(task, model, steps, everybodys))
+    report.compute_ms = report.step_ms
     report.accuracy = task.accuracy(model)
     report.digests = [_digest(model)]
     return report
 
 
-def _steps(task: Task, model: nn.Module, steps: int, batch: Callable[[int], tuple[Tensor, Tensor]]):
+def compare_with_one_process(task: Task, report: Report, seed: int) -> None:
+    """Add to a report how far its losses are from one process's, and how far rounding alone moves those."""
+    alone, *others = (
+        train_alone(task, len(report.losses), report.workers, seed, order=order).losses
+        for order in range(1 + OTHER_ORDERS)
+    )
+    report.deviation = _largest_difference(report.losses, alone)
+    spacing = torch.finfo(torch.float32).eps * max(alone)
+    report.rounding = max(spacing, *(_largest_difference(other, alone) for other in others))
+
+
+def _largest_difference(some: list[float], others: list[float]) -> float:
+    return max(abs(one - other) for one, other in zip(some, others, strict=True))
+
+
+def _steps(task: Task, model: nn.Module, steps: int, batch: Batch) -> Iterator[Tensor]:
     """Train, yielding the loss of each step."""
-    optimizer = torch.optim.Adam(model.parameters(), task.rate)
+    optimizer = torch.optim.Adam(model.parameters(), task.rate, eps=ADAM_EPS)
     for step in range(steps):
         inputs, targets = batch(step)
         optimizer.zero_grad()
@@ -141,17 +231,22 @@ def _steps(task: Task, model: nn.Module, steps: int, batch: Callable[[int], tupl
         yield loss.detach()
 
 
-def _compute_ms(task: Task, model: DistributedDataParallel, rank: int, workers: int) -> float:
-    """Time forward and backward passes that communicate nothing."""
-    inputs, targets = task.batch(0, rank, workers)
-    times = []
-    with model.no_sync():
-        for _ in range(TIMED_COMPUTE_STEPS):
-            started = time.perf_counter()
-            task.loss(model(inputs), targets).backward()
-            times.append(time.perf_counter() - started)
-    model.zero_grad()
-    return min(times) * 1e3  # the first ones load what later ones find
+def _median_ms(steps: Iterator[Tensor]) -> tuple[list[float], float]:
+    """Run the steps; returns their losses and their median time."""
+    losses, times = [], []
+    begin = time.perf_counter()
+    for loss in steps:
+        losses.append(float(loss))
+        end = time.perf_counter()
+        times.append(end - begin)
+        begin = end
+    return losses, statistics.median(times) * 1e3
+
+
+def _bytes_sent(group: dist.ProcessGroup) -> int | None:
+    """Return the UDP payload that this worker has sent to the switch so far; None for other backends."""
+    communicator = getattr(group, "communicator", None)
+    return None if communicator is None else int(communicator.total_stats.bytes_sent)
 
 
 def _digest(model: nn.Module) -> str:
@@ -161,22 +256,33 @@ def _digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _show(task: Task, report: Report) -> None:
+def show(task: Task, report: Report) -> None:
+    """Print a report."""
     print(f"{task.name}: {report.workers} workers, {report.backend}")
     every = max(1, len(report.losses) // 10)
-    for step in range(0, len(report.losses), every):
-        print(f"  step {step:4}  loss {report.losses[step]:.4f}")
-    print(f"  step {len(report.losses) - 1:4}  loss {report.losses[-1]:.4f}  accuracy {report.accuracy:.1%}")
+    for step in range(0, len(report.losses) - 1, every):
+        print(f"  step {step:4}  loss {report.losses[step]:.6f}")
+    print(f"  step {len(report.losses) - 1:4}  loss {report.losses[-1]:.6f}  accuracy {report.accuracy:.1%}")
     beyond = max(0.0, report.step_ms - report.compute_ms)
-    print(
-        f"  {report.step_ms:.1f} ms a step: {report.compute_ms:.1f} computing, {beyond:.1f} beyond (communication, optimizer)"
-    )
+    print(f"  {report.step_ms:.1f} ms a step: {report.compute_ms:.1f} computing, {beyond:.1f} communicating")
+    if report.sent_bytes is not None:
+        share = report.sent_bytes / report.gradient_bytes
+        print(
+            f"  {report.gradient_bytes / 1e6:.2f} MB of gradients a step; each worker sends {report.sent_bytes / 1e6:.2f} MB "
+            f"for them ({share:.0%})"
+        )
     same = "the same bits on every rank" if len(set(report.digests)) == 1 else "DIFFERENT ON SOME RANKS"
-    print(f"  parameters {report.digests[0][:16]}, {same}", flush=True)
+    print(f"  parameters {report.digests[0][:16]}, {same}")
+    if report.deviation is not None and report.rounding is not None:
+        print(
+            f"  losses within {report.deviation:.1e} of one process's, which float32 rounding alone moves by "
+            f"{report.rounding:.1e}"
+        )
+    sys.stdout.flush()
 
 
 @contextlib.contextmanager
-def evaluating(model: nn.Module):
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Switch a model to evaluation for a block."""
     model.eval()
     with torch.no_grad():

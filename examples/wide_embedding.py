@@ -7,7 +7,7 @@ import torch
 from harness import Task, evaluating, main
 from torch import Tensor, nn
 
-ITEMS, WIDTH, TASTES, BASKET, BATCH = 20_000, 16, 8, 12, 64
+ITEMS, WIDTH, TASTES, BASKET, BATCH = 20_000, 64, 8, 12, 64
 
 taste_of_item = torch.randint(TASTES, (ITEMS,), generator=torch.Generator().manual_seed(1))
 items_of_taste = [torch.nonzero(taste_of_item == taste).flatten() for taste in range(TASTES)]
@@ -52,7 +52,7 @@ def accuracy(trained: nn.Module) -> float:
         return float((trained(items).argmax(1) == tastes).float().mean())
 
 
+task = Task("wide embedding", BasketModel, batch, nn.functional.cross_entropy, accuracy, rate=1e-2, steps=60)
+
 if __name__ == "__main__":
-    main(
-        Task("wide embedding", BasketModel, batch, nn.functional.cross_entropy, accuracy, rate=1e-2, steps=60)
-    )
+    main(task)

@@ -56,7 +56,6 @@ def join(
         At all ranks, if the first one finds no service, if a rank does not come, or was started with another size of the
         world; else at those that cannot join.
     """
-    until = time.monotonic() + timeout.total_seconds()
     if rank == 0:
         try:
             message = _invitation(places, group)
@@ -64,6 +63,8 @@ def join(
             store.set(_KEY, json.dumps({"error": str(error)}))
             raise
         store.set(_KEY, json.dumps(message))
+    # Starting a switch is not waiting for the others.
+    until = time.monotonic() + timeout.total_seconds()
     size = len(ranks)
     store.set(f"size/{rank}", str(size))
     if not _comes(store, _KEY, until):

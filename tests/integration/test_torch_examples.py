@@ -1,0 +1,66 @@
+"""The examples: trained as one process trains, the same bits at every rank, in every run, and with packets lost."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'netsum[demo]'")
+
+from torch_ranks import Ranks  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DEADLINE_S = 110
+STEPS = {"digits_cnn": 12, "char_lstm": 5, "wide_embedding": 4}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_an_example_trains_as_one_process_does_also_when_packets_are_lost(
+    name: str, ranks: Ranks, ranks_with_loss: Ranks
+) -> None:
+    report, *_ = ranks.run(_train, name, True)
+    again, *_ = ranks_with_loss.run(_train, name, False)
+    assert report["deviation"] <= 10 * report["rounding"]
+    assert report["losses"][-1] < report["losses"][0]
+    assert len({*report["digests"], *again["digests"]}) == 1
+    assert again["losses"] == report["losses"]
+    if name == "wide_embedding":  # blocks of zeros travel without lanes
+        assert report["sent_bytes"] < report["gradient_bytes"] / 4
+
+
+def _train(rank: int, world: int, name: str, check: bool) -> dict[str, Any]:
+    sys.path.insert(0, os.fspath(EXAMPLES))
+    import harness
+
+    task = __import__(name).task
+    torch.set_num_threads(1)
+    report = harness.train_together(task, STEPS[name], seed=0)
+    if report is None:
+        return {}
+    if check:
+        harness.compare_with_one_process(task, report, seed=0)
+    return dataclasses.asdict(report)
+
+
+def test_an_example_runs_under_torchrun_and_brings_its_switch_along(tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    options = ["--backend", "netsum", "--steps", "10", "--check", "--out", os.fspath(out)]
+    done = subprocess.run(
+        [*launcher, os.fspath(EXAMPLES / "digits_cnn.py"), *options],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same bits on every rank" in done.stdout
+    assert json.loads(out.read_text())["backend"] == "netsum"
