@@ -350,6 +350,8 @@ class Seat:
 
     def _end(self, reason: str) -> None:
         with self._changed:
+            if self._ended:
+                return
             self._ended = reason
             if not self._admitted:
                 self._failure = reason

@@ -139,7 +139,7 @@ class JoinStream:
             for message in self._call:
                 heard = True
                 self._on_message(message)
-            return heard, not self._closing.is_set()
+            return heard, not self._closing.is_set() and self._on_unreachable("it ended the stream")
         except grpc.RpcError as error:
             sentence = " ".join(str(error.details()).split())
             code = error.code()
