@@ -1,59 +1,17 @@
 """DDP over netsum: unchanged scripts, the same training as one process, the same bits everywhere and every time."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
 import torch.distributed as dist  # noqa: E402
-from torch_ranks import Ranks  # noqa: E402
+import torch_elastic_job  # noqa: E402
+from torch_ranks import Ranks, forking  # noqa: E402
 
 pytestmark = pytest.mark.torch
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-DEADLINE_S = 80
-
-
-def test_the_digits_example_under_torchrun_trains_as_one_process_does(tmp_path: Path) -> None:
-    steps = ["--steps", "40"]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    together = _example(
-        tmp_path / "together.json", launcher, ["digits_cnn.py", "--backend", "netsum", *steps]
-    )
-    alone = _example(tmp_path / "alone.json", [], ["digits_cnn.py", "--workers", "2", *steps])
-    assert together["losses"] == pytest.approx(alone["losses"], abs=2e-5)
-    assert together["losses"][-1] < together["losses"][0] - 0.3
-    assert together["accuracy"] == pytest.approx(alone["accuracy"], abs=0.01)
-    assert len(set(together["digests"])) == 1
-
-
-def _example(out: Path, launcher: list[str], arguments: list[str]) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        *launcher,
-        os.fspath(EXAMPLES / arguments[0]),
-        *arguments[1:],
-        "--out",
-        os.fspath(out),
-    ]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    report: dict[str, Any] = json.loads(out.read_text())
-    return report
-
 
 USAGES: list[Callable[[int, int], list[float]]] = []
 
@@ -228,17 +186,25 @@ def test_what_people_do_with_ddp(ranks: Ranks, body: Callable[[int, int], list[f
     assert ranks.run(body)[0] == first, "two runs give the same bits"
 
 
-def test_torchrun_restarts_a_job_whose_rank_was_killed_from_its_checkpoint(tmp_path: Path) -> None:
-    script = Path(__file__).with_name("torch_elastic_job.py")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launcher, "--max-restarts", "1", os.fspath(script), os.fspath(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+def test_a_job_whose_rank_was_killed_is_restarted_from_its_checkpoint(
+    tmp_path: Path, torch_service: str
+) -> None:
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    # As torchrun --standalone --nproc-per-node 2 --max-restarts 1 does, but of ranks that need not load everything anew.
+    forking()
+    agent = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=2,
+        run_id=tmp_path.name,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=1,
+        start_method="forkserver",
+        monitor_interval=0.1,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    elastic_launch(agent, torch_elastic_job.main)(tmp_path, torch_service)
     results = [torch.load(tmp_path / f"result{rank}.pt") for rank in (0, 1)]
     assert [each["begin"] for each in results] == [5, 5]
     assert torch.equal(results[0]["weight"], results[1]["weight"])

@@ -1,22 +1,20 @@
-"""A training script that torchrun restarts: ``torch_elastic_job.py FOLDER``. In its first life rank 1 is killed in the middle."""
+"""A training job that is restarted; in its first life rank 1 is killed in the middle."""
 
 import os
 import signal
-import sys
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-import netsum.torch  # noqa: F401
-
 STEPS, KILLED_AT = 8, 5
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, controller: str) -> None:
     """Train to the end from the last checkpoint."""
-    dist.init_process_group("netsum", timeout=timedelta(seconds=45))
+    os.environ["NETSUM_CONTROLLER"] = controller
+    dist.init_process_group("netsum", timeout=timedelta(seconds=150))
     rank, first_life = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
     torch.manual_seed(0)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 4))
@@ -43,7 +41,3 @@ def main(folder: Path) -> None:
         {"weight": model.module.weight.detach(), "begin": begin, "epoch": epoch}, folder / f"result{rank}.pt"
     )
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
