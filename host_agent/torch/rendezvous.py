@@ -6,11 +6,12 @@ started with, so that those who cannot become one group hear why, and who has no
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ from host_agent import joining
 from host_agent.joining import CONTROLLER_VARIABLE, JoinError, Seat, service_in_use, start_service
 
 _KEY: Final = "job"
+_TELLING_S: Final = 10.0
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -77,12 +79,14 @@ def join(
     others = {each: other for each, other in sizes.items() if other != size}
     if others:
         other, its_size = next(iter(others.items()))
+        _tell(store, rank, sizes)
         raise JoinError(
             f"group {group}: rank {ranks[rank]} was started for {size} ranks, rank {ranks[other]} for {its_size}: all must "
             "be given the same world size"
         )
     if missing:
         names = ", ".join(map(str, missing))
+        _tell(store, rank, sizes)
         raise JoinError(
             f"group {group}: rank {names} of {size} did not come within {timeout.total_seconds():g} s"
         )
@@ -108,6 +112,15 @@ def _comes(store: dist.Store, key: str, until: float) -> bool:
     except RuntimeError:  # DistStoreError, and what else the kinds of stores raise
         return False
     return True
+
+
+def _tell(store: dist.Store, rank: int, there: Iterable[int]) -> None:
+    """Let all who are there learn why there will be no group: the first one mostly holds the store, and ends with it."""
+    with contextlib.suppress(RuntimeError):
+        store.set(f"told/{rank}", "")
+    until = time.monotonic() + _TELLING_S
+    for each in there if rank == 0 else ():
+        _comes(store, f"told/{each}", until)
 
 
 def _invitation(places: int, group: str) -> dict[str, str]:
