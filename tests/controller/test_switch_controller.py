@@ -5,7 +5,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from conftest import LANES, admit, connect, open_socket, voices
+from voices import LANES, admit, connect, open_socket, voices
 
 from controller.addresses import mac_int
 from controller.entries import Entry

@@ -57,7 +57,7 @@ def _mutated(rng: random.Random, frame: bytes) -> bytes:
 def _netsum_frames(rng: random.Random, job: Job) -> Iterator[bytes]:
     """Workers' packets in order and out of order, twice, mutated, cut, without lanes; ARP and ping for the switch."""
     sent: list[bytes] = []
-    for step in range(300):
+    for step in range(500):
         chunk = max(
             0, step // job.workers + rng.choice([0, 0, 0, 0, -1, -job.slots, job.slots, 2 * job.slots])
         )

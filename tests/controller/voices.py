@@ -1,0 +1,125 @@
+"""Workers that say what a test tells them to, and controllers of a testbed's switch."""
+
+import ctypes
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from controller.jobs import Job, WorkerEndpoint
+from controller.switch_controller import SwitchController
+from host_agent.wire.admission import Admission
+from host_agent.wire.constants import (
+    EXPONENT_ALL_ZERO,
+    FLAG_LANES,
+    HEADER_BYTES,
+    KIND_CONTRIBUTE,
+    OP_SUM,
+    VERSION,
+)
+from host_agent.wire.header import Header
+from netsum.programs import compiled_program
+from topologies.hosts import Host, SwitchTestbed
+
+LANES = 64
+ANSWER_TIMEOUT_S = 2.0
+SILENCE_S = 0.2
+CLONE_NEWNET = 0x40000000
+
+
+def connect(testbed: SwitchTestbed, **options: float) -> SwitchController:
+    program = compiled_program(LANES)
+    return SwitchController.connect(
+        testbed.p4runtime_address,
+        program=program.json,
+        p4info=program.p4info,
+        device_id=testbed.device_id,
+        **options,  # type: ignore[arg-type]  # the tests name them
+    )
+
+
+def endpoint(host: Host, udp_port: int) -> WorkerEndpoint:
+    return WorkerEndpoint(host.port, host.ip, host.mac, udp_port, switch=host.switch)
+
+
+class Voice:
+    """A worker that says what a test tells it to, on a socket of its host."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        self._socket = opened
+        self.udp_port: int = opened.getsockname()[1]
+
+    def contribute(self, admission: Admission, chunk: int, value: int, **changes: int) -> None:
+        """Send a contribution whose every lane is one value."""
+        slots = admission.slot_count
+        header = Header(
+            version=VERSION,
+            kind=KIND_CONTRIBUTE,
+            op=OP_SUM,
+            flags=FLAG_LANES,
+            job_id=admission.job_id,
+            token=admission.token,
+            worker_id=admission.worker_id,
+            num_workers=0,
+            pool_index=chunk % slots * 2 + chunk // slots % 2,
+            chunk=chunk,
+            exponent=EXPONENT_ALL_ZERO,
+            fingerprint=1,
+        )._replace(**changes)
+        lanes = value.to_bytes(4, "big", signed=True) * admission.lanes
+        self._socket.sendto(header.to_bytes() + lanes, admission.switch)
+
+    def hear(self, timeout_s: float = ANSWER_TIMEOUT_S) -> tuple[Header, set[int]] | None:
+        """Return the next answer and the values in its lanes; None if none comes."""
+        self._socket.settimeout(timeout_s)
+        try:
+            datagram = self._socket.recv(2048)
+        except TimeoutError:
+            return None
+        lanes = datagram[HEADER_BYTES:]
+        values = {int.from_bytes(lanes[at : at + 4], "big", signed=True) for at in range(0, len(lanes), 4)}
+        return Header.from_bytes(datagram), values
+
+    def hears_nothing(self) -> bool:
+        return self.hear(SILENCE_S) is None
+
+
+@contextmanager
+def voices(testbed: SwitchTestbed, count: int) -> Iterator[list[Voice]]:
+    """A voice on each of the first hosts, on a UDP port of its own."""
+    with ExitStack() as sockets:
+        yield [Voice(sockets.enter_context(open_socket(host))) for host in testbed.hosts[:count]]
+
+
+def open_socket(host: Host) -> socket.socket:
+    """Open a UDP socket on a host; one made in a network namespace stays there whoever uses it."""
+    if not host.prefix:
+        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    else:
+        made: list[socket.socket] = []
+        maker = threading.Thread(target=lambda: made.append(_socket_inside(host.prefix[-1])))
+        maker.start()
+        maker.join()
+        opened = made[0]
+    opened.bind((host.ip, 0))
+    return opened
+
+
+def _socket_inside(namespace_pid: str) -> socket.socket:
+    """For a thread of its own, which does not come back from the namespace."""
+    entered = os.open(f"/proc/{namespace_pid}/ns/net", os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(entered, CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
+    finally:
+        os.close(entered)
+    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+
+def admit(
+    controller: SwitchController, testbed: SwitchTestbed, name: str, speakers: list[Voice], slots: int = 4
+) -> Job:
+    """Admit a job of these voices, on the hosts they are on."""
+    workers = [endpoint(host, voice.udp_port) for host, voice in zip(testbed.hosts, speakers, strict=False)]
+    return controller.create_job(name, workers, slots)
