@@ -267,7 +267,7 @@ def fill_a_queue(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
         wait_until(
             lambda: bed.dropped(interface) > dropped + 20, lambda: f"no loss at {interface}: {job.account()}"
         )
-        job.goes_on(2)
+        job.goes_on(1)
     finally:
         cross.stop()
     job.goes_on()
