@@ -102,19 +102,23 @@ class _Bench:
                 plan,
                 testbed_sites(bed, ()),
                 controller=bed.controller_address,
-                folder=self._logs(f"{switch}-{lanes}-{loss}"),
+                folder=self._logs(f"{switch}-{lanes}-{rate}-{loss}"),
                 slots=options.slots,
             )
             self._keep(name, switch, rate, loss, workers, netsum_bound(rate_bps, lanes), outcome.rows)
             if with_gloo:
                 self._say(f"{GLOO} on {bed.state['topology']}, {where}")
-                rows = _gloo(bed, plan, self._logs(f"{switch}-gloo-{loss}"))
+                rows = _gloo(bed, plan, self._logs(f"{switch}-gloo-{rate}-{loss}"))
                 self._keep(GLOO, switch, rate, loss, workers, gloo_bound(rate_bps, workers), rows)
 
     def _keep(
         self, name: str, switch: str, rate: str, loss: str, workers: int, bound: float, rows: Sequence[Row]
     ) -> None:
         self.results += [Result(name, switch, rate, loss, workers, bound, row) for row in rows]
+        # What was measured stays, whatever becomes of the rest.
+        (self._folder / "results.json").write_text(
+            json.dumps([asdict(one) for one in self.results], indent=1), encoding="utf-8"
+        )
 
     def _logs(self, name: str) -> Path:
         folder = self._folder / "logs" / name
@@ -259,10 +263,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if lacking is not None:
         print(f"without BMv2: {lacking}")
     (folder / "table.md").write_text(f"{header}\n\n{_markdown(lines)}", encoding="utf-8")
-    (folder / "results.json").write_text(
-        json.dumps({"header": header, "results": [asdict(one) for one in bench.results]}, indent=1),
-        encoding="utf-8",
-    )
     from bench.plots import plot_allreduce
 
     plot_allreduce(bench.results, folder)
