@@ -22,13 +22,14 @@ from bench.engine import machine_and_date  # noqa: E402
 from bench.testbeds import testbed  # noqa: E402
 from host_agent.wire.constants import HEADER_BYTES  # noqa: E402
 from netsum.allreduce.launch import Ranks, silence_of  # noqa: E402
-from netsum.allreduce.plan import Plan, size_text  # noqa: E402
+from netsum.allreduce.plan import Plan, PlanError, size_text  # noqa: E402
 from netsum.allreduce.report import Message, Row, make_rows  # noqa: E402
 from netsum.allreduce.session import run_between, testbed_sites  # noqa: E402
+from netsum.programs import LANES  # noqa: E402
 from topologies.children import ending_in_order  # noqa: E402
 from topologies.run_folder import RunningTestbed, new_run_folder  # noqa: E402
 from topologies.switch_process import missing_for_switch  # noqa: E402
-from topologies.units import parse_rate_bps  # noqa: E402
+from topologies.units import parse_loss_ppm, parse_rate_bps  # noqa: E402
 
 __all__ = ["Result", "gloo_bound", "main", "netsum_bound"]
 
@@ -242,6 +243,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lossy: Plan.of(sizes, repeats=options.repeats, timeout_s=120.0)
         for lossy, sizes in ((False, options.sizes), (True, options.lossy_sizes))
     }
+    losses, lane_counts = options.loss.split(","), options.lanes.split(",")
+    for loss in losses:
+        try:
+            parse_loss_ppm(loss)
+        except ValueError as expected:
+            raise PlanError(f"--loss: expected {expected}, not {loss!r}") from None
+    if unknown := [each for each in lane_counts if each not in map(str, LANES)]:
+        raise PlanError(f"--lanes: expected {' or '.join(map(str, LANES))}, not {unknown[0]!r}")
     folder = new_run_folder(Path(options.runs_folder), "bench-allreduce")
     command = " ".join(["netsum bench allreduce", *(arguments or ())])
     load = f"load before: {os.getloadavg()[0]:.1f}; float32, sum"
@@ -249,9 +258,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(header, flush=True)
     with ending_in_order(), Console(stderr=True).status("bringing up the testbed") as status:
         bench = _Bench(options, folder, status.update)
-        for loss in options.loss.split(","):
-            plan = plans[float(loss) > 0]
-            for number, lanes in enumerate(options.lanes.split(",")):
+        for loss in losses:
+            plan = plans[parse_loss_ppm(loss) > 0]
+            for number, lanes in enumerate(lane_counts):
                 bench.compare("embedded", int(lanes), options.rate, loss, plan, with_gloo=number == 0)
         lacking = missing_for_switch("bmv2") if options.bmv2_rate != "0" else "--bmv2-rate is 0"
         if lacking is None:

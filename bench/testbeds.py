@@ -61,4 +61,6 @@ def _netsum(timeout_s: float, *arguments: str) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise TestbedError(done.stderr.strip() or f"netsum {' '.join(arguments)} failed")
+        raise TestbedError(
+            done.stderr.strip().removeprefix("netsum: ") or f"netsum {' '.join(arguments)} failed"
+        )
