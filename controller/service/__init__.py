@@ -7,10 +7,13 @@ network    the switches and hosts it has, from a testbed's folder or a TOML file
 store      what must not be forgotten, in SQLite
 records    one job as it is kept
 link       one switch: connecting, connecting again, becoming primary
-desk       who may join what, who has left, when a job ends
+desk       the jobs: which there are, how one ends
+workers    what workers ask: seats, attaching again, leaving
+operators  what operators ask: making, restarting and ending jobs
+restoring  the jobs of the controller before this one
 wishes     what is asked for, held against what there is
 dispatch   what jobs hold on which switch, and how it comes there
-rpc        the job API in front of the desk
+rpc        the job API in front of these
 metrics    Prometheus
 ========== ===============================================================================================
 """

@@ -12,6 +12,7 @@ from controller.errors import ConfigError
 from controller.service.desk import Desk
 from controller.service.link import LinkState
 from controller.service.served import ServedJob
+from controller.service.workers import WorkersDesk
 from host_agent.wire import jobs_pb2
 
 SNAPSHOT_TIMEOUT_S = 5.0
@@ -23,14 +24,15 @@ class ServiceCollector(Collector):
 
     Parameters
     ----------
-    desk
+    desk, workers
         What is read.
     loop
         The event loop that the desk lives in.
     """
 
-    def __init__(self, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, desk: Desk, workers: WorkersDesk, loop: asyncio.AbstractEventLoop) -> None:
         self._desk = desk
+        self._workers = workers
         self._loop = loop
 
     def describe(self) -> Iterable[Any]:
@@ -75,7 +77,7 @@ class ServiceCollector(Collector):
                 for name, family in counts.items() if seat.report is not None else ():
                     family.add_metric([job.name, rank], getattr(seat.report, name))
         gone = CounterMetricFamily("netsum_workers_left", "Workers that left a job, of all jobs")
-        gone.add_metric([], self._desk.left)
+        gone.add_metric([], self._workers.left)
         return [live, *counts.values(), gone]
 
     def _of_switches(self) -> list[Any]:
@@ -108,7 +110,7 @@ def _of_counters(counted: dict[str, dict[str, int]]) -> list[Any]:
     return [family]
 
 
-def serve_metrics(desk: Desk, address: tuple[str, int]) -> tuple[Any, tuple[str, int]]:
+def serve_metrics(desk: Desk, workers: WorkersDesk, address: tuple[str, int]) -> tuple[Any, tuple[str, int]]:
     """Serve metrics over HTTP, for the event loop that runs.
 
     Returns
@@ -122,7 +124,7 @@ def serve_metrics(desk: Desk, address: tuple[str, int]) -> tuple[Any, tuple[str,
         The address cannot be listened on.
     """
     registry = CollectorRegistry()
-    registry.register(ServiceCollector(desk, asyncio.get_running_loop()))
+    registry.register(ServiceCollector(desk, workers, asyncio.get_running_loop()))
     try:
         server, _ = start_http_server(address[1], address[0], registry)
     except OSError as error:

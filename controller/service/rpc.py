@@ -1,4 +1,4 @@
-"""The job API in front of the desk: streams of workers, calls of operators."""
+"""The job API: streams of workers and calls of operators, in front of who answers them."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,11 @@ import grpc
 
 from controller.errors import ControllerError
 from controller.service.desk import Desk
+from controller.service.operators import OperatorsDesk
 from controller.service.served import Kind, Outbox, RefusalError, Seat, ServedJob
 from controller.service.views import add_rates, job_view, switch_view
 from controller.service.wishes import wish_of
+from controller.service.workers import WorkersDesk
 from host_agent.wire import jobs_pb2, jobs_pb2_grpc
 
 CODES = {
@@ -40,7 +42,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
         Whom it speaks for.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: WorkersDesk) -> None:
         self._desk = desk
 
     async def Join(self, requests: Any, context: Any) -> None:
@@ -119,11 +121,12 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     Parameters
     ----------
     desk
-        Whom it speaks for.
+        The jobs.
     """
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._operators = OperatorsDesk(desk)
 
     @_told
     async def ListJobs(self, request: Any, context: Any) -> jobs_pb2.ListJobsReply:
@@ -141,7 +144,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     async def CreateJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
         """Make a job."""
         slots, if_full = wish_of(request.slots, request.if_full)
-        job = await self._desk.create(
+        job = await self._operators.create(
             request.name,
             request.world_size,
             slots,
@@ -156,12 +159,12 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     @_told
     async def RestartJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
         """Give a job a new epoch."""
-        return await self._view(await self._desk.restart(request.name))
+        return await self._view(await self._operators.restart(request.name))
 
     @_told
     async def DeleteJob(self, request: Any, context: Any) -> jobs_pb2.DeleteJobReply:
         """End a job."""
-        await self._desk.delete(request.name)
+        await self._operators.delete(request.name)
         return jobs_pb2.DeleteJobReply()
 
     async def WatchJob(self, request: Any, context: Any) -> AsyncIterator[jobs_pb2.JobView]:

@@ -18,8 +18,10 @@ from controller.errors import ConfigError
 from controller.service.desk import Desk, DeskOptions
 from controller.service.link import LinkState
 from controller.service.network import Network
+from controller.service.restoring import restore_jobs
 from controller.service.rpc import OperatorsService, WorkersService
 from controller.service.store import Store
+from controller.service.workers import WorkersDesk
 from controller.switch_tables import CompiledFiles
 from host_agent.wire import jobs_pb2_grpc
 from host_agent.wire.channel import DEFAULT_CONTROLLER, PLAINTEXT, TlsFiles, check_target
@@ -120,8 +122,10 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
     async with contextlib.AsyncExitStack() as stack:
         store = stack.enter_context(Store(options.state))
         desk = Desk(options.network, store, files, options.desk, options.election_id)
+        workers = WorkersDesk(desk)
+        restore_jobs(desk, workers)
         server = grpc.aio.server(options=_SERVER_OPTIONS)
-        jobs_pb2_grpc.add_WorkersServicer_to_server(WorkersService(desk), server)  # type: ignore[no-untyped-call]
+        jobs_pb2_grpc.add_WorkersServicer_to_server(WorkersService(workers), server)  # type: ignore[no-untyped-call]
         jobs_pb2_grpc.add_OperatorsServicer_to_server(OperatorsService(desk), server)  # type: ignore[no-untyped-call]
         addresses = tuple(_listen(server, each, options) for each in options.listen)
         await server.start()
@@ -131,7 +135,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
             from controller.service.metrics import serve_metrics
 
             _refuse_remote(options.metrics[0], options, "metrics")
-            http, metrics = serve_metrics(desk, options.metrics)
+            http, metrics = serve_metrics(desk, workers, options.metrics)
             stack.callback(http.server_close)
             stack.callback(http.shutdown)
         links = asyncio.create_task(desk.dispatch.run())
