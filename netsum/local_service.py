@@ -90,12 +90,12 @@ class _Unused:
     """Whether nobody is connected; who waits for the last worker to leave waits also for the first to come."""
 
     def __init__(self, service: RunningService) -> None:
-        self._desk = service.desk
+        self._service = service
         self._used = False
         self._give_up_at = asyncio.get_running_loop().time() + FIRST_WORKER_TIMEOUT_S
 
     def __call__(self) -> bool:
-        in_use = bool(self._desk.streams or self._desk.jobs)
+        in_use = bool(self._service.workers.streams or self._service.desk.jobs)
         self._used = self._used or in_use
         return not in_use and (self._used or asyncio.get_running_loop().time() > self._give_up_at)
 

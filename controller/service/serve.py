@@ -84,8 +84,8 @@ class RunningService:
 
     Attributes
     ----------
-    desk
-        Its desk.
+    desk, workers
+        Its jobs, and who sits in them.
     addresses
         Where the job API is.
     metrics
@@ -95,6 +95,7 @@ class RunningService:
     """
 
     desk: Desk
+    workers: WorkersDesk
     addresses: tuple[str, ...]
     metrics: tuple[str, int] | None
     links: asyncio.Task[None]
@@ -141,7 +142,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         links = asyncio.create_task(desk.dispatch.run())
         stack.push_async_callback(_cancelled, links)
         stack.callback(desk.close)
-        yield RunningService(desk, addresses, metrics, links)
+        yield RunningService(desk, workers, addresses, metrics, links)
 
 
 async def serve(options: ServiceOptions, announce: Callable[[dict[str, Any]], None]) -> None:
