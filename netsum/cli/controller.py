@@ -19,7 +19,7 @@ _TLS = "TLS"
 @controller_app.command(
     "serve",
     epilog=epilog(
-        ("netsum controller serve --testbed runs/star-4", "the controller of a testbed that runs"),
+        ("netsum controller serve --testbed /run/netsum/star-4", "the controller of a testbed that runs"),
         ("netsum controller serve --config network.toml", "of the switches and hosts that a file names"),
         (
             "netsum controller serve --config network.toml --listen 10.0.0.9:28276 --tls-cert c.pem --tls-key k.pem",

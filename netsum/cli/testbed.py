@@ -1,17 +1,16 @@
 """`netsum testbed`: hosts, switches and links of a topology file, in network namespaces of this machine."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from netsum.cli.faults import CommandError, told_in_a_sentence
-from netsum.cli.options import Lanes, SwitchKind
+from netsum.cli.options import AsJson, Lanes, SwitchKind
+from netsum.cli.testbed_state import condition, path_text, show, tell_up
 from netsum.cli.texts import epilog
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from topologies.run_folder import RunningTestbed
     from topologies.topology import Topology
 
@@ -27,7 +26,6 @@ TestbedName = Annotated[
 TestbedOption = Annotated[
     str | None, typer.Option("--name", help="The testbed; default: NETSUM_TESTBED, else the only one.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 @testbed_app.callback()
@@ -86,7 +84,7 @@ def up(
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay until Ctrl-C, and take it down then.")
     ] = False,
-    json: AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Bring up a topology: it stays until `netsum testbed down`.
 
@@ -117,9 +115,9 @@ def up(
         controller=_controller_command(lane_count) if controller else None,
     )
     if not foreground:
-        _tell_up(keeper.detach(plan), json)
+        tell_up(keeper.detach(plan), as_json)
         return
-    keeper.keep(plan, lambda: _tell_up(find_testbed(name), json))
+    keeper.keep(plan, lambda: tell_up(find_testbed(name), as_json))
 
 
 @testbed_app.command(
@@ -141,7 +139,7 @@ def down(
 
     for testbed in running_testbeds() if everything else [find_testbed(name)]:
         take_down(testbed)
-        print(f"the testbed {testbed.name} is down; its logs are in {_shown(testbed.state['folder'])}")
+        print(f"the testbed {testbed.name} is down; its logs are in {path_text(testbed.state['folder'])}")
 
 
 @testbed_app.command(
@@ -197,25 +195,22 @@ def execute(
 )
 @told_in_a_sentence
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]")] = None, json: AsJson = False
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One testbed; default: all.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Tell which testbeds there are, what each consists of, and whether it runs."""
-    import json as json_module
-
-    from rich.console import Console
-
+    from netsum.cli.output import print_json
     from topologies.run_folder import find_testbed, running_testbeds
 
     testbeds = running_testbeds() if name is None else [find_testbed(name)]
-    states = [{**testbed.state, "condition": _condition(testbed)} for testbed in testbeds]
-    if json:
-        print(json_module.dumps(states if name is None else states[0], indent=2))
+    states = [{**testbed.state, "condition": condition(testbed)} for testbed in testbeds]
+    if as_json:
+        print_json(states if name is None else states[0])
     else:
-        console = Console(soft_wrap=True, highlight=False)
         for state in states:
-            _show(state, console)
+            show(state)
         if not states:
-            console.print("no testbed is up: `netsum testbed up star-4`", markup=False)
+            print("no testbed is up: `netsum testbed up star-4`")
     if name is not None and states[0]["condition"] != "up":
         raise typer.Exit(1)
 
@@ -254,7 +249,7 @@ def restart(
 def link(
     one: Annotated[str, typer.Argument(help="A host or a switch.")],
     other: Annotated[str, typer.Argument(help="What it is linked to.")],
-    state: Annotated[str, typer.Argument(metavar="up|down")],
+    state: Annotated[str, typer.Argument(metavar="up|down", help="Plugged in, or pulled out.")],
     name: TestbedOption = None,
 ) -> None:
     """Pull a cable out, or plug it in again."""
@@ -279,23 +274,22 @@ def link(
     "topologies", epilog=epilog(("netsum testbed topologies", "what `up` takes by name"), interrupted="")
 )
 @told_in_a_sentence
-def list_topologies(json: AsJson = False) -> None:
+def list_topologies(as_json: AsJson = False) -> None:
     """List the topologies that come with netsum."""
-    import json as json_module
-
+    from netsum.cli.output import print_json
     from topologies.topology_file import FILES, load_topology, shipped_topologies
 
     topologies = [load_topology(name) for name in shipped_topologies()]
-    if json:
+    if as_json:
         found = [
             {"name": one.name, "description": one.description, "file": str(FILES / f"{one.name}.json")}
             for one in topologies
         ]
-        print(json_module.dumps(found, indent=2))
+        print_json(found)
         return
     for one in topologies:
         print(f"{one.name:10} {one.description}")
-    print(f"their files: {_shown(FILES)}")
+    print(f"their files: {path_text(FILES)}")
 
 
 def _topology(name: str, rate: str | None, loss: str | None, queue: int | None) -> "Topology":
@@ -335,72 +329,3 @@ def _require_ready(testbed: "RunningTestbed") -> None:
         )
     if not testbed.state["ready"]:
         raise CommandError(f"the testbed {testbed.name} is not up yet")
-
-
-def _condition(testbed: "RunningTestbed") -> str:
-    """Say how a testbed is: "up", or what is not as it should be."""
-    from topologies.runs import runs_as
-
-    if testbed.abandoned:
-        return f"crashed: `netsum testbed down {testbed.name}` clears it away"
-    if not testbed.state["ready"]:
-        return "coming up"
-    processes = dict(testbed.state["switches"])
-    if testbed.state["controller"] is not None:
-        processes["controller"] = testbed.state["controller"]
-    ended = [name for name, process in processes.items() if not runs_as(process["pid"])]
-    return f"{' and '.join(ended)} ended: `netsum testbed restart {ended[0]}`" if ended else "up"
-
-
-def _tell_up(testbed: "RunningTestbed", json: bool) -> None:
-    import json as json_module
-
-    if json:
-        print(json_module.dumps(testbed.state, indent=2), flush=True)
-        return
-    from rich.console import Console
-
-    console = Console(soft_wrap=True, highlight=False)
-    _show({**testbed.state, "condition": "up"}, console)
-    hosts = list(testbed.state["hosts"])
-    address = testbed.state["hosts"][hosts[-1]]["ip"]
-    console.print(f"try: netsum testbed exec {hosts[0]} ping -c 3 {address}", markup=False)
-
-
-def _show(state: dict[str, Any], console: "Console") -> None:
-    from rich.table import Table
-
-    from topologies.units import rate_text
-
-    if not state["ready"]:
-        console.print(f"{state['name']}: {state['condition']}", markup=False)
-        return
-    console.print(
-        f"{state['name']} ({state['topology']}, {state['switch_kind']}, {state['lanes']} lanes): {state['condition']}",
-        markup=False,
-    )
-    table = Table(box=None, pad_edge=False)
-    for heading in ("link", "addresses", "rate", "loss", "queue", "latency"):
-        table.add_column(heading)
-    nodes = {**state["hosts"], **state["switches"]}
-    for one in state["links"]:
-        table.add_row(
-            " to ".join(one["ends"]),
-            " to ".join(nodes[end.partition("-p")[0]]["ip"] for end in one["ends"]),
-            "unlimited" if one["rate_bps"] is None else rate_text(one["rate_bps"]),
-            f"{one['loss_ppm'] / 10_000:g} %",
-            "" if one["queue_pkts"] is None else str(one["queue_pkts"]),
-            f"{one['latency_ns'] / 1e6:g} ms",
-        )
-    console.print(table)
-    controller = state["controller"]
-    console.print("controller: " + ("none" if controller is None else controller["address"]), markup=False)
-    console.print(f"run folder: {_shown(state['folder'])}", markup=False)
-
-
-def _shown(path: str | Path) -> str:
-    """Write a path as short as it can be from here."""
-    import os
-
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative

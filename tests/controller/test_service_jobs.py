@@ -12,8 +12,7 @@ from service_harness import DEADLINE_S, Bench, fake_network, until
 
 from controller.errors import ServiceError
 from controller.service.client import OperatorClient, as_dict
-from host_agent.joining import BandwidthDelay, JoinError, Share, join
-from host_agent.joining import seat as seat_module
+from host_agent.joining import BandwidthDelay, JoinError, Share, join, membership
 from host_agent.joining.seat import open_seats
 from host_agent.wire import jobs_pb2
 
@@ -156,7 +155,7 @@ def test_a_worker_that_gives_up_says_who_was_missing_and_tells_the_others(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(monotonic=time.monotonic)
-    monkeypatch.setattr(seat_module, "time", clock)
+    monkeypatch.setattr(membership, "time", clock)
     hasty, patient = bench.joining("job", 1, 3), bench.joining("job", 0, 3, timeout_s=1e6)
     until(
         lambda: (
