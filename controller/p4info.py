@@ -1,6 +1,6 @@
 """From the names of a P4 program to the numbers of its P4Info, and P4Runtime messages made with them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from google.protobuf import text_format
@@ -47,6 +47,7 @@ class ProgramNames:
         self._actions = {_short(action): action for action in p4info.actions}
         self._counters = {_short(counter): counter for counter in p4info.counters}
         self._registers = {str(register.preamble.name): register for register in p4info.registers}
+        self._directly_counted = {counter.direct_table_id for counter in p4info.direct_counters}
         self._table_by_id = {table.preamble.id: (name, table) for name, table in self._tables.items()}
         self._counter_by_id = {counter.preamble.id: name for name, counter in self._counters.items()}
         self._action_by_id = {action.preamble.id: (name, action) for name, action in self._actions.items()}
@@ -113,6 +114,22 @@ class ProgramNames:
         counted = int(message.data.packet_count)
         return self._counter_by_id[message.counter_id], int(message.index.index), counted
 
+    def counts_entries(self, table: str) -> bool:
+        """Whether the program counts the packets that each entry of a table matched."""
+        return self._tables[table].preamble.id in self._directly_counted
+
+    def entry_counter_message(self, entry: Entry) -> p4runtime_pb2.Entity:
+        """Return a request for how many packets an entry matched."""
+        entity = p4runtime_pb2.Entity()
+        entity.direct_counter_entry.table_entry.CopyFrom(self.entry_message(entry).table_entry)
+        entity.direct_counter_entry.table_entry.ClearField("action")
+        return entity
+
+    def read_entry_counter(self, entity: p4runtime_pb2.Entity) -> tuple[dict[str, Match], int]:
+        """Return of an entry's counter, as a switch returned it: the entry's key, and the packets counted."""
+        message = entity.direct_counter_entry
+        return dict(self._read_key(message.table_entry)), int(message.data.packet_count)
+
     def table_message(self, table: str) -> p4runtime_pb2.Entity:
         """Return a request for all entries of a table."""
         entity = p4runtime_pb2.Entity()
@@ -153,24 +170,25 @@ class ProgramNames:
     def read_entry(self, entity: p4runtime_pb2.Entity) -> Entry:
         """Return the entry a switch returned, by name."""
         message = entity.table_entry
-        table_name, table = self._table_by_id[message.table_id]
-        held = {match.field_id: match for match in message.match}
-        fields: list[tuple[str, Match]] = []
-        for field in () if message.is_default_action else table.match_fields:
-            match = held.get(field.id)
-            if match is None:
-                fields.append((field.name, Prefix(0, 0)))
-            elif match.HasField("lpm"):
-                fields.append(
-                    (field.name, Prefix(int.from_bytes(match.lpm.value, "big"), match.lpm.prefix_len))
-                )
-            else:
-                fields.append((field.name, int.from_bytes(match.exact.value, "big")))
+        table_name, _ = self._table_by_id[message.table_id]
         call = message.action.action
         action_name, action = self._action_by_id[call.action_id]
         values = {param.param_id: int.from_bytes(param.value, "big") for param in call.params}
         params = tuple((param.name, values[param.id]) for param in action.params)
-        return Entry(table_name, tuple(fields), action_name, params)
+        return Entry(table_name, tuple(self._read_key(message)), action_name, params)
+
+    def _read_key(self, message: p4runtime_pb2.TableEntry) -> Iterator[tuple[str, Match]]:
+        """Iterate over (field, value) of an entry's key, in the table's order; over nothing for a default action."""
+        _, table = self._table_by_id[message.table_id]
+        held = {match.field_id: match for match in message.match}
+        for field in () if message.is_default_action else table.match_fields:
+            match = held.get(field.id)
+            if match is None:
+                yield field.name, Prefix(0, 0)
+            elif match.HasField("lpm"):
+                yield field.name, Prefix(int.from_bytes(match.lpm.value, "big"), match.lpm.prefix_len)
+            else:
+                yield field.name, int.from_bytes(match.exact.value, "big")
 
 
 def group_message(group: Group) -> p4runtime_pb2.Entity:

@@ -238,6 +238,16 @@ class SwitchController:
         job_id = self._ledger.current(job).job_id
         return self._tables.counters([job_id])[job_id]
 
+    def admitted(self, job: Job) -> dict[int, int]:
+        """Return how many packets of each worker, by its id, the switch has admitted since the job began or was restarted.
+
+        Raises
+        ------
+        ControllerError
+            The switch did not answer.
+        """
+        return self._tables.admitted(self._ledger.current(job))
+
     def counters_of_strangers(self) -> dict[str, int]:
         """Return what the switch counted of packets that name no job.
 

@@ -172,6 +172,22 @@ class SwitchTables:
             counted[job_id][name] = packets
         return counted
 
+    def admitted(self, job: Job) -> dict[int, int]:
+        """Return how many packets of each worker, by its id, were admitted in the present life of a job.
+
+        None of any worker if the switch's program does not count them.
+        """
+        if not self._names.counts_entries(entries.WORKER_ADMISSION):
+            return {}
+        asked = [self._names.entry_counter_message(one) for one in entries.admission_entries(job)]
+        answers = self.session.fetch(asked, "reading what was admitted")
+        counted: dict[int, int] = {}
+        for key, packets in map(self._names.read_entry_counter, answers):
+            worker_id = key["worker_id"]
+            assert isinstance(worker_id, int)
+            counted[worker_id] = packets
+        return counted
+
     def reconcile(
         self,
         jobs: Sequence[Job],

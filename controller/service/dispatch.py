@@ -14,14 +14,14 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
 from controller.errors import ControllerError, JobRefusedError, SwitchRefusedError
-from controller.jobs import Job, JobLedger
+from controller.jobs import Job, JobLedger, Reservation
 from controller.service.link import LinkState, SwitchLink
 from controller.service.network import Network
-from controller.service.served import Kind, RefusalError, ServedJob
+from controller.service.served import Counted, Kind, RefusalError, ServedJob
 from controller.service.sizing import slots_for
 from controller.service.store import Store
 from controller.switch_controller import another_token
-from controller.switch_tables import CompiledFiles
+from controller.switch_tables import CompiledFiles, SwitchTables
 
 log = logging.getLogger(__name__)
 
@@ -278,8 +278,7 @@ class Dispatch:
         held = record.held()
         try:
             if isinstance(held, Job):
-                counted = await link.call(lambda tables: tables.counters([held.job_id]))
-                job.last_counters = counted[held.job_id]
+                job.last_counted = await link.call(lambda tables: _counted(tables, held))
                 await link.call(lambda tables: tables.withdraw(held))
         except SwitchRefusedError as fault:
             await link.distrust(fault)  # Its slots are given to nobody before the switch is reconciled.
@@ -291,19 +290,23 @@ class Dispatch:
             ledger.release(job.name)
         self.advance_soon(record.switch)
 
-    async def counters(self, jobs: Sequence[ServedJob]) -> dict[str, dict[str, int]]:
-        """Return what the switches count for jobs, by name; what is not to be had is empty."""
-        counted: dict[str, dict[str, int]] = {job.name: {} for job in jobs}
-        for switch, link in self.links.items():
-            by_id = {
-                job.record.job_id: job.name
-                for job in jobs
-                if job.record.switch == switch and job.record.job_id and not job.ended.is_set()
-            }
-            if by_id:
-                with contextlib.suppress(ControllerError):
-                    ids = list(by_id)
-                    answers = await link.call(lambda tables, ids=ids: tables.counters(ids))  # type: ignore[misc]
-                    counted.update({by_id[job_id]: packets for job_id, packets in answers.items()})
-        counted.update({job.name: job.last_counters for job in jobs if job.ended.is_set()})
-        return counted
+    async def counted(self, jobs: Sequence[ServedJob]) -> list[Counted]:
+        """Return what the switches count for each of some jobs; what is not to be had is empty."""
+        return [await self._counted(job) for job in jobs]
+
+    async def _counted(self, job: ServedJob) -> Counted:
+        held = job.record.held()
+        if job.ended.is_set() or held is None:
+            return job.last_counted
+        try:
+            return await self.links[job.record.switch].call(lambda tables: _counted(tables, held))
+        except ControllerError:
+            return Counted()
+
+
+def _counted(tables: SwitchTables, held: Job | Reservation) -> Counted:
+    admitted: dict[int, int] = {}
+    if isinstance(held, Job):
+        with contextlib.suppress(SwitchRefusedError):  # Its entries are not there now: it is being restarted.
+            admitted = tables.admitted(held)
+    return Counted(tables.counters([held.job_id])[held.job_id], admitted)

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from controller.errors import ConfigError
 from controller.service.desk import Desk
 from controller.service.link import LinkState
-from controller.service.served import ServedJob
+from controller.service.served import Counted, ServedJob
 from controller.service.workers import WorkersDesk
 from host_agent.wire import jobs_pb2
 
@@ -46,8 +46,8 @@ class ServiceCollector(Collector):
 
     async def _snapshot(self) -> list[Any]:
         jobs = list(self._desk.jobs.values())
-        counted = await self._desk.dispatch.counters(jobs)
-        return [*self._of_jobs(jobs), *self._of_workers(jobs), *_of_counters(counted), *self._of_switches()]
+        counted = list(zip(jobs, await self._desk.dispatch.counted(jobs), strict=True))
+        return [*self._of_jobs(jobs), *self._of_workers(jobs), *_counted(counted), *self._of_switches()]
 
     def _of_jobs(self, jobs: list[ServedJob]) -> list[Any]:
         by_state = GaugeMetricFamily("netsum_jobs", "Jobs that have not ended", labels=["state"])
@@ -100,14 +100,19 @@ class ServiceCollector(Collector):
         return [ready, slots, free, reconnects, restarts]
 
 
-def _of_counters(counted: dict[str, dict[str, int]]) -> list[Any]:
-    family = CounterMetricFamily(
+def _counted(counted: list[tuple[ServedJob, Counted]]) -> list[Any]:
+    packets = CounterMetricFamily(
         "netsum_job_packets", "Packets the switch counted for a job", labels=["job", "outcome"]
     )
-    for job, counters in counted.items():
-        for outcome, packets in counters.items():
-            family.add_metric([job, outcome], packets)
-    return [family]
+    admitted = CounterMetricFamily(
+        "netsum_worker_admitted", "Packets the switch admitted from a worker", labels=["job", "rank"]
+    )
+    for job, counts in counted:
+        for outcome, count in counts.packets.items():
+            packets.add_metric([job.name, outcome], count)
+        for rank, count in counts.admitted.items():
+            admitted.add_metric([job.name, str(rank)], count)
+    return [packets, admitted]
 
 
 def serve_metrics(desk: Desk, workers: WorkersDesk, address: tuple[str, int]) -> tuple[Any, tuple[str, int]]:

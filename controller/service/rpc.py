@@ -132,8 +132,8 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     async def ListJobs(self, request: Any, context: Any) -> jobs_pb2.ListJobsReply:
         """Return all jobs."""
         jobs = [*(self._desk.ended if request.ended else ()), *self._desk.jobs.values()]
-        counted = await self._desk.dispatch.counters(jobs)
-        return jobs_pb2.ListJobsReply(jobs=[job_view(job, counted[job.name]) for job in jobs])
+        counted = await self._desk.dispatch.counted(jobs)
+        return jobs_pb2.ListJobsReply(jobs=list(map(job_view, jobs, counted)))
 
     @_told
     async def GetJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
@@ -207,5 +207,5 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
         return await switch_view(self._desk, links[name])
 
     async def _view(self, job: ServedJob) -> jobs_pb2.JobView:
-        counted = await self._desk.dispatch.counters([job])
-        return job_view(job, counted[job.name])
+        (counted,) = await self._desk.dispatch.counted([job])
+        return job_view(job, counted)

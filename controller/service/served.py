@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -32,6 +32,22 @@ class RefusalError(ControllerError):
     def __init__(self, kind: Kind, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a switch counted for a job.
+
+    Attributes
+    ----------
+    packets
+        By the names of its counters; empty if it did not answer.
+    admitted
+        Packets it admitted from each worker, by rank, in the job's present epoch; without those it did not tell of.
+    """
+
+    packets: Mapping[str, int] = field(default_factory=dict)
+    admitted: Mapping[int, int] = field(default_factory=dict)
 
 
 Outbox = asyncio.Queue[ToWorker | RefusalError | None]
@@ -114,7 +130,7 @@ class ServedJob:
         Its place in the queue for its switch; 0 while it does not wait.
     timer
         Of its queueing or idling.
-    last_counters
+    last_counted
         What the switch had counted when it ended.
     ended
         Set when it has ended.
@@ -126,7 +142,7 @@ class ServedJob:
     reason: str = ""
     asked_at: int = 0
     timer: asyncio.TimerHandle | None = None
-    last_counters: dict[str, int] = field(default_factory=dict)
+    last_counted: Counted = field(default_factory=Counted)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

@@ -2,14 +2,13 @@
 
 import contextlib
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from controller.errors import ControllerError
 from controller.service.desk import Desk
 from controller.service.link import LinkState, SwitchLink
 from controller.service.network import PortSite
-from controller.service.served import Seat, ServedJob
+from controller.service.served import Counted, Seat, ServedJob
 from host_agent.wire import jobs_pb2
 from host_agent.wire.jobs_pb2 import JobView, PortView, SwitchView, WorkerView
 
@@ -22,7 +21,7 @@ _INTERFACES = Path("/sys/class/net")
 _INTERFACE_COUNTS = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped")
 
 
-def job_view(job: ServedJob, counters: Mapping[str, int]) -> JobView:
+def job_view(job: ServedJob, counted: Counted) -> JobView:
     """Return a job as it is now."""
     record = job.record
     return JobView(
@@ -38,8 +37,11 @@ def job_view(job: ServedJob, counters: Mapping[str, int]) -> JobView:
         lanes=record.lanes,
         created=record.created,
         restarts=record.restarts,
-        workers=[_worker_view(rank, job.seats.get(rank)) for rank in range(record.world_size)],
-        counters=counters,
+        workers=[
+            _worker_view(rank, job.seats.get(rank), counted.admitted.get(rank))
+            for rank in range(record.world_size)
+        ],
+        counters=counted.packets,
     )
 
 
@@ -98,7 +100,7 @@ async def switch_view(desk: Desk, link: SwitchLink) -> SwitchView:
     return view
 
 
-def _worker_view(rank: int, seat: Seat | None) -> WorkerView:
+def _worker_view(rank: int, seat: Seat | None, admitted: int | None) -> WorkerView:
     if seat is None:
         return WorkerView(rank=rank, state=jobs_pb2.ABSENT)
     worker = seat.worker
@@ -112,6 +114,7 @@ def _worker_view(rank: int, seat: Seat | None) -> WorkerView:
         switch_port=worker.port,
         seen_s=time.monotonic() - seat.reported if seat.report is not None else 0.0,
         report=seat.report,
+        admitted=admitted,
     )
 
 

@@ -264,7 +264,8 @@ def _tell(view: "JobView", as_json: bool) -> None:
         ]
     )
     workers = table(
-        ">rank", "state", "host", "address", ">switch port", ">chunks", ">retransmissions", ">last report"
+        *(">rank", "state", "host", "address", ">switch port"),
+        *(">admitted", ">chunks", ">retransmissions", ">last report"),
     )
     for worker in view.workers:
         reported = worker.HasField("report")
@@ -274,6 +275,7 @@ def _tell(view: "JobView", as_json: bool) -> None:
             worker.host,
             f"{worker.ip}:{worker.udp_port}" if worker.ip else "",
             str(worker.switch_port) if worker.ip else "",
+            f"{worker.admitted:,}" if worker.HasField("admitted") else "",
             f"{worker.report.chunks:,}" if reported else "",
             f"{worker.report.retransmissions:,}" if reported else "",
             f"{worker.seen_s:.1f} s ago" if reported else "",

@@ -42,6 +42,7 @@ class FakeSwitch:
     reachable: bool = True
     primary: bool = True
     refusal: str = ""
+    counted: int = 7
     log: list[str] = field(default_factory=list)
 
     def restart(self) -> None:
@@ -116,8 +117,12 @@ class FakeTables:
         assert self._switch.jobs.get(job.job_id) is None
 
     def counters(self, job_ids: Sequence[int]) -> dict[int, dict[str, int]]:
-        assert self._switch is not None
-        return {job_id: dict.fromkeys(COUNTERS, 7) for job_id in job_ids}
+        return {job_id: dict.fromkeys(COUNTERS, self._switch.counted) for job_id in job_ids}
+
+    def admitted(self, job: Job) -> dict[int, int]:
+        if self._switch.jobs.get(job.job_id) != job:
+            raise SwitchRefusedError("NOT_FOUND")
+        return {rank: 100 + rank for rank in range(len(job.workers))}
 
     def reconcile(
         self, jobs: Sequence[Job], address: tuple[str, str], stations: object, flood_ports: Iterable[int]

@@ -50,6 +50,7 @@ def test_workers_join_and_the_last_one_to_leave_ends_the_job(bench: Bench) -> No
     assert as_dict(view)["state"] == "running"
     assert [worker.host for worker in view.workers] == ["h1", "h2", "h3"]
     assert view.counters["contributions"] == 7
+    assert [worker.admitted for worker in view.workers] == [100, 101, 102]
 
     seats[1].close()
     until(lambda: seats[0].left == {1: "it left"} and seats[2].left == {1: "it left"})
@@ -64,6 +65,21 @@ def test_workers_join_and_the_last_one_to_leave_ends_the_job(bench: Bench) -> No
         bench.operator.job("job")
     assert bench.operator.jobs(ended=True)[-1].name == "job"
     assert bench.operator.switch().free_slots == 1024
+
+
+def test_a_job_and_an_ended_one_of_its_name_are_counted_apart(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for counted in (7, 8):
+        monkeypatch.setattr(bench.switch, "counted", counted)
+        (seat,) = bench.join_all("twice", 1)
+        if counted == 7:
+            seat.close()
+            until(lambda: not bench.operator.jobs())
+    *_, ended, running = bench.operator.jobs(ended=True)
+    assert [as_dict(view)["state"] for view in (ended, running)] == ["ended", "running"]
+    assert [view.counters["results"] for view in (ended, running)] == [7, 8]
+    assert [view.workers[0].admitted for view in (ended, running)] == [100, 100]
 
 
 def test_a_worker_whose_connection_breaks_has_left_after_the_grace(bench: Bench) -> None:

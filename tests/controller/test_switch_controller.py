@@ -107,6 +107,7 @@ def test_after_a_restart_old_packets_do_nothing(testbed: SwitchTestbed, controll
             second.contribute(new.admissions[1], chunk, 1000, token=new.token ^ 1)
         assert second.hears_nothing()
         assert controller.counters(new)["not_admitted"] == 16
+        assert controller.admitted(new) == {0: 0, 1: 0}
 
         # The new life begins again at chunk 0, older than what the slots hold, and gets clean sums.
         for chunk in range(8):
@@ -116,6 +117,7 @@ def test_after_a_restart_old_packets_do_nothing(testbed: SwitchTestbed, controll
                 answer = voice.hear()
                 assert answer is not None
                 assert (answer[0].chunk, answer[1]) == (chunk, {3})
+        assert controller.admitted(new) == {0: 8, 1: 8}
         controller.end_job(new)
 
 
