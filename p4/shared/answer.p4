@@ -2,39 +2,39 @@
 // written in egress (copy_rewrite.p4).
 
 control Answer(inout headers_t hdr, inout metadata_t meta) {
+    @hidden action say(bit<4> kind, bit<4> flags, bit<16> udp_bytes) {
+        hdr.netsum.kind = kind;
+        hdr.netsum.flags = flags;
+        hdr.udp.bytes = udp_bytes;
+        hdr.ipv4.total_bytes = udp_bytes + IPV4_BYTES;
+    }
+
     apply {
-        bit<16> udp_bytes = UDP_BYTES + NETSUM_HEADER_BYTES;
+        // Each way sets everything once: in a pipeline, setting something again takes a stage more.
         if (hdr.status.isValid()) {
-            hdr.netsum.kind = KIND_STATUS;
-            hdr.netsum.flags = 0;
-            if (meta.outcome == OUTCOME_MISMATCH) {
-                hdr.netsum.flags = FLAG_MISMATCH;
-            }
             hdr.lanes.setInvalid();
-            udp_bytes = UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES;
-        } else {
-            hdr.netsum.kind = KIND_RESULT;
-            hdr.netsum.flags = 0;
-            if (hdr.lanes.isValid()) {
-                hdr.netsum.flags = FLAG_LANES;
-                udp_bytes = UDP_BYTES + NETSUM_HEADER_BYTES + LANES_BYTES;
+            if (meta.outcome == OUTCOME_MISMATCH) {
+                say(KIND_STATUS, FLAG_MISMATCH, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
+            } else {
+                say(KIND_STATUS, 0, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
             }
+        } else if (hdr.lanes.isValid()) {
+            say(KIND_RESULT, FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + LANES_BYTES);
+        } else {
+            say(KIND_RESULT, 0, UDP_BYTES + NETSUM_HEADER_BYTES);
         }
         hdr.netsum.num_workers = meta.admission.num_workers;
 
         hdr.udp.src_port = NETSUM_UDP_PORT;
-        hdr.udp.bytes = udp_bytes;
         hdr.udp.checksum = 0;
         hdr.ipv4.src = hdr.ipv4.dst;
         hdr.ipv4.tos = 0;
-        hdr.ipv4.total_bytes = udp_bytes + IPV4_BYTES;
         hdr.ipv4.identification = 0;
         hdr.ipv4.reserved = 0;
         hdr.ipv4.dont_fragment = 1;
         hdr.ipv4.ttl = INITIAL_TTL;
         hdr.ethernet.src = meta.own_mac;
         meta.ipv4_is_new = true;
-        meta.is_answer = true;
 
         // What everybody waits for goes to everybody; what one worker asked for, to that one.
         if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_MISMATCH) {

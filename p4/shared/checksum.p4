@@ -4,7 +4,7 @@
 bit<16> checksum_after_decrease(in bit<16> checksum, in bit<16> decrease) {
     bit<16> after = checksum + decrease;
     if (checksum >= 0xFFFF - decrease) {
-        after = after + 1;
+        after = checksum + (decrease + 1);
     }
     return after;
 }

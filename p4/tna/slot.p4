@@ -365,10 +365,32 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
         }
     }
 
-    // ---- What became of the packet: the first row that fits.
+    // ---- What became of the packet: the first row that fits. Which headers an answer has is decided with it.
 
-    action set_outcome(outcome_t outcome) {
+    @hidden action note_bits() {
+        mine = found.before & meta.admission.worker_bit;
+        after = found.before | meta.admission.worker_bit;
+    }
+
+    action drop_after(outcome_t outcome) {
         meta.outcome = outcome;
+    }
+
+    action answer_result(outcome_t outcome) {
+        meta.outcome = outcome;
+        meta.is_answer = true;
+    }
+
+    action answer_result_without_lanes(outcome_t outcome) {
+        meta.outcome = outcome;
+        meta.is_answer = true;
+        hdr.lanes.setInvalid();
+    }
+
+    action answer_status(outcome_t outcome) {
+        meta.outcome = outcome;
+        meta.is_answer = true;
+        hdr.status.setValid();
     }
 
     table slot_outcome {
@@ -381,24 +403,30 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
             asks_the_same: ternary;
             found.agrees: ternary;
             full: ternary;
+            has_lanes: ternary;
             mine: ternary;
         }
         actions = {
-            set_outcome;
+            drop_after;
+            answer_result;
+            answer_result_without_lanes;
+            answer_status;
         }
-        const default_action = set_outcome(OUTCOME_MALFORMED);
+        const default_action = drop_after(OUTCOME_MALFORMED);
         const entries = {
-            (false, _, _, _, _, _, _, _, _): set_outcome(OUTCOME_MALFORMED);
-            (true, false, _, _, _, _, _, _, _): set_outcome(OUTCOME_NOT_ADMITTED);
-            (true, true, 0, _, _, _, _, _, _): set_outcome(OUTCOME_OUT_OF_RANGE);
-            (true, true, 1, KIND_PROBE, 1, 0, _, _, _): set_outcome(OUTCOME_MISMATCH);
-            (true, true, 1, KIND_PROBE, _, _, _, _, _): set_outcome(OUTCOME_PROBED);
-            (true, true, 1, _, 0, _, _, _, _): set_outcome(OUTCOME_STALE);
-            (true, true, 1, _, 1, _, 0, _, _): set_outcome(OUTCOME_MISMATCH);
-            (true, true, 1, _, 1, _, 1, 1, 0): set_outcome(OUTCOME_COMPLETED);
-            (true, true, 1, _, 1, _, 1, 0, 0): set_outcome(OUTCOME_ADDED);
-            (true, true, 1, _, 1, _, 1, 1, _): set_outcome(OUTCOME_DUPLICATE_ANSWERED);
-            (true, true, 1, _, 1, _, 1, 0, _): set_outcome(OUTCOME_DUPLICATE_DROPPED);
+            (false, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_MALFORMED);
+            (true, false, _, _, _, _, _, _, _, _): drop_after(OUTCOME_NOT_ADMITTED);
+            (true, true, 0, _, _, _, _, _, _, _): drop_after(OUTCOME_OUT_OF_RANGE);
+            (true, true, 1, KIND_PROBE, 1, 0, _, _, _, _): answer_status(OUTCOME_MISMATCH);
+            (true, true, 1, KIND_PROBE, _, _, _, _, _, _): answer_status(OUTCOME_PROBED);
+            (true, true, 1, _, 0, _, _, _, _, _): drop_after(OUTCOME_STALE);
+            (true, true, 1, _, 1, _, 0, _, _, _): answer_status(OUTCOME_MISMATCH);
+            (true, true, 1, _, 1, _, 1, 0, _, 0): drop_after(OUTCOME_ADDED);
+            (true, true, 1, _, 1, _, 1, 0, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
+            (true, true, 1, _, 1, _, 1, 1, 0, 0): answer_result_without_lanes(OUTCOME_COMPLETED);
+            (true, true, 1, _, 1, _, 1, 1, _, 0): answer_result(OUTCOME_COMPLETED);
+            (true, true, 1, _, 1, _, 1, 1, 0, _): answer_result_without_lanes(OUTCOME_DUPLICATE_ANSWERED);
+            (true, true, 1, _, 1, _, 1, 1, _, _): answer_result(OUTCOME_DUPLICATE_ANSWERED);
         }
     }
 
@@ -429,8 +457,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
         lane_seed.apply();
         lanes.apply(hdr.lanes, hdr.netsum, meta.admission.index, found);
 
-        mine = found.before & meta.admission.worker_bit;
-        after = found.before | meta.admission.worker_bit;
+        note_bits();
         if (after == meta.admission.full_mask) {
             full = 1;
         }
@@ -439,15 +466,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
         slot_outcome.apply();
 
         // The lanes are in the packet now, whoever brought them.
-        if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_DUPLICATE_ANSWERED) {
-            meta.is_answer = true;
-            hdr.netsum.exponent = exponent;
-            if (has_lanes == 0) {
-                hdr.lanes.setInvalid();
-            }
-        } else if (meta.outcome == OUTCOME_PROBED || meta.outcome == OUTCOME_MISMATCH) {
-            meta.is_answer = true;
-            hdr.status.setValid();
+        if (hdr.status.isValid()) {
             if (found.newer == 1) {
                 hdr.status.seen = 0;
                 hdr.status.slot_chunk = hdr.netsum.chunk;
@@ -455,6 +474,8 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
                 hdr.status.seen = found.before;
                 hdr.status.slot_chunk = (bit<32>) held_chunk;
             }
+        } else if (meta.is_answer) {
+            hdr.netsum.exponent = exponent;
         }
     }
 }
