@@ -4,6 +4,7 @@ A mutated packet can still be a worker's own good contribution; `would_count` fi
 alone, and they are left out.
 """
 
+import os
 import random
 import struct
 from collections.abc import Iterator
@@ -13,10 +14,13 @@ from dataplane.embedded import EmbeddedTarget
 from dataplane.frames import ARP, IPV4, LANES, MISMATCH, NETSUM_PORT, STATUS, UDP, describe, internet_checksum
 from dataplane.jobs import SWITCH_IP, Job, MakeJob, lanes_of, saturating_sum
 from dataplane.target import PORTS, Packet, Target
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 CHUNKS = 8
 IN_PROCESS, ON_BMV2 = 50_000, 2_000
 BATCH = 500
+EXAMPLES = 20_000 if "NETSUM_LONG_TESTS" in os.environ else 100
 
 
 def would_count(job: Job, packet: Packet) -> bool:
@@ -73,21 +77,30 @@ def mutated(source: random.Random, packet: Packet) -> Packet:
     return port, bytes(frame[:1514]).ljust(14, b"\0")
 
 
-def hostile(seed: int, count: int, job: Job) -> Iterator[Packet]:
-    """Make packets that must not count."""
-    source = random.Random(seed)
+def of_the_job(job: Job, seed: int) -> list[Packet]:
+    """Make one of each of the job's own packets, to be broken."""
     lanes = lanes_of(job.target, seed)
     places = [(worker, chunk) for worker in range(len(job.workers)) for chunk in range(CHUNKS)]
-    good = [
+    return [
         *(job.contribution(*place, lanes) for place in places),
         *(job.contribution(*place) for place in places),
         *(job.probe(*place) for place in places),
     ]
+
+
+def broken(source: random.Random, good: list[Packet]) -> Packet:
+    """Make a packet of random bytes, or break a good one."""
+    if source.random() < 0.1:
+        return source.randrange(PORTS), source.randbytes(source.randint(14, 1514))
+    return mutated(source, source.choice(good))
+
+
+def hostile(seed: int, count: int, job: Job) -> Iterator[Packet]:
+    """Make packets that must not count."""
+    source = random.Random(seed)
+    good = of_the_job(job, seed)
     while count:
-        if source.random() < 0.1:
-            packet = source.randrange(PORTS), source.randbytes(source.randint(14, 1514))
-        else:
-            packet = mutated(source, source.choice(good))
+        packet = broken(source, good)
         if not would_count(job, packet):
             count -= 1
             yield packet
@@ -107,13 +120,39 @@ def is_allowed(frame: bytes) -> bool:
     return len(frame) == 70 and frame[42] & 15 == STATUS and frame[43] & 15 in (0, MISMATCH)
 
 
+def partly_filled(job: Job) -> list[list[list[int]]]:
+    """Fill slots with the contributions of none, one, two and all three workers, in turn; return all workers' lanes."""
+    parts = [[lanes_of(job.target, 3 * chunk + worker) for worker in range(3)] for chunk in range(CHUNKS)]
+    for chunk in range(CHUNKS):
+        for worker in range(chunk % 4):
+            job.target.send([job.contribution(worker, chunk, parts[chunk][worker])])
+    return parts
+
+
+def test_no_packet_that_is_broken_in_any_way_changes_a_slot(target: Target, make_job: MakeJob) -> None:
+    """One packet at a time, so that what fails is made as small as it can be."""
+    if not isinstance(target, EmbeddedTarget):
+        pytest.skip("asks for the registers after each packet")
+    job = make_job(workers=3)
+    partly_filled(job)
+    before, good = memory(target), of_the_job(job, 1)
+
+    @settings(max_examples=EXAMPLES)
+    @given(source=st.randoms(use_true_random=False))
+    def changes_nothing(source: random.Random) -> None:
+        packet = broken(source, good)
+        assume(not would_count(job, packet))
+        wrong = [describe(frame) for _, frame in target.send([packet]) if not is_allowed(frame)]
+        assert not wrong, wrong[0]
+        assert memory(target) == before
+
+    changes_nothing()
+
+
 @pytest.mark.slow
 def test_no_slot_changes_and_no_result_comes_out(target: Target, make_job: MakeJob) -> None:
     job = make_job(workers=3)
-    parts = [[lanes_of(target, 3 * chunk + worker) for worker in range(3)] for chunk in range(CHUNKS)]
-    for chunk in range(CHUNKS):  # empty, with one, with two, full
-        for worker in range(chunk % 4):
-            target.send([job.contribution(worker, chunk, parts[chunk][worker])])
+    parts = partly_filled(job)
     before = memory(target)
     count = IN_PROCESS if isinstance(target, EmbeddedTarget) else ON_BMV2
     packets = list(hostile(target.lanes, count, job))
