@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller import entries
@@ -168,7 +168,6 @@ MADE_UP = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(
     present=st.lists(MADE_UP, unique_by=lambda one: one.key),
     desired=st.lists(MADE_UP, unique_by=lambda one: one.key),

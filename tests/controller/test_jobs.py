@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -76,7 +76,6 @@ class Lives(RuleBasedStateMachine):
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(deadline=None)
 
 
 def test_the_epoch_is_the_time_unless_it_has_been_used() -> None:
@@ -131,7 +130,6 @@ def test_1_to_32_workers(count: int) -> None:
         JobLedger(8, 64).admit("job", endpoints(count), 8, switch=SWITCH, token=1, unix_seconds=1)
 
 
-@settings(deadline=None)
 @given(ids=st.permutations(range(5)))
 def test_workers_are_in_the_order_of_their_ids(ids: list[int]) -> None:
     workers = [

@@ -1,7 +1,7 @@
 """Slot ranges: disjoint, aligned, freed, and refused exactly when there is no room."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -53,10 +53,8 @@ class Allocations(RuleBasedStateMachine):
 
 
 TestAllocations = Allocations.TestCase
-TestAllocations.settings = settings(deadline=None)
 
 
-@settings(deadline=None)
 @given(count=st.integers(-5, 5000).filter(lambda n: n < 1 or n & (n - 1)))
 def test_only_powers_of_two(count: int) -> None:
     with pytest.raises(JobRefusedError, match=rf"power of two .*not {count}$"):

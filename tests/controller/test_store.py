@@ -169,5 +169,5 @@ class LedgerAndStore(RuleBasedStateMachine):
         self.epochs.append(made.epoch)
 
 
-LedgerAndStore.TestCase.settings = settings(max_examples=8, stateful_step_count=15, deadline=None)
+LedgerAndStore.TestCase.settings = settings(max_examples=8, stateful_step_count=15)
 TestLedgerAndStore = LedgerAndStore.TestCase

@@ -45,7 +45,7 @@ def payload(header: Header, values: list[int], status: tuple[int, int]) -> bytes
     return packed + (np.array(values, ">i4").tobytes() if header.flags & FLAG_LANES else b"")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(headers, lanes, st.tuples(WORD, WORD))
 def test_scapy_reads_what_the_worker_packs(
     header: Header, values: list[int], status: tuple[int, int]
@@ -59,7 +59,7 @@ def test_scapy_reads_what_the_worker_packs(
     assert not packet.payload
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(headers, lanes, st.tuples(WORD, WORD))
 def test_the_worker_reads_what_scapy_packs(
     header: Header, values: list[int], status: tuple[int, int]
@@ -74,7 +74,7 @@ def test_the_worker_reads_what_scapy_packs(
     assert datagram[HEADER_BYTES:] == payload(header, values, status)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=90))
 def test_any_datagram_goes_out_as_it_came_in(datagram: bytes) -> None:
     sent = bytes(UDP(sport=UDP_PORT, dport=UDP_PORT, chksum=0) / datagram)

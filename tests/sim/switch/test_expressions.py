@@ -111,9 +111,7 @@ def _pack(fields: list[tuple[int, int]]) -> bytes:
     return int(bits + "0" * (-len(bits) % 8), 2).to_bytes((len(bits) + 7) // 8, "big")
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(_programs(), st.integers(0, 2**32))
 def test_any_expression(
     tmp_path_factory: Any, program: tuple[list[list[Any]], list[tuple[int, bool, dict[str, Any]]]], seed: int

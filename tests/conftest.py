@@ -1,0 +1,15 @@
+"""What holds for all tests: those of random data draw the same each time, and take the time they take."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# The first call of a compiled function loads or compiles it, and the machine may be running everything else as well: no
+# deadlines. A landing must not depend on luck, so only NETSUM_LONG_TESTS=1 draws anew each time.
+settings.register_profile(
+    "netsum",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="NETSUM_LONG_TESTS" not in os.environ,
+)
+settings.load_profile("netsum")
