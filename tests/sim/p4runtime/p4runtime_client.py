@@ -18,7 +18,7 @@ from sim.switch.ports import Chassis
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
 DEVICE = 1
-DEADLINE_S = 10
+DEADLINE_S = 100
 
 INSERT = p4runtime_pb2.Update.INSERT
 MODIFY = p4runtime_pb2.Update.MODIFY

@@ -4,9 +4,11 @@ Where they differ on purpose, ours does what the specification says.
 """
 
 import contextlib
+import random
 import shutil
 import socket
 import subprocess
+import tempfile
 
 import grpc
 import pytest
@@ -34,9 +36,12 @@ DIFFERENT = {
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port outside of those that the system hands out, so that nobody gets it meanwhile."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("", port))
+            return port
 
 
 class Bmv2Bench(Bench):
@@ -44,14 +49,14 @@ class Bmv2Bench(Bench):
 
     def __init__(self, program="entities"):
         self.stack = contextlib.ExitStack()
-        address = f"127.0.0.1:{free_port()}"
-        command = [
-            "simple_switch_grpc",
-            "--no-p4",
-            "--device-id",
-            str(DEVICE),
+        folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="bmv2-"))
+        address = f"unix:{folder}/p4runtime"
+        command = ["simple_switch_grpc", "--no-p4", "--device-id", str(DEVICE)]
+        command += [
             "--thrift-port",
             str(free_port()),
+            "--notifications-addr",
+            f"ipc://{folder}/notifications",
         ]
         process = subprocess.Popen(
             [*command, "--", "--grpc-server-addr", address, "--cpu-port", "510"],

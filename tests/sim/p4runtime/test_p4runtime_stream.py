@@ -3,6 +3,7 @@
 import queue
 import threading
 import time
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -24,6 +25,9 @@ from p4runtime_client import (
 )
 from p4runtime_sh.p4runtime import P4RuntimeClient
 
+from sim.switch.ports import Chassis
+
+MS = 10**6
 Request = p4runtime_pb2.StreamMessageRequest
 
 
@@ -246,10 +250,24 @@ def test_digests_are_listed_acknowledged_and_not_repeated(bench):
     assert learned(again) == [(0x020000000001, 3)]
 
 
-def test_digest_lists_wait_for_their_time_out(bench):
-    bench.write(INSERT, digest_entry(bench, max_timeout_ns=200 * 10**6, max_list_size=100))
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of switches made from here on, which stands still."""
+    stands = SimpleNamespace(now_ns=10**9)
+    monkeypatch.setattr(Chassis, "now_ns", lambda self: stands.now_ns)
+    return stands
+
+
+def test_digest_lists_wait_for_their_time_out(clock, bench):
+    bench.write(INSERT, digest_entry(bench, max_timeout_ns=200 * MS, max_list_size=100))
     for d in range(5):
         bench.inject(3, probe(LEARN, d=d))
+    # What is told after the samples shows that they have been noted.
+    bench.inject(3, probe(TO_CPU))
+    assert bench.client.get_stream_packet("packet", timeout=DEADLINE_S) is not None
+    clock.now_ns += 149 * MS
+    assert bench.client.get_stream_packet("digest", timeout=0.1) is None
+    clock.now_ns += 51 * MS
     message = bench.client.get_stream_packet("digest", timeout=DEADLINE_S)
     assert learned(message) == [(d, 3) for d in range(5)]
 
@@ -266,19 +284,26 @@ def test_wrong_acknowledgements_are_reported(bench):
 # Idle time-outs
 
 
-def test_idle_entries_are_told_and_hits_put_it_off(bench):
-    idle = bench.entry("idle_table", {1: 7}, ("forward", 4), idle_timeout_ns=300 * 10**6, metadata=b"who")
+def idle_for(bench, d):
+    """How long an entry of the table whose entries can be idle has not been hit."""
+    asked = bench.entry("idle_table", {1: d})
+    asked.time_since_last_hit.SetInParent()
+    (read,) = bench.read(asked)
+    return read.time_since_last_hit.elapsed_ns
+
+
+def test_idle_entries_are_told_and_hits_put_it_off(clock, bench):
+    idle = bench.entry("idle_table", {1: 7}, ("forward", 4), idle_timeout_ns=300 * MS, metadata=b"who")
     lasting = bench.entry("idle_table", {1: 8}, ("forward", 4))
     bench.write(INSERT, idle, lasting)
-    begin = time.monotonic()
-    while time.monotonic() < begin + 0.6:
+    for _ in range(4):
+        clock.now_ns += 299 * MS
         assert bench.one(TABLES, d=7)[0] == 4
-        time.sleep(0.02)
-    last_hit = time.monotonic()
-    assert bench.client.get_stream_packet("idle_timeout_notification", timeout=0.01) is None
+        assert idle_for(bench, 7) == 0
+    clock.now_ns += 249 * MS
+    assert bench.client.get_stream_packet("idle_timeout_notification", timeout=0.1) is None
+    clock.now_ns += 51 * MS
     told = bench.client.get_stream_packet("idle_timeout_notification", timeout=DEADLINE_S)
-    waited = time.monotonic() - last_hit
-    assert waited >= 0.2
     (entry,) = told.idle_timeout_notification.table_entry
     assert (entry.table_id, entry.match, entry.idle_timeout_ns, entry.metadata) == (
         idle.table_id,
@@ -288,24 +313,24 @@ def test_idle_entries_are_told_and_hits_put_it_off(bench):
     )
     assert bench.read(idle) == [idle]
     # And again after as long.
+    clock.now_ns += 300 * MS
     assert bench.client.get_stream_packet("idle_timeout_notification", timeout=DEADLINE_S) is not None
 
 
-def test_time_since_last_hit_can_be_read(bench):
-    entry = bench.entry("idle_table", {1: 8}, ("forward", 4))
-    bench.write(INSERT, entry)
-    asked = bench.entry("idle_table", {1: 8})
-    asked.time_since_last_hit.SetInParent()
-    time.sleep(0.1)
-    (read,) = bench.read(asked)
-    assert read.time_since_last_hit.elapsed_ns >= 10**8
+def test_time_since_last_hit_can_be_read(clock, bench):
+    bench.write(INSERT, bench.entry("idle_table", {1: 8}, ("forward", 4)))
+    clock.now_ns += 100 * MS
+    assert idle_for(bench, 8) == 100 * MS
     assert bench.one(TABLES, d=8)[0] == 4
-    (read,) = bench.read(asked)
-    assert read.time_since_last_hit.elapsed_ns < 10**8
+    assert idle_for(bench, 8) == 0
+    clock.now_ns += 7 * MS
+    assert idle_for(bench, 8) == 7 * MS
     wrong = bench.entry("exact_table")
     wrong.time_since_last_hit.SetInParent()
     assert bench.read_refused(wrong) == "INVALID_ARGUMENT"
-    assert bench.refused(MODIFY, asked)[0] == "INVALID_ARGUMENT"
+    wrong = bench.entry("idle_table", {1: 8})
+    wrong.time_since_last_hit.SetInParent()
+    assert bench.refused(MODIFY, wrong)[0] == "INVALID_ARGUMENT"
 
 
 def test_the_stock_client_says_goodbye_and_comes_back(bench):

@@ -2,7 +2,7 @@
 
 import pytest
 from p4.v1 import p4runtime_pb2
-from p4runtime_client import DELETE, INSERT, MODIFY, PROFILE, TABLES, fields
+from p4runtime_client import DEADLINE_S, DELETE, INSERT, MODIFY, PROFILE, TABLES, fields
 
 UNSPECIFIED = p4runtime_pb2.Update.UNSPECIFIED
 
@@ -350,6 +350,6 @@ def test_many_entities_come_in_several_messages(bench):
     request = p4runtime_pb2.ReadRequest(device_id=1)
     for _ in range(40):
         request.entities.add().table_entry.table_id = bench.id("exact_table")
-    responses = list(bench.stub.Read(request, timeout=10))
+    responses = list(bench.stub.Read(request, timeout=DEADLINE_S))
     assert len(responses) == 3
     assert sum(len(each.entities) for each in responses) == 64 * 40
