@@ -62,6 +62,9 @@ def shaping_commands(link: LinkSpec, interface: str, mtu: int) -> list[str]:
         )
     elif link.rate_bps is not None:
         commands.append(f"tc qdisc add dev {interface} {parent} pfifo limit {queue_pkts}")
+    if link.loss_ppm or link.queue_pkts:
+        # Hosts send several datagrams as one message, which the kernel cuts up after queue and filter: to them it is one packet.
+        commands.append(f"ip link set {interface} gso_max_segs 1")
     if link.loss_ppm:
         commands += loss_commands(interface, link.loss_ppm)
     return commands

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Records, compiled
+from host_agent.compiled import Integer, Record, Records, compiled
 from host_agent.protocol.arrivals import on_datagrams
 from host_agent.protocol.departures import next_timer_ns, transmit
 from host_agent.protocol.records import FAILURE_NONE
@@ -27,6 +27,16 @@ FAILED: Final = 2
 WOKEN: Final = 3
 INTERRUPTED: Final = 4
 """A signal came: Python must get a chance to handle it."""
+
+
+BATCHES_IN_FLIGHT: Final = 8
+"""While many chunks are in flight the socket is looked at about so often from the transmission of one to its RESULT. To be
+woken by every RESULT costs more than to handle it, for the worker and for who sent it; an eighth of those in flight at a
+time leaves seven on the way, so that no link falls idle."""
+FEWEST_TO_REST: Final = 16
+SHORTEST_REST_NS: Final = 100_000
+"""Shorter ones are longer than meant: the system's timers have a slack of 50 microseconds."""
+LONGEST_REST_NS: Final = 1_000_000
 
 
 @compiled
@@ -71,13 +81,11 @@ def exchange(
         received = receive(link, inbox)
         if received > 0:
             on_datagrams(state, slots, passes, inbox.rows, inbox.lengths, received, now_ns)
+        filled = np.int64(0)
         if link.messages_sent == link.messages:
-            prepare(link, outbox, transmit(state, slots, passes, now_ns, outbox.rows, outbox.lengths))
-        busy = received > 0
-        blocked = False
-        if link.messages_sent < link.messages:
-            busy = True
-            blocked = send(link, outbox)
+            filled = transmit(state, slots, passes, now_ns, outbox.rows, outbox.lengths)
+            prepare(link, outbox, filled)
+        blocked = link.messages_sent < link.messages and send(link, outbox)
         if core.failure != FAILURE_NONE:
             return FAILED
         if core.passes_done > done_before:
@@ -86,11 +94,26 @@ def exchange(
             return WOKEN
         if now_ns >= until_ns:
             return TIME_UP
-        if busy and not blocked:
-            continue
+        if not blocked and (received == inbox.lengths.size or filled >= outbox.lengths.size - 1):
+            continue  # there may be more to receive, or to send
         # While the socket's buffer is full the core's timers can wait: what they would send could not leave.
-        poll_fds[0].events = np.int16(POLLIN | POLLOUT) if blocked else np.int16(POLLIN)
         wake_ns = until_ns if blocked else min(next_timer_ns(state), until_ns)
-        ready = poll(poll_fds, wake_ns - now_ns, timespec)
+        rest_ns: Integer = np.int64(0)
+        if received > 0 and not blocked:
+            rest_ns = min(rest_after_ns(core, received), wake_ns - now_ns)
+        if rest_ns > 0:
+            ready = poll(poll_fds[1:], rest_ns, timespec)
+        else:
+            poll_fds[0].events = np.int16(POLLIN | POLLOUT) if blocked else np.int16(POLLIN)
+            ready = poll(poll_fds, wake_ns - now_ns, timespec)
         if ready < 0 and last_errno() == ERRNO_INTERRUPTED:
             return INTERRUPTED
+
+
+@compiled
+def rest_after_ns(core: Record, received: Integer) -> Integer:
+    """How long to leave the socket alone after a wakeup that brought few of many chunks in flight; 0: not at all."""
+    if core.in_flight < FEWEST_TO_REST or received * BATCHES_IN_FLIGHT >= core.in_flight:
+        return np.int64(0)
+    rest_ns = min(core.result_ns // BATCHES_IN_FLIGHT, LONGEST_REST_NS)
+    return rest_ns if rest_ns >= SHORTEST_REST_NS else np.int64(0)

@@ -1,7 +1,7 @@
 """Batches of datagrams as the messages of a system call.
 
-Where the system allows it, a run of datagrams of one length is one message (UDP_SEGMENT, UDP_GRO): it goes through the
-network code once. On loopback that is most of what a datagram costs.
+Where the way allows it (`segmentation`), a run of datagrams of one length is one message (UDP_SEGMENT, UDP_GRO): it goes
+through the network code once. That is most of what a datagram costs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from host_agent.transport.system_calls import (
     CONTROL,
     ERRNO_AGAIN,
     ERRNO_INTERRUPTED,
+    ERRNO_IO,
     ERRNO_REFUSED,
     IOVEC,
     MMSGHDR,
@@ -41,7 +42,8 @@ _CONTROL_BYTES: Final = CONTROL.itemsize
 LINK: Final = np.dtype(
     [
         ("fd", np.int64),
-        ("segments", np.int64),  # 1: a message may hold several datagrams
+        ("segments", np.int64),  # how many datagrams a message may hold,
+        ("message_bytes", np.int64),  # and how many bytes if they are several
         ("wake", np.int64),  # set by another thread that wants the driver to come back
         ("messages", np.int64),  # of the outbox, to be sent
         ("messages_sent", np.int64),
@@ -77,9 +79,9 @@ class Outbox(NamedTuple):
     lengths: npt.NDArray[np.int32]
 
 
-def make_inbox(row_bytes: int, segments: bool) -> Inbox:
-    """Allocate buffers; `segments` says whether messages may hold several datagrams."""
-    shape = (MESSAGES_OF_SEVERAL, LARGEST_MESSAGE_BYTES) if segments else (BATCH, row_bytes)
+def make_inbox(row_bytes: int, merged: bool) -> Inbox:
+    """Allocate buffers; `merged` says whether messages that come may hold several datagrams."""
+    shape = (MESSAGES_OF_SEVERAL, LARGEST_MESSAGE_BYTES) if merged else (BATCH, row_bytes)
     messages = np.zeros(shape, np.uint8)
     vectors, headers, controls = (np.zeros(len(messages), dtype) for dtype in (IOVEC, MMSGHDR, CONTROL))
     vectors["base"] = _addresses(messages)
@@ -156,7 +158,8 @@ def prepare(link: Record, outbox: Outbox, count: int) -> None:
         header.iov = np.uintp(outbox.vectors.ctypes.data + row * _VECTOR_BYTES)
         first = row
         while row < count and outbox.lengths[row] == length:
-            if row > first and (link.segments == 0 or (row - first + 1) * length > LARGEST_MESSAGE_BYTES):
+            datagrams = row - first + 1
+            if datagrams > 1 and (datagrams > link.segments or datagrams * length > link.message_bytes):
                 break
             outbox.vectors[row].bytes = np.uintp(length)
             row += 1
@@ -183,6 +186,10 @@ def send(link: Record, outbox: Outbox) -> bool:
             return True
         if error == ERRNO_REFUSED:
             link.refused += 1  # what an earlier datagram met; this message was not sent yet
+        elif error == ERRNO_IO and link.segments > 1:
+            # Linux before 6.11 cuts up messages only for interfaces that compute checksums. Lost, as on the network.
+            link.segments = 1
+            link.messages_sent += 1
         elif error != ERRNO_INTERRUPTED:
             # Lost, as on the network: the core will send it again.
             link.send_errors += 1

@@ -20,6 +20,7 @@ POLLIN: Final = 0x001
 POLLOUT: Final = 0x004
 ERRNO_AGAIN: Final = errno.EAGAIN
 ERRNO_INTERRUPTED: Final = errno.EINTR
+ERRNO_IO: Final = errno.EIO
 ERRNO_REFUSED: Final = errno.ECONNREFUSED
 
 _CLOCK_MONOTONIC: Final = 1

@@ -15,11 +15,14 @@ import numpy as np
 from host_agent.errors import MisuseError
 from host_agent.protocol.core import WorkerCore
 from host_agent.transport.exchange import exchange
-from host_agent.transport.messages import LINK, make_inbox, make_outbox
+from host_agent.transport.messages import LARGEST_MESSAGE_BYTES, LINK, make_inbox, make_outbox
+from host_agent.transport.segmentation import MOST_SEGMENTS, segments_towards
 from host_agent.transport.system_calls import POLLFD, POLLIN, SOL_UDP, UDP_GRO
 
 BUFFER_BYTES: Final = 8 << 20
 """What is asked of the kernel for each direction of the socket."""
+BURST_BYTES: Final = 12_000
+"""What a message of several datagrams may hold on a network: a link of 100 Mbit/s takes a millisecond for it."""
 _KERNEL_OVERHEAD_BYTES: Final = 1280
 """What a datagram costs in a socket buffer beside its bytes, roughly."""
 _SO_RCVBUFFORCE: Final = 33
@@ -64,16 +67,15 @@ class UdpLink:
                 f"cannot open a UDP socket from {bind} to the switch at {switch}: {error}"
             ) from error
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        segments = self._ask_for_segments()
         self.link = np.zeros(1, LINK)
         self.link["fd"] = self._socket.fileno()
-        self.link["segments"] = segments
+        merged = self._allow_segments()
         poll_fds = np.zeros(2, POLLFD)
         poll_fds["fd"] = [self._socket.fileno(), self._wake_fd]
         poll_fds["events"] = POLLIN
         self._buffers: tuple[Any, ...] = (
             self.link,
-            make_inbox(core.row_bytes, segments),
+            make_inbox(core.row_bytes, merged),
             make_outbox(core.row_bytes),
             poll_fds,
             np.zeros(2, np.int64),
@@ -125,18 +127,20 @@ class UdpLink:
         self._socket.close()
         os.close(self._wake_fd)
 
-    def _ask_for_segments(self) -> bool:
-        """Whether messages may hold several datagrams: on loopback, if the system can.
-
-        Elsewhere not: a virtual interface hands such a message over as it is, and a software switch that reads packets
-        from it takes it for one malformed packet.
-        """
-        if not ipaddress.ip_address(self._socket.getpeername()[0]).is_loopback:
+    def _allow_segments(self) -> bool:
+        """Let messages hold several datagrams as far as the way takes them; returns whether they also come so."""
+        host, _ = self.address
+        if not ipaddress.ip_address(host).is_loopback:
+            self.link["segments"] = segments_towards(host)
+            self.link["message_bytes"] = BURST_BYTES
             return False
+        self.link["message_bytes"] = LARGEST_MESSAGE_BYTES
         try:
             self._socket.setsockopt(SOL_UDP, UDP_GRO, 1)
         except OSError:
+            self.link["segments"] = 1
             return False
+        self.link["segments"] = MOST_SEGMENTS
         return True
 
     def _ask_for_buffers(self) -> None:

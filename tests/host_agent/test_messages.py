@@ -9,7 +9,16 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from host_agent.transport.messages import BATCH, LINK, make_inbox, make_outbox, prepare, receive, send
+from host_agent.transport.messages import (
+    BATCH,
+    LARGEST_MESSAGE_BYTES,
+    LINK,
+    make_inbox,
+    make_outbox,
+    prepare,
+    receive,
+    send,
+)
 from host_agent.transport.system_calls import SOL_UDP, UDP_GRO
 
 ROW_BYTES = 1048
@@ -26,7 +35,8 @@ class End:
             self.socket.setsockopt(SOL_UDP, UDP_GRO, 1)
         self.link = np.zeros(1, LINK)
         self.link["fd"] = self.socket.fileno()
-        self.link["segments"] = segments
+        self.link["segments"] = BATCH if segments else 1
+        self.link["message_bytes"] = LARGEST_MESSAGE_BYTES
         self.inbox = make_inbox(ROW_BYTES, segments)
         self.outbox = make_outbox(ROW_BYTES)
 
@@ -87,7 +97,7 @@ def test_more_datagrams_than_fit_a_message(ends: tuple[End, End]) -> None:
     batch = [bytes([i]) * 1044 for i in range(BATCH)]
     left.send(batch)
     assert right.receive_all(BATCH) == batch
-    assert left.link["messages"][0] == (2 if left.link["segments"][0] else BATCH)
+    assert left.link["messages"][0] == (2 if left.link["segments"][0] > 1 else BATCH)
 
 
 @every_pair
