@@ -1,6 +1,8 @@
-"""The embedded switch as a process on loopback: no root, each worker at an address of its own in 127.0.1.0/24."""
+"""The embedded switch as a process on loopback: no root, the switch and each worker at addresses of their own in 127.0.0.0/8."""
 
+import itertools
 import json
+import os
 import socket
 import sys
 from pathlib import Path
@@ -13,6 +15,8 @@ from topologies.hosts import Host
 
 READY_TIMEOUT_S = 90.0
 """A first start after an installation compiles the switch's own loops; later ones take a second."""
+
+_count = itertools.count()
 
 
 class LoopbackTestbed:
@@ -40,9 +44,11 @@ class LoopbackTestbed:
     def __init__(self, workers: int, udp_port: int, folder: Path, drop_ppm: int = 0) -> None:
         self.folder = folder
         self.device_id = 1
-        self.switch_ip, self.switch_mac = "127.0.0.1", "02:00:7f:00:00:01"
+        self._network = _own_network()
+        self.switch_ip = f"{self._network}.254"
+        self.switch_mac = _mac_of(self.switch_ip)
         self.hosts: tuple[Host, ...] = ()
-        self.p4runtime_address = "127.0.0.1:0"
+        self.p4runtime_address = f"{self.switch_ip}:0"
         self._workers = workers
         self._drop_ppm = drop_ppm
 
@@ -54,15 +60,7 @@ class LoopbackTestbed:
             raise
         self.p4runtime_address = listening["p4runtime"]
         self.hosts = tuple(
-            Host(
-                name=f"worker{number}",
-                port=number,
-                ip=f"127.0.1.{number + 1}",
-                mac=f"02:00:7f:00:01:{number + 1:02x}",
-                udp_port=_free_udp_port(f"127.0.1.{number + 1}"),
-                switch=tuple(listening["ports"][str(number)]),
-            )
-            for number in range(self._workers)
+            self._host(number, tuple(listening["ports"][str(number)])) for number in range(self._workers)
         )
         return self
 
@@ -76,6 +74,17 @@ class LoopbackTestbed:
         self.switch.stop()
         self._start_switch([host.switch[1] for host in self.hosts])
 
+    def _host(self, number: int, switch: tuple[str, int]) -> Host:
+        ip = f"{self._network}.{number + 1}"
+        return Host(
+            name=f"worker{number}",
+            port=number,
+            ip=ip,
+            mac=_mac_of(ip),
+            udp_port=_free_udp_port(ip),
+            switch=switch,
+        )
+
     def _start_switch(self, udp_ports: list[int]) -> dict[str, Any]:
         """Start the switch and return where it listens."""
 
@@ -85,8 +94,8 @@ class LoopbackTestbed:
                 [
                     *(sys.executable, "-P", "-m", "sim.switch.serve"),
                     *("--p4runtime", self.p4runtime_address, "--device-id", str(self.device_id)),
-                    *("--udp-ports", ",".join(map(str, udp_ports)), "--drop-ppm", str(self._drop_ppm)),
-                    *("--ready-fd", str(ready_fd)),
+                    *("--udp-host", self.switch_ip, "--udp-ports", ",".join(map(str, udp_ports))),
+                    *("--drop-ppm", str(self._drop_ppm), "--ready-fd", str(ready_fd)),
                 ],
                 self.folder / "switch.log",
                 pass_fds=(ready_fd,),
@@ -100,6 +109,20 @@ class LoopbackTestbed:
         with uninterrupted():
             if hasattr(self, "switch"):
                 self.switch.stop()
+
+
+def _own_network() -> str:
+    """Return the first three bytes of addresses that no other testbed has, so that what is free there stays free.
+
+    A worker takes its port long after it was chosen, and a switch that is started again must find its own unused.
+    """
+    number = 4 * os.getpid() + next(_count) % 4
+    return f"127.{1 + number // 256 % 254}.{number % 256}"
+
+
+def _mac_of(ip: str) -> str:
+    """Return the address that the switch's UDP ports show for a host."""
+    return "02:00:" + socket.inet_aton(ip).hex(":")
 
 
 def _free_udp_port(ip: str) -> int:

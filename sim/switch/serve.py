@@ -54,9 +54,11 @@ class ServeOptions:
     tls
         Certificates of the P4Runtime server; with `ca` it takes only controllers with a certificate from there.
     ports, udp_base
-        Number of switch ports; port i is UDP port `udp_base` + i on 127.0.0.1, or any free one if `udp_base` is 0.
+        Number of switch ports; port i is UDP port `udp_base` + i on `udp_host`, or any free one if `udp_base` is 0.
     udp_ports
         UDP port of each switch port, instead of `ports` and `udp_base`.
+    udp_host
+        IPv4 address of these ports, one of this machine's loopback.
     interfaces
         (switch port, network interface) of each port, instead of UDP ports.
     spin_us
@@ -87,6 +89,7 @@ class ServeOptions:
     ports: int = 4
     udp_base: int = DEFAULT_BASE_PORT
     udp_ports: tuple[int, ...] | None = None
+    udp_host: str = "127.0.0.1"
     interfaces: tuple[tuple[int, str], ...] | None = None
     spin_us: int = 0
     device_id: int = DEFAULT_DEVICE_ID
@@ -240,7 +243,15 @@ def _ports(options: ServeOptions) -> PortDriver:
         udp_ports = range(options.udp_base, options.udp_base + options.ports)
     if any(not 0 <= port < 1 << 16 for port in udp_ports):
         raise ServeError(f"expected UDP ports between 0 and 65535, not {list(udp_ports)}")
-    return UdpPorts(list(enumerate(udp_ports)), drop_ppm=options.drop_ppm, seed=options.seed)
+    try:
+        loopback = ipaddress.IPv4Address(options.udp_host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ServeError(f"expected an IPv4 address of this machine's loopback, not {options.udp_host!r}")
+    return UdpPorts(
+        list(enumerate(udp_ports)), host=options.udp_host, drop_ppm=options.drop_ppm, seed=options.seed
+    )
 
 
 def _config(options: ServeOptions) -> Any | None:
@@ -281,6 +292,7 @@ def _options(arguments: Sequence[str] | None) -> ServeOptions:
     parser.add_argument("--ports", type=int, default=default.ports, help="number of switch ports")
     parser.add_argument("--udp-base", type=int, default=default.udp_base, help="UDP port of switch port 0")
     parser.add_argument("--udp-ports", type=_numbers, help="UDP port of each switch port, as in 5000,5001")
+    parser.add_argument("--udp-host", default=default.udp_host, help="their address, one of the loopback's")
     parser.add_argument(
         "--interface",
         dest="interfaces",
