@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,13 @@ from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star, EmbeddedStar, MininetStar
 
-SMALL = DigitsTask(workers=3, lanes=64, steps=20, hidden=(24,), batch=16, slots=16, timeout_s=5.0)
+SMALL = DigitsTask(workers=3, lanes=64, steps=20, hidden=(24,), batch=16, slots=16, timeout_s=60.0)
+"""For runs that must come to their end: the machine may be running all other tests at once."""
+SOON = replace(SMALL, timeout_s=4.0)
+"""For runs in which something is missing until its deadline has passed."""
+
+DEADLINE_S = 100.0
+"""Of whatever another process must do."""
 
 ON_BOTH_SWITCHES = pytest.mark.parametrize(
     "kind",
@@ -74,6 +81,7 @@ def train(
                 program=program.json,
                 p4info=program.p4info,
                 device_id=testbed.device_id,
+                timeout_s=DEADLINE_S,
             ) as controller,
         ):
             program_switch(controller, testbed)
@@ -128,8 +136,8 @@ def netsum_command(*arguments: str, folder: Path, **environment: str) -> Iterato
                     os.kill(pid, signal.SIGKILL)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s"
         time.sleep(0.05)

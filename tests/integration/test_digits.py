@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from digits_runs import (
+    DEADLINE_S,
     ON_BOTH_SWITCHES,
     ON_EVERY_TESTBED,
     SMALL,
@@ -76,9 +77,9 @@ def test_an_interrupted_command_leaves_nothing(
     skip_if_lacking(kind)
     switch = "bmv2" if kind is Bmv2Star else "embedded"
     with netsum_command("run", "digits", "--steps", "100000", "--switch", switch, folder=tmp_path) as command:
-        wait_until(lambda: len(command.descendants()) >= 5, 100)
+        wait_until(lambda: len(command.descendants()) >= 5)
         command.process.send_signal(how)
-        said, _ = command.process.communicate(timeout=20)
+        said, _ = command.process.communicate(timeout=DEADLINE_S)
         assert command.process.returncode == 128 + how, said
         assert "Traceback" not in said
         assert_nothing_left(command, tmp_path)
@@ -89,9 +90,9 @@ def test_a_killed_command_leaves_no_process(kind: TestbedKind, tmp_path: Path) -
     skip_if_lacking(kind)
     switch = "bmv2" if kind is Bmv2Star else "embedded"
     with netsum_command("run", "digits", "--steps", "100000", "--switch", switch, folder=tmp_path) as command:
-        wait_until(lambda: len(command.descendants()) >= 5, 100)
+        wait_until(lambda: len(command.descendants()) >= 5)
         command.process.kill()
-        wait_until(lambda: not command.descendants(), 5)
+        wait_until(lambda: not command.descendants())
 
 
 def assert_nothing_left(command: MarkedCommand, folder: Path) -> None:
