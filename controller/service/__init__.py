@@ -3,7 +3,7 @@
 `serve` runs it, `client` talks to it. How it is made:
 
 ========== ===============================================================================================
-network    the switches and hosts it has, from a testbed's folder or a TOML file
+network    the switches and hosts it has, as a testbed's folder names them; `network_file` for a TOML file
 store      what must not be forgotten, in SQLite
 records    one job as it is kept
 link       one switch: connecting, connecting again, becoming primary

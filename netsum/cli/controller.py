@@ -53,8 +53,18 @@ def controller_serve(
     ] = None,
     lanes: Annotated[
         int | None,
-        typer.Option(help="int32 values a packet carries: 64 or 256. Default: the testbed's, 256."),
+        typer.Option(
+            help="int32 values a packet carries, which of the programs that come with netsum has: 64 or 256. Default: the "
+            "testbed's, 256."
+        ),
     ] = None,
+    program: Annotated[
+        Path | None,
+        typer.Option(
+            help="Compiled program for the switches, such as the .conf of one for Tofino; needs --p4info."
+        ),
+    ] = None,
+    p4info: Annotated[Path | None, typer.Option(help="P4Info of that program, in text form.")] = None,
     slots: Annotated[int, typer.Option(min=1, help="Slots of a job that does not say, a power of two.")] = 64,
     grace: Annotated[
         float,
@@ -99,13 +109,18 @@ def controller_serve(
 
     from controller.errors import ConfigError
     from controller.service.desk import DeskOptions
-    from controller.service.network import lanes_of_testbed, network_of_file, network_of_testbed
+    from controller.service.network import lanes_of_testbed, network_of_testbed
+    from controller.service.network_file import network_of_file
     from controller.service.serve import ServiceOptions, serve
     from host_agent.wire.channel import DEFAULT_CONTROLLER, TlsFiles, split_host_port
     from netsum.programs import compiled_program
 
     if (testbed is None) == (config is None):
         raise ConfigError("which switches? Give --testbed RUN_FOLDER or --config FILE, one of them")
+    if (program is None) != (p4info is None):
+        raise ConfigError("--program and --p4info go together: a compiled program, and what is in it")
+    if program is not None and lanes is not None:
+        raise ConfigError("--lanes chooses among netsum's programs, and --program is another: leave one out")
     if testbed is not None:
         network = network_of_testbed(testbed)
         home, default_listen = testbed, f"unix:{testbed}/controller.sock"
@@ -114,7 +129,9 @@ def controller_serve(
         assert config is not None
         network = network_of_file(config)
         home, default_listen = config.parent, DEFAULT_CONTROLLER
-    program = compiled_program(lanes or 256)
+    if program is None or p4info is None:
+        shipped = compiled_program(lanes or 256)
+        program, p4info = shipped.json, shipped.p4info
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
     def announce(listening: dict[str, object]) -> None:
@@ -125,8 +142,8 @@ def controller_serve(
 
     options = ServiceOptions(
         network=network,
-        program=program.json,
-        p4info=program.p4info,
+        program=program,
+        p4info=p4info,
         state=state or home / "controller.sqlite3",
         listen=tuple(listen or [default_listen]),
         tls=TlsFiles(tls_ca, tls_cert, tls_key),

@@ -21,6 +21,7 @@ from controller.service.desk import Desk, DeskOptions
 from controller.service.network import HostSite, Network, SwitchSite
 from controller.service.serve import RunningService, ServiceOptions, running_service
 from controller.switch_tables import Reconciled
+from controller.targets import require_reach
 from host_agent.joining import Seat, join
 from host_agent.wire import jobs_pb2
 from netsum.programs import compiled_program
@@ -43,6 +44,7 @@ class FakeSwitch:
     primary: bool = True
     refusal: str = ""
     counted: int = 7
+    tofino: bool = False
     log: list[str] = field(default_factory=list)
 
     def restart(self) -> None:
@@ -100,6 +102,8 @@ class FakeTables:
         self._switch.programs_set += 1
 
     def install(self, job: Job) -> None:
+        if self._switch.tofino:
+            require_reach(Path("netsum.conf"), (worker.port for worker in job.workers))
         overlapping = [
             one
             for one in self._switch.jobs.values()

@@ -10,9 +10,9 @@ from controller.service.network import (
     HostSite,
     PortSite,
     lanes_of_testbed,
-    network_of_file,
     network_of_testbed,
 )
+from controller.service.network_file import network_of_file
 
 TWO_SWITCHES = """
 [[switch]]
@@ -77,11 +77,15 @@ def test_a_file_with_two_switches(tmp_path: Path) -> None:
     [
         ('mac = "02:00:00:00:FF:01"', 'mac = "2:0"', "switch.. s1: mac: expected a MAC address such as"),
         ('ip = "10.0.0.1"', 'ip = "10.0.0.300"', "host.. h1: ip: expected an IPv4 address such as"),
-        ("port = 1\n\n[[host]]", "port = 600\n\n[[host]]", "host.. h1: port is 0 to 509, not 600"),
-        ("port = 1\n\n[[host]]", 'port = "1"\n\n[[host]]', "host.. h1: expected port = a number, not '1'"),
-        ("port = 1\n\n[[host]]", "prot = 1\n\n[[host]]", "host.. h1: expected port = a number, not None"),
+        ("port = 1\n\n[[host]]", "port = 600\n\n[[host]]", "host.. h1: expected a port such as 3, 0 to 509, .* not 600"),
+        ("port = 1\n\n[[host]]", 'port = "1"\n\n[[host]]', r"port '1' is .* pm_show = \"FILE\" for switch s1"),
+        ("port = 1\n\n[[host]]", "prot = 1\n\n[[host]]", "host.. h1: expected a port such as 3, .* not None"),
         ('switch = "s1"', 'switch = "s1"\nspeed = 3', "host.. h1: there is no speed here"),
-        ('switch = "s1"', 'switch = "s9"', "host h1 is on switch 's9', which is not there"),
+        ('switch = "s1"', 'switch = "s9"', "host.. h1: there is no switch s9, but s1, s2"),
+        ('name = "h2"', 'name = "h1"', "host.. h1: there are two of that name"),
+        ('ip = "10.0.0.2"', 'ip = "10.0.0.1"', "host.. h2: ip: another host has 10.0.0.1 already"),
+        ("ports = [7, 8]", 'ports = [7, "eth8"]', "link.. 1: port 'eth8' is a name on the front panel"),
+        ('switches = ["s1", "s2"]', 'switches = ["s1", ["s2"]]', "which the file has"),
         ("[[switch]]", "[[router]]", "the file has no router"),
         ('switches = ["s1", "s2"]', 'switches = ["s1"]', r"link.. 1: expected switches = \[\"s1\", \"s2\"\]"),
         ('send_to = "127.0.0.1:28275"', 'send_to = "here"', "host.. h2: expected send_to = \"127.0.0.1:28275\""),
@@ -92,6 +96,33 @@ def test_a_file_with_two_switches(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         network_of_file(written(tmp_path, TWO_SWITCHES.replace(old, new, 1)))
+
+
+PM_SHOW = """
+-----+----+---+----+-------+----+--+--+---+---+---+--------+----------------+----------------+-
+PORT |MAC |D_P|P/PT|SPEED  |FEC |AN|KR|RDY|ADM|OPR|LPBK    |FRAMES RX       |FRAMES TX       |E
+-----+----+---+----+-------+----+--+--+---+---+---+--------+----------------+----------------+-
+1/0  |23/0|132|3/ 4|100G   | RS |Au|Au|YES|ENB|UP |  NONE  |               0|               0|
+5/3  |19/3|167|1/39|10G    |NONE|Au|Au|YES|ENB|DWN|  NONE  |              12|               0|
+"""
+
+
+def test_ports_by_their_names_on_the_front_panel(tmp_path: Path) -> None:
+    (tmp_path / "s1.txt").write_text(PM_SHOW)
+    named = TWO_SWITCHES.replace('name = "s1"', 'name = "s1"\npm_show = "s1.txt"', 1)
+    named = named.replace("port = 1\n", 'port = "1/0"\n', 1).replace("ports = [7, 8]", 'ports = ["5/3", 8]')
+    network = network_of_file(written(tmp_path, named))
+    assert network.switches["s1"].stations == {"02:00:00:00:00:01": 132, "02:00:00:00:00:02": 167}
+    assert network.switches["s1"].ports == {132: PortSite("1/0", "h1"), 167: PortSite("5/3", "s2")}
+    with pytest.raises(ConfigError, match="host.. h1: switch s1 has no port '9/0', s1.txt has 1/0, 5/3"):
+        network_of_file(written(tmp_path, named.replace('"1/0"', '"9/0"')))
+    (tmp_path / "s1.txt").write_text("bfshell> ")
+    with pytest.raises(
+        ConfigError, match=r"switch.. s1: pm_show: .*s1.txt: expected the table that `pm show`"
+    ):
+        network_of_file(written(tmp_path, named))
+    with pytest.raises(ConfigError, match=r"pm_show: cannot read .*none.txt: No such file"):
+        network_of_file(written(tmp_path, named.replace("s1.txt", "none.txt")))
 
 
 def test_a_file_that_is_not_there_and_one_without_switches(tmp_path: Path) -> None:

@@ -372,6 +372,27 @@ def test_an_unknown_switch_and_an_unknown_job_are_said_to_be(bench: Bench) -> No
         bench.joining("secret", 0, 1, join_token="x").result()
 
 
+def test_workers_on_several_pipes_of_a_tofino_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = fake_network(2)
+    site = network.switches["s1"]
+    apart = dict(zip(site.stations, (12, 132), strict=True))
+    switches = {"s1": dataclasses.replace(site, stations=apart)}
+    bench = Bench(tmp_path, monkeypatch, dataclasses.replace(network, switches=switches))
+    try:
+        bench.switch.tofino = True
+        bench.serve()
+        for joining in [bench.joining("job", rank, 2) for rank in (0, 1)]:
+            with pytest.raises(
+                JoinError, match="pipe 0: ports 12; pipe 1: ports 132.: use ports of one pipe"
+            ):
+                joining.result()
+        until(lambda: bench.operator.switch().free_slots == 1024)
+    finally:
+        bench.close()
+
+
 def test_no_controller_is_said_to_be_there(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/none.sock"
     with (
