@@ -25,11 +25,14 @@ from netsum.allreduce.launch import Ranks, silence_of  # noqa: E402
 from netsum.allreduce.plan import Plan, PlanError, size_text  # noqa: E402
 from netsum.allreduce.report import Message, Row, make_rows  # noqa: E402
 from netsum.allreduce.session import run_between, testbed_sites  # noqa: E402
+from netsum.links_text import loss_of, rate_of  # noqa: E402
 from netsum.programs import LANES  # noqa: E402
+from netsum.slots_text import parse_slots  # noqa: E402
 from topologies.children import ending_in_order  # noqa: E402
 from topologies.run_folder import RunningTestbed, new_run_folder  # noqa: E402
 from topologies.switch_process import missing_for_switch  # noqa: E402
-from topologies.units import parse_loss_ppm, parse_rate_bps  # noqa: E402
+from topologies.topology_file import load_topology  # noqa: E402
+from topologies.units import parse_rate_bps  # noqa: E402
 
 __all__ = ["Result", "gloo_bound", "main", "netsum_bound"]
 
@@ -240,15 +243,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     options = _parser().parse_args(arguments)
     plans = {
-        lossy: Plan.of(sizes, repeats=options.repeats, timeout_s=120.0)
-        for lossy, sizes in ((False, options.sizes), (True, options.lossy_sizes))
+        loses: Plan.of(sizes, repeats=options.repeats, timeout_s=120.0)
+        for loses, sizes in ((False, options.sizes), (True, options.lossy_sizes))
     }
     losses, lane_counts = options.loss.split(","), options.lanes.split(",")
-    for loss in losses:
-        try:
-            parse_loss_ppm(loss)
-        except ValueError as expected:
-            raise PlanError(f"--loss: expected {expected}, not {loss!r}") from None
+    small = Plan.of(options.bmv2_sizes, repeats=options.repeats, timeout_s=120.0)
+    lossy = {loss: loss_of(loss) > 0 for loss in losses}
+    rate_of(options.rate)
+    if options.bmv2_rate != "0":
+        rate_of(options.bmv2_rate, "--bmv2-rate")
+    parse_slots(options.slots)
+    load_topology(options.topology)
     if unknown := [each for each in lane_counts if each not in map(str, LANES)]:
         raise PlanError(f"--lanes: expected {' or '.join(map(str, LANES))}, not {unknown[0]!r}")
     folder = new_run_folder(Path(options.runs_folder), "bench-allreduce")
@@ -259,12 +264,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with ending_in_order(), Console(stderr=True).status("bringing up the testbed") as status:
         bench = _Bench(options, folder, status.update)
         for loss in losses:
-            plan = plans[parse_loss_ppm(loss) > 0]
+            plan = plans[lossy[loss]]
             for number, lanes in enumerate(lane_counts):
                 bench.compare("embedded", int(lanes), options.rate, loss, plan, with_gloo=number == 0)
         lacking = missing_for_switch("bmv2") if options.bmv2_rate != "0" else "--bmv2-rate is 0"
         if lacking is None:
-            small = Plan.of(options.bmv2_sizes, repeats=options.repeats, timeout_s=120.0)
             for switch in ("bmv2", "embedded"):
                 bench.compare(switch, 64, options.bmv2_rate, "0", small, with_gloo=True)
     lines = _table(bench.results)

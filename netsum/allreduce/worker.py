@@ -20,6 +20,7 @@ from host_agent.wire.slots_wish import Slots
 from netsum.allreduce.inputs import Array
 from netsum.allreduce.measurement import measure
 from netsum.allreduce.plan import Plan
+from netsum.slots_text import parse_slots
 from topologies.children import ending_in_order
 
 Say = Callable[[dict[str, Any]], None]
@@ -211,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--controller", help="HOST:PORT or unix:PATH; default: NETSUM_CONTROLLER")
     parser.add_argument(
-        "--slots", type=int, help="chunks in flight, a power of two; default: the controller's"
+        "--slots", help="chunks in flight: 64, 25%% or 10gbit*50us; default: the controller's"
     )
     parser.add_argument("--join-token", default=os.environ.get("NETSUM_JOIN_TOKEN", ""))
     parser.add_argument("--join-timeout-s", type=float, default=120.0)
@@ -227,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rank=options.rank,
                 world_size=options.world_size,
                 controller=options.controller,
-                slots=options.slots,
+                slots=parse_slots(options.slots),
                 join_token=options.join_token,
                 join_timeout_s=options.join_timeout_s,
                 say=say_line,

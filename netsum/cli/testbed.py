@@ -293,17 +293,11 @@ def list_topologies(as_json: AsJson = False) -> None:
 
 
 def _topology(name: str, rate: str | None, loss: str | None, queue: int | None) -> "Topology":
+    from netsum.links_text import loss_of, rate_of
     from topologies.topology_file import load_topology
-    from topologies.units import parse_loss_ppm, parse_rate_bps
 
-    try:
-        rate_bps = None if rate is None else parse_rate_bps(rate)
-    except ValueError as expected:
-        raise CommandError(f"--rate: expected {expected}, not {rate!r}") from None
-    try:
-        loss_ppm = None if loss is None else parse_loss_ppm(loss)
-    except ValueError as expected:
-        raise CommandError(f"--loss: expected {expected}, not {loss!r}") from None
+    rate_bps = None if rate is None else rate_of(rate)
+    loss_ppm = None if loss is None else loss_of(loss)
     return load_topology(name).with_links(rate_bps=rate_bps, loss_ppm=loss_ppm, queue_pkts=queue)
 
 

@@ -210,7 +210,7 @@ def test_allreduce_through_a_controller(netsum: Netsum) -> None:
         "--job",
         "sums",
     ]
-    outcome = told(netsum("allreduce", *options, "--slots", "16", "--json"))
+    outcome = told(netsum("allreduce", *options, "--slots", "2%", "--json"))
     assert outcome.keys() == {"correct", "job", "workers", "hosts", "slots", "lanes", "results", "switch"}
     assert (outcome["correct"], outcome["job"], outcome["workers"]) == (True, "sums", 2)
     assert (sorted(outcome["hosts"]), outcome["slots"], outcome["lanes"]) == (["worker0", "worker1"], 16, 64)

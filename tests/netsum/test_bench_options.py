@@ -1,0 +1,36 @@
+"""`netsum bench` tells wrong options in a sentence, before anything is brought up."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from netsum.cli.app import app
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--loss", "0,x"], "--loss: expected a loss in percent (0.1) or with a unit"),
+        (["--loss", "101"], "--loss: expected a loss of at most 100 %, not '101'"),
+        (["--lanes", "256,65"], "--lanes: expected 64 or 256, not '65'"),
+        (["--rate", "fast"], "--rate: expected a rate above 0, in Mbit/s (100) or with a unit"),
+        (["--bmv2-rate", "slow"], "--bmv2-rate: expected a rate above 0"),
+        (["--topology", "nonesuch"], "there is no topology 'nonesuch': expected dumbbell, star-2,"),
+        (["--topology", "none.json"], "none.json"),
+        (["--sizes", "3x"], "a size is a whole number of bytes, KiB, MiB or GiB"),
+        (["--bmv2-sizes", "3x"], "a size is a whole number of bytes, KiB, MiB or GiB"),
+        (["--slots", "3"], "slots: expected a power of two, a share such as 25%, or a link such as"),
+    ],
+)
+def test_a_wrong_option_of_the_allreduce(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["bench", "allreduce", *options], prog_name="netsum")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("netsum: ")
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not done.stdout
+    assert not list(tmp_path.iterdir())
