@@ -14,6 +14,14 @@ from netsum.cli.texts import epilog
 
 bench_app = typer.Typer(help="Measure what the README quotes.", no_args_is_help=True)
 
+BothLanes = Annotated[Lanes | None, typer.Option(help="int32 values a packet carries; default: both.")]
+OneLanes = Annotated[Lanes, typer.Option(help="int32 values a packet carries.")]
+BothRuns = Annotated[int, typer.Option(min=1, help="Runs of each switch and program.")]
+TurnRuns = Annotated[int, typer.Option(min=1, help="Of everything, both backends in turn.")]
+Topology = Annotated[str, typer.Option(help="As `netsum testbed up` takes it.")]
+Rate = Annotated[str, typer.Option(metavar="RATE", help="Of every link.")]
+Loss = Annotated[str, typer.Option(metavar="PERCENT", help="Of every link, each way.")]
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -41,8 +49,8 @@ def run_bench(name: str, arguments: Sequence[str]) -> None:
 )
 @told_in_a_sentence
 def bench_engine(
-    runs: Annotated[int, typer.Option(min=1, help="Runs of each switch and program.")] = 3,
-    lanes: Annotated[Lanes | None, typer.Option(help="int32 values a packet carries; default: both.")] = None,
+    runs: BothRuns = 3,
+    lanes: BothLanes = None,
 ) -> None:
     """Packets/s of the embedded engine and, where it is installed, of BMv2: same program, same packets."""
     run_bench("engine", ["--runs", str(runs), *([] if lanes is None else ["--lanes", lanes])])
@@ -55,7 +63,7 @@ def bench_engine(
 @told_in_a_sentence
 def bench_host(
     runs: Annotated[int, typer.Option(min=1, help="Runs of each operation.")] = 5,
-    lanes: Annotated[Lanes, typer.Option(help="int32 values a packet carries.")] = Lanes.wide,
+    lanes: OneLanes = Lanes.wide,
 ) -> None:
     """Nanoseconds an element costs the worker library to quantize, beside a plain copy."""
     run_bench("host", ["--runs", str(runs), "--lanes", lanes])
@@ -70,8 +78,8 @@ def bench_host(
 )
 @told_in_a_sentence
 def bench_veth(
-    runs: Annotated[int, typer.Option(min=1, help="Runs of each switch and program.")] = 3,
-    lanes: Annotated[Lanes | None, typer.Option(help="int32 values a packet carries; default: both.")] = None,
+    runs: BothRuns = 3,
+    lanes: BothLanes = None,
     workers: Annotated[int, typer.Option(min=1, max=32, help="Ports of the switch.")] = 2,
     slots: Annotated[int, typer.Option(min=1, help="Chunks under way; a power of two.")] = 64,
     packets: Annotated[int, typer.Option(min=1, help="Packets of a run.")] = 40_000,
@@ -94,8 +102,8 @@ def bench_veth(
 )
 @told_in_a_sentence
 def bench_allreduce(
-    topology: Annotated[str, typer.Option(help="As `netsum testbed up` takes it.")] = "star-4",
-    rate: Annotated[str, typer.Option(metavar="RATE", help="Of every link.")] = "100mbit",
+    topology: Topology = "star-4",
+    rate: Rate = "100mbit",
     sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="Of each worker's array.")
     ] = "4KiB,64KiB,1MiB,16MiB,64MiB",
@@ -142,8 +150,8 @@ def bench_torch(
     sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="Of the float32 tensors.")
     ] = "4KiB,64KiB,1MiB,16MiB,64MiB",
-    runs: Annotated[int, typer.Option(min=1, help="Of everything, both backends in turn.")] = 5,
-    lanes: Annotated[Lanes, typer.Option(help="int32 values a packet carries.")] = Lanes.wide,
+    runs: TurnRuns = 5,
+    lanes: OneLanes = Lanes.wide,
     examples: Annotated[
         str, typer.Option(metavar="NAME,…", help="Which to train besides; empty: none.")
     ] = "digits_cnn,char_lstm,wide_embedding",
@@ -166,11 +174,11 @@ def bench_torch(
 )
 @told_in_a_sentence
 def bench_training(
-    topology: Annotated[str, typer.Option(help="As `netsum testbed up` takes it.")] = "star-4",
-    rate: Annotated[str, typer.Option(metavar="RATE", help="Of every link.")] = "100mbit",
-    loss: Annotated[str, typer.Option(metavar="PERCENT", help="Of every link, each way.")] = "0",
-    lanes: Annotated[Lanes, typer.Option(help="int32 values a packet carries.")] = Lanes.wide,
-    runs: Annotated[int, typer.Option(min=1, help="Of everything, both backends in turn.")] = 3,
+    topology: Topology = "star-4",
+    rate: Rate = "100mbit",
+    loss: Loss = "0",
+    lanes: OneLanes = Lanes.wide,
+    runs: TurnRuns = 3,
     examples: Annotated[
         str, typer.Option(metavar="NAME,…", help="Which to train.")
     ] = "digits_cnn,char_lstm,wide_embedding",

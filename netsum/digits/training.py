@@ -18,21 +18,15 @@ from controller.errors import ControllerError
 from controller.jobs import Job, WorkerEndpoint
 from controller.switch_controller import SwitchController
 from host_agent.errors import NetsumError
+from netsum.allreduce.launch import ONE_THREAD, START_TIMEOUT_S
 from netsum.digits.dataset import Images, batch_indices, shard
 from netsum.digits.model import Floats, MomentumDescent, Perceptron
 from netsum.digits.task import DigitsTask, read_line, write_line
 from topologies.children import Child, stop_all, uninterrupted
 from topologies.hosts import Host, SwitchTestbed
 
-START_TIMEOUT_S = 180.0
-"""Compiling the worker's machine code on a busy machine, if that was not done before, with room to spare."""
-
 SILENCE_S = 15.0
 """How long after every deadline has passed a worker may take to say so."""
-
-ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""A worker is one of several on the machine; more threads would only get in each other's way."""
-
 
 OnStep = Callable[[int, float], None]
 """Called with the step and its mean loss."""
