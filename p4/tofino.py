@@ -27,7 +27,7 @@ ARCHITECTURES = {"tofino": "tna", "tofino2": "t2na"}
 COMPILE_TIMEOUT_S = 3600
 SRAM_BITS = 1024 * 128
 
-# Section of a stage in resources.json, and which of its lists has one element for each unit in use.
+# Section of a stage in resources.json, and which of its lists has an element for each use of a unit.
 SECTIONS = {
     "stateful ALUs": ("meter_alus", "meters"),
     "SRAM": ("rams", "srams"),
@@ -190,10 +190,14 @@ def available(part: dict[str, Any]) -> int:
 
 
 def stage_usage(stage: dict[str, Any], what: str) -> Usage:
-    """Read how much of something one stage uses."""
+    """Read how much of something one stage uses. A unit that two tables share is listed twice; its place says which it is."""
     name, units = SECTIONS[what]
     part = stage[name]
-    return Usage(len(part[units]), available(part))
+    places = {
+        tuple(sorted((key, value) for key, value in unit.items() if isinstance(value, int) and key != "way"))
+        for unit in part[units]
+    }
+    return Usage(len(places), available(part))
 
 
 def stages_of(folder: Path) -> list[dict[str, Any]]:

@@ -1,10 +1,20 @@
 // The Internet checksum of a header in which one word became smaller by a constant (RFC 1624, equation 3, with the
 // ones' complement sum worked out): right with options too, and a checksum that was wrong before stays wrong.
 
-bit<16> checksum_after_decrease(in bit<16> checksum, in bit<16> decrease) {
-    bit<16> after = checksum + decrease;
-    if (checksum >= 0xFFFF - decrease) {
-        after = checksum + (decrease + 1);
+control ChecksumAfterDecrease(inout bit<16> checksum)(bit<16> decrease) {
+    bit<16> sum = 0;
+
+    // In an action, so that it is worked out before the comparison: a pipeline compares with constants only what it has.
+    @hidden action add() {
+        sum = checksum |+| decrease;
     }
-    return after;
+
+    apply {
+        add();
+        if (sum == 0xFFFF) { // there is a carry to bring round
+            checksum = checksum + (decrease + 1);
+        } else {
+            checksum = sum;
+        }
+    }
 }

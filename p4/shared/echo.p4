@@ -1,11 +1,13 @@
 // Answers ICMP echo requests to the switch's own addresses, so that ping works. Fragments are not answered.
 
 control EchoResponder(inout headers_t hdr, inout metadata_t meta) {
+    ChecksumAfterDecrease((ICMP_ECHO_REQUEST - ICMP_ECHO_REPLY) ++ 8w0) checksum_after_type;
+
     apply {
         if (meta.is_request && !meta.ipv4_checksum_wrong && hdr.ethernet.src[40:40] == 0 &&
             hdr.ipv4.src != hdr.ipv4.dst) {
             hdr.icmp.type = ICMP_ECHO_REPLY;
-            hdr.icmp.checksum = checksum_after_decrease(hdr.icmp.checksum, (ICMP_ECHO_REQUEST - ICMP_ECHO_REPLY) ++ 8w0);
+            checksum_after_type.apply(hdr.icmp.checksum);
             ipv4_address_t own_ip = hdr.ipv4.dst;
             hdr.ipv4.dst = hdr.ipv4.src;
             hdr.ipv4.src = own_ip;

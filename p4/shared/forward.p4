@@ -4,6 +4,8 @@ const bit<32> L2_FORWARD_SIZE = 4096;
 const bit<32> L3_ROUTE_SIZE = 1024;
 
 control Forward(inout headers_t hdr, inout metadata_t meta) {
+    ChecksumAfterDecrease(8w1 ++ 8w0) checksum_after_ttl;
+
     action forward(port_t port) {
         meta.egress_port = port;
         meta.send = SEND_TO_PORT;
@@ -63,7 +65,7 @@ control Forward(inout headers_t hdr, inout metadata_t meta) {
             if (hdr.ipv4.ttl > 1 && !meta.ipv4_checksum_wrong) {
                 if (l3_route.apply().hit) {
                     hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
-                    hdr.ipv4.checksum = checksum_after_decrease(hdr.ipv4.checksum, 8w1 ++ 8w0);
+                    checksum_after_ttl.apply(hdr.ipv4.checksum);
                 }
             }
         }

@@ -38,6 +38,12 @@
 #include "target.p4"
 #include "slot.p4"
 
+// What a register puts out, or is compared with, is not to be cut into pieces: the compiler does not always put those
+// together again.
+@pa_container_size("ingress", "slot_collective", 32)
+@pa_container_size("ingress", "slot_found.before", 32)
+@pa_container_size("ingress", "slot_found.seed", 32)
+@pa_container_size("ingress", "slot_held_chunk", 32)
 control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
                       in ingress_intrinsic_metadata_t intrinsic,
                       in ingress_intrinsic_metadata_from_parser_t from_parser,

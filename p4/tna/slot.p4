@@ -10,9 +10,10 @@
 // The bits of an index that none inside the registers has: there is a power of two of them.
 const pool_index_t BEYOND_POOL = ~((pool_index_t) POOL_INDICES - 1);
 
+// Signed, so that comparing a difference of chunks with 0 is comparing modulo 2^32. Both words of a register are of one type.
 struct tag_t {
-    bit<32> epoch;
-    int<32> chunk; // signed, so that comparing a difference with 0 is comparing modulo 2^32
+    int<32> epoch;
+    int<32> chunk;
 }
 
 struct seen_t {
@@ -43,8 +44,8 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
 
     RegisterAction<tag_t, pool_index_t, bit<1>>(slot_tag) tag_taken = {
         void apply(inout tag_t held, out bit<1> is_newer) {
-            if (held.epoch != meta.admission.epoch || (int<32>) hdr.netsum.chunk - held.chunk > 0) {
-                held.epoch = meta.admission.epoch;
+            if (held.epoch != (int<32>) meta.admission.epoch || (int<32>) hdr.netsum.chunk - held.chunk > 0) {
+                held.epoch = (int<32>) meta.admission.epoch;
                 held.chunk = (int<32>) hdr.netsum.chunk;
                 is_newer = 1;
             } else {
@@ -54,7 +55,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
     };
     RegisterAction<tag_t, pool_index_t, bit<1>>(slot_tag) tag_seen = {
         void apply(inout tag_t held, out bit<1> is_other_epoch) {
-            if (held.epoch != meta.admission.epoch) {
+            if (held.epoch != (int<32>) meta.admission.epoch) {
                 is_other_epoch = 1;
             } else {
                 is_other_epoch = 0;
@@ -90,8 +91,8 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
     RegisterAction<tag_t, pool_index_t, int<32>>(slot_chunk) chunk_taken = {
         void apply(inout tag_t held, out int<32> chunk) {
             chunk = held.chunk;
-            if (held.epoch != meta.admission.epoch || (int<32>) hdr.netsum.chunk - held.chunk > 0) {
-                held.epoch = meta.admission.epoch;
+            if (held.epoch != (int<32>) meta.admission.epoch || (int<32>) hdr.netsum.chunk - held.chunk > 0) {
+                held.epoch = (int<32>) meta.admission.epoch;
                 held.chunk = (int<32>) hdr.netsum.chunk;
             }
         }
@@ -157,15 +158,12 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
 
     action take_collective() {
         found.agrees = collective_taken.execute(meta.admission.index);
-        current = 1;
     }
     action compare_collective() {
         found.agrees = collective_compared.execute(meta.admission.index);
-        current = 1;
     }
     action look_at_collective() {
         asks_the_same = collective_seen.execute(meta.admission.index);
-        current = 1;
     }
 
     table slot_collective_step {
@@ -400,6 +398,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
             reached: ternary;
             hdr.netsum.kind: ternary;
             current: ternary;
+            found.newer: ternary;
             asks_the_same: ternary;
             found.agrees: ternary;
             full: ternary;
@@ -414,19 +413,19 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
         }
         const default_action = drop_after(OUTCOME_MALFORMED);
         const entries = {
-            (false, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_MALFORMED);
-            (true, false, _, _, _, _, _, _, _, _): drop_after(OUTCOME_NOT_ADMITTED);
-            (true, true, 0, _, _, _, _, _, _, _): drop_after(OUTCOME_OUT_OF_RANGE);
-            (true, true, 1, KIND_PROBE, 1, 0, _, _, _, _): answer_status(OUTCOME_MISMATCH);
-            (true, true, 1, KIND_PROBE, _, _, _, _, _, _): answer_status(OUTCOME_PROBED);
-            (true, true, 1, _, 0, _, _, _, _, _): drop_after(OUTCOME_STALE);
-            (true, true, 1, _, 1, _, 0, _, _, _): answer_status(OUTCOME_MISMATCH);
-            (true, true, 1, _, 1, _, 1, 0, _, 0): drop_after(OUTCOME_ADDED);
-            (true, true, 1, _, 1, _, 1, 0, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
-            (true, true, 1, _, 1, _, 1, 1, 0, 0): answer_result_without_lanes(OUTCOME_COMPLETED);
-            (true, true, 1, _, 1, _, 1, 1, _, 0): answer_result(OUTCOME_COMPLETED);
-            (true, true, 1, _, 1, _, 1, 1, 0, _): answer_result_without_lanes(OUTCOME_DUPLICATE_ANSWERED);
-            (true, true, 1, _, 1, _, 1, 1, _, _): answer_result(OUTCOME_DUPLICATE_ANSWERED);
+            (false, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_MALFORMED);
+            (true, false, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_NOT_ADMITTED);
+            (true, true, 0, _, _, _, _, _, _, _, _): drop_after(OUTCOME_OUT_OF_RANGE);
+            (true, true, 1, KIND_PROBE, 1, 0, 0, _, _, _, _): answer_status(OUTCOME_MISMATCH);
+            (true, true, 1, KIND_PROBE, _, _, _, _, _, _, _): answer_status(OUTCOME_PROBED);
+            (true, true, 1, _, 0, _, _, _, _, _, _): drop_after(OUTCOME_STALE);
+            (true, true, 1, _, 1, _, _, 0, _, _, _): answer_status(OUTCOME_MISMATCH);
+            (true, true, 1, _, 1, _, _, 1, 0, _, 0): drop_after(OUTCOME_ADDED);
+            (true, true, 1, _, 1, _, _, 1, 0, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
+            (true, true, 1, _, 1, _, _, 1, 1, 0, 0): answer_result_without_lanes(OUTCOME_COMPLETED);
+            (true, true, 1, _, 1, _, _, 1, 1, _, 0): answer_result(OUTCOME_COMPLETED);
+            (true, true, 1, _, 1, _, _, 1, 1, 0, _): answer_result_without_lanes(OUTCOME_DUPLICATE_ANSWERED);
+            (true, true, 1, _, 1, _, _, 1, 1, _, _): answer_result(OUTCOME_DUPLICATE_ANSWERED);
         }
     }
 
@@ -446,6 +445,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
                 empty_lanes.apply(hdr.lanes); // neutral ones: from here on all packets have lanes
             }
             if (found.newer == 1 || held_chunk == (int<32>) hdr.netsum.chunk) {
+                current = 1;
                 slot_collective_step.apply();
             }
             if (found.newer == 1 || held_chunk == (int<32>) hdr.netsum.chunk || hdr.netsum.kind == KIND_PROBE) {

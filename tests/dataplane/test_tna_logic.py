@@ -11,7 +11,7 @@ from tna_logic import translate
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOT, LANE = "slot.p4", "lane.p4"
-NEWER = "held.epoch != meta.admission.epoch || (int<32>) hdr.netsum.chunk - held.chunk > 0"
+NEWER = "held.epoch != (int<32>) meta.admission.epoch || (int<32>) hdr.netsum.chunk - held.chunk > 0"
 RANGE = " &&\n            (meta.admission.index & BEYOND_POOL) == 0"
 
 # What is done wrong: the file, what stands there, and what is put in its place.

@@ -59,14 +59,19 @@ def tofino() -> ModuleType:
 
 def stage(number: int, alus: int, tables: int) -> dict[str, object]:
     """A stage of resources.json, as compiler_interfaces/schemas/resources_schema.py of p4c says it is."""
+    rams = [{"row": row, "column": 2, "way": row, "usages": []} for row in range(5)]
     return {
         "stage_number": number,
-        "meter_alus": {"nAlus": 4, "meters": [{}] * alus},
-        "rams": {"nRows": 8, "nColumns": 10, "srams": [{}] * 5},
-        "map_rams": {"nRows": 8, "nUnits": 6, "maprams": [{}] * 4},
-        "tcams": {"nRows": 12, "nColumns": 2, "tcams": [{}]},
-        "hash_bits": {"nBits": 52, "nFunctions": 8, "bits": [{}] * 11},
-        "logical_tables": {"size": 16, "ids": [{}] * tables},
+        "meter_alus": {"nAlus": 4, "meters": [{"row": row} for row in range(alus)]},
+        "rams": {"nRows": 8, "nColumns": 10, "srams": [*rams, {**rams[0], "way": 3}]},
+        "map_rams": {"nRows": 8, "nUnits": 6, "maprams": [{"row": row, "unit_id": 0} for row in range(4)]},
+        "tcams": {"nRows": 12, "nColumns": 2, "tcams": [{"row": 1, "column": 1}]},
+        "hash_bits": {
+            "nBits": 52,
+            "nFunctions": 8,
+            "bits": [{"hash_bit": bit, "hash_function": 0} for bit in range(11)],
+        },
+        "logical_tables": {"size": 16, "ids": [{"id": table} for table in range(tables)]},
     }
 
 
@@ -79,6 +84,7 @@ def test_report_reads_what_the_compiler_wrote(tofino: ModuleType, tmp_path: Path
     report = tofino.report(tmp_path)
     assert str(report.stages) == "2 of 3 (66 %)"
     assert str(report.sections["stateful ALUs"]) == "4 of 12 (33 %)"
+    assert str(report.sections["SRAM"]) == "15 of 240 (6 %)"
     assert str(report.sections["hash bits"]) == "33 of 1248 (2 %)"
     assert (report.phv_bits.used, report.phv_bits.available) == (16 + 32 + 32 + 8 + 8, 4096)
     (row,) = list(tofino.rows([(tofino.Variant("tofino", 32), report)]))[2:]

@@ -58,9 +58,9 @@ def without_externs(text: str) -> str:
         ]
         if kind in PAIRS:
             low, high = (f"{value}.{field}" for field in PAIRS[kind])
-            high_type = "int<32>" if kind == "tag_t" else "bit<32>"
-            lines += [f"{low} = {value}_bits[31:0];", f"{high} = ({high_type}) {value}_bits[63:32];"]
-            packed = f"(bit<32>) {high} ++ {low}"
+            word = "int<32>" if kind == "tag_t" else "bit<32>"
+            lines += [f"{low} = ({word}) {value}_bits[31:0];", f"{high} = ({word}) {value}_bits[63:32];"]
+            packed = f"(bit<32>) {high} ++ (bit<32>) {low}"
         else:
             lines.append(f"{value} = ({kind}) {value}_bits;")
             packed = f"({bits}) {value}"
