@@ -17,7 +17,7 @@ from pathlib import Path
 from topologies.children import TestbedError
 from topologies.runs import owner_is_gone
 
-COMMAND_TIMEOUT_S = 10.0
+COMMAND_TIMEOUT_S = 60.0
 _NAME = re.compile(r"netsum-(\d+-\d+-\d+)-\w+")
 _FOLDER = Path("/run/netns")
 
@@ -91,6 +91,23 @@ def add_cable(namespace: str, interface: str, peer_namespace: str, peer_interfac
         off = [word for feature in ("tso", "gso", "gro", "tx", "rx") for word in (feature, "off")]
         run(*inside(where), "ethtool", "-K", name, *off)
         run("ip", "-n", where, "link", "set", name, "up")
+    await_cable(namespace, interface, peer_namespace, peer_interface)
+
+
+def await_cable(namespace: str, interface: str, peer_namespace: str, peer_interface: str) -> None:
+    """Wait until a cable whose ends are set up carries packets: the kernel learns by and by that the other end is up.
+
+    Raises
+    ------
+    TestbedError
+        It does not come up.
+    """
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    for where, name in ((namespace, interface), (peer_namespace, peer_interface)):
+        while " state UP " not in run("ip", "-n", where, "-o", "link", "show", "dev", name):
+            if time.monotonic() > deadline:
+                raise TestbedError(f"the interface {name} in namespace {where} does not come up")
+            time.sleep(0.01)
 
 
 def delete_namespaces(namespaces: Sequence[str]) -> None:

@@ -281,7 +281,8 @@ def _announce(options: ServeOptions, server: P4RuntimeServer, ports: PortDriver)
             pipe.write(json.dumps(line) + "\n")
 
 
-def _options(arguments: Sequence[str] | None) -> ServeOptions:
+def parse_options(arguments: Sequence[str] | None) -> ServeOptions:
+    """Read the command line; None reads that of the process."""
     default = ServeOptions()
     parser = argparse.ArgumentParser(prog="python -m sim.switch.serve", description="Run an embedded switch.")
     parser.add_argument("--p4runtime", default=default.p4runtime, metavar="HOST:PORT|unix:PATH")
@@ -346,4 +347,4 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
-    sys.exit(run(_options(None)))
+    sys.exit(run(parse_options(None)))

@@ -3,12 +3,13 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 
 import pytest
 
-DEADLINE_S = 30
+DEADLINE_S = 100
 
 
 class SwitchProcess:
@@ -28,6 +29,15 @@ class SwitchProcess:
         with os.fdopen(reader) as ready:
             self.ready = json.loads(ready.readline())
         self.ports = {int(port): tuple(address) for port, address in self.ready["ports"].items()}
+
+    @staticmethod
+    def status(path):
+        """What a switch that was started with ``--status`` tells at that socket."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(DEADLINE_S)
+            client.connect(str(path))
+            with client.makefile() as answer:
+                return json.loads(answer.read())
 
     def stop(self, number=signal.SIGTERM):
         """Signal the process; returns (exit status, what it printed, what it complained)."""

@@ -2,12 +2,11 @@
 
 import json
 import signal
-import socket
 import time
 from pathlib import Path
 
 import pytest
-from cables import DEADLINE_S, Cables, end_of
+from cables import DEADLINE_S, Cables, end_of, send_all
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.utils import PcapReader
@@ -31,17 +30,9 @@ def cables():
         yield up
 
 
-def status_of(path):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(DEADLINE_S)
-        client.connect(str(path))
-        with client.makefile() as answer:
-            return json.loads(answer.read())
-
-
-def await_status(path, done):
+def await_status(switch, path, done):
     deadline = time.monotonic() + DEADLINE_S
-    while not done(told := status_of(path)):
+    while not done(told := switch.status(path)):
         assert time.monotonic() < deadline, told
         time.sleep(0.02)
     return told
@@ -59,10 +50,9 @@ def test_packets_counters_captures_and_links_that_come_and_go(cables, start, tmp
     switch = start(*INTERFACES, *options, *ECHO)
     assert switch.ready == {"p4runtime": server, "device_id": 3, "ports": {"1": "s1", "2": "s2"}}
     with end_of("h1") as one, end_of("h2") as two:
-        for number in range(300):
-            one.send(frame(number))
+        send_all(one, map(frame, range(300)))
         assert [one.recv(200) for _ in range(300)] == [frame(number) for number in range(300)]
-        told = status_of(status)
+        told = switch.status(status)
         assert (told["device_id"], told["p4runtime"]) == (3, server)
         first, second = told["ports"]["1"], told["ports"]["2"]
         assert (first["name"], first["up"], first["received"], first["sent"]) == ("s1", True, 300, 300)
@@ -71,17 +61,17 @@ def test_packets_counters_captures_and_links_that_come_and_go(cables, start, tmp
         assert told["program"]["dropped_looping"] == 0
 
         cables.ip("link", "set", "s1", "down")
-        assert not status_of(status)["ports"]["1"]["up"]
+        assert not switch.status(status)["ports"]["1"]["up"]
         two.send(frame(1000))
         assert two.recv(200) == frame(1000)
-        cables.ip("link", "set", "s1", "up")
-        assert status_of(status)["ports"]["1"]["up"]
+        cables.up("s1")
+        assert switch.status(status)["ports"]["1"]["up"]
         one.send(frame(1001))
         while one.recv(200) != frame(1001):
             pass
 
         cables.ip("link", "delete", "s2")
-        await_status(status, lambda told: not told["ports"]["2"]["up"])
+        await_status(switch, status, lambda told: not told["ports"]["2"]["up"])
     cables.add(2)
     with end_of("h2") as two:
         # The switch looks for the new interface a few times a second.
@@ -121,7 +111,7 @@ def test_at_the_end_the_socket_goes_and_the_counts_stay(cables, start, tmp_path)
     with end_of("h1") as one:
         for number in range(20):
             one.send(frame(number))
-    await_status(status, lambda told: told["ports"]["1"]["sent"] == 20)
+    await_status(switch, status, lambda told: told["ports"]["1"]["sent"] == 20)
     assert switch.stop()[0] == 0
     assert not status.exists()
     assert json.loads((tmp_path / "end.json").read_text())["ports"]["1"]["received"] == 20

@@ -14,9 +14,11 @@ import pytest
 from scapy.layers.inet import UDP
 from scapy.utils import rdpcap
 
+from sim.switch.serve import parse_options, run
+
 PROGRAMS = Path(__file__).parents[2] / "programs"
 ECHO = ["--json", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4info.txtpb"]
-DEADLINE_S = 30
+DEADLINE_S = 100
 
 
 def host(address="127.0.1.1"):
@@ -53,21 +55,26 @@ def test_signals_end_it_cleanly(start, number):
 
 def exchange(start, tmp_path, seed, count=1500):
     """Send numbered datagrams one by one through the echo program with 10 % loss; returns what came back."""
-    counts = tmp_path / "counts.json"
-    switch = start("--ports", "1", "--drop-ppm", "100000", "--seed", seed, "--statistics", counts, *ECHO)
+    counts, status = tmp_path / f"counts{seed}.json", tmp_path / "status"
+    options = ["--drop-ppm", "100000", "--seed", seed, "--statistics", counts, "--status", status]
+    switch = start("--ports", "1", *options, *ECHO)
     back = []
+
+    def hear_all(sent):
+        """Receive until the switch is done with what was sent."""
+        deadline = time.monotonic() + DEADLINE_S
+        while (told := switch.status(status)["ports"]["0"])["received"] < sent or len(back) < told["sent"]:
+            assert time.monotonic() < deadline, (told, len(back))
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    back.append(int.from_bytes(one.recv(100), "big"))
+
     with host() as one:
         one.setblocking(False)
-        quiet_since = time.monotonic()
-        sent = 0
-        while sent < count or time.monotonic() < quiet_since + 1:
-            if sent < count and sent - (back[-1] if back else 0) < 100:
-                one.sendto(sent.to_bytes(4, "big"), switch.ports[0])
-                sent += 1
-                quiet_since = time.monotonic()
-            with contextlib.suppress(BlockingIOError):
-                back.append(int.from_bytes(one.recv(100), "big"))
-                quiet_since = time.monotonic()
+        for first in range(0, count, 100):
+            for number in range(first, first + 100):
+                one.sendto(number.to_bytes(4, "big"), switch.ports[0])
+            hear_all(first + 100)
     assert switch.stop()[0] == 0
     return back, json.loads(counts.read_text())["ports"]["0"]
 
@@ -84,21 +91,29 @@ def test_losses_each_way_are_counted_and_the_same_for_a_seed(start, tmp_path):
     assert exchange(start, tmp_path, 8)[0] != back
 
 
-def complaint(*arguments):
+@pytest.fixture
+def complaint(capsys):
     """Run a switch that must not start; returns what it says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sim.switch.serve", "--p4runtime", "127.0.0.1:0", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
-    assert done.returncode == 1
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    return line
+
+    def run_with(*arguments):
+        assert run(parse_options(["--p4runtime", "127.0.0.1:0", *map(str, arguments)])) == 1
+        output, errors = capsys.readouterr()
+        assert output == ""
+        (line,) = errors.splitlines()
+        return line
+
+    return run_with
 
 
-def test_foreseeable_faults_are_one_sentence(start, tmp_path):
+def test_a_process_that_cannot_start_ends_with_a_sentence():
+    command = [sys.executable, "-m", "sim.switch.serve", "--p4runtime", "127.0.0.1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "expected P4Runtime's address as HOST:PORT" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_foreseeable_faults_are_one_sentence(complaint, start, tmp_path):
     with host("127.0.0.1") as taken:
         port = taken.getsockname()[1]
         assert f"UDP 127.0.0.1:{port}: it is in use" in complaint("--udp-ports", port)
@@ -120,6 +135,7 @@ def test_foreseeable_faults_are_one_sentence(start, tmp_path):
     assert "not of the same program" in mixed
     assert "between 0 and 1,000,000" in complaint("--udp-base", "0", "--drop-ppm", "2000000")
     assert "between 0 and 65535" in complaint("--udp-base", "65535")
+    assert "an IPv4 address of this machine's loopback" in complaint("--udp-host", "192.0.2.1")
     assert "cannot write packets to /dev/null/x" in complaint("--ports", "0", "--pcap", "/dev/null/x")
     assert "cannot make the status socket" in complaint("--ports", "0", "--status", "/dev/null/x")
 
