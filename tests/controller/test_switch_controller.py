@@ -5,7 +5,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from voices import LANES, admit, connect, open_socket, voices
+from service_harness import until
+from voices import ANSWER_TIMEOUT_S, LANES, admit, connect, open_socket, voices
 
 from controller.addresses import mac_int
 from controller.entries import Entry
@@ -96,6 +97,7 @@ def test_after_a_restart_old_packets_do_nothing(testbed: SwitchTestbed, controll
         for voice in (first, second):
             for _ in range(3):
                 assert voice.hear() is not None
+        until(lambda: controller.counters(old)["contributions"] == 7)
 
         new = controller.restart_job(old)
         assert new.epoch > old.epoch
@@ -105,8 +107,8 @@ def test_after_a_restart_old_packets_do_nothing(testbed: SwitchTestbed, controll
         for chunk in range(8):
             second.contribute(old.admissions[1], chunk, 1000)
             second.contribute(new.admissions[1], chunk, 1000, token=new.token ^ 1)
+        until(lambda: controller.counters(new)["not_admitted"] == 16)
         assert second.hears_nothing()
-        assert controller.counters(new)["not_admitted"] == 16
         assert controller.admitted(new) == {0: 0, 1: 0}
 
         # The new life begins again at chunk 0, older than what the slots hold, and gets clean sums.
@@ -190,7 +192,7 @@ def test_a_switch_that_died_is_programmed_again_and_its_job_restarted(
             controller.counters(old)
         testbed.restart_switch()
         # gRPC connects again by itself; the session is none the less over, and the new switch must not be asked.
-        grpc.channel_ready_future(controller._tables.session.channel).result(timeout=60)
+        grpc.channel_ready_future(controller._tables.session.channel).result(timeout=ANSWER_TIMEOUT_S)
         with pytest.raises(SwitchUnreachableError, match="is gone"):
             controller.restart_job(old)
         controller.reconnect()
@@ -263,7 +265,7 @@ def test_forwarding_is_replaced_whole(testbed: SwitchTestbed, controller: Switch
     if not testbed.hosts[0].prefix:
         pytest.skip("on loopback hosts reach each other without the switch")
     with open_socket(testbed.hosts[0]) as one, open_socket(testbed.hosts[1]) as other:
-        other.settimeout(2)
+        other.settimeout(ANSWER_TIMEOUT_S)
         one.sendto(b"hello", other.getsockname())
         assert other.recv(10) == b"hello"
         controller.set_l2({})

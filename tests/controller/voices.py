@@ -23,7 +23,8 @@ from netsum.programs import compiled_program
 from topologies.hosts import Host, SwitchTestbed
 
 LANES = 64
-ANSWER_TIMEOUT_S = 2.0
+ANSWER_TIMEOUT_S = 100.0
+"""Of answers, and of the switch; machines may be slow."""
 SILENCE_S = 0.2
 CLONE_NEWNET = 0x40000000
 
@@ -35,6 +36,7 @@ def connect(testbed: SwitchTestbed, **options: float) -> SwitchController:
         program=program.json,
         p4info=program.p4info,
         device_id=testbed.device_id,
+        timeout_s=ANSWER_TIMEOUT_S,
         **options,  # type: ignore[arg-type]  # the tests name them
     )
 

@@ -1,11 +1,11 @@
 """Communicators over real sockets, through the P4 program in the embedded engine."""
 
-import gc
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -30,10 +30,14 @@ from host_agent import (
 )
 
 WORKERS = 3
+DEADLINE_S = 100.0
+"""Of what must happen; the machine may be running all other tests at once."""
+SOON_S = 2.0
+"""Of what must not: how long the others are given before one is missed."""
 
 
 @contextmanager
-def joined(switch: LoopbackSwitch, timeout_s: float = 20.0) -> Iterator[list[Communicator]]:
+def joined(switch: LoopbackSwitch, timeout_s: float = DEADLINE_S) -> Iterator[list[Communicator]]:
     with ExitStack() as stack:
         yield [
             stack.enter_context(Communicator(admission, bind=address, timeout_s=timeout_s))
@@ -188,9 +192,9 @@ def test_every_collective_has_a_future(workers: list[Communicator]) -> None:
         for worker in workers
     ]
     for total, sent, met in begun:
-        assert (total.result(20) == 3).all()
-        assert (sent.result(20) == 2).all()
-        assert met.result(20) is None
+        assert (total.result(DEADLINE_S) == 3).all()
+        assert (sent.result(DEADLINE_S) == 2).all()
+        assert met.result(DEADLINE_S) is None
         assert met.done()
 
 
@@ -228,7 +232,7 @@ def test_futures_progress_by_themselves_and_in_order(workers: list[Communicator]
     for futures in submitted:
         assert not futures[-1].cancel()
         for i, future in enumerate(futures):
-            assert (future.result(20) == (i if i % 2 else 3 * i)).all()
+            assert (future.result(DEADLINE_S) == (i if i % 2 else 3 * i)).all()
     assert on_all(workers, lambda worker: worker.allreduce(np.float32(1))) == [3] * WORKERS
     assert order == [list(range(40))] * WORKERS
 
@@ -252,7 +256,7 @@ def test_a_callback_can_submit_but_not_wait(workers: list[Communicator]) -> None
         return done
 
     for done in [then(worker) for worker in workers]:
-        np.testing.assert_array_equal(done.result(20), [3, 3, 3])
+        np.testing.assert_array_equal(done.result(DEADLINE_S), [3, 3, 3])
     assert len(outcomes) == WORKERS
 
 
@@ -268,16 +272,14 @@ def test_broadcast_and_barrier(workers: list[Communicator]) -> None:
         workers[0].broadcast(np.zeros(3), 3)
     with pytest.raises(TypeError, match="objects"):
         workers[0].broadcast(np.array([None]), 0)
-    left: list[float] = []
 
-    def run(worker: Communicator) -> None:
-        time.sleep(0.1 * worker.worker_id)
-        arrived = time.monotonic()
-        worker.barrier()
-        left.append(time.monotonic() - arrived)
 
-    on_all(workers, run)
-    assert max(left) >= 0.15
+def test_a_barrier_waits_for_the_last_worker(workers: list[Communicator]) -> None:
+    early = [worker.barrier_async() for worker in workers[:2]]
+    assert not wait(early, timeout=0.1).done
+    workers[2].barrier()
+    for each in early:
+        assert each.result(DEADLINE_S) is None
 
 
 def test_statistics(workers: list[Communicator]) -> None:
@@ -292,8 +294,8 @@ def test_statistics(workers: list[Communicator]) -> None:
     assert stats.non_finite == chunks - 16
     assert stats.packets_sent >= chunks
     assert stats.bytes_sent >= 20 * chunks
-    assert 0 < stats.min_result_ns <= stats.result_ns <= stats.max_result_ns < 10**10
-    assert 0 < stats.srtt_ns < 10**10
+    assert 0 < stats.min_result_ns <= stats.result_ns <= stats.max_result_ns < total.duration_ns
+    assert 0 < stats.srtt_ns < total.duration_ns
     assert stats.elements_per_s == pytest.approx(10_000 / stats.duration_ns * 1e9)
 
 
@@ -307,13 +309,13 @@ def test_the_same_bits_with_losses() -> None:
 
 
 def test_a_switch_killed_and_restarted() -> None:
-    values = np.ones(5_000_000, np.float32)
-    with LoopbackSwitch(64, WORKERS) as first, joined(first, timeout_s=1.0) as workers:
-        threading.Timer(0.2, first.kill).start()
-        started = time.monotonic()
-        errors = on_all(workers, lambda worker: [worker.allreduce(values) for _ in range(100)])
-        assert time.monotonic() - started < 10
-        for error in errors:
+    values = np.ones(200_000, np.float32)
+    with LoopbackSwitch(64, WORKERS) as first, joined(first, timeout_s=SOON_S) as workers:
+        begun = [[worker.allreduce_async(values) for _ in range(100)] for worker in workers]
+        begun[0][0].result(DEADLINE_S)
+        first.kill()
+        for futures in begun:
+            error = futures[-1].exception(DEADLINE_S)
             assert isinstance(error, SwitchSilentError)
             assert "connection refused" in str(error)
         for error in on_all(workers, lambda worker: worker.barrier()):
@@ -326,17 +328,16 @@ def test_a_switch_killed_and_restarted() -> None:
 
 
 def test_a_killed_worker_is_named(switch: LoopbackSwitch) -> None:
-    with joined(switch, timeout_s=1.0) as workers:
+    with joined(switch, timeout_s=SOON_S) as workers:
         workers[1].close()
-        for error in on_all(
-            [workers[0], workers[2]], lambda worker: worker.allreduce(np.ones(9, np.float32))
-        ):
+        for begun in [worker.allreduce_async(np.ones(9, np.float32)) for worker in (workers[0], workers[2])]:
+            error = begun.exception(DEADLINE_S)
             assert isinstance(error, MissingWorkersError)
             assert error.missing == (1,)
 
 
 def test_workers_that_disagree(switch: LoopbackSwitch) -> None:
-    with joined(switch, timeout_s=5.0) as workers:
+    with joined(switch) as workers:
         sizes = [100, 100, 101]
         for error in on_all(workers, lambda w: w.allreduce(np.ones(sizes[w.worker_id], np.float32))):
             assert isinstance(error, MismatchError)
@@ -345,38 +346,47 @@ def test_workers_that_disagree(switch: LoopbackSwitch) -> None:
 def test_close_fails_what_is_not_done_and_wakes_who_waits(switch: LoopbackSwitch) -> None:
     with joined(switch) as workers:
         future = workers[0].allreduce_async(np.ones(3, np.float32))
-        started = time.monotonic()
-        threading.Timer(0.2, workers[0].close).start()
+        closing = threading.Timer(0.1, workers[0].close)
+        closing.start()
         with pytest.raises(ClosedCommunicatorError):
-            future.result(20)
-        assert time.monotonic() - started < 2
+            future.result(DEADLINE_S / 2)
+        closing.join()
         workers[0].close()
         with pytest.raises(ClosedCommunicatorError):
             workers[0].barrier()
 
 
 def test_no_thread_and_no_socket_is_left_behind(switch: LoopbackSwitch) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     for _ in range(3):
         with joined(switch) as workers:
+            addresses = [worker.address for worker in workers]
             for worker in workers:
                 worker.allreduce_async(np.ones(3, np.float32))
-    gc.collect()
-    assert threading.active_count() == before
+        for address in addresses:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as again:
+                again.bind(address)
+    assert set(threading.enumerate()) <= before
 
 
 def test_ctrl_c_interrupts_a_collective_that_waits(switch: LoopbackSwitch) -> None:
     with joined(switch) as workers:
-        old = signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+        def interrupt() -> None:
+            while not workers[0].activity().in_flight:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+        old = signal.signal(signal.SIGUSR1, signal.default_int_handler)
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
-            started = time.monotonic()
+            interrupter = threading.Thread(target=interrupt)
+            interrupter.start()
             with pytest.raises(KeyboardInterrupt):
                 workers[0].barrier()
-            assert time.monotonic() - started < 2
+            interrupter.join()
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, old)
+            signal.signal(signal.SIGUSR1, old)
         with pytest.raises(BrokenCommunicatorError, match="interrupted"):
             workers[0].barrier()
 

@@ -27,9 +27,11 @@ NETSUM = [sys.executable, "-P", "-c", "from netsum.cli import main; main()"]
 DEADLINE_S = 300.0
 """Of every wait: what takes a moment on an idle machine takes long on one that runs all tests at once."""
 
-TIMEOUT_S = 15.0
-"""Of the workers' collectives, in jobs that go on; a worker that is missing is reported after so long."""
-SOON_S = 4.0
+TIMEOUT_S = 100.0
+"""Of the workers' collectives, in jobs that go on, and must on a busy machine too."""
+CUT_S = 3.0
+"""How long a link is down at most."""
+SOON_S = 5.0
 """The same in a job that is to fail."""
 WORKERS = ("h1", "h2", "h3")
 STRANGER = "h4"
@@ -242,7 +244,7 @@ def pull_a_link(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     troubles = job.troubles
     host = draw.choice(job.hosts)
     bed.cable(host, "down")
-    time.sleep(draw.uniform(0.3, TIMEOUT_S / 5))
+    time.sleep(draw.uniform(0.3, CUT_S))
     bed.cable(host, "up")
     job.goes_on()
     assert job.troubles == troubles, job.account()
@@ -338,7 +340,8 @@ def kill_a_worker(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     for worker in survivors:
         trouble = worker.last("trouble")
         assert trouble is not None, job.account()
-        assert f"worker {dead} " in f"{trouble['error']} {trouble['seat']}", trouble
+        said = f"{trouble['error']} {trouble['seat']}"
+        assert re.search(rf"\bworkers? ([0-9, ]+, )?{dead}\b", said), trouble
     return "every survivor is told which worker is missing"
 
 

@@ -19,7 +19,7 @@ def script(
         [sys.executable, str(folder / "p4" / name), *arguments],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=220,
         check=False,
         env=None if path is None else {"PATH": path},
     )

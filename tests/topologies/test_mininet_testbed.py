@@ -29,7 +29,7 @@ from topologies.units import parse_rate_bps
 
 UDP_PORT = 28275
 MTU = 1400
-DEADLINE_S = 60.0
+DEADLINE_S = 100.0
 NETSUM = [sys.executable, "-P", "-c", "from netsum.cli import main; main()"]
 
 lacking = missing_for_mininet()
@@ -112,6 +112,8 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
     wire.bind((sys.argv[1], 0))
     for number in range(int(sys.argv[2])):
         wire.send(bytes.fromhex("02000000000102000000000288b5") + bytes(46))
+        if number % 100 == 99:
+            time.sleep(0.001)  # the kernel holds 1,000 packets for a busy processor, and drops what comes after
 """
 
 
@@ -148,7 +150,7 @@ def test_interfaces_carry_packets_as_they_are_on_a_wire(bed: MininetTestbed) -> 
 
 def ping(bed: MininetTestbed, target: str) -> bool:
     """Ask until an answer comes; nothing is lost for ever on a link that works."""
-    command = bed.hosts[0].command(["ping", "-q", "-c", "1", "-w", "5", target])
+    command = bed.hosts[0].command(["ping", "-q", "-c", "1", "-w", "60", target])
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

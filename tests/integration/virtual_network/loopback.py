@@ -1,5 +1,6 @@
 """The same engine and program on UDP sockets of this machine, for real communicators in threads."""
 
+import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ from sim.switch.ports.udp import UdpPorts
 from .switch import VirtualSwitch
 
 OWN_MAC = 0x0200_7F00_0001
+NETWORK = f"127.{10 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0').removeprefix('gw'))}.1"
+"""Of this process alone, so that nobody else takes a port that was found to be free."""
 
 
 def ip_of(address: tuple[str, int]) -> int:
@@ -21,7 +24,7 @@ def ip_of(address: tuple[str, int]) -> int:
 
 
 class LoopbackSwitch:
-    """A switch that is up while the context lasts; worker w is at 127.0.1.(w + 1) and switch port w."""
+    """A switch that is up while the context lasts; worker w is at address w + 1 of `NETWORK` and switch port w."""
 
     def __init__(self, lanes: int = 64, workers: int = 3, drop_ppm: int = 0) -> None:
         self._switch = VirtualSwitch(lanes)
@@ -69,7 +72,7 @@ class LoopbackSwitch:
 
 def _free_address(worker: int) -> tuple[str, int]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind((f"127.0.1.{worker + 1}", 0))
+        probe.bind((f"{NETWORK}.{worker + 1}", 0))
         host, port = probe.getsockname()
         return host, port
 

@@ -6,7 +6,9 @@ port: BMv2 waits for the next packet of the port it read last.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import socket
 import struct
 import subprocess
@@ -21,14 +23,17 @@ from sim.switch import Exact, Lpm, Optional, Range, TableEntry, Ternary, ir
 __all__ = ["Bmv2", "commands_for_entry"]
 
 _PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
-_DEADLINE_S = 20.0
+_DEADLINE_S = 100.0
 _HIGHEST = 1 << 24
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port outside of those that the system hands out, so that nobody gets it meanwhile."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("", port))
+            return port
 
 
 def commands_for_entry(program: ir.Program, table: str, entry: TableEntry) -> list[str]:
