@@ -17,7 +17,10 @@ from host_agent.packetize.blocks import CODING_INT32_HIGH
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.outcome import failure_of
 from host_agent.protocol.passes import Pass
+from host_agent.protocol.records import COUNTERS
 from host_agent.statistics import Statistics
+
+_OF_THE_CORE = tuple(name for name in COUNTERS if name not in ("chunks", "retransmissions", "statuses"))
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class _Running:
         statistics = self._statistics
         statistics.duration_ns = now_ns - self._started_ns
         after = core.counters()
-        for name in after.keys() - {"chunks", "retransmissions", "statuses"}:
+        for name in _OF_THE_CORE:
             setattr(statistics, name, after[name] - self._before[name])
         state = core.state[0]
         for name in ("srtt_ns", "result_ns", "max_result_ns"):

@@ -53,8 +53,11 @@ class Statistics:
 
     def add(self, other: Statistics) -> None:
         """Add another's counts; the round-trip and result times are taken over."""
-        for field in fields(self):
-            if field.name.endswith(("rtt_ns", "result_ns")):
-                setattr(self, field.name, getattr(other, field.name))
-            else:
-                setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for name in _COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in _LAST:
+            setattr(self, name, getattr(other, name))
+
+
+_LAST = ("srtt_ns", "result_ns", "min_result_ns", "max_result_ns")
+_COUNTED = tuple(field.name for field in fields(Statistics) if field.name not in _LAST)

@@ -69,6 +69,8 @@ class WorkerCore:
         core["heard_ns"] = -1
         core["status_chunk"] = -1
         reset_timeout(core)
+        first = CORE.fields[COUNTERS[0]][1] // 8  # type: ignore[index]
+        self._counts = state.view(np.int64)[first : first + len(COUNTERS)]
         slots = np.zeros(admission.slot_count, SLOT)
         slots["chunk"] = -1
         self.records = (state, slots, np.zeros(PASS_RING, PASS))
@@ -144,4 +146,4 @@ class WorkerCore:
 
     def counters(self) -> dict[str, int]:
         """Return what was counted since the core was made."""
-        return {name: int(self.state[name][0]) for name in COUNTERS}
+        return dict(zip(COUNTERS, self._counts.tolist(), strict=True))

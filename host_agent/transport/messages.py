@@ -25,6 +25,7 @@ from host_agent.transport.system_calls import (
     SOL_UDP,
     UDP_GRO,
     UDP_SEGMENT,
+    copy_bytes,
     last_errno,
     recvmmsg,
     sendmmsg,
@@ -80,16 +81,15 @@ class Outbox(NamedTuple):
 
 
 def make_inbox(row_bytes: int, merged: bool) -> Inbox:
-    """Allocate buffers; `merged` says whether messages that come may hold several datagrams."""
-    shape = (MESSAGES_OF_SEVERAL, LARGEST_MESSAGE_BYTES) if merged else (BATCH, row_bytes)
-    messages = np.zeros(shape, np.uint8)
+    """Allocate buffers; `merged` says whether messages that come may hold several datagrams. Else they are the rows."""
+    rows = np.zeros((BATCH, row_bytes), np.uint8)
+    messages = np.zeros((MESSAGES_OF_SEVERAL, LARGEST_MESSAGE_BYTES), np.uint8) if merged else rows
     vectors, headers, controls = (np.zeros(len(messages), dtype) for dtype in (IOVEC, MMSGHDR, CONTROL))
     vectors["base"] = _addresses(messages)
     vectors["bytes"] = messages.shape[1]
     headers["iov"] = _addresses(vectors)
     headers["iov_count"] = 1
     headers["control"] = _addresses(controls)
-    rows = np.zeros((BATCH, row_bytes), np.uint8)
     return Inbox(messages, vectors, controls, headers, rows, np.zeros(BATCH, np.int32))
 
 
@@ -123,6 +123,7 @@ def receive(link: Record, inbox: Inbox) -> Integer:
         link.offset = 0
     count = 0
     row_bytes = inbox.rows.shape[1]
+    in_place = inbox.messages.ctypes.data == inbox.rows.ctypes.data
     while link.message < link.received and count < inbox.rows.shape[0]:
         message_bytes = np.int64(inbox.headers[link.message].bytes)
         length = message_bytes
@@ -133,11 +134,9 @@ def receive(link: Record, inbox: Inbox) -> Integer:
             and control.type == UDP_GRO
         ):
             length = min(max(np.int64(control.received_segment), np.int64(1)), message_bytes - link.offset)
-        row = inbox.rows[count]
-        message = inbox.messages[link.message]
-        # A loop, because an assignment of slices brings in seconds' worth of code to say that shapes differ.
-        for i in range(min(length, row_bytes)):
-            row[i] = message[link.offset + i]
+        if not in_place:
+            at = inbox.messages.ctypes.data + link.message * inbox.messages.shape[1] + link.offset
+            copy_bytes(inbox.rows[count].ctypes.data, at, min(length, row_bytes))
         inbox.lengths[count] = np.int32(length)
         count += 1
         link.offset += length

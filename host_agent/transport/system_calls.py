@@ -62,6 +62,7 @@ recvmmsg = types.ExternalFunction(
     "recvmmsg", types.int32(types.int32, types.intp, types.uint32, types.int32, types.intp)
 )
 sendmmsg = types.ExternalFunction("sendmmsg", types.int32(types.int32, types.intp, types.uint32, types.int32))
+copy_bytes = types.ExternalFunction("memcpy", types.intp(types.intp, types.intp, types.intp))
 _ppoll = types.ExternalFunction("ppoll", types.int32(types.intp, types.uintp, types.intp, types.intp))
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
 _errno_location = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
