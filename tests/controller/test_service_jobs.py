@@ -218,6 +218,7 @@ def test_a_restart_gives_all_a_new_epoch(bench: Bench) -> None:
         assert admission == next(iter(bench.switch.jobs.values())).admissions[rank]
         assert admission.epoch > before.epoch
         assert admission.token != before.token
+    until(lambda: told)
     assert told == ["an operator restarted the job"]
     assert bench.operator.job("job").restarts == 1
     for seat in seats:
