@@ -6,6 +6,7 @@ Nothing of it is in the machine's own network namespace, so testbeds do not coll
 import contextlib
 import os
 import shutil
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from topologies.children import Child, TestbedError, stop_all, uninterrupted
 from topologies.hosts import Host
 from topologies.leftovers import MARK, end_processes
-from topologies.namespaces import inside_of, missing_for_namespaces
+from topologies.namespaces import COMMAND_TIMEOUT_S, await_interface, inside_of, missing_for_namespaces
 from topologies.runs import delete_leftover_folders, new_run_id, socket_folder
 from topologies.shaping import require_kernel_support
 from topologies.switch_process import SWITCH_KINDS, SwitchProcess, missing_for_switch
@@ -209,6 +210,9 @@ class MininetTestbed:
         from topologies import mininet_nodes
 
         self.net = mininet_nodes.build(self.topology, self.run_id, self.processes)
+        deadline = time.monotonic() + COMMAND_TIMEOUT_S
+        for end in (end for link in self.topology.links for end in link.ends):
+            await_interface(inside_of(self.net[end.node].pid), self._interface(end), deadline)
         self.net.start()
         self.hosts = tuple(self._host(name) for name in self.topology.hosts)
         for flow in self.topology.traffic:

@@ -104,10 +104,32 @@ def await_cable(namespace: str, interface: str, peer_namespace: str, peer_interf
     """
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     for where, name in ((namespace, interface), (peer_namespace, peer_interface)):
-        while " state UP " not in run("ip", "-n", where, "-o", "link", "show", "dev", name):
-            if time.monotonic() > deadline:
-                raise TestbedError(f"the interface {name} in namespace {where} does not come up")
-            time.sleep(0.01)
+        await_interface(inside(where), name, deadline)
+
+
+def await_interface(prefix: Sequence[str], interface: str, deadline: float) -> None:
+    """Wait until an interface carries packets; what is sent before is lost.
+
+    Parameters
+    ----------
+    prefix
+        What a command line must begin with to run in its namespace.
+    interface
+        Its name.
+    deadline
+        By `time.monotonic`.
+
+    Raises
+    ------
+    TestbedError
+        It does not come up.
+    """
+    while " state UP " not in run(*prefix, "ip", "-o", "link", "show", "dev", interface):
+        if time.monotonic() > deadline:
+            raise TestbedError(
+                f"the interface {interface} does not come up: its cable's other end is down, or gone"
+            )
+        time.sleep(0.01)
 
 
 def delete_namespaces(namespaces: Sequence[str]) -> None:

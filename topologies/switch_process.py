@@ -1,5 +1,6 @@
 """The process of a testbed's switch, embedded engine or BMv2, on the interfaces of its namespace."""
 
+import json
 import shutil
 import socket
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from topologies.announcing import start_announced
 from topologies.children import Child, TestbedError
 from topologies.leftovers import MARK
-from topologies.namespaces import inside_of
+from topologies.namespaces import inside_of, run
 from topologies.topology import SwitchSpec
 
 BMV2_PROGRAM = "simple_switch_grpc"
@@ -145,6 +146,7 @@ class Bmv2Switch(SwitchProcess):
                 *(BMV2_PROGRAM, "--no-p4", "--device-id", str(self.spec.device_id)),
                 *(word for port, name in self.interfaces.items() for word in ("-i", f"{port}@{name}")),
                 *("--notifications-addr", f"ipc://{self._notifications}"),
+                *("--log-console", "--log-level", "error"),
                 *(() if self._pcaps is None else ("--pcap", str(self._pcaps))),
                 *("--", "--grpc-server-addr", self.p4runtime_address),
                 *("--cpu-port", str(CPU_PORT), "--drop-port", str(DROP_PORT)),
@@ -160,6 +162,20 @@ class Bmv2Switch(SwitchProcess):
                     f"{self.child.name} was not ready within {READY_TIMEOUT_S:g} s, see {self.log}"
                 )
             time.sleep(_LOOK_S)
+        self._require_ports()
+
+    def _require_ports(self) -> None:
+        """See that it listens on every interface: without one, it says so in its log alone and runs on."""
+        held = Path(f"/proc/{self.child.pid}/net/packet").read_text(encoding="utf-8").splitlines()
+        listened_on = {int(line.split()[4]) for line in held[1:]}
+        found = {one["ifname"]: one["ifindex"] for one in json.loads(run(*self._prefix, "ip", "-j", "link"))}
+        for name in self.interfaces.values():
+            if found.get(name) not in listened_on:
+                self.stop()
+                why = (
+                    f"could not open the interface {name}" if name in found else f"finds no interface {name}"
+                )
+                raise TestbedError(f"{self.child.name} {why}, see {self.log}")
 
 
 SWITCH_KINDS: Mapping[str, type[SwitchProcess]] = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}
