@@ -13,8 +13,9 @@ import zlib
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
+from controller.entries import COUNTERS
 from controller.errors import ControllerError, JobRefusedError, SwitchRefusedError
-from controller.jobs import Job, JobLedger, Reservation
+from controller.jobs import Job, JobLedger
 from controller.service.link import LinkState, SwitchLink
 from controller.service.network import Network
 from controller.service.served import Counted, Kind, RefusalError, ServedJob
@@ -296,17 +297,18 @@ class Dispatch:
 
     async def _counted(self, job: ServedJob) -> Counted:
         held = job.record.held()
-        if job.ended.is_set() or held is None:
+        if job.ended.is_set():
             return job.last_counted
+        if not isinstance(held, Job):  # What its id has counted is still the job's that had it before.
+            return Counted(dict.fromkeys(COUNTERS, 0))
         try:
             return await self.links[job.record.switch].call(lambda tables: _counted(tables, held))
         except ControllerError:
             return Counted()
 
 
-def _counted(tables: SwitchTables, held: Job | Reservation) -> Counted:
+def _counted(tables: SwitchTables, held: Job) -> Counted:
     admitted: dict[int, int] = {}
-    if isinstance(held, Job):
-        with contextlib.suppress(SwitchRefusedError):  # Its entries are not there now: it is being restarted.
-            admitted = tables.admitted(held)
+    with contextlib.suppress(SwitchRefusedError):  # Its entries are not there now: it is being restarted.
+        admitted = tables.admitted(held)
     return Counted(tables.counters([held.job_id])[held.job_id], admitted)

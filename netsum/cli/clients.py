@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
@@ -31,7 +32,8 @@ def controller_address(controller: str | None, testbed: str | None) -> str:
     controller
         As given by option or environment.
     testbed
-        Name of a testbed; it comes first, as it is said where the environment is only there.
+        Name of a testbed; it comes first, as it is said where the environment is only there. Without either: that of
+        NETSUM_TESTBED, else the only one with a controller, else the default address.
 
     Raises
     ------
@@ -43,7 +45,8 @@ def controller_address(controller: str | None, testbed: str | None) -> str:
 
     if testbed is None and controller:
         return controller
-    if testbed is None:
+    testbed = testbed or os.environ.get("NETSUM_TESTBED")
+    if not testbed:
         served = [one.name for one in running_testbeds() if one.state.get("controller") and not one.abandoned]
         if not served:
             return DEFAULT_CONTROLLER

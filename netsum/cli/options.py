@@ -42,7 +42,8 @@ ControllerOption = Annotated[
         "--controller",
         metavar="HOST:PORT",
         envvar="NETSUM_CONTROLLER",
-        help="Where the controller listens; also unix:PATH. Default: that of the testbed that is up, else 127.0.0.1:28276.",
+        help="Where the controller listens; also unix:PATH. Default: that of the testbed in NETSUM_TESTBED, else of the one "
+        "that is up, else 127.0.0.1:28276.",
     ),
 ]
 

@@ -188,7 +188,9 @@ def test_a_worker_that_gives_up_says_who_was_missing_and_tells_the_others(
 
 
 def test_a_created_job_waits_for_workers_that_come_and_go(bench: Bench) -> None:
-    assert as_dict(bench.operator.create_job("made", 2, slots=256))["state"] == "gathering"
+    made = as_dict(bench.operator.create_job("made", 2, slots=256))
+    assert made["state"] == "gathering"
+    assert not any(made["counters"].values())  # The switch still has those of the job whose id it was.
     assert bench.operator.switch().free_slots == 768
     with pytest.raises(JoinError, match="took longer"):
         bench.joining("made", 0, 2, timeout_s=0.3).result()

@@ -161,6 +161,13 @@ def test_what_cannot_be_is_told_in_a_sentence(netsum: Netsum, words: list[str], 
     assert sentence in refused(netsum(*words))
 
 
+def test_the_environment_names_a_testbed(netsum: Netsum, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NETSUM_TESTBED", "no-such-testbed")
+    assert told(netsum("job", "list", "--json")) == []  # NETSUM_CONTROLLER comes first.
+    monkeypatch.delenv("NETSUM_CONTROLLER")
+    assert "no testbed no-such-testbed is up" in refused(netsum("job", "list"))
+
+
 def test_a_full_switch(netsum: Netsum) -> None:
     told(netsum("job", "create", "first", "--world-size", "1", "--slots", "1024", "--json"))
     assert "free" in refused(netsum("job", "create", "second", "--world-size", "1", "--slots", "64"))
