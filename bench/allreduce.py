@@ -1,8 +1,9 @@
 """``netsum bench allreduce``: netsum and torch's Gloo all-reduce on the same links, in turn.
 
 A Mininet testbed is brought up for every number of lanes and every loss; on it, one after the other, the same arrays are reduced
-by netsum and by Gloo, whose TCP the same switch forwards. All results are checked bit for bit. The bounds are those of the links:
-a chunk takes one frame of each worker each way, and a ring sends 2(n - 1)/n times the array in full TCP segments.
+by netsum and by Gloo, whose TCP the same switch forwards. All results are checked bit for bit. The processor time of ranks and
+switch, which other work on the machine changes less than the time that passes, is told per packet. The bounds are those of the
+links: a chunk takes one frame of each worker each way, and a ring sends 2(n - 1)/n times the array in full TCP segments.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class Result:
         The links' own, in elements/s.
     row
         The measurement.
+    switch_seconds
+        What the switch had of the processors in the timed repeats; None if that was not measured.
     """
 
     contender: str
@@ -80,6 +83,11 @@ class Result:
     workers: int
     bound: float
     row: Row
+    switch_seconds: float | None
+
+    def us_per_packet(self, seconds: float | None) -> str:
+        """Return processor time over the packets that hosts sent and received, in microseconds; empty if not known."""
+        return "" if seconds is None or not self.row.packets else f"{seconds / self.row.packets * 1e6:.2f}"
 
     @property
     def share(self) -> float:
@@ -102,23 +110,36 @@ class _Bench:
             where = f"{rate}, {loss} % loss, {switch}"
             name = f"netsum, {lanes} lanes"
             self._say(f"{name} on {bed.state['topology']}, {where}")
+            spent = _SwitchTime(bed, plan)
             outcome = run_between(
                 plan,
                 testbed_sites(bed, ()),
                 controller=bed.controller_address,
                 folder=self._logs(f"{switch}-{lanes}-{rate}-{loss}"),
                 slots=options.slots,
+                on_message=spent.on_message,
             )
-            self._keep(name, switch, rate, loss, workers, netsum_bound(rate_bps, lanes), outcome.rows)
+            bound = netsum_bound(rate_bps, lanes)
+            self._keep(name, switch, rate, loss, workers, bound, outcome.rows, spent.of_exchanges())
             if with_gloo:
                 self._say(f"{GLOO} on {bed.state['topology']}, {where}")
                 rows = _gloo(bed, plan, self._logs(f"{switch}-gloo-{rate}-{loss}"))
-                self._keep(GLOO, switch, rate, loss, workers, gloo_bound(rate_bps, workers), rows)
+                nothing = [None] * len(rows)
+                self._keep(GLOO, switch, rate, loss, workers, gloo_bound(rate_bps, workers), rows, nothing)
 
     def _keep(
-        self, name: str, switch: str, rate: str, loss: str, workers: int, bound: float, rows: Sequence[Row]
+        self,
+        name: str,
+        switch: str,
+        rate: str,
+        loss: str,
+        workers: int,
+        bound: float,
+        rows: Sequence[Row],
+        switch_seconds: Sequence[float | None],
     ) -> None:
-        self.results += [Result(name, switch, rate, loss, workers, bound, row) for row in rows]
+        for row, seconds in zip(rows, switch_seconds, strict=True):
+            self.results.append(Result(name, switch, rate, loss, workers, bound, row, seconds))
         # What was measured stays, whatever becomes of the rest.
         (self._folder / "results.json").write_text(
             json.dumps([asdict(one) for one in self.results], indent=1), encoding="utf-8"
@@ -128,6 +149,46 @@ class _Bench:
         folder = self._folder / "logs" / name
         folder.mkdir(parents=True)
         return folder
+
+
+class _SwitchTime:
+    """What the testbed's switch has of the processors while ranks follow a plan.
+
+    Parameters
+    ----------
+    bed
+        With one switch.
+    plan
+        What its hosts do.
+    """
+
+    def __init__(self, bed: RunningTestbed, plan: Plan) -> None:
+        (switch,) = bed.state["switches"].values()
+        self._threads = Path("/proc", str(switch["pid"]), "task")
+        self._plan = plan
+        self._ranks = len(bed.state["hosts"])
+        self._said = 0
+        self._marks: list[float] = []
+
+    def on_message(self, rank: int, message: Message) -> None:
+        """Take a rank's message; a round is over when every rank has said so."""
+        del rank
+        if message["event"] == "joined" and not self._marks:
+            self._marks.append(self._now())
+        if message["event"] == "round":
+            self._said += 1
+            if self._said % self._ranks == 0:
+                self._marks.append(self._now())
+
+    def of_exchanges(self) -> list[float]:
+        """Return the seconds of each exchange's timed repeats."""
+        rounds = self._plan.warmups + self._plan.repeats
+        ends = [(number + 1) * rounds for number in range(len(self._plan.exchanges))]
+        return [self._marks[end] - self._marks[end - self._plan.repeats] for end in ends]
+
+    def _now(self) -> float:
+        # The first number is the time that a thread ran, in nanoseconds.
+        return sum(int(each.read_text().split()[0]) for each in self._threads.glob("*/schedstat")) / 1e9
 
 
 def _gloo(bed: RunningTestbed, plan: Plan, folder: Path) -> list[Row]:
@@ -181,6 +242,8 @@ def _table(results: Sequence[Result]) -> list[list[str]]:
                 ratio,
                 theory,
                 "" if one.row.retransmissions is None else f"{one.row.retransmissions:,}",
+                one.us_per_packet(one.row.processor_seconds),
+                one.us_per_packet(one.switch_seconds),
                 "yes" if one.row.correct and one.row.same_bits else "NO",
             ]
         )
@@ -198,6 +261,8 @@ HEADINGS = (
     "x Gloo",
     "bounds' ratio",
     "resent",
+    "host µs/packet",
+    "switch µs/packet",
     "right, same bits",
 )
 
@@ -216,7 +281,7 @@ def _print(lines: Sequence[Sequence[str]]) -> None:
         table.add_column(heading, no_wrap=True)
     for line in lines:
         table.add_row(*line)
-    Console(width=None if sys.stdout.isatty() else 180).print(table)
+    Console(width=None if sys.stdout.isatty() else 220).print(table)
 
 
 def _parser() -> argparse.ArgumentParser:

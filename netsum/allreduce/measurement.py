@@ -37,6 +37,8 @@ class Round:
         0 and up; a warm-up has -1.
     seconds
         From the end of the barrier before to the result.
+    processor_seconds
+        What this process had of the processors meanwhile, the system's work for it included.
     correct
         Whether the result was right, bit for bit.
     checksum
@@ -48,6 +50,7 @@ class Round:
     exchange: Exchange
     repeat: int
     seconds: float
+    processor_seconds: float
     correct: bool
     checksum: str
     counts: dict[str, Any] = field(default_factory=dict)
@@ -64,6 +67,7 @@ class Round:
             "bytes": exchange.array_bytes,
             "repeat": self.repeat,
             "seconds": round(self.seconds, 9),
+            "processor_seconds": round(self.processor_seconds, 9),
             "elements_per_s": round(exchange.elements / self.seconds, 3),
             "correct": self.correct,
             "checksum": self.checksum,
@@ -99,13 +103,15 @@ def measure(
         for each in range(rounds):
             contribution = inputs.contribution(each)
             reducer.barrier()
-            start_ns = clock_ns()
+            spent_ns, start_ns = time.process_time_ns(), clock_ns()
             reducer.allreduce(contribution, exchange.op, out)
             seconds = max(clock_ns() - start_ns, 1) / 1e9
+            processor_seconds = (time.process_time_ns() - spent_ns) / 1e9
             yield Round(
                 exchange,
                 max(each - plan.warmups, -1),
                 seconds,
+                processor_seconds,
                 same_bits(out, inputs.result(each)),
                 hashlib.sha256(out.data).hexdigest()[:16],
                 reducer.counts(),

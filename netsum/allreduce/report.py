@@ -40,12 +40,14 @@ class Row:
         From the barrier before to the result at the rank that had it last.
     elements_per_s
         Elements of one rank's array over those seconds.
+    processor_seconds
+        What all ranks together had of the processors in the timed repeats.
     correct
         Whether all results of all ranks were right bit for bit, warm-ups included.
     same_bits
         Whether all ranks had the same bits.
-    retransmissions
-        Of all ranks, in the timed repeats; None if that is not known.
+    packets, retransmissions
+        Of all ranks, in the timed repeats, sent and received; None if that is not known.
     checksums
         Of each timed repeat, the first 16 digits of the result's SHA-256 at rank 0.
     """
@@ -57,8 +59,10 @@ class Row:
     repeats: int
     seconds: Spread
     elements_per_s: Spread
+    processor_seconds: float
     correct: bool
     same_bits: bool
+    packets: int | None
     retransmissions: int | None
     checksums: list[str]
 
@@ -87,7 +91,6 @@ def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
         all_rounds = [by_round[number * count + each] for each in range(count)]
         timed = all_rounds[plan.warmups :]
         seconds = [max(message["seconds"] for message in each) for each in timed]
-        known = all("retransmissions" in message for each in timed for message in each)
         rows.append(
             Row(
                 exchange.dtype,
@@ -97,10 +100,17 @@ def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
                 plan.repeats,
                 Spread.of(seconds),
                 Spread.of(exchange.elements / each for each in seconds),
+                sum(message["processor_seconds"] for each in timed for message in each),
                 all(message["correct"] for each in all_rounds for message in each),
                 all(len({message["checksum"] for message in each}) == 1 for each in all_rounds),
-                sum(message["retransmissions"] for each in timed for message in each) if known else None,
+                _total(timed, "packets_sent", "packets_received"),
+                _total(timed, "retransmissions"),
                 [each[0]["checksum"] for each in timed],
             )
         )
     return rows
+
+
+def _total(timed: Iterable[Iterable[Message]], *names: str) -> int | None:
+    counted = [message.get(name) for each in timed for message in each for name in names]
+    return None if None in counted else sum(counted)
