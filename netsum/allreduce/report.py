@@ -112,5 +112,5 @@ def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
 
 
 def _total(timed: Iterable[Iterable[Message]], *names: str) -> int | None:
-    counted = [message.get(name) for each in timed for message in each for name in names]
+    counted: list[Any] = [message.get(name) for each in timed for message in each for name in names]
     return None if None in counted else sum(counted)

@@ -101,6 +101,7 @@ def test_rounds_are_timed_checked_and_numbered() -> None:
         "bytes": 40,
         "repeat": 0,
         "seconds": 5e-7,
+        "processor_seconds": round(rounds[1].processor_seconds, 9),
         "elements_per_s": 2e7,
         "correct": True,
         "checksum": rounds[1].checksum,
