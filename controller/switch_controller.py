@@ -248,16 +248,6 @@ class SwitchController:
         """
         return self._tables.admitted(self._ledger.current(job))
 
-    def counters_of_strangers(self) -> dict[str, int]:
-        """Return what the switch counted of packets that name no job.
-
-        Raises
-        ------
-        ControllerError
-            The switch did not answer.
-        """
-        return self._tables.counters([0])[0]
-
     def _require_program(self) -> None:
         if not self._programmed:
             raise JobRefusedError("the switch has no program yet: call set_pipeline first")

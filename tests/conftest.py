@@ -1,7 +1,8 @@
-"""What holds for all tests: those of random data draw the same each time, and take the time they take."""
+"""What holds for all tests: those of random data draw the same each time, and take the time they take; which come last."""
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # The first call of a compiled function loads or compiles it, and the machine may be running everything else as well: no
@@ -13,3 +14,11 @@ settings.register_profile(
     derandomize="NETSUM_LONG_TESTS" not in os.environ,
 )
 settings.load_profile("netsum")
+
+SHORT = {"test_communicator.py", "test_failures.py", "test_recovery_time.py", "test_terrible_network.py"}
+"""Files of tests/integration that take seconds where others take minutes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put these last: the processes that share the work file by file then end together."""
+    items.sort(key=lambda item: item.path.name in SHORT)

@@ -36,8 +36,8 @@ def test_knows_nothing_of_an_older_epoch(target: Target, make_job: MakeJob) -> N
 
 
 def test_echoes_what_was_asked(target: Target, make_job: MakeJob) -> None:
-    job = make_job()
     """The exponent of a PROBE is a number of its own: by it the worker knows which PROBE a STATUS answers."""
+    job = make_job()
     job.expect(job.contribution(0, 0, fingerprint=7, exponent=2, op=MAX))
     for exponent in (0, 1, 8191, 0xFFFF):
         asked = {"fingerprint": 7, "exponent": exponent, "op": MAX}

@@ -22,6 +22,7 @@ from digits_runs import (
 
 from netsum.digits.dataset import load_digits
 from netsum.digits.training import train_alone
+from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -69,8 +70,14 @@ def test_without_bmv2_the_embedded_engine_stands_in(tmp_path: Path) -> None:
         assert_nothing_left(command, tmp_path)
 
 
-@ON_BOTH_SWITCHES
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        (LoopbackTestbed, signal.SIGINT),
+        (LoopbackTestbed, signal.SIGTERM),
+        pytest.param(Bmv2Star, signal.SIGINT, marks=[pytest.mark.bmv2, pytest.mark.root]),
+    ],
+)
 def test_an_interrupted_command_leaves_nothing(
     kind: TestbedKind, tmp_path: Path, how: signal.Signals
 ) -> None:
