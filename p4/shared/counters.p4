@@ -19,27 +19,35 @@ control OutcomeCounters(in headers_t hdr, in metadata_t meta) {
         if (hdr.netsum.isValid() && hdr.netsum.job_id <= MAX_JOB_ID) {
             job = (job_index_t) hdr.netsum.job_id;
         }
-        // Each counter is named once: a pipeline has one place for it.
+        // Each counter is named once: a pipeline has one place for it. No `else`: it may stand in any stage then.
         if (meta.outcome == OUTCOME_ADDED || meta.outcome == OUTCOME_COMPLETED) {
             contributions.count(job);
         }
         if (meta.outcome == OUTCOME_COMPLETED) {
             results.count(job);
-        } else if (meta.outcome == OUTCOME_DUPLICATE_ANSWERED) {
+        }
+        if (meta.outcome == OUTCOME_DUPLICATE_ANSWERED) {
             duplicates_answered.count(job);
-        } else if (meta.outcome == OUTCOME_DUPLICATE_DROPPED) {
+        }
+        if (meta.outcome == OUTCOME_DUPLICATE_DROPPED) {
             duplicates_dropped.count(job);
-        } else if (meta.outcome == OUTCOME_STALE) {
+        }
+        if (meta.outcome == OUTCOME_STALE) {
             stale.count(job);
-        } else if (meta.outcome == OUTCOME_MISMATCH) {
+        }
+        if (meta.outcome == OUTCOME_MISMATCH) {
             mismatches.count(job);
-        } else if (meta.outcome == OUTCOME_PROBED) {
+        }
+        if (meta.outcome == OUTCOME_PROBED) {
             probes.count(job);
-        } else if (meta.outcome == OUTCOME_OUT_OF_RANGE) {
+        }
+        if (meta.outcome == OUTCOME_OUT_OF_RANGE) {
             out_of_range.count(job);
-        } else if (meta.outcome == OUTCOME_NOT_ADMITTED) {
+        }
+        if (meta.outcome == OUTCOME_NOT_ADMITTED) {
             not_admitted.count(job);
-        } else if (meta.outcome == OUTCOME_MALFORMED) {
+        }
+        if (meta.outcome == OUTCOME_MALFORMED) {
             malformed.count(job);
         }
     }

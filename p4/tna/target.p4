@@ -106,10 +106,11 @@ control TargetEgressDeparser(packet_out packet, inout target_headers_t hdr, in e
 control ArriveFromTarget(in headers_t hdr, inout metadata_t meta,
                          in ingress_intrinsic_metadata_from_parser_t from_parser) {
     apply {
+        if (meta.ipv4_checksum_wrong || from_parser.parser_err != 0) {
+            meta.well_formed = false; // no options, or it would not be
+        }
         if (hdr.ipv4.ihl != 5) {
             meta.ipv4_checksum_wrong = false;
-        } else if (meta.ipv4_checksum_wrong || from_parser.parser_err != 0) {
-            meta.well_formed = false;
         }
     }
 }
@@ -117,25 +118,47 @@ control ArriveFromTarget(in headers_t hdr, inout metadata_t meta,
 control LeaveToTarget(inout bridge_h bridge, in metadata_t meta,
                       inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
                       inout ingress_intrinsic_metadata_for_tm_t for_tm) {
-    apply {
+    action to_port(bit<8> leaving) {
+        for_tm.ucast_egress_port = meta.egress_port;
         bridge.setValid();
+        bridge.leaving = leaving;
         bridge.ingress_port = meta.ingress_port;
-        bridge.leaving = LEAVING_AS_IT_IS;
-        if (meta.send == SEND_TO_PORT) {
-            for_tm.ucast_egress_port = meta.egress_port;
-            if (meta.is_answer) {
-                bridge.leaving = LEAVING_ANSWER_TO_ONE;
-            } else if (meta.ipv4_is_new) {
-                bridge.leaving = LEAVING_NEW_IPV4;
-            }
-        } else if (meta.send == SEND_TO_GROUP) {
-            for_tm.mcast_grp_a = meta.mcast_group;
-            bridge.leaving = LEAVING_ANSWER_TO_GROUP;
-        } else if (meta.send == SEND_TO_OTHERS) {
-            for_tm.mcast_grp_a = meta.mcast_group;
-            bridge.leaving = LEAVING_TO_OTHERS;
-        } else {
-            for_deparser.drop_ctl = 1;
+    }
+
+    action to_group(bit<8> leaving) {
+        for_tm.mcast_grp_a = meta.mcast_group;
+        bridge.setValid();
+        bridge.leaving = leaving;
+        bridge.ingress_port = meta.ingress_port;
+    }
+
+    action to_nowhere() {
+        for_deparser.drop_ctl = 1;
+    }
+
+    // One table: all of it fits into the stage of the last lanes.
+    table way_out {
+        key = {
+            meta.send: ternary;
+            meta.is_answer: ternary;
+            meta.ipv4_is_new: ternary;
         }
+        actions = {
+            to_port;
+            to_group;
+            @defaultonly to_nowhere;
+        }
+        const default_action = to_nowhere();
+        const entries = {
+            (SEND_TO_PORT, true, _): to_port(LEAVING_ANSWER_TO_ONE);
+            (SEND_TO_PORT, _, true): to_port(LEAVING_NEW_IPV4);
+            (SEND_TO_PORT, _, _): to_port(LEAVING_AS_IT_IS);
+            (SEND_TO_GROUP, _, _): to_group(LEAVING_ANSWER_TO_GROUP);
+            (SEND_TO_OTHERS, _, _): to_group(LEAVING_TO_OTHERS);
+        }
+    }
+
+    apply {
+        way_out.apply();
     }
 }
