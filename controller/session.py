@@ -185,11 +185,13 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
             device_id=self.device_id,
             response_type=p4runtime_pb2.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
         )
-        try:
-            with self._translating("reading which program it runs"):
+        with self._translating("reading which program it runs"):
+            try:
                 return int(self.stub.GetForwardingPipelineConfig(request).config.cookie.cookie)
-        except SwitchRefusedError:
-            return 0
+            except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.FAILED_PRECONDITION:  # It has none.
+                    return 0
+                raise
 
     def configure(self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int = 0) -> None:
         """Give the switch a program; it starts empty.
