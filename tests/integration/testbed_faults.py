@@ -174,7 +174,8 @@ class SteadyJob:
 
     def account(self) -> str:
         return "; ".join(
-            f"{worker.child.how_it_ended()}, said last {worker.messages[-2:]}" for worker in self.workers
+            f"{worker.child.how_it_ended()}, said last {worker.messages[-2:]}, in trouble {worker.last('trouble')}"
+            for worker in self.workers
         )
 
     def none_wrong(self) -> None:
