@@ -7,6 +7,7 @@ job is ever let in beside remains of another.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
@@ -16,6 +17,8 @@ from controller.errors import ControllerError, NotPrimaryError, SwitchUnreachabl
 from controller.service.network import SwitchSite
 from controller.session import P4RuntimeSession
 from controller.switch_tables import CompiledFiles, Reconciled, SwitchTables
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 0.2
 """How often it is looked whether a session still stands."""
@@ -162,6 +165,10 @@ class SwitchLink:
                 await self._in_thread(tables.session.tear_down)
 
     async def _become(self, state: LinkState, reason: str) -> None:
+        if reason and reason != self.reason:
+            log.warning("switch %s is not ready: %s", self.site.name, reason)
+        elif state is LinkState.READY:
+            log.info("switch %s is ready", self.site.name)
         self.state, self.reason = state, reason
         async with self.changed:
             self.changed.notify_all()

@@ -10,7 +10,7 @@ from controller.addresses import ipv4_int, mac_int
 from controller.errors import ConfigError
 from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.targets.tofino import front_panel_ports
-from host_agent.wire.channel import TlsFiles
+from host_agent.wire.channel import ChannelError, TlsFiles, check_target
 
 LAST_PORT = 509
 """Of a v1model switch; 510 is the CPU, 511 drops."""
@@ -66,7 +66,7 @@ def network_of_file(path: Path) -> Network:
         peers = {attached[host.name]: host.name for host in hosts.values() if host.switch == name}
         switches[name] = SwitchSite(
             name=name,
-            p4runtime=table.text("p4runtime"),
+            p4runtime=table.target("p4runtime"),
             device_id=table.count("device_id", 0, (1 << 64) - 1, 1),
             ip=table.ipv4("ip"),
             mac=table.mac("mac"),
@@ -177,6 +177,14 @@ class _Table:
 
     def mac(self, key: str) -> str:
         return self._address(key, mac_int).lower()
+
+    def target(self, key: str) -> str:
+        value = str(self.get(key, str))
+        try:
+            check_target(value)
+        except ChannelError as error:
+            raise ConfigError(f"{self.where}: {key}: {error}") from None
+        return value
 
     def endpoint(self, key: str) -> tuple[str, int] | None:
         if key not in self._held:

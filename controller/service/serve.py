@@ -117,6 +117,11 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         It cannot run as asked.
     """
     files = CompiledFiles(options.program, options.p4info)
+    slots = options.desk.slots
+    if not 0 < slots <= files.slots or slots & (slots - 1):
+        raise ConfigError(
+            f"the slots of a job that does not say are a power of two, at most the program's {files.slots}, not {slots}"
+        )
     for site in options.network.switches.values():
         if site.tls:
             site.tls.channel_credentials()  # Now rather than in the background.
@@ -135,7 +140,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         if options.metrics is not None:
             from controller.service.metrics import serve_metrics
 
-            _refuse_remote(options.metrics[0], options, "metrics")
+            _refuse_remote(options.metrics[0], options, "the metrics", "serve them on 127.0.0.1")
             http, metrics = serve_metrics(desk, workers, options.metrics)
             stack.callback(http.server_close)
             stack.callback(http.shutdown)
@@ -190,8 +195,9 @@ def _listen(server: Any, address: str, options: ServiceOptions) -> str:
     host, _, port = address.rpartition(":")
     if address.startswith("unix:"):
         _remove_stale_socket(Path(address.removeprefix("unix:")))
-    else:
-        _refuse_remote(host, options, "the job API")
+    elif not options.tls:
+        instead = "give a certificate (--tls-cert, --tls-key, --tls-ca), listen on 127.0.0.1 or unix:PATH"
+        _refuse_remote(host, options, "the job API", instead)
     try:
         if options.tls and not address.startswith("unix:"):
             bound = server.add_secure_port(address, options.tls.server_credentials())
@@ -207,19 +213,16 @@ def _listen(server: Any, address: str, options: ServiceOptions) -> str:
     return f"{host}:{bound if port == '0' else port}"
 
 
-def _refuse_remote(host: str, options: ServiceOptions, what: str) -> None:
+def _refuse_remote(host: str, options: ServiceOptions, what: str, instead: str) -> None:
     """Keep what is in clear to this machine, unless it was asked for otherwise."""
-    if options.allow_remote or (options.tls and what == "the job API"):
+    if options.allow_remote:
         return
     try:
         loopback = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         loopback = False
     if not loopback:
-        raise ConfigError(
-            f"{what} would be open to whoever reaches {host}: give a certificate (--tls-cert, --tls-key, --tls-ca), "
-            "listen on 127.0.0.1 or unix:PATH, or say --allow-remote"
-        )
+        raise ConfigError(f"{what} would be open to whoever reaches {host}: {instead}, or say --allow-remote")
 
 
 def _remove_stale_socket(path: Path) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.faults import told_in_a_sentence
+from netsum.cli.faults import CommandError, told_in_a_sentence
+from netsum.cli.options import Lanes
 from netsum.cli.texts import epilog
 
 controller_app = typer.Typer(
@@ -52,10 +53,9 @@ def controller_serve(
         ),
     ] = None,
     lanes: Annotated[
-        int | None,
+        Lanes | None,
         typer.Option(
-            help="int32 values a packet carries, which of the programs that come with netsum has: 64 or 256. Default: the "
-            "testbed's, 256."
+            help="int32 values a packet carries: chooses among netsum's programs. Default: the testbed's, 256."
         ),
     ] = None,
     program: Annotated[
@@ -112,7 +112,7 @@ def controller_serve(
     from controller.service.network import lanes_of_testbed, network_of_testbed
     from controller.service.network_file import network_of_file
     from controller.service.serve import ServiceOptions, serve
-    from host_agent.wire.channel import DEFAULT_CONTROLLER, TlsFiles, split_host_port
+    from host_agent.wire.channel import DEFAULT_CONTROLLER, TlsFiles
     from netsum.programs import compiled_program
 
     if (testbed is None) == (config is None):
@@ -124,13 +124,13 @@ def controller_serve(
     if testbed is not None:
         network = network_of_testbed(testbed)
         home, default_listen = testbed, f"unix:{testbed}/controller.sock"
-        lanes = lanes or lanes_of_testbed(testbed)
+        of_testbed = lanes_of_testbed(testbed)
     else:
         assert config is not None
         network = network_of_file(config)
-        home, default_listen = config.parent, DEFAULT_CONTROLLER
+        home, default_listen, of_testbed = config.parent, DEFAULT_CONTROLLER, None
     if program is None or p4info is None:
-        shipped = compiled_program(lanes or 256)
+        shipped = compiled_program(int(lanes or of_testbed or Lanes.wide))
         program, p4info = shipped.json, shipped.p4info
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
@@ -148,8 +148,17 @@ def controller_serve(
         listen=tuple(listen or [default_listen]),
         tls=TlsFiles(tls_ca, tls_cert, tls_key),
         allow_remote=allow_remote,
-        metrics=None if metrics is None else split_host_port(metrics),
+        metrics=None if metrics is None else _metrics_address(metrics),
         desk=DeskOptions(slots=slots, grace_s=grace, recovery_s=recovery, idle_s=idle),
         election_id=election_id,
     )
     asyncio.run(serve(options, announce))
+
+
+def _metrics_address(text: str) -> tuple[str, int]:
+    from host_agent.wire.channel import ChannelError, split_host_port
+
+    try:
+        return split_host_port(text)
+    except ChannelError:
+        raise CommandError(f"--metrics: expected an address such as 127.0.0.1:9464, not {text!r}") from None

@@ -86,6 +86,7 @@ def test_a_file_with_two_switches(tmp_path: Path) -> None:
         ('ip = "10.0.0.2"', 'ip = "10.0.0.1"', "host.. h2: ip: another host has 10.0.0.1 already"),
         ("ports = [7, 8]", 'ports = [7, "eth8"]', "link.. 1: port 'eth8' is a name on the front panel"),
         ('switches = ["s1", "s2"]', 'switches = ["s1", ["s2"]]', "which the file has"),
+        ('"127.0.0.1:9559"', '"nowhere"', "switch.. s1: p4runtime: expected an address such as"),
         ("[[switch]]", "[[router]]", "the file has no router"),
         ('switches = ["s1", "s2"]', 'switches = ["s1"]', r"link.. 1: expected switches = \[\"s1\", \"s2\"\]"),
         ('send_to = "127.0.0.1:28275"', 'send_to = "here"', "host.. h2: expected send_to = \"127.0.0.1:28275\""),
