@@ -103,4 +103,9 @@ def check_world(world_size: int) -> None:
 
 def wish_of(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:
     """Read what a job is to get, and what is to be done if that is not free."""
-    return slots_wish(slots), next(word for word, number in IF_FULL.items() if number == if_full)
+    word = next((word for word, number in IF_FULL.items() if number == if_full), None)
+    if word is None:
+        raise RefusalError(
+            Kind.WRONG, f"what to do if slots are not free is REFUSE, QUEUE or TAKE_LESS, not {if_full}"
+        )
+    return slots_wish(slots), word

@@ -87,8 +87,10 @@ class WorkersDesk:
         Raises
         ------
         RefusalError
-            That is no port.
+            That is no port, or the job runs already.
         """
+        if job.record.running:
+            raise RefusalError(Kind.WRONG, "a worker says where it receives before its job runs, and once")
         if not 0 < udp_port < 0x10000:
             raise RefusalError(Kind.WRONG, f"a UDP port is 1 to 65535, not {udp_port}")
         seat.worker.udp_port = udp_port

@@ -12,6 +12,8 @@ from service_harness import DEADLINE_S, Bench, fake_network, until
 
 from controller.errors import ServiceError
 from controller.service.client import OperatorClient, as_dict
+from controller.service.served import RefusalError
+from controller.service.wishes import wish_of
 from host_agent.joining import BandwidthDelay, JoinError, Share, join, membership
 from host_agent.joining.seat import open_seats
 from host_agent.wire import jobs_pb2
@@ -373,6 +375,21 @@ def test_an_unknown_switch_and_an_unknown_job_are_said_to_be(bench: Bench) -> No
         bench.operator.create_job("made", 2)
     with pytest.raises(JoinError, match="there is no job named secret, which the token would be for"):
         bench.joining("secret", 0, 1, join_token="x").result()
+
+
+def test_a_worker_that_says_twice_where_it_receives_does_not_restart_the_job(bench: Bench) -> None:
+    seats = bench.join_all("job", 2)
+    epoch = bench.operator.job("job").epoch
+    seats[0]._stream.say(jobs_pb2.FromWorker(receive=jobs_pb2.Receiver(udp_port=1234)))
+    until(lambda: seats[0].trouble)
+    assert seats[0].trouble == "the job ended: a worker says where it receives before its job runs, and once"
+    assert bench.operator.job("job").epoch == epoch
+    assert not seats[1].trouble
+
+
+def test_what_no_client_of_ours_says_is_refused() -> None:
+    with pytest.raises(RefusalError, match="what to do if slots are not free is REFUSE, QUEUE or TAKE_LESS"):
+        wish_of(jobs_pb2.Slots(), 9)
 
 
 def test_workers_on_several_pipes_of_a_tofino_are_told(
