@@ -42,7 +42,7 @@ class SwitchController:
         p4info: Path,
         device_id: int = 1,
         election_id: int = 1,
-        timeout_s: float = 5.0,
+        timeout_s: float = 20.0,
     ) -> "SwitchController":
         """Become the primary controller of a switch.
 

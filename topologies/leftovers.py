@@ -15,7 +15,7 @@ from topologies.children import TestbedError
 MARK = "NETSUM_TESTBED_RUN"
 """The environment variable that every process of a testbed inherits: the run id."""
 
-END_TIMEOUT_S = 20.0
+END_TIMEOUT_S = 60.0
 
 
 def end_processes(run_id: str) -> list[int]:

@@ -19,7 +19,7 @@ BURST_US = 1000
 OFFLOADS = ("tso", "gso", "gro", "tx", "rx")
 """With them, an interface carries packets larger than its MTU, and checksums that nobody has finished."""
 
-_PROBE_TIMEOUT_S = 10.0
+_PROBE_TIMEOUT_S = 60.0
 
 # linux/filter.h, linux/pkt_cls.h
 _SKF_AD_OFF = 0xFFFF_F000

@@ -50,7 +50,8 @@ time.sleep(60)
         assert wait_for(lambda: gone(pid))
 
 
-def test_stopping_asks_first(tmp_path: Path) -> None:
+def test_stopping_asks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topologies.children.STOP_GRACE_S", 60.0)
     polite = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("bye")))

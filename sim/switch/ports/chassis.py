@@ -14,7 +14,7 @@ from sim.switch.ports.pcap import Capture
 from sim.switch.ports.turns import Turns
 
 DEFAULT_CPU_PORT = 510
-STOP_TIMEOUT_S = 5.0
+STOP_TIMEOUT_S = 60.0
 _WAIT_MS = 500
 
 
