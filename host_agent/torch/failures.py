@@ -52,7 +52,8 @@ class Failures:
         self._timeout_s = timeout_s
         self._left: dict[int, None] = {}
         self._first_left_at = math.inf
-        self._end_of_service = ""
+        self._end = ""
+        self._destroyed = False
         self._first = ""
 
     def note_left(self, worker_id: int) -> None:
@@ -64,8 +65,16 @@ class Failures:
             self._left[worker_id] = None
 
     def note_end(self, reason: str) -> None:
-        """Keep why the job or the service ended."""
-        self._end_of_service = reason
+        """Keep why the job, or this rank's part in it, ended."""
+        self._end = f"the job of this group has ended: {reason}"
+
+    def note_restart(self, reason: str) -> None:
+        """Keep why the job was restarted: what was under way in it is lost."""
+        self._end = f"{reason}, so what was added for this group is lost"
+
+    def note_destroyed(self) -> None:
+        """Keep that this rank has left by itself."""
+        self._destroyed = True
 
     def explain(self, what: str, error: BaseException) -> BaseException:
         """Return the error that users of torch are to see; its ``__cause__`` is netsum's own.
@@ -85,7 +94,7 @@ class Failures:
             )
             return backend_error(what, reason, error)
         if isinstance(error, ClosedCommunicatorError):
-            if not self._left and not self._end_of_service:
+            if self._destroyed or not (self._left or self._end):
                 return backend_error(what, "the process group was destroyed before this was done", error)
             error = PeerError(self._departure())
         elif isinstance(error, BrokenCommunicatorError):
@@ -103,8 +112,8 @@ class Failures:
         return str(error)
 
     def _departure(self) -> str:
-        if self._end_of_service:
-            return f"the service that has the switch ended: {self._end_of_service}"
+        if self._end:
+            return self._end
         return f"{self._names(sorted(self._left))} left before this was done"
 
     def _who_called_what(self, what: str) -> str:

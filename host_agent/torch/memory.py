@@ -1,4 +1,4 @@
-"""Tensors as arrays on the same memory."""
+"""The memory of tensors: as arrays, and written to."""
 
 from __future__ import annotations
 
@@ -45,3 +45,9 @@ def array_of(tensor: Tensor) -> npt.NDArray[Any]:
     if tensor.numel() == 0:
         return np.empty(tuple(tensor.shape), _TYPES[tensor.dtype])
     return np.asarray(_View(tensor))
+
+
+def overwrite(target: Tensor, source: Tensor) -> None:
+    """Copy values into a tensor, in any thread: one of inference mode may be written in that mode only."""
+    with torch.inference_mode(target.is_inference()), torch.no_grad():
+        target.copy_(source)

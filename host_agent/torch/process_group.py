@@ -24,10 +24,11 @@ from host_agent.communicator import Communicator
 from host_agent.errors import ArrayError
 from host_agent.joining import Seat
 from host_agent.torch.failures import Failures
+from host_agent.torch.memory import overwrite
 from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction
 from host_agent.torch.rendezvous import join
 from host_agent.torch.slot_group import SlotGroup
-from host_agent.torch.staging import on_host, room_on_host
+from host_agent.torch.staging import staged
 from host_agent.torch.work import NetsumWork
 
 NAME: Final = "netsum"
@@ -112,8 +113,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
             return self._gloo.reduce(tensors, opts)
         label = f"reduce to rank {self._ranks[root]}"
         parts = [
-            self._reduce(each, each if self._rank == root else torch.empty_like(each), operation, label)
-            for each in tensors
+            self._reduce(each, each if self._rank == root else None, operation, label) for each in tensors
         ]
         return self._work(_label(label, kind, *tensors), tensors, parts)
 
@@ -128,12 +128,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
         for output, pieces in zip(outputs, inputs, strict=True):
             self._check_pieces("reduce_scatter", pieces)
             parts += [
-                self._reduce(
-                    piece,
-                    output if rank == self._rank else torch.empty_like(piece),
-                    operation,
-                    "reduce_scatter",
-                )
+                self._reduce(piece, output if rank == self._rank else None, operation, "reduce_scatter")
                 for rank, piece in enumerate(pieces)
             ]
         return self._work(_label("reduce_scatter", kind_of(operation), *outputs), outputs, parts)
@@ -172,8 +167,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
                     f"all_gather: output {self._rank} must be like the input, {own.dtype} {list(own.shape)}, "
                     f"not {pieces[self._rank].dtype} {list(pieces[self._rank].shape)}"
                 )
-            with torch.no_grad():
-                pieces[self._rank].copy_(own.reshape(pieces[self._rank].shape))
+            overwrite(pieces[self._rank], own.reshape(pieces[self._rank].shape))
             parts += [
                 self._send_out(piece, rank, f"all_gather from rank {self._ranks[rank]}")
                 for rank, piece in enumerate(pieces)
@@ -238,6 +232,12 @@ class NetsumProcessGroup(dist.ProcessGroup):
         """Wait for all ranks, and name those that do not come, through Gloo."""
         self._gloo.monitored_barrier(self._timeout if timeout is None else timeout, wait_all_ranks)
 
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Refuse: what the slots do keeps the timeout that the group was made with."""
+        raise NotImplementedError(
+            f"a netsum group keeps its timeout of {self._timeout}: make a new group with another"
+        )
+
     def shutdown(self) -> None:
         """Leave the job."""
         self._slots.close()
@@ -247,28 +247,32 @@ class NetsumProcessGroup(dist.ProcessGroup):
     # How it is done
 
     def _reduce(
-        self, source: Tensor, target: Tensor, operation: Any, label: str
+        self, source: Tensor, target: Tensor | None, operation: Any, label: str
     ) -> tuple[Future[Any], Finish]:
+        """Begin a reduction; without a target the result is of no interest here."""
         kind = kind_of(operation)
         factor = operation.factor if kind == "PREMUL_SUM" else None
-        room, bring_back = room_on_host(target)
-        plan = reduction(on_host(source), room, kind, factor)
+        given = staged(source, read=True, write=target is source)
+        if target is None and given.tensor is source:
+            target = torch.empty_like(source)  # not the caller's tensor, though nobody needs the result
+        taken = given if target is None or target is source else staged(target, read=False, write=True)
+        plan = reduction(given.tensor, taken.tensor, kind, factor)
 
         def finish() -> None:
             plan.finish()
-            bring_back()
+            taken.bring_back()
 
         return self._slots.allreduce(plan.array, plan.op, plan.out, _label(label, kind, source)), finish
 
     def _send_out(self, tensor: Tensor, root: int, label: str) -> tuple[Future[Any], Finish]:
-        room, bring_back = room_on_host(tensor)
-        if room is not tensor and root == self._rank:
-            room.copy_(tensor.detach())
-        flat, unpack = bytes_of(room)
+        sends = root == self._rank
+        given = staged(tensor, read=sends, write=not sends)
+        flat, unpack = bytes_of(given.tensor)
 
         def finish() -> None:
-            unpack()
-            bring_back()
+            if not sends:
+                unpack()
+                given.bring_back()
 
         return self._slots.broadcast(flat, root, _label(label, "", tensor)), finish
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from host_agent.collectives import Op
 from host_agent.errors import SumOverflowError, UnsupportedTypeError
-from host_agent.torch.memory import array_of
+from host_agent.torch.memory import array_of, overwrite
 
 Array = npt.NDArray[Any]
 Kind = str
@@ -63,9 +63,7 @@ def kind_of(op: Any) -> Kind:
 
 def on_slots(dtype: torch.dtype, kind: Kind) -> bool:
     """Whether the slots can do it; all that they cannot goes through Gloo."""
-    if dtype == torch.bool:
-        return kind in _BOOL_OPS
-    return kind not in ("PRODUCT", "BXOR")
+    return kind != "BXOR" and (kind != "PRODUCT" or dtype == torch.bool)
 
 
 def reduction(source: Tensor, target: Tensor, kind: Kind, factor: Any = None) -> Reduction:
@@ -92,7 +90,7 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, factor: Any = None) ->
             raise UnsupportedTypeError(f"PREMUL_SUM: {source.dtype} times the factor is {scaled.dtype}")
         source, kind = scaled, "SUM"
     dtype = source.dtype
-    if dtype == torch.bool:
+    if dtype == torch.bool and kind in _BOOL_OPS:
         return _converted(source, target, torch.int32, _BOOL_OPS[kind])
     if kind in ("BOR", "BAND") and dtype in _LANE_WIDE + _NARROW:
         return _bitwise(source, target, invert=kind == "BAND")
@@ -117,7 +115,7 @@ def bytes_of(tensor: Tensor) -> tuple[Array, Callable[[], None]]:
     flat = array_of(packed.reshape(-1).view(torch.uint8))
     if packed.data_ptr() == plain.data_ptr():
         return flat, _nothing
-    return flat, lambda: _copy(plain, packed)
+    return flat, lambda: overwrite(plain, packed)
 
 
 def _converted(source: Tensor, target: Tensor, wider: torch.dtype, op: Op) -> Reduction:
@@ -134,7 +132,7 @@ def _converted(source: Tensor, target: Tensor, wider: torch.dtype, op: Op) -> Re
                     f"{beyond} sums do not fit {target.dtype}. Convert to a wider type before the call.",
                     beyond,
                 )
-        _copy(target, working)
+        overwrite(target, working)
 
     return Reduction(array, op, array, finish)
 
@@ -150,14 +148,9 @@ def _bitwise(source: Tensor, target: Tensor, invert: bool) -> Reduction:
         result = padded[: packed.size]
         if invert:
             np.invert(result, out=result)
-        _copy(target, torch.from_numpy(result).view(target.dtype).reshape(target.shape))
+        overwrite(target, torch.from_numpy(result).view(target.dtype).reshape(target.shape))
 
     return Reduction(words, "bor", words, finish)
-
-
-def _copy(target: Tensor, source: Tensor) -> None:
-    with torch.no_grad():
-        target.copy_(source)
 
 
 def _nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
 import numpy.typing as npt
 
@@ -17,6 +17,9 @@ from host_agent.torch.failures import LEAVING_GRACE_S, Failures
 from host_agent.wire import Admission
 
 Array = npt.NDArray[Any]
+
+LONGEST_S: Final = 1e6
+"""A communicator's longest timeout, eleven days; people who want none ask torch for more."""
 
 
 class SlotGroup:
@@ -40,7 +43,7 @@ class SlotGroup:
         self._failures = failures
         self._closing = False
         try:
-            self._communicator = seat.communicator(timeout_s)
+            self._communicator = seat.communicator(min(timeout_s, LONGEST_S))
         except BaseException:
             seat.close()
             raise
@@ -65,6 +68,7 @@ class SlotGroup:
 
     def close(self) -> None:
         """Leave the job; what is under way fails."""
+        self._failures.note_destroyed()
         self._seat.close()
         self._communicator.close()
 
@@ -79,7 +83,7 @@ class SlotGroup:
 
     def _on_restarted(self, admission: Admission, reason: str) -> None:
         del admission  # A group has one epoch: torch has no way to begin its collectives again.
-        self._failures.note_end(reason)
+        self._failures.note_restart(reason)
         self._close_soon()
 
     def _close_soon(self) -> None:

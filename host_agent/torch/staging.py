@@ -1,4 +1,4 @@
-"""Tensors of other devices, brought to the host and back.
+"""Tensors where the CPU can work on them: in their own memory, or in a copy that is brought back.
 
 Not run on a GPU yet: the machines this was built on have none. Every copy waits for the device, and so does what only
 receives a result, so that no stream need be known later: all that the caller has put on its stream is done when a collective
@@ -8,35 +8,53 @@ begins, and the result is there when it ends.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-
-def on_host(tensor: Tensor) -> Tensor:
-    """Return the tensor itself if it is on the CPU, else a copy of it in pinned memory."""
-    if tensor.device.type == "cpu":
-        return tensor
-    staged = _pinned_like(tensor)
-    staged.copy_(tensor.detach())
-    return staged
+from host_agent.torch.memory import overwrite
 
 
-def room_on_host(tensor: Tensor) -> tuple[Tensor, Callable[[], None]]:
-    """Return where to put what becomes the tensor's content, and what then puts it there."""
-    if tensor.device.type == "cpu":
-        return tensor, lambda: None
+class Staged(NamedTuple):
+    """A tensor to work on.
+
+    Attributes
+    ----------
+    tensor
+        On the CPU, its values as they are in memory; the one that was staged, if that is such a tensor.
+    bring_back
+        Puts what was written to it where it belongs.
+    """
+
+    tensor: Tensor
+    bring_back: Callable[[], None]
+
+
+def staged(tensor: Tensor, *, read: bool, write: bool) -> Staged:
+    """Stage a tensor.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        On any device; its values may be the negated or conjugated ones of its memory.
+    read : bool
+        Whether its values are wanted.
+    write : bool
+        Whether it is to be brought new ones.
+    """
+    if tensor.device.type == "cpu" and not tensor.is_neg() and not tensor.is_conj():
+        return Staged(tensor, _nothing)
     if tensor.device.type == "cuda":
         # The result is brought back on another thread's stream: nothing the caller still has to write may come after it.
         torch.cuda.current_stream(tensor.device).synchronize()
-    staged = _pinned_like(tensor)
+    # The device is said because a program may have chosen another default.
+    pinned = tensor.device.type == "cuda"
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pinned)
+    if read:
+        overwrite(copy, tensor)
+    return Staged(copy, (lambda: overwrite(tensor, copy)) if write else _nothing)
 
-    def bring_back() -> None:
-        with torch.no_grad():
-            tensor.copy_(staged)
 
-    return staged, bring_back
-
-
-def _pinned_like(tensor: Tensor) -> Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
+def _nothing() -> None:
+    """Do nothing: it is where it belongs."""

@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from host_agent.torch.callbacks import call_back
+
 
 def tensors_in(outputs: Sequence[Any]) -> list[Tensor]:
     """Return the tensors of a list of tensors or of lists of them."""
@@ -87,7 +89,7 @@ class NetsumWork(dist._Work):
                 devices = {each.device for each in tensors_in(self._outputs) if each.device.type != "cpu"}
                 self._future = torch.futures.Future(devices=list(devices))
                 if self._done.is_set():
-                    self._resolve(self._future)
+                    self._resolve(self._future)  # nobody has a callback there yet
             source = self._future
 
         # DDP's reducer looks at this future from C++, where the error of a Python future is but another value. One
@@ -143,7 +145,7 @@ class NetsumWork(dist._Work):
             self._done.set()
             future = self._future
         if future is not None:
-            self._resolve(future)
+            call_back(lambda: self._resolve(future))
 
     def _resolve(self, future: torch.futures.Future[Any]) -> None:
         future.set_result(self._outputs if self._error is None else self._error)

@@ -130,6 +130,29 @@ def any_layout(rank: int, world: int) -> None:
 
 
 @check
+def values_that_are_not_those_of_the_memory(rank: int, world: int) -> None:
+    numbers = torch.tensor([1 + 2j, 3 - 4j]) * (rank + 1)
+    negated = numbers.conj().imag
+    dist.all_reduce(negated)
+    assert negated.tolist() == [-12, 24]
+    dist.broadcast(negated.mul_(rank), 1)
+    assert numbers.imag.tolist() == [12, -24]
+
+
+@check
+def inference(rank: int, world: int) -> None:
+    with torch.inference_mode():
+        for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int8, torch.bool):
+            tensor = torch.ones(4, 3, dtype=dtype).t()
+            dist.all_reduce(tensor)
+            assert (tensor == (1 if dtype == torch.bool else world)).all()
+            dist.broadcast(tensor, 1)
+            pieces = [torch.empty_like(tensor) for _ in range(world)]
+            dist.all_gather(pieces, tensor)
+            assert torch.equal(pieces[2], tensor)
+
+
+@check
 def broadcasts(rank: int, world: int) -> None:
     for dtype in (*FLOATS, *INTEGERS, torch.bool, torch.complex64):
         tensor = (torch.arange(11) * (rank + 1)).to(dtype)
@@ -320,10 +343,36 @@ def subgroups(rank: int, world: int) -> None:
 
 
 @check
-def functional(rank: int, world: int) -> None:
-    from torch.distributed._functional_collectives import all_reduce
+def subgroups_in_any_order(rank: int, world: int) -> None:
+    outer, inner = dist.new_group([2, 0]), dist.new_group([1, 2])
+    alone = dist.new_group([rank], use_local_synchronization=True)
+    tensor = torch.full((3,), float(rank))
+    if rank != 1:
+        dist.broadcast(tensor, 2, group=outer)
+        assert tensor.tolist() == [2, 2, 2]
+    if rank != 0:
+        dist.all_reduce(tensor, group=inner)
+        assert tensor.tolist() == [3, 3, 3]
+    before, parts = tensor.clone(), [torch.zeros(3)]
+    dist.all_reduce(tensor, dist.ReduceOp.AVG, group=alone)
+    dist.all_gather(parts, tensor, group=alone)
+    assert torch.equal(parts[0], before)
+    groups = [each for each in (outer, alone, inner) if each is not dist.GroupMember.NON_GROUP_MEMBER]
+    for group in groups if rank == 1 else reversed(groups):
+        dist.destroy_process_group(group)
 
-    assert all_reduce(torch.ones(2), "sum", dist.group.WORLD).tolist() == [world, world]
+
+@check
+def functional(rank: int, world: int) -> None:
+    from torch.distributed import _functional_collectives as collectives
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (world,))
+    assert collectives.all_reduce(torch.ones(2), "sum", mesh).tolist() == [world, world]
+    assert collectives.all_gather_tensor(torch.ones(2) * rank, 0, mesh).tolist() == [0, 0, 1, 1, 2, 2]
+    assert collectives.reduce_scatter_tensor(torch.ones(6) * rank, "sum", 0, mesh).tolist() == [3, 3]
+    assert collectives.broadcast(torch.ones(2) * rank, 1, mesh).tolist() == [1, 1]
+    assert collectives.all_to_all_single(torch.ones(3) * rank, None, None, mesh).tolist() == [0, 1, 2]
 
 
 @check

@@ -37,13 +37,21 @@ def _flat(model: torch.nn.Module) -> list[float]:
 
 @usage
 def plain(rank: int, world: int) -> list[float]:
-    model = torch.nn.parallel.DistributedDataParallel(_model())
+    trained = _trained(torch.nn.parallel.DistributedDataParallel(_model()), rank)
+    torch.testing.assert_close(trained, _plain_alone(world), rtol=0, atol=1e-6)
+    return trained
+
+
+def _train(model: torch.nn.Module, rank: int) -> None:
     descent = torch.optim.SGD(model.parameters(), 0.1)
     for step in range(5):
         descent.zero_grad()
         model(_inputs(step, rank)).square().mean().backward()
         descent.step()
-    torch.testing.assert_close(_flat(model), _plain_alone(world), rtol=0, atol=1e-6)
+
+
+def _trained(model: torch.nn.Module, rank: int) -> list[float]:
+    _train(model, rank)
     return _flat(model)
 
 
@@ -137,13 +145,42 @@ def hook(rank: int, world: int) -> list[float]:
 
     model = torch.nn.parallel.DistributedDataParallel(_model(), process_group=dist.new_group(backend="gloo"))
     model.register_comm_hook(dist.new_group(backend="netsum"), allreduce_hook)
-    descent = torch.optim.SGD(model.parameters(), 0.1)
-    for step in range(5):
-        descent.zero_grad()
-        model(_inputs(step, rank)).square().mean().backward()
-        descent.step()
-    torch.testing.assert_close(_flat(model), _plain_alone(world), rtol=0, atol=1e-6)
-    return _flat(model)
+    trained = _trained(model, rank)
+    torch.testing.assert_close(trained, _plain_alone(world), rtol=0, atol=1e-6)
+    return trained
+
+
+@usage
+def compressed(rank: int, world: int) -> list[float]:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
+        fp16_compress_hook,
+        fp16_compress_wrapper,
+    )
+    from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+    from netsum.torch import allreduce_hook
+
+    everybody = dist.group.WORLD
+    trained = []
+    for state, hook in (
+        (everybody, fp16_compress_hook),
+        (everybody, fp16_compress_wrapper(allreduce_hook)),
+        (PowerSGDState(everybody, 1, start_powerSGD_iter=2), powerSGD_hook),
+    ):
+        model = torch.nn.parallel.DistributedDataParallel(_model())
+        model.register_comm_hook(state, hook)
+        trained += _trained(model, rank)
+    return trained
+
+
+@usage
+def many_buckets_of_a_graph_that_stays(rank: int, world: int) -> list[float]:
+    model = torch.nn.parallel.DistributedDataParallel(
+        _model(), static_graph=True, gradient_as_bucket_view=True, bucket_cap_mb=0.001
+    )
+    trained = _trained(model, rank)
+    torch.testing.assert_close(trained, _plain_alone(world), rtol=0, atol=1e-6)
+    return trained
 
 
 @usage
@@ -153,11 +190,7 @@ def fully_sharded(rank: int, world: int) -> list[float]:
 
     model = _model()
     fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
-    descent = torch.optim.SGD(model.parameters(), 0.1)
-    for step in range(5):
-        descent.zero_grad()
-        model(_inputs(step, rank)).square().mean().backward()
-        descent.step()
+    _train(model, rank)
     whole = [float(each) for shard in model.parameters() for each in shard.full_tensor().detach().flatten()]
     torch.testing.assert_close(whole, _plain_alone(world), rtol=0, atol=1e-6)
     return whole
@@ -168,11 +201,7 @@ def fully_sharded_first_form(rank: int, world: int) -> list[float]:
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     model = FullyShardedDataParallel(_model(), device_id=torch.device("cpu"))
-    descent = torch.optim.SGD(model.parameters(), 0.1)
-    for step in range(5):
-        descent.zero_grad()
-        model(_inputs(step, rank)).square().mean().backward()
-        descent.step()
+    _train(model, rank)
     with FullyShardedDataParallel.summon_full_params(model):
         whole = _flat(model)
     torch.testing.assert_close(whole, _plain_alone(world), rtol=0, atol=1e-6)
@@ -199,7 +228,8 @@ def test_a_job_whose_rank_was_killed_is_restarted_from_its_checkpoint(
         nproc_per_node=2,
         run_id=tmp_path.name,
         rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
+        rdzv_endpoint="127.0.0.1:0",
+        local_addr="127.0.0.1",  # else the machine's name would have to be resolved
         max_restarts=1,
         start_method="forkserver",
         monitor_interval=0.1,

@@ -71,3 +71,18 @@ def test_callbacks_run_when_it_completes() -> None:
     )
     part.set_result(None)
     assert chained.wait().tolist() == [2, 2]
+
+
+def test_a_callback_that_waits_keeps_nobody_from_what_it_waits_for() -> None:
+    parts: list[Future[Any]] = [Future() for _ in range(4)]
+    works = [NetsumWork(f"number {each}", [torch.ones(1)], [part]) for each, part in enumerate(parts)]
+    inner = [work.get_future() for work in works[2:]]
+
+    def wait(wanted: Any) -> Any:
+        return lambda _: wanted.wait()
+
+    outer = [work.get_future().then(wait(each)) for work, each in zip(works[:2], inner, strict=True)]
+    for part in parts:
+        part.set_result(None)
+    for each in outer:
+        assert each.wait()[0].item() == 1
