@@ -18,7 +18,7 @@ from torch_ranks import Ranks  # noqa: E402
 pytestmark = pytest.mark.torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DEADLINE_S = 220
+DEADLINE_S = 500
 STEPS = {"digits_cnn": 12, "char_lstm": 5, "wide_embedding": 4}
 
 
@@ -50,10 +50,11 @@ def _train(rank: int, world: int, name: str, check: bool) -> dict[str, Any]:
     return dataclasses.asdict(report)
 
 
+@pytest.mark.timeout(600)
 def test_an_example_runs_under_torchrun_and_brings_its_switch_along(tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    launcher += ["--local-addr", "127.0.0.1"]
+    launcher += ["--local-addr", "127.0.0.1", "--log-dir", os.fspath(tmp_path / "logs")]
     options = ["--backend", "netsum", "--steps", "10", "--check", "--out", os.fspath(out)]
     done = subprocess.run(
         [*launcher, os.fspath(EXAMPLES / "digits_cnn.py"), *options],

@@ -19,7 +19,7 @@ def script(
         [sys.executable, str(folder / "p4" / name), *arguments],
         capture_output=True,
         text=True,
-        timeout=220,
+        timeout=500,
         check=False,
         env=None if path is None else {"PATH": path},
     )
@@ -46,6 +46,7 @@ def test_build_is_that_of_the_sources() -> None:
 
 @pytest.mark.p4c
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_compiling_again_gives_the_same_bytes() -> None:
     if shutil.which("p4c-bm2-ss") is None:
         pytest.skip("p4c-bm2-ss is not on PATH")
