@@ -10,7 +10,14 @@ from google.protobuf.message import Message
 
 from controller.errors import ServiceError
 from host_agent.wire import jobs_pb2, jobs_pb2_grpc
-from host_agent.wire.channel import CONTROLLER_VARIABLE, DEFAULT_CONTROLLER, TlsFiles, open_channel
+from host_agent.wire.channel import (
+    CONTROLLER_VARIABLE,
+    DEFAULT_CONTROLLER,
+    TlsFiles,
+    connection_fault,
+    open_channel,
+    what_of_certificates,
+)
 from host_agent.wire.jobs_pb2 import JobView, SwitchView
 from host_agent.wire.slots_wish import IF_FULL, IfFull, Slots, slots_message
 
@@ -148,9 +155,9 @@ class OperatorClient:
         details = " ".join(str(error.details()).split())
         if (error.code() in _AT_CALLER and "connect" in details.lower()) or not details:
             return ServiceError(
-                f"no controller answers at {self.controller} ({details or error.code().name}): start one with "
-                f"`netsum controller serve`, or name another in {CONTROLLER_VARIABLE}"
-                + (", or check the certificates of both sides" if self._tls else "")
+                f"no controller answers at {self.controller} ({connection_fault(details) or error.code().name}): start one "
+                f"with `netsum controller serve`, or name another in {CONTROLLER_VARIABLE}"
+                + what_of_certificates(details, self._tls)
             )
         return ServiceError(details)
 

@@ -18,6 +18,7 @@ from controller.service.wishes import (
     check_wish,
     check_world,
     host_for,
+    same_secret,
     wish_of,
 )
 from host_agent.wire import jobs_pb2
@@ -112,7 +113,7 @@ class WorkersDesk:
         seat = job.seats.get(asked.rank) if job else None
         if job is None or seat is None:
             raise RefusalError(Kind.UNKNOWN, f"job {asked.job} has ended, or worker {asked.rank} has left it")
-        if not secrets.compare_digest(seat.worker.lease, asked.lease):
+        if not same_secret(seat.worker.lease, asked.lease):
             raise RefusalError(
                 Kind.FORBIDDEN, f"that is not the lease of worker {asked.rank} of job {asked.job}"
             )

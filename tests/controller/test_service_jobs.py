@@ -392,6 +392,13 @@ def test_what_no_client_of_ours_says_is_refused() -> None:
         wish_of(jobs_pb2.Slots(), 9)
 
 
+def test_a_token_may_have_any_letters(bench: Bench) -> None:
+    bench.operator.create_job("made", 1, join_token="schlüssel")
+    with pytest.raises(JoinError, match="takes only workers that have its token: that is another"):
+        bench.joining("made", 0, 1, join_token="schlussel").result()
+    bench.joining("made", 0, 1, join_token="schlüssel").result()
+
+
 def test_workers_on_several_pipes_of_a_tofino_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
