@@ -173,7 +173,11 @@ def clear_away(testbed: RunningTestbed) -> list[int]:
         The process ids that were ended.
     """
     ended = end_processes(testbed.run_id)
-    release(testbed.name, Path(testbed.state["folder"]))
+    folder = Path(testbed.state["folder"])
+    release(testbed.name, folder)
+    with contextlib.suppress(OSError):
+        for path in [path for path in folder.iterdir() if path.is_socket()]:
+            path.unlink()
     return ended
 
 

@@ -19,7 +19,13 @@ from host_agent.joining.membership import Membership, Watcher
 from host_agent.joining.report import report_of
 from host_agent.joining.stream import JoinStream
 from host_agent.wire import Admission, jobs_pb2
-from host_agent.wire.channel import CONTROLLER_VARIABLE, ChannelError, TlsFiles
+from host_agent.wire.channel import (
+    CONTROLLER_VARIABLE,
+    ChannelError,
+    TlsFiles,
+    connection_fault,
+    what_of_certificates,
+)
 from host_agent.wire.jobs_pb2 import FromWorker, ToWorker
 from host_agent.wire.slots_wish import IF_FULL, IfFull, Slots, slots_message
 
@@ -232,8 +238,8 @@ class Seat:
 
     def _on_unreachable(self, sentence: str) -> bool:
         return self._membership.unreachable(
-            f"nothing answers at {self.controller} ({sentence}): start the service, or unset {CONTROLLER_VARIABLE} "
-            "for a switch on loopback" + (", or check the certificates of both sides" if self._tls else "")
+            f"nothing answers at {self.controller} ({connection_fault(sentence)}): start the service, or unset "
+            f"{CONTROLLER_VARIABLE} for a switch on loopback" + what_of_certificates(sentence, self._tls)
         )
 
     def _report(self) -> None:

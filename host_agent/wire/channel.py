@@ -135,6 +135,19 @@ def check_target(target: str) -> None:
         raise ChannelError(f"expected an address such as {DEFAULT_CONTROLLER} or unix:PATH, not {target!r}")
 
 
+def connection_fault(details: str) -> str:
+    """Return, of what gRPC says of a connection that failed, the last phrase: why."""
+    return " ".join(details.split()).rpartition(": ")[2]
+
+
+def what_of_certificates(details: str, tls: TlsFiles) -> str:
+    """Return what else to check when a connection failed, for the end of a sentence; empty if there is nothing."""
+    if tls:
+        return ", or check the certificates of both sides"
+    # How gRPC without certificates finds a server with them.
+    return ", or set NETSUM_TLS_CA if it wants TLS" if details.endswith("Socket closed") else ""
+
+
 def split_host_port(address: str) -> tuple[str, int]:
     """Return host and port of "HOST:PORT".
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from netsum.cli.faults import CommandError
 from netsum.cli.options import ControllerOption, TestbedOption, TlsCaOption, TlsCertOption, TlsKeyOption
+from netsum.cli.testbed_state import require_ready
 
 if TYPE_CHECKING:
     from controller.service.client import OperatorClient
@@ -56,6 +57,7 @@ def controller_address(controller: str | None, testbed: str | None) -> str:
             )
         testbed = served[0]
     found = find_testbed(testbed)
+    require_ready(found)
     if found.state.get("controller") is None:
         raise CommandError(
             f"the testbed {found.name} has no controller: `netsum controller serve --testbed {found.folder}`"

@@ -7,11 +7,10 @@ import typer
 
 from netsum.cli.faults import CommandError, told_in_a_sentence
 from netsum.cli.options import AsJson, Lanes, SwitchKind
-from netsum.cli.testbed_state import condition, path_text, show, tell_up
+from netsum.cli.testbed_state import condition, path_text, require_ready, show, tell_up
 from netsum.cli.texts import epilog
 
 if TYPE_CHECKING:
-    from topologies.run_folder import RunningTestbed
     from topologies.topology import Topology
 
 testbed_app = typer.Typer(no_args_is_help=True)
@@ -169,7 +168,7 @@ def execute(
     from topologies.run_folder import find_testbed
 
     testbed = find_testbed(name)
-    _require_ready(testbed)
+    require_ready(testbed)
     environment = {
         **os.environ,
         MARK: testbed.run_id,
@@ -232,7 +231,7 @@ def restart(
     from topologies.run_folder import find_testbed
 
     testbed = find_testbed(name)
-    _require_ready(testbed)
+    require_ready(testbed)
     keeper.restart(testbed, process)
 
 
@@ -259,7 +258,7 @@ def link(
     if state not in ("up", "down"):
         raise CommandError(f"expected up or down, not {state!r}")
     testbed = find_testbed(name)
-    _require_ready(testbed)
+    require_ready(testbed)
     for found in testbed.state["links"]:
         if {end.partition("-p")[0] for end in found["ends"]} == {one, other}:
             # The end at the switch: the host sees its carrier go, and keeps its addresses and routes.
@@ -314,12 +313,3 @@ def _controller_command(lanes: int) -> list[str]:
         "--lanes",
         str(lanes),
     ]
-
-
-def _require_ready(testbed: "RunningTestbed") -> None:
-    if testbed.abandoned:
-        raise CommandError(
-            f"the testbed {testbed.name} has crashed: `netsum testbed down {testbed.name}` clears it away"
-        )
-    if not testbed.state["ready"]:
-        raise CommandError(f"the testbed {testbed.name} is not up yet")

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from netsum.cli.faults import CommandError
 from netsum.cli.output import print_json, print_table, table
 
 if TYPE_CHECKING:
@@ -23,6 +24,16 @@ def condition(testbed: "RunningTestbed") -> str:
         processes["controller"] = testbed.state["controller"]
     ended = [name for name, process in processes.items() if not runs_as(process["pid"])]
     return f"{' and '.join(ended)} ended: `netsum testbed restart {ended[0]}`" if ended else "up"
+
+
+def require_ready(testbed: "RunningTestbed") -> None:
+    """Refuse a testbed that does not run."""
+    if testbed.abandoned:
+        raise CommandError(
+            f"the testbed {testbed.name} has crashed: `netsum testbed down {testbed.name}` clears it away"
+        )
+    if not testbed.state["ready"]:
+        raise CommandError(f"the testbed {testbed.name} is not up yet")
 
 
 def tell_up(testbed: "RunningTestbed", as_json: bool) -> None:

@@ -263,6 +263,7 @@ def test_up_beside_another_crash_up_again_down(bed: MininetTestbed, name: str, t
         assert sleeper.wait(DEADLINE_S) == -signal.SIGKILL
 
     assert second["keeper"] != first["keeper"]
+    assert not [path for path in Path(first["folder"]).iterdir() if path.is_socket()]
     assert ": up" in netsum("status", name, folder=tmp_path)
     assert f"{name} is down" in netsum("down", name, folder=tmp_path)
     assert f"no testbed {name} is up" in netsum("down", name, folder=tmp_path, status=1)
