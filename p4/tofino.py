@@ -1,8 +1,8 @@
 """Compile the P4 program for Tofino, and say from the compiler's reports what it takes of the chip.
 
 ``python p4/tofino.py`` compiles for each chip and number of lanes, writes p4/build's P4Info and the table of docs/tofino.md,
-and leaves all else that the compiler wrote (binaries, context, BF-Runtime description, reports) in ``--out``. ``--check``
-compares the P4Info's stamp with the sources (no compiler needed).
+and leaves all else that the compiler wrote (binaries, context, BF-Runtime description, reports) in ``--out``. ``--report``
+writes the tables of what is there. ``--check`` compares the P4Info's stamp with the sources (no compiler needed).
 """
 
 import argparse
@@ -12,32 +12,20 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from build import BUILD, P4, BuildError, digest, lane_counts
+from tofino_report import assembly, parser_matches, report, rows, stage_rows
 
 TOP = P4 / "tna" / "netsum.p4"
 STAMP = BUILD / "tofino_stamp.json"
 PAGE = P4.parent / "docs" / "tofino.md"
+PROGRAM = TOP.stem
 COMPILER = "p4c"
+GENERATE_CONF = "p4c-gen-conf"
 ARCHITECTURES = {"tofino": "tna", "tofino2": "t2na"}
 COMPILE_TIMEOUT_S = 3600
-SRAM_BITS = 1024 * 128
-
-# Section of a stage in resources.json, and which of its lists has an element for each use of a unit.
-SECTIONS = {
-    "stateful ALUs": ("meter_alus", "meters"),
-    "SRAM": ("rams", "srams"),
-    "map RAM": ("map_rams", "maprams"),
-    "TCAM": ("tcams", "tcams"),
-    "hash bits": ("hash_bits", "bits"),
-    "logical tables": ("logical_tables", "ids"),
-}
-CONTAINERS = {"B": 8, "H": 16, "W": 32}
-PHV_LINE = re.compile(r"\b(?<!T)([BHW])(\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -51,27 +39,6 @@ class Variant:
     def name(self) -> str:
         """What its files are called."""
         return f"netsum_{self.target}_{self.lanes}"
-
-
-@dataclass(frozen=True)
-class Usage:
-    """How much of something is in use."""
-
-    used: int
-    available: int
-
-    def __str__(self) -> str:
-        share = f" ({100 * self.used // self.available} %)" if self.available else ""
-        return f"{self.used} of {self.available}{share}"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What one compiled program takes."""
-
-    stages: Usage
-    sections: dict[str, Usage]
-    phv_bits: Usage
 
 
 def variants() -> list[Variant]:
@@ -138,104 +105,18 @@ def compile_into(variant: Variant, folder: Path) -> None:
             f"p4c made a parser for {variant.name} that matches nothing: it is one with the fault of p4c's commit "
             "e3af57fc19; see docs/tofino.md"
         )
+    describe(variant, folder)
 
 
-def assembly(folder: Path) -> str:
-    """Read the assembly that the compiler wrote.
-
-    Raises
-    ------
-    BuildError
-        There is none.
-    """
-    found = sorted(folder.rglob("*.bfa"))
-    if not found:
-        raise BuildError(f"p4c wrote no assembly into {folder}")
-    return found[0].read_text(encoding="utf-8")
-
-
-def section(text: str, title: str) -> str:
-    """Return one top-level section of the assembly: its title's line and all that is indented below it."""
-    lines = text.splitlines()
-    inside = False
-    kept = []
-    for line in lines:
-        if line and not line[0].isspace():
-            inside = line.startswith(title)
-        if inside:
-            kept.append(line)
-    return "\n".join(kept)
-
-
-def parser_matches(text: str) -> int:
-    """Count the states of the ingress parser that match anything."""
-    return len(re.findall(r"^\s+match:", section(text, "parser ingress"), re.MULTILINE))
-
-
-def phv_bits(text: str) -> int:
-    """Count the bits of the containers that match and action units can use and the program does use."""
-    places = section(text, "phv ingress") + section(text, "phv egress")
-    return sum(CONTAINERS[kind] for kind, _ in set(PHV_LINE.findall(places)))
-
-
-def available(part: dict[str, Any]) -> int:
-    """Multiply what a section says there is: rows and columns, ALUs, bits and functions, or a size."""
-    if "size" in part:
-        return int(part["size"])
-    product = 1
-    for key, value in part.items():
-        if re.fullmatch(r"n[A-Z]\w*", key):
-            product *= int(value)
-    return product
-
-
-def stage_usage(stage: dict[str, Any], what: str) -> Usage:
-    """Read how much of something one stage uses. A unit that two tables share is listed twice; its place says which it is."""
-    name, units = SECTIONS[what]
-    part = stage[name]
-    places = {
-        tuple(sorted((key, value) for key, value in unit.items() if isinstance(value, int) and key != "way"))
-        for unit in part[units]
-    }
-    return Usage(len(places), available(part))
-
-
-def stages_of(folder: Path) -> list[dict[str, Any]]:
-    """Read the stages from the compiler's resources.json.
-
-    Raises
-    ------
-    BuildError
-        There is none.
-    """
-    found = sorted(folder.rglob("resources.json"))
-    if not found:
-        raise BuildError(f"p4c wrote no resources.json into {folder}: was it called with -g?")
-    stages: list[dict[str, Any]] = json.loads(found[0].read_text())["resources"]["mau"]["mau_stages"]
-    return stages
-
-
-def report(folder: Path) -> Report:
-    """Read what a compiled program takes."""
-    stages = stages_of(folder)
-    sections = {}
-    for what in SECTIONS:
-        each = [stage_usage(stage, what) for stage in stages]
-        sections[what] = Usage(sum(one.used for one in each), sum(one.available for one in each))
-    busy = [stage["stage_number"] for stage in stages if stage_usage(stage, "logical tables").used]
-    bits = 64 * 8 + 96 * 16 + 64 * 32
-    return Report(
-        Usage(max(busy, default=-1) + 1, len(stages)), sections, Usage(phv_bits(assembly(folder)), bits)
-    )
-
-
-def rows(reports: Iterable[tuple[Variant, Report]]) -> Iterator[str]:
-    """Write the table of the page."""
-    yield f"| chip | lanes | stages | {' | '.join(SECTIONS)} | PHV bits |"
-    yield f"|---|---|---|{'---|' * len(SECTIONS)}---|"
-    for variant, one in reports:
-        cells = [variant.target, str(variant.lanes), str(one.stages), *map(str, one.sections.values())]
-        yield f"| {' | '.join(cells)} | {one.phv_bits} |"
+def describe(variant: Variant, folder: Path) -> None:
+    """Write the ``.conf`` that switch drivers and `controller.targets` read; p4c's driver has a step for it, but takes none."""
+    command = [
+        GENERATE_CONF, "--conf-type", "BF-RT", "--name", PROGRAM, "--device", variant.target, "--outputdir", ".",
+        "--bfrt-name", "bfrt.json", "--p4-version", "p4-16", "--pipe", "pipe",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=folder)
+    if done.returncode:
+        raise BuildError(f"{GENERATE_CONF} failed for {variant.name}:\n{done.stderr}".strip())
 
 
 def write_table(page: str, name: str, content: str) -> str:
@@ -254,20 +135,32 @@ def write_table(page: str, name: str, content: str) -> str:
 
 
 def build(out: Path) -> None:
-    """Compile all programs, write their P4Info, its stamp, and the table."""
+    """Compile all programs; write their P4Info and its stamp."""
     version = compiler_version()
-    reports = []
     for variant in variants():
+        started = time.monotonic()
         compile_into(variant, out / variant.name)
-        reports.append((variant, report(out / variant.name)))
-        print(f"{variant.name}: {reports[-1][1].stages} stages")
+        took = time.monotonic() - started
+        print(f"{variant.name}: {report(out / variant.name).stages} stages, {took:.0f} s", flush=True)
     for variant in shipped():
         shutil.copy(p4info_path(variant, out / variant.name), p4info_path(variant))
     stamp = {"compiler": version, "sources": source_digest(), "outputs": output_digest()}
     STAMP.write_text(json.dumps(stamp, indent=2) + "\n", encoding="utf-8")
-    made = f"p4c {version}, {time.strftime('%Y-%m-%d', time.gmtime())}, by `make p4-tofino`:"
-    table = "\n".join([made, "", *rows(reports)])
-    PAGE.write_text(write_table(PAGE.read_text(encoding="utf-8"), "resources", table), encoding="utf-8")
+
+
+def write_page(out: Path) -> None:
+    """Write the tables of resources and of stages into the page."""
+    reports = [(variant.target, variant.lanes, report(out / variant.name)) for variant in variants()]
+    version = json.loads(STAMP.read_text(encoding="utf-8"))["compiler"]
+    page = write_table(
+        PAGE.read_text(encoding="utf-8"),
+        "resources",
+        "\n".join([f"bf-p4c {version}, by `make p4-tofino`:", "", *rows(reports)]),
+    )
+    for variant in shipped():
+        stages = "\n".join(stage_rows(assembly(out / variant.name)))
+        page = write_table(page, f"stages of {variant.target}", stages)
+    PAGE.write_text(page, encoding="utf-8")
 
 
 def output_digest() -> str:
@@ -299,6 +192,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare the P4Info's stamp with the sources")
     parser.add_argument(
+        "--report", action="store_true", help="compile nothing: write the tables of what is in --out"
+    )
+    parser.add_argument(
         "--out", type=Path, default=P4 / "build" / "tofino", help="folder for what p4c writes"
     )
     arguments = parser.parse_args()
@@ -306,7 +202,9 @@ def main() -> int:
         if arguments.check:
             check_stamp()
         else:
-            build(arguments.out)
+            if not arguments.report:
+                build(arguments.out)
+            write_page(arguments.out)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

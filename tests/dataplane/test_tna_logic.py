@@ -1,6 +1,10 @@
-"""Faults put into the register actions and tables of Tofino's program are caught by the tests of this folder."""
+"""Faults put into the register actions and tables of Tofino's program are caught by the tests of this folder.
+
+``pytest -s`` tells by which.
+"""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -107,4 +111,6 @@ def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
     command += ["-c", os.devnull, "--target", f"tna-logic-{translate.LANES}", *tests]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 1, done.stdout
-    assert "failed" in done.stdout
+    caught_by = re.findall(r"^FAILED \S*?(test_\w+\.py::\w+)", done.stdout, re.MULTILINE)
+    assert caught_by, done.stdout
+    print(f"\n{fault}: {caught_by[0]}")

@@ -20,13 +20,6 @@ FEWEST_LANES = 8
 
 ASSEMBLY = """
 version: 1.0.1
-phv ingress:
-  ig_intr_md.ingress_port: H0(0..8)
-  hdr.frame.lanes.lane_0: { stage 0..3: W0, stage 4..11: W1 }
-  hdr.frame.ipv4.tos: TB0
-  meta.send: B3(0..1)
-phv egress:
-  hdr.bridge.leaving: B16
 parser ingress: start
   start:
     0x**:
@@ -39,6 +32,25 @@ parser ingress: start
     match: [ byte0 ]
 deparser ingress:
   match: not one of the parser's
+stage 0 ingress:
+  exact_match admission_worker_admission 0:
+    p4: { name: NetsumIngress.admission.worker_admission, size: 8192 }
+    actions:
+      p4: { name: not.a.table }
+  ternary_match tbl_target110 1:
+    p4: { name: tbl_target110, hidden: true }
+  gateway cond-57 2:
+    name: cond-57
+stage 0 egress:
+  hash_action tbl_counters33 0:
+    p4: { name: tbl_counters33, hidden: true }
+  hash_action tbl_counters35 1:
+    p4: { name: tbl_counters35, hidden: true }
+stage 3 ingress:
+  ternary_match slot_lanes_lane_31_lane_step 0:
+    p4: { name: NetsumIngress.slot.lanes.lane_31.lane_step, size: 512 }
+  ternary_match slot_lanes_lane_30_lane_step 1:
+    p4: { name: NetsumIngress.slot.lanes.lane_30.lane_step, size: 512 }
 """
 
 
@@ -75,20 +87,40 @@ def stage(number: int, alus: int, tables: int) -> dict[str, object]:
     }
 
 
+def container(number: int, bits: int, kind: str) -> dict[str, object]:
+    """A container in phv.json."""
+    return {"phv_number": number, "bit_width": bits, "container_type": kind}
+
+
 def test_report_reads_what_the_compiler_wrote(tofino: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "pipe" / "logs").mkdir(parents=True)
-    (tmp_path / "pipe" / "netsum.bfa").write_text(ASSEMBLY)
-    stages = [stage(0, 0, 3), stage(1, 4, 2), stage(2, 0, 0)]
-    described = {"resources": {"mau": {"nStages": 3, "mau_stages": stages}}}
-    (tmp_path / "pipe" / "logs" / "resources.json").write_text(json.dumps(described))
+    logs = tmp_path / "pipe" / "logs"
+    logs.mkdir(parents=True)
+    described = {
+        "mau": {"nStages": 3, "mau_stages": [stage(0, 0, 3), stage(1, 4, 2)]},
+        "phv_containers": {
+            "normal": [{"units": 64, "width": 32}, {"units": 64, "width": 8}],
+            "mocha": [{"units": 16, "width": 16}],
+            "tagalong": [{"units": 32, "width": 32}],
+        },
+    }
+    (logs / "resources.json").write_text(json.dumps({"resources": described}))
+    containers = [container(0, 32, "normal"), container(0, 32, "normal"), container(9, 16, "mocha")]
+    (logs / "phv.json").write_text(json.dumps({"containers": [*containers, container(300, 8, "tagalong")]}))
     report = tofino.report(tmp_path)
     assert str(report.stages) == "2 of 3 (66 %)"
     assert str(report.sections["stateful ALUs"]) == "4 of 12 (33 %)"
-    assert str(report.sections["SRAM"]) == "15 of 240 (6 %)"
-    assert str(report.sections["hash bits"]) == "33 of 1248 (2 %)"
-    assert (report.phv_bits.used, report.phv_bits.available) == (16 + 32 + 32 + 8 + 8, 4096)
-    (row,) = list(tofino.rows([(tofino.Variant("tofino", 32), report)]))[2:]
+    assert str(report.sections["SRAM"]) == "10 of 240 (4 %)"
+    assert str(report.sections["hash bits"]) == "22 of 1248 (1 %)"
+    assert (report.phv_bits.used, report.phv_bits.available) == (32 + 16, 64 * 40 + 16 * 16)
+    row = list(tofino.rows([("tofino", 32, report)]))[2]
     assert row.startswith("| tofino | 32 | 2 of 3 (66 %) | 4 of 12 (33 %) |")
+
+
+def test_stages_are_those_of_the_assembly(tofino: ModuleType) -> None:
+    assert list(tofino.stage_rows(ASSEMBLY))[2:] == [
+        "| 0 | `worker_admission`, target | 2 counters |",
+        "| 3 | **lanes 30 to 31** |  |",
+    ]
 
 
 def test_parser_that_matches_nothing_is_noticed(tofino: ModuleType) -> None:
