@@ -108,7 +108,13 @@ class Job:
 
 
 def switch_of(worker: WorkerEndpoint) -> tuple[str, int]:
-    """Return the address a worker of a job sends to."""
+    """Return the address a worker of a job sends to.
+
+    Raises
+    ------
+    ValueError
+        The worker is not one of a `Job`, which has it filled in.
+    """
     if worker.switch is None:
         raise ValueError("only the workers of a Job have the switch's address filled in")
     return worker.switch
@@ -287,6 +293,8 @@ class JobLedger:
             It has ended.
         JobRefusedError
             The workers cannot be admitted; the job stays as it was.
+        ValueError
+            The token is that of its present life.
         """
         present = self.current(job)
         if token == present.token:

@@ -182,7 +182,13 @@ def clear_away(testbed: RunningTestbed) -> list[int]:
 
 
 def new_run_folder(runs: Path, name: str) -> Path:
-    """Make the folder of a run, ``runs/NAME-DATE-TIME``."""
+    """Make the folder of a run, ``runs/NAME-DATE-TIME``.
+
+    Raises
+    ------
+    TestbedError
+        It cannot be made.
+    """
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for number in range(1, 1000):
         folder = runs / (f"{name}-{stamp}" if number == 1 else f"{name}-{stamp}-{number}")

@@ -156,7 +156,13 @@ class Topology:
     description: str = ""
 
     def place(self, host: str) -> tuple[str, int]:
-        """Return the switch that a host is on, and its port there."""
+        """Return the switch that a host is on, and its port there.
+
+        Raises
+        ------
+        KeyError
+            There is no such host.
+        """
         for link in self.links:
             if link.ends[0].node == host and link.ends[1].port is not None:
                 return link.ends[1].node, link.ends[1].port

@@ -95,19 +95,37 @@ def same_secret(held: str, shown: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no job can have."""
+    """Refuse a name that no job can have.
+
+    Raises
+    ------
+    RefusalError
+        It is such a name.
+    """
     if not name or len(name) > 200 or not name.isprintable():
         raise RefusalError(Kind.WRONG, "a job needs a name of 1 to 200 printable characters")
 
 
 def check_world(world_size: int) -> None:
-    """Refuse a number of workers that no job can have."""
+    """Refuse a number of workers that no job can have.
+
+    Raises
+    ------
+    RefusalError
+        It is such a number.
+    """
     if not 1 <= world_size <= MAX_WORKERS:
         raise RefusalError(Kind.WRONG, f"a job has 1 to {MAX_WORKERS} workers, not {world_size}")
 
 
 def wish_of(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:
-    """Read what a job is to get, and what is to be done if that is not free."""
+    """Read what a job is to get, and what is to be done if that is not free.
+
+    Raises
+    ------
+    RefusalError
+        What is to be done is none of the things that can be.
+    """
     word = next((word for word, number in IF_FULL.items() if number == if_full), None)
     if word is None:
         raise RefusalError(

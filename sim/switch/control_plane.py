@@ -243,13 +243,27 @@ class ControlPlane:
         return self._externs.register_view(name)
 
     def value_set_write(self, name: str, values: Sequence[int]) -> None:
-        """Replace the members of a parser's value set, each the parts of the key, padded to whole bytes, as one number."""
+        """Replace the members of a parser's value set, each the parts of the key, padded to whole bytes, as one number.
+
+        Raises
+        ------
+        UnknownNameError
+            The program has none of that name.
+        EntryError
+            A value does not fit the key.
+        """
         with self._lock:
             self._externs.set_value_set(name, values)
             self._changed()
 
     def value_set_read(self, name: str) -> list[int]:
-        """Return the members of a parser's value set."""
+        """Return the members of a parser's value set.
+
+        Raises
+        ------
+        UnknownNameError
+            The program has none of that name.
+        """
         with self._lock:
             if name not in self._externs.vsets:
                 raise UnknownNameError(f"the program has no value set {name!r}")

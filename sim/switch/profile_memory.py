@@ -43,7 +43,15 @@ class ProfileMemory:
         return self._indices[member]
 
     def group_index(self, group: int) -> int:
-        """Return the index of a group, or raise `UnknownNameError`."""
+        """Return the index of a group.
+
+        Raises
+        ------
+        UnknownNameError
+            There is no such group.
+        EntryError
+            The profile has no selector, so no groups.
+        """
         if self.profile.selector is None:
             raise EntryError(f"action profile {self.profile.name} has no selector, so no groups")
         if group not in self._group_indices:
@@ -51,7 +59,15 @@ class ProfileMemory:
         return self._group_indices[group]
 
     def insert_member(self, member: int, action: str, params: tuple[int, ...]) -> None:
-        """Add a member."""
+        """Add a member.
+
+        Raises
+        ------
+        DuplicateError
+            It is there.
+        FullError
+            The profile holds as many as it can.
+        """
         if member in self._indices:
             raise DuplicateError(f"action profile {self.profile.name} has a member {member}")
         if len(self.members) >= self.profile.size:
@@ -72,7 +88,15 @@ class ProfileMemory:
         self._write(member, action, params, self._pack(action, params))
 
     def delete_member(self, member: int) -> None:
-        """Remove a member that no group holds."""
+        """Remove a member that no group holds.
+
+        Raises
+        ------
+        UnknownNameError
+            It is not there.
+        EntryError
+            A group holds it.
+        """
         index = self.member_index(member)
         holder = next((g for g, held in self.groups.items() if any(m == member for m, _ in held)), None)
         if holder is not None:
@@ -83,7 +107,17 @@ class ProfileMemory:
         self.dirty = True
 
     def set_group(self, group: int, members: tuple[tuple[int, int], ...], *, new: bool) -> None:
-        """Add a group, or replace its (member, weight) pairs."""
+        """Add a group, or replace its (member, weight) pairs.
+
+        Raises
+        ------
+        DuplicateError
+            A new one is there.
+        UnknownNameError
+            One that is not new, or a member, is not there.
+        EntryError
+            The profile has no selector, or a weight is below 1.
+        """
         if self.profile.selector is None:
             raise EntryError(f"action profile {self.profile.name} has no selector, so no groups")
         if new == (group in self._group_indices):

@@ -42,19 +42,37 @@ class Replication:
         return tuple((int(port), int(rid)) for port, rid in replicas)
 
     def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
-        """Make or replace a multicast group."""
+        """Make or replace a multicast group.
+
+        Raises
+        ------
+        EntryError
+            The group or a replica has a number that cannot be.
+        """
         if not 1 <= group < _GROUPS:
             raise EntryError(f"multicast group {group} is not in 1…{_GROUPS - 1}")
         self.groups[group] = self._check(replicas)
 
     def delete_group(self, group: int) -> None:
-        """Remove a multicast group."""
+        """Remove a multicast group.
+
+        Raises
+        ------
+        UnknownNameError
+            It is not there.
+        """
         if self.groups.pop(group, None) is None:
             raise UnknownNameError(f"there is no multicast group {group}")
         self._group_rows[group] = 0
 
     def set_session(self, session: int, replicas: Sequence[Replica], truncate_bytes: int) -> None:
-        """Make or replace a clone session."""
+        """Make or replace a clone session.
+
+        Raises
+        ------
+        EntryError
+            The session, a replica or the length has a number that cannot be.
+        """
         if not 0 <= session < _SESSIONS:
             raise EntryError(f"clone session {session} is not in 0…{_SESSIONS - 1}")
         if truncate_bytes < 0:
@@ -62,7 +80,13 @@ class Replication:
         self.sessions[session] = (self._check(replicas), truncate_bytes)
 
     def delete_session(self, session: int) -> None:
-        """Remove a clone session."""
+        """Remove a clone session.
+
+        Raises
+        ------
+        UnknownNameError
+            It is not there.
+        """
         if self.sessions.pop(session, None) is None:
             raise UnknownNameError(f"there is no clone session {session}")
         self._session_rows[session] = 0

@@ -31,7 +31,13 @@ def find_action(program: ir.Program, among: tuple[int, ...], name: str, owner: s
 
 
 def pack_action(action: ir.Action, params: tuple[int, ...]) -> list[int]:
-    """Return the words of an entry: the action's number and its arguments."""
+    """Return the words of an entry: the action's number and its arguments.
+
+    Raises
+    ------
+    EntryError
+        There are more or fewer arguments than the action takes, or one does not fit.
+    """
     if len(params) != len(action.params):
         raise EntryError(f"action {action.name} takes {len(action.params)} arguments, not {len(params)}")
     packed = [action.id]
@@ -176,7 +182,17 @@ class TableMemory:
             raise EntryError(f"table {self.table.name} has constant entries, which cannot be changed")
 
     def insert(self, entry: TableEntry) -> None:
-        """Add an entry."""
+        """Add an entry.
+
+        Raises
+        ------
+        EntryError
+            The table takes none, or not this one.
+        DuplicateError
+            One with its key is there.
+        FullError
+            The table holds as many as it can.
+        """
         self._check_mutable()
         if not self.table.key:
             raise EntryError(f"table {self.table.name} has no key, so no entries but the default")
@@ -224,7 +240,15 @@ class TableMemory:
         self.dirty = True
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
-        """Set what happens on a miss."""
+        """Set what happens on a miss.
+
+        Raises
+        ------
+        EntryError
+            The program keeps it, or the table has an action profile.
+        UnknownNameError
+            The table has no such action.
+        """
         if self.table.default_const:
             raise EntryError(f"the default action of table {self.table.name} is constant")
         if self.shape.indirect:
