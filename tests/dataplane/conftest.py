@@ -1,11 +1,15 @@
-"""Every test here runs on every data plane there is; `--target bmv2-64` (may be given again) picks one."""
+"""Every test here runs on every data plane there is; `--target bmv2-64` (may be given again) picks one.
+
+Tofino's ASIC model is slow: without `--target` it runs in `SMOKE` only, unless NETSUM_LONG_TESTS is set.
+"""
 
 import itertools
+import os
 import time
 from collections.abc import Iterator
 
 import pytest
-from dataplane import bmv2
+from dataplane import asic_model, bmv2
 from dataplane.embedded import EmbeddedTarget
 from dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
 from dataplane.target import LANE_COUNTS, Entry, Target
@@ -15,7 +19,9 @@ ENGINES = {
     "embedded": (LANE_COUNTS, []),
     "bmv2": (LANE_COUNTS, [pytest.mark.bmv2, pytest.mark.root]),
     "tna-logic": ((translate.LANES,), []),  # the embedded engine with the decisions of Tofino's program in it
+    "tofino-model": ((8, 32), [pytest.mark.slow]),
 }
+SMOKE = ("test_ping", "test_slot_reduction")
 TARGETS = {
     f"{engine}-{lanes}": pytest.param((engine, lanes), id=f"{engine}-{lanes}", marks=marks)
     for engine, (lane_counts, marks) in ENGINES.items()
@@ -34,7 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" in metafunc.fixturenames:
-        wanted = metafunc.config.getoption("--target") or list(TARGETS)
+        everywhere = "NETSUM_LONG_TESTS" in os.environ or metafunc.module.__name__ in SMOKE
+        usual = [name for name in TARGETS if everywhere or not name.startswith("tofino-model")]
+        wanted = metafunc.config.getoption("--target") or usual
         metafunc.parametrize("target", [TARGETS[name] for name in wanted], indirect=True, scope="session")
 
 
@@ -47,6 +55,11 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
         switch = EmbeddedTarget(lanes)
     elif engine == "tna-logic":
         switch = EmbeddedTarget(lanes, (translate.PROGRAM, translate.P4INFO))
+    elif engine == "tofino-model":
+        reason = asic_model.why_not(lanes)
+        if reason is not None:
+            pytest.skip(reason)
+        switch = asic_model.AsicModelTarget(lanes)
     else:
         reason = bmv2.why_not()
         if reason is not None:

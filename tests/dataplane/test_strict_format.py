@@ -21,7 +21,7 @@ from dataplane.frames import (
     udp,
 )
 from dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob, lanes_of, saturating_sum, worker_at
-from dataplane.target import LANE_COUNTS, Packet, Target
+from dataplane.target import CHECK_SEQUENCE_BYTES, LANE_COUNTS, Packet, Target
 
 
 class Victim:
@@ -69,6 +69,12 @@ def victim(target: Target, make_job: MakeJob) -> Iterator[Victim]:
     mangled = Victim(target, make_job())
     yield mangled
     mangled.check_untouched()
+
+
+def cut_off(target: Target, frame: bytes, lengths: Iterable[int]) -> list[bytes]:
+    """Cut a frame to each of these lengths that the target can get and can tell from a whole one."""
+    end = len(frame) - (0 if target.sees_where_frames_end else CHECK_SEQUENCE_BYTES)
+    return [frame[:length] for length in lengths if target.shortest_frame <= length < end]
 
 
 def test_unknown_version(victim: Victim) -> None:
@@ -124,7 +130,8 @@ def test_consistent_packet_of_another_size(victim: Victim, with_lanes: bool) -> 
     payload = victim.header(lanes=victim.parts[1] if with_lanes else None).pack()
     cut, longer = [payload[:change] for change in (-4, -1)], [payload + bytes(more) for more in (1, 4, 100)]
     victim.refuses_packets(map(victim.packet, longer))
-    victim.refuses_packets(map(victim.packet, cut), visible=with_lanes)
+    visible = with_lanes or not victim.job.target.sees_where_frames_end
+    victim.refuses_packets(map(victim.packet, cut), visible=visible)
 
 
 def test_lanes_of_the_other_program(target: Target, victim: Victim) -> None:
@@ -148,8 +155,11 @@ def test_lengths_that_do_not_agree(victim: Victim, which: str, with_lanes: bool)
         ]
     else:
         port, frame = victim.packet(payload)
-        cut = [(port, frame[:change]) for change in shorter]
-        victim.refuses_packets(cut, visible=with_lanes)
+        cut = cut_off(victim.job.target, frame, [len(frame) + change for change in shorter])
+        if cut:
+            victim.refuses_packets([(port, part) for part in cut], visible=with_lanes)
+        if not victim.job.target.sees_where_frames_end:
+            return
         packets = [(port, frame + bytes(change)) for change in longer]
     victim.refuses_packets(packets)
 
@@ -158,7 +168,7 @@ def test_lengths_that_do_not_agree(victim: Victim, which: str, with_lanes: bool)
 def test_cut_off_anywhere(victim: Victim, with_lanes: bool) -> None:
     port, frame = victim.packet(victim.header(lanes=victim.parts[1] if with_lanes else None).pack())
     lengths = [*range(14, 63), *range(63, len(frame), 31)]
-    victim.job.expect([(port, frame[:length]) for length in lengths if length < len(frame)])
+    victim.job.expect([(port, part) for part in cut_off(victim.job.target, frame, lengths)])
 
 
 NO_PLAIN_IP = {

@@ -141,6 +141,8 @@ class Programming:
 class Programmed:
     """The part of a target that goes through P4Runtime."""
 
+    shortest_frame = 14
+    sees_where_frames_end = True
     programming: Programming
 
     def insert(self, entries: Iterable[Entry]) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 PORTS = 8
 CPU_PORT = 510
+CHECK_SEQUENCE_BYTES = 4
 LANE_COUNTS = (64, 256)
 BUILD = Path(__file__).resolve().parents[3] / "p4" / "build"
 
@@ -28,6 +29,13 @@ class Target(Protocol):
     """An engine with the compiled program in it, ports 0 to PORTS - 1 cabled."""
 
     lanes: int
+
+    shortest_frame: int
+    """What its ports give: at least an Ethernet header, or an Ethernet frame as it is on a cable."""
+
+    sees_where_frames_end: bool
+    """Tofino does not, in ingress: what is behind the IPv4 packet is padding, and of what is missing in front of a
+    frame's end up to 4 bytes are taken from its check sequence."""
 
     def send(self, packets: Sequence[Packet]) -> list[Packet]:
         """Put packets in, one after the other, and return all that came out, in order per port."""

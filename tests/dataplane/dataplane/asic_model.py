@@ -1,0 +1,263 @@
+"""Tofino's ASIC model as a target: the harness that is among the model's sources, spoken to over its standard input.
+
+The harness (`simple_test_harness` of `pkgsrc/tofino-model`, built as `tofino_test_harness`) loads what the compiler made, writes
+table entries by their names in the program, and puts packets in. It has no command that deletes an entry and none for
+multicast: both are done by what it does have, see `delete` and `tofino_memory`.
+"""
+
+import os
+import re
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from .target import BUILD, CPU_PORT, PORTS, Entry, Packet
+from .tofino_memory import MulticastGroups, clear_tcam_row, connect_cpu_port
+
+HARNESS = "NETSUM_TOFINO_MODEL"
+CPU_DEVICE_PORT = 320
+DEADLINE_S = 300.0
+PRIORITIES_A_LENGTH = 16
+
+# Of what the harness tells of its writes (-T table:4), those in pipe 0.
+SRAM_READ = re.compile(r"read_sram\(0, (\d+):(\d+):(\d+), [^)]*\) = ([0-9a-f]{32})")
+SRAM_WRITE = re.compile(r"write_sram\(0, (\d+):(\d+):(\d+), [^)]*, ([0-9a-f]{32})\)")
+TCAM_WRITE = re.compile(r"write_tcam\(0, (\d+):(\d+):(\d+), ")
+COUNTER = re.compile(r"^counter \.(\w+)\((virtual|physical) \d+\):.* packets=(\d+)")
+COMPLAINT = re.compile(r"^<stdin>:\d+: (.*)")
+
+Place = tuple[int, int, int]
+"""Stage, memory of the stage, row."""
+
+
+def program_folder(lanes: int) -> Path:
+    """Name the folder with the compiled program."""
+    return BUILD / "tofino" / f"netsum_tofino_{lanes}"
+
+
+def why_not(lanes: int) -> str | None:
+    """Say what is missing for the ASIC model here."""
+    harness = os.environ.get(HARNESS)
+    if harness is None:
+        return f"{HARNESS} does not name the ASIC model's tofino_test_harness (docs/tofino.md)"
+    if shutil.which(harness) is None:
+        return f"{HARNESS} names {harness}, which is no program"
+    if not (program_folder(lanes) / "pipe" / "tofino.bin").exists():
+        return f"the program for Tofino is not compiled: run `make p4-tofino` ({program_folder(lanes)})"
+    return None
+
+
+class Harness:
+    """The harness, running. `-r`: it must initialise ports and tables once, not with each binary it loads."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._observed = folder / "observed"
+        self._process = subprocess.Popen(
+            [program, "-r", "-T", "table:4", "--observation-log", self._observed, "-"],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self._read = 0
+        self._said = b""
+        self._commands = 0
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.communicate()
+
+    def run(self, commands: Iterable[str]) -> list[str]:
+        """Have commands run and return the lines that were said meanwhile.
+
+        Raises
+        ------
+        AssertionError
+            It complains, it ended, or it does not get done.
+        """
+        self._commands += 1
+        mark = f"done-{self._commands}"
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        text = "".join(f"{command}\n" for command in (*commands, mark))
+        sending, deadline = memoryview(text.encode()), time.monotonic() + DEADLINE_S
+        into, out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        ending = f"Unknown command {mark}\n".encode()
+        while ending not in self._said:
+            readable, writable, _ = select.select([out], [into] if sending else [], [], 1.0)
+            if writable:
+                sending = sending[os.write(into, sending[: select.PIPE_BUF]) :]
+            if readable:
+                chunk = os.read(out, 1 << 16)
+                if not chunk:
+                    last = self._said.decode(errors="replace").splitlines()[-3:]
+                    raise AssertionError(
+                        f"the ASIC model's harness ended with status {self._process.wait()}: {last}"
+                    )
+                self._said += chunk
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"the ASIC model's harness did not get done within {DEADLINE_S:g} s: {text[:200]}"
+                )
+        said, _, self._said = self._said.partition(ending)
+        lines = said.decode(errors="replace").splitlines()
+        wrong = [found[1] for found in map(COMPLAINT.match, lines[:-1]) if found]
+        assert not wrong, f"the ASIC model's harness says: {'; '.join(wrong)}, of {text[:200]}"
+        return lines
+
+    def left(self) -> list[Packet]:
+        """Return the packets that left since the last call."""
+        with self._observed.open(encoding="ascii") as log:
+            log.seek(self._read)
+            text = log.read()
+            self._read = log.tell()
+        words = (line.split() for line in text.splitlines())
+        return [(int(port), bytes.fromhex(frame)) for port, frame in words]
+
+
+class AsicModelTarget:
+    """Tofino's ASIC model with the compiled program in it. The tests' ports are device ports 0 to 7, of pipe 0."""
+
+    shortest_frame = 60
+    sees_where_frames_end = False
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        self._temporary = tempfile.TemporaryDirectory(prefix="netsum-asic-")
+        self._folder = Path(self._temporary.name)
+        self._groups = MulticastGroups()
+        self._sram: dict[Place, int] = {}
+        self._entries: dict[str, tuple[dict[Place, int], list[Place]]] = {}
+        self._to_controller: list[Packet] = []
+        self._harness = Harness(os.environ[HARNESS], self._folder)
+        try:
+            self._load(lanes)
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, lanes: int) -> None:
+        pipe = program_folder(lanes) / "pipe"
+        ports = [f"expect {port}" for port in (*range(PORTS), CPU_DEVICE_PORT)]  # whatever comes is right
+        self._harness.run([f"load {pipe / 'tofino.bin'}", f"load {pipe / 'context.json'}", *ports])
+        self._write(connect_cpu_port())
+
+    def close(self) -> None:
+        self._harness.close()
+        self._temporary.cleanup()
+
+    def send(self, packets: Sequence[Packet]) -> list[Packet]:
+        commands = (f"packet {port} {frame.hex()}\nwait" for port, frame in packets)
+        self._harness.run(commands)
+        left = self._harness.left()
+        self._to_controller += [
+            (int.from_bytes(frame[:2], "big"), frame[2:]) for port, frame in left if port == CPU_DEVICE_PORT
+        ]
+        return [(port, frame) for port, frame in left if port < PORTS]
+
+    def send_from_controller(self, egress_port: int, frame: bytes) -> list[Packet]:
+        return self.send([(CPU_DEVICE_PORT, egress_port.to_bytes(2, "big") + frame)])
+
+    def received_by_controller(self, count: int) -> list[Packet]:
+        assert len(self._to_controller) >= count, (
+            f"{len(self._to_controller)} packet-ins came instead of {count}"
+        )
+        packets, self._to_controller = self._to_controller[:count], self._to_controller[count:]
+        return packets
+
+    def insert(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            key = described_key(entry)
+            assert key not in self._entries, f"there is an entry {key}"
+            said = self._harness.run([f"add {key} {described_action(entry.action, entry.params)}"])
+            changed: dict[Place, int] = {}
+            tcam_rows = []
+            before: dict[Place, int] = {}
+            for line in said:
+                if found := SRAM_READ.search(line):
+                    before[place(found)] = int(found[4], 16)
+                elif found := SRAM_WRITE.search(line):
+                    at, row = place(found), int(found[4], 16)
+                    self._sram[at] = row
+                    changed[at] = changed.get(at, 0) ^ row ^ before[at]
+                elif found := TCAM_WRITE.search(line):
+                    tcam_rows.append(place(found))
+            assert changed or tcam_rows, (
+                f"the ASIC model's harness does not say where it wrote {key}: {said[-3:]}"
+            )
+            self._entries[key] = changed, tcam_rows
+
+    def delete(self, entries: Iterable[Entry]) -> None:
+        """Undo what `insert` changed: the harness cannot delete, but says what it writes."""
+        commands, cleared = [], b""
+        for entry in entries:
+            changed, tcam_rows = self._entries.pop(described_key(entry))
+            for at, bits in changed.items():
+                self._sram[at] ^= bits
+                stage, memory, row = at
+                commands.append(f"write_raw_sram {stage}:{memory}:{row} {self._sram[at]:032x}")
+            cleared += b"".join(clear_tcam_row(*at) for at in tcam_rows)
+        self._harness.run(commands)
+        self._write(cleared)
+
+    def set_default(self, table: str, action: str, params: Mapping[str, int]) -> None:
+        self._harness.run([f"setdefault .{table} {described_action(action, params)}"])
+
+    def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        self._write(self._groups.set(group, replicas))
+
+    def delete_group(self, group: int) -> None:
+        self._write(self._groups.delete(group))
+
+    def set_up(self, group: int, replicas: Sequence[tuple[int, int]], entries: Iterable[Entry]) -> None:
+        self.set_group(group, replicas)
+        self.insert(entries)
+
+    def tear_down(self, group: int, entries: Iterable[Entry]) -> None:
+        self.delete(entries)
+        self.delete_group(group)
+
+    def counters(self, names: Sequence[str], index: int) -> dict[str, int]:
+        said = self._harness.run(f"check_counter 0:.{name}({index})" for name in names)
+        found = {(match[1], match[2]): int(match[3]) for match in map(COUNTER.match, said) if match}
+        return {name: found.get((name, "physical"), found.get((name, "virtual"), 0)) for name in names}
+
+    def _write(self, binary: bytes) -> None:
+        if binary:
+            (self._folder / "writes.bin").write_bytes(binary)
+            self._harness.run(["load writes.bin"])
+
+
+def place(found: re.Match[str]) -> Place:
+    """Return what a line names."""
+    return int(found[1]), int(found[2]), int(found[3])
+
+
+def described_key(entry: Entry) -> str:
+    """Write an entry's table, priority and key as the harness reads them."""
+    words = [f".{entry.table}"]
+    for name, value in entry.key.items():
+        if isinstance(value, tuple):
+            bits, length = f"{value[0]:032b}", value[1]
+            # A row is a priority; prefixes of one length may share none, so their value chooses one.
+            words.insert(
+                1, str(length * PRIORITIES_A_LENGTH + (value[0] >> 32 - length) % PRIORITIES_A_LENGTH)
+            )
+            words.append(f"{name}:0b{bits[:length]}{'*' * (32 - length)}")
+        else:
+            words.append(f"{name}:{value}")
+    return " ".join(words)
+
+
+def described_action(action: str, params: Mapping[str, int]) -> str:
+    """Write an action as the harness reads it; the controller's port has another number here."""
+    given = {
+        name: CPU_DEVICE_PORT if (name, value) == ("port", CPU_PORT) else value
+        for name, value in params.items()
+    }
+    return f".{action}({', '.join(f'{name}:{value}' for name, value in given.items())})"
