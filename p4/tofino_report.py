@@ -158,9 +158,11 @@ def tables_of(text: str) -> dict[int, dict[str, list[str]]]:
             inside = stages.setdefault(int(head[1]), {}).setdefault(head[2], [])
         elif line and not line[0].isspace():
             inside = []
+        elif re.match(r"  \S", line):
+            is_table = TABLE.match(line) is not None
         elif is_table and (name := P4_NAME.match(line)):
             inside.append(name[1])
-        is_table = TABLE.match(line) is not None
+            is_table = False
     return stages
 
 

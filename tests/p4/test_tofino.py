@@ -34,6 +34,7 @@ deparser ingress:
   match: not one of the parser's
 stage 0 ingress:
   exact_match admission_worker_admission 0:
+    always_run: true
     p4: { name: NetsumIngress.admission.worker_admission, size: 8192 }
     actions:
       p4: { name: not.a.table }
