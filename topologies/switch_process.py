@@ -168,14 +168,16 @@ class Bmv2Switch(SwitchProcess):
         """See that it listens on every interface: without one, it says so in its log alone and runs on."""
         held = Path(f"/proc/{self.child.pid}/net/packet").read_text(encoding="utf-8").splitlines()
         listened_on = {int(line.split()[4]) for line in held[1:]}
-        found = {one["ifname"]: one["ifindex"] for one in json.loads(run(*self._prefix, "ip", "-j", "link"))}
+        links = {one["ifname"]: one for one in json.loads(run(*self._prefix, "ip", "-j", "link"))}
         for name in self.interfaces.values():
-            if found.get(name) not in listened_on:
-                self.stop()
-                why = (
-                    f"could not open the interface {name}" if name in found else f"finds no interface {name}"
-                )
-                raise TestbedError(f"{self.child.name} {why}, see {self.log}")
+            link = links.get(name)
+            if link is not None and link["ifindex"] in listened_on:
+                continue
+            self.stop()
+            why = f"finds no interface {name}" if link is None else f"could not open the interface {name}"
+            if link is not None and "UP" not in link["flags"]:
+                why += ", which is down"
+            raise TestbedError(f"{self.child.name} {why}, see {self.log}")
 
 
 SWITCH_KINDS: Mapping[str, type[SwitchProcess]] = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}

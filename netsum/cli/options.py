@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from netsum.cli.completions import testbeds
+
 
 class SwitchKind(StrEnum):
     """Which switch runs the P4 program."""
@@ -33,7 +35,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for scr
 
 TestbedOption = Annotated[
     str | None,
-    typer.Option("--testbed", metavar="NAME", help="The controller, or the hosts, of this testbed."),
+    typer.Option(
+        "--testbed",
+        metavar="NAME",
+        help="The controller, or the hosts, of this testbed.",
+        autocompletion=testbeds,
+    ),
 ]
 
 ControllerOption = Annotated[

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netsum.cli import completions
 from netsum.cli.faults import CommandError, told_in_a_sentence
 from netsum.cli.options import AsJson, Lanes, SwitchKind
 from netsum.cli.testbed_state import condition, path_text, require_ready, show, tell_up
@@ -20,10 +21,19 @@ RUNS = Path("runs")
 
 TestbedName = Annotated[
     str | None,
-    typer.Argument(metavar="[NAME]", help="The testbed; default: NETSUM_TESTBED, else the only one."),
+    typer.Argument(
+        metavar="[NAME]",
+        help="The testbed; default: NETSUM_TESTBED, else the only one.",
+        autocompletion=completions.testbeds,
+    ),
 ]
 TestbedOption = Annotated[
-    str | None, typer.Option("--name", help="The testbed; default: NETSUM_TESTBED, else the only one.")
+    str | None,
+    typer.Option(
+        "--name",
+        help="The testbed; default: NETSUM_TESTBED, else the only one.",
+        autocompletion=completions.testbeds,
+    ),
 ]
 
 
@@ -54,7 +64,11 @@ def testbed_group() -> None:
 @told_in_a_sentence
 def up(
     topology: Annotated[
-        str, typer.Argument(help="One that comes with netsum (`netsum testbed topologies`), or a JSON file.")
+        str,
+        typer.Argument(
+            help="One that comes with netsum (`netsum testbed topologies`), or a JSON file.",
+            autocompletion=completions.topologies,
+        ),
     ],
     switch: Annotated[SwitchKind, typer.Option(help="Who runs the P4 program.")] = SwitchKind.embedded,
     lanes: Annotated[
@@ -155,7 +169,7 @@ def down(
 )
 @told_in_a_sentence
 def execute(
-    node: Annotated[str, typer.Argument(help="A host or a switch.")],
+    node: Annotated[str, typer.Argument(help="A host or a switch.", autocompletion=completions.nodes)],
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="Program and arguments.")],
     name: TestbedOption = None,
 ) -> None:
@@ -194,7 +208,12 @@ def execute(
 )
 @told_in_a_sentence
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One testbed; default: all.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="One testbed; default: all.", autocompletion=completions.testbeds
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell which testbeds there are, what each consists of, and whether it runs."""
@@ -246,8 +265,8 @@ def restart(
 )
 @told_in_a_sentence
 def link(
-    one: Annotated[str, typer.Argument(help="A host or a switch.")],
-    other: Annotated[str, typer.Argument(help="What it is linked to.")],
+    one: Annotated[str, typer.Argument(help="A host or a switch.", autocompletion=completions.nodes)],
+    other: Annotated[str, typer.Argument(help="What it is linked to.", autocompletion=completions.nodes)],
     state: Annotated[str, typer.Argument(metavar="up|down", help="Plugged in, or pulled out.")],
     name: TestbedOption = None,
 ) -> None:

@@ -46,7 +46,9 @@ def test_a_port_that_bmv2_cannot_open_is_named(namespace_pid: int, tmp_path: Pat
         with pytest.raises(TestbedError, match="BMv2 s1 finds no interface eth9, see .*s1.log"):
             process.start(namespace_pid, {1: "eth1", 2: "eth9"})
         run(*inside_of(namespace_pid), "ip", "link", "set", "eth2", "down")
-        with pytest.raises(TestbedError, match="BMv2 s1 could not open the interface eth2"):
+        with pytest.raises(
+            TestbedError, match="BMv2 s1 could not open the interface eth2, which is down, see .*s1.log"
+        ):
             process.start(namespace_pid, {1: "eth1", 2: "eth2"})
         assert "Add port operation failed" in process.log.read_text()
         process.start(namespace_pid, {1: "eth1"})
