@@ -4,6 +4,7 @@ It knows of the embedded engine and BMv2 only what P4Runtime says, so it cannot 
 process and are forgotten with it; `controller.service` is the controller that keeps them.
 """
 
+import contextlib
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -191,9 +192,11 @@ class SwitchController:
             unix_seconds=int(time.time()),
         )
         try:
-            self._tables.install(job)
             self._tables.reset_counters(job)
+            self._tables.install(job)
         except ControllerError:
+            with contextlib.suppress(ControllerError):  # Gone too; it begins empty when it is back.
+                self._tables.withdraw(job)
             self._ledger.end(job)
             raise
         return job

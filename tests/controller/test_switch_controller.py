@@ -1,6 +1,7 @@
 """The controller on real switches: what it writes is what the packets meet."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
@@ -9,7 +10,7 @@ from service_harness import until
 from voices import ANSWER_TIMEOUT_S, LANES, admit, connect, open_socket, voices
 
 from controller.addresses import mac_int
-from controller.entries import Entry
+from controller.entries import COPY_REWRITE, WORKER_ADMISSION, Entry
 from controller.errors import (
     JobRefusedError,
     NotPrimaryError,
@@ -20,7 +21,7 @@ from controller.errors import (
 )
 from controller.session import Update
 from controller.switch_controller import SwitchController
-from controller.switch_tables import CompiledFiles
+from controller.switch_tables import CompiledFiles, SwitchTables
 from netsum.digits.training import program_switch
 from netsum.programs import compiled_program
 from topologies.hosts import SwitchTestbed
@@ -121,6 +122,29 @@ def test_after_a_restart_old_packets_do_nothing(testbed: SwitchTestbed, controll
                 assert (answer[0].chunk, answer[1]) == (chunk, {3})
         assert controller.admitted(new) == {0: 8, 1: 8}
         controller.end_job(new)
+
+
+def test_a_job_that_the_switch_takes_half_of_leaves_nothing(
+    testbed: SwitchTestbed, controller: SwitchController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = SwitchTables._write
+
+    def refuse(tables: SwitchTables, kind: int, changed: Sequence[Entry], what: str) -> None:
+        if kind != Update.INSERT or changed[0].table != WORKER_ADMISSION:
+            write(tables, kind, changed, what)
+            return
+        write(tables, kind, changed[:1], what)
+        raise SwitchRefusedError("the second entry is one too many")
+
+    free = controller.free_slots
+    with voices(testbed, 2) as speakers:
+        monkeypatch.setattr(SwitchTables, "_write", refuse)
+        with pytest.raises(SwitchRefusedError, match="one too many"):
+            admit(controller, testbed, "job", speakers)
+        monkeypatch.undo()
+    assert controller.free_slots == free
+    assert not controller._tables._read(WORKER_ADMISSION)
+    assert not controller._tables._read(COPY_REWRITE)
 
 
 def test_a_job_on_the_slots_of_an_ended_one_is_clean(
