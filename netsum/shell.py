@@ -14,6 +14,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from controller.errors import ControllerError, SwitchUnreachableError
 from controller.session import CHANNEL_OPTIONS
+from host_agent.wire.channel import PLAINTEXT, TlsFiles, open_channel
 from netsum.cli.faults import CommandError
 
 TIMEOUT_S = 10.0
@@ -46,10 +47,13 @@ class Target:
         gRPC address of its P4Runtime server, HOST:PORT or unix:PATH.
     device_id
         What it is known by there.
+    tls
+        Certificates for it; a unix socket is spoken to in clear.
     """
 
     address: str
     device_id: int
+    tls: TlsFiles = PLAINTEXT
 
 
 def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> Standing:
@@ -60,12 +64,13 @@ def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> Standing:
     ControllerError
         It does not answer, or is another device.
     """
-    with grpc.insecure_channel(target.address, options=CHANNEL_OPTIONS) as channel:
+    with open_channel(target.address, target.tls, CHANNEL_OPTIONS) as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=timeout_s)
         except grpc.FutureTimeoutError:
             raise SwitchUnreachableError(
                 f"no P4Runtime server answers at {target.address} within {timeout_s:g} s: start the switch"
+                + (", or check the certificates of both sides" if target.tls else "")
             ) from None
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         asked: queue.Queue[Any] = queue.Queue()
@@ -148,6 +153,9 @@ def run_shell(
     arguments += ["--election-id", f"{high},{low}"]
     if program is not None:
         arguments += ["--config", ",".join(map(str, program))]
+    if target.tls and not target.address.startswith("unix:"):
+        files = (("--cacert", target.tls.ca), ("--cert", target.tls.cert), ("--private-key", target.tls.key))
+        arguments += ["--ssl", *(word for name, file in files if file for word in (name, str(file)))]
     # p4runtime-shell is a program, not a library: the names it offers are put together in its `main`.
     with mock.patch.object(shell, "start_ipython", start), mock.patch.object(sys, "argv", arguments):
         client = _read_only(shell.P4RuntimeClient) if election_id is None else shell.P4RuntimeClient

@@ -51,6 +51,13 @@ def shell(
         Path | None, typer.Option(help="BMv2 JSON to give the switch first; needs --p4info.")
     ] = None,
     p4info: Annotated[Path | None, typer.Option(help="P4Info of that program, in text form.")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="PEM file: trust a switch with a certificate from there.")
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="PEM file: our certificate, for a switch that wants one.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file: the private key to it.")] = None,
 ) -> None:
     """Open p4runtime-shell on a running switch: a prompt, or a script of Python on standard input.
 
@@ -62,6 +69,9 @@ def shell(
     `--election-id` above the primary's it takes over, and the controller stands by until the session ends. Where there is
     none, the session is primary with election id 1.
     """
+    from dataclasses import replace
+
+    from host_agent.wire.channel import TlsFiles
     from netsum.shell import Target, find_out, run_shell
 
     if (program is None) != (p4info is None):
@@ -70,6 +80,7 @@ def shell(
         if file is not None and not file.is_file():
             raise CommandError(f"cannot read {file}: there is no such file")
     target = _find(switch, testbed) if p4runtime is None else Target(p4runtime, device_id)
+    target = replace(target, tls=TlsFiles(tls_ca, tls_cert, tls_key))
     standing = find_out(target)
     if election_id is None and standing.primary is None:
         election_id = 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from service_harness import DEADLINE_S, PROGRAM, Bench, fake_network, service_on
+from typer.testing import CliRunner
 
 from controller.errors import ConfigError, ServiceError, SwitchUnreachableError
 from controller.service.client import OperatorClient
@@ -14,6 +15,7 @@ from controller.service.serve import ServiceOptions
 from controller.session import P4RuntimeSession
 from host_agent.joining import JoinError, join
 from host_agent.wire.channel import ChannelError, TlsFiles
+from netsum.cli.app import app
 from sim.switch.p4runtime import P4RuntimeServer
 from sim.switch.ports import Chassis, UdpPorts
 
@@ -162,3 +164,22 @@ def test_p4runtime_with_mutual_tls(authorities: tuple[Authority, Authority], tmp
         ):
             with pytest.raises(SwitchUnreachableError):
                 P4RuntimeSession(switch.address, 1, 1, 1.0, wrong)
+
+
+def test_the_shell_over_mutual_tls(authorities: tuple[Authority, Authority], tmp_path: Path) -> None:
+    ours, _ = authorities
+    server = TlsFiles(ours.ca, *ours.issue("switch")).server_credentials()
+    cert, key = map(str, ours.issue("operator"))
+    with (
+        UdpPorts([(0, 0)]) as ports,
+        P4RuntimeServer(Chassis(ports), "127.0.0.1:0", credentials=server, cache_dir=tmp_path) as switch,
+    ):
+        words = ["shell", "--p4runtime", switch.address, "--tls-ca", str(ours.ca)]
+        program = ["--program", str(PROGRAM.json), "--p4info", str(PROGRAM.p4info)]
+        done = CliRunner().invoke(
+            app,
+            [*words, "--tls-cert", cert, "--tls-key", key, *program],
+            input='table_entry["switch_address"].read(print)\nprint("read")\n',
+        )
+        assert done.exit_code == 0, done.output
+        assert done.stdout == "read\n"
