@@ -1,6 +1,7 @@
 """What holds for all tests: those of random data draw the same each time, and take the time they take; which come last."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +15,10 @@ settings.register_profile(
     derandomize="NETSUM_LONG_TESTS" not in os.environ,
 )
 settings.load_profile("netsum")
+
+# A shell starts what runs in its background with SIGINT ignored, which what tests start would inherit: Ctrl-C would not end it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHORT = {"test_communicator.py", "test_failures.py", "test_recovery_time.py", "test_terrible_network.py"}
 """Files of tests/integration that take seconds where others take minutes."""
