@@ -1,22 +1,19 @@
 """One rank of the comparisons of netsum with Gloo inside PyTorch: both groups in the same processes, used in turn.
 
-It prints lines of JSON as `netsum.allreduce.launch.Ranks` takes them; what was measured comes from rank 0.
+What was measured comes from rank 0.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import datetime
 import importlib
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
@@ -26,12 +23,13 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 import netsum.torch  # noqa: E402, F401
+from bench.torch_world import parse, world  # noqa: E402
+from netsum.allreduce.worker import say_line  # noqa: E402
 
-__all__ = ["BACKENDS", "RENDEZVOUS_PORT", "Plan", "main"]
+__all__ = ["BACKENDS", "Plan", "main"]
 
 BACKENDS = ("netsum", "gloo")
-RENDEZVOUS_PORT = 29513
-_TIMEOUT = datetime.timedelta(seconds=300)
+_TIMEOUT = timedelta(seconds=300)
 _REPEATED_BYTES, _MOST_REPEATS = 1 << 20, 20
 """Small tensors are reduced several times between two looks at the clock."""
 
@@ -64,10 +62,6 @@ class Plan:
         return cls(**json.loads(text))
 
 
-def _say(**message: Any) -> None:
-    print(json.dumps(message), flush=True)
-
-
 def _seconds_to_reduce(group: dist.ProcessGroup, size_bytes: int) -> float:
     """Return how long an all-reduce takes at the rank that takes longest, and check its result."""
     tensor = torch.empty(size_bytes // 4)
@@ -92,45 +86,28 @@ def _measure(plan: Plan, groups: dict[str, dist.ProcessGroup], run: int) -> None
         for backend, group in groups.items():
             seconds = _seconds_to_reduce(group, size)
             if dist.get_rank() == 0:
-                _say(event="allreduce", run=run, backend=backend, bytes=size, seconds=seconds)
+                say_line(
+                    {"event": "allreduce", "run": run, "backend": backend, "bytes": size, "seconds": seconds}
+                )
     for name, steps in plan.examples.items():
         for group in groups.values():
             report = harness.train_together(importlib.import_module(name).task, steps, seed=0, group=group)
             if report is not None:
-                _say(event="example", run=run, name=name, **dataclasses.asdict(report))
+                say_line({"event": "example", "run": run, "name": name, **dataclasses.asdict(report)})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Be one rank."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--world-size", type=int, required=True)
-    parser.add_argument("--plan", type=Plan.from_json, required=True)
-    parser.add_argument("--master", required=True, help="address of rank 0")
-    parser.add_argument("--interface", required=True, help="of this host, for Gloo")
-    options = parser.parse_args(arguments)
+    options = parse(arguments, main.__doc__, Plan.from_json)
     plan: Plan = options.plan
-    os.environ["GLOO_SOCKET_IFNAME"] = options.interface
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"tcp://{options.master}:{RENDEZVOUS_PORT}",
-        rank=options.rank,
-        world_size=options.world_size,
-        timeout=_TIMEOUT,
-    )
-    groups = {backend: dist.new_group(backend=backend, timeout=_TIMEOUT) for backend in BACKENDS}
-    _say(event="joined", rank=options.rank)
-    for group in groups.values():  # Connections are made, and code loaded, by the first ones.
-        _seconds_to_reduce(group, 1 << 16)
-    for run in range(plan.runs):
-        # Which comes first changes with each run.
-        order = BACKENDS if run % 2 == 0 else BACKENDS[::-1]
-        _measure(plan, {backend: groups[backend] for backend in order}, run)
-    dist.barrier()
-    _say(event="done", rank=options.rank)
-    sys.stdin.read()  # None leaves while another still needs an answer.
-    dist.destroy_process_group()
+    with world(options, _TIMEOUT):
+        groups = {backend: dist.new_group(backend=backend, timeout=_TIMEOUT) for backend in BACKENDS}
+        for group in groups.values():  # Connections are made, and code loaded, by the first ones.
+            _seconds_to_reduce(group, 1 << 16)
+        for run in range(plan.runs):
+            # Which comes first changes with each run.
+            order = BACKENDS if run % 2 == 0 else BACKENDS[::-1]
+            _measure(plan, {backend: groups[backend] for backend in order}, run)
     return 0
 
 

@@ -1,0 +1,80 @@
+"""What the ranks of benches that use torch begin and end with: they meet over Gloo, and none leaves before all are done.
+
+They print lines of JSON as `netsum.allreduce.launch.Ranks` takes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from netsum.allreduce.worker import say_line
+
+__all__ = ["parse", "world"]
+
+RENDEZVOUS_PORT = 29511
+
+
+def parse(
+    arguments: Sequence[str] | None, description: str | None, plan: Callable[[str], Any]
+) -> argparse.Namespace:
+    """Return the options of a rank: rank, world_size, plan, master, interface.
+
+    Parameters
+    ----------
+    arguments
+        Of the command line; None: the process's own.
+    description
+        For --help.
+    plan
+        Makes the plan of its JSON.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--world-size", type=int, required=True)
+    parser.add_argument("--plan", type=plan, required=True)
+    parser.add_argument("--master", required=True, help="address of rank 0")
+    parser.add_argument("--interface", required=True, help="of this host, for Gloo")
+    return parser.parse_args(arguments)
+
+
+@contextmanager
+def world(options: argparse.Namespace, timeout: timedelta) -> Iterator[dict[str, Any]]:
+    """Be a rank of Gloo's default group for a block.
+
+    Parameters
+    ----------
+    options
+        From `parse`.
+    timeout
+        Of a collective.
+
+    Yields
+    ------
+    dict
+        What is put there is said when the block has ended at all ranks.
+    """
+    os.environ["GLOO_SOCKET_IFNAME"] = options.interface
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"tcp://{options.master}:{RENDEZVOUS_PORT}",
+        rank=options.rank,
+        world_size=options.world_size,
+        timeout=timeout,
+    )
+    say_line({"event": "joined", "rank": options.rank})
+    outcome: dict[str, Any] = {}
+    yield outcome
+    dist.barrier()
+    say_line({"event": "done", "rank": options.rank, **outcome})
+    sys.stdin.read()  # None leaves while another still needs an answer.
+    dist.destroy_process_group()
