@@ -36,6 +36,7 @@ SOON_S = 5.0
 WORKERS = ("h1", "h2", "h3")
 STRANGER = "h4"
 QUEUE_PKTS = 60
+FRAME_BYTES = 1514
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,16 @@ class Bed:
 
     def cable(self, host: str, state: str) -> None:
         self.netsum("link", "--name", self.name, host, "s1", state)
+
+    def set_rate(self, interface: str, rate_bps: int) -> None:
+        """Change how fast a switch's port sends."""
+        burst = str(max(2 * FRAME_BYTES, rate_bps // 8_000))
+        shape = ["rate", f"{rate_bps}bit", "burst", burst, "cburst", burst, "quantum", str(FRAME_BYTES)]
+        self.run(
+            "s1",
+            *("tc", "class", "change", "dev", interface, "parent", "1:", "classid", "1:1", "htb"),
+            *shape,
+        )
 
     def client(self) -> OperatorClient:
         return OperatorClient(self.testbed.controller_address, timeout_s=60.0)
@@ -260,7 +271,8 @@ def fill_a_queue(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     dropped = bed.dropped(interface)
     address = bed.testbed.state["hosts"][victim]["ip"]
     rate = bed.testbed.state["links"][0]["rate_bps"]
-    # UDP that nobody takes: all of the link's rate, beside the job's results.
+    # UDP that nobody takes, as much as the stranger's own link carries, into a port of half that rate.
+    bed.set_rate(interface, rate // 2)
     cross = Child(
         "cross traffic",
         [*bed.inside(STRANGER), "iperf", "-u", "-c", address, "-b", str(rate), "-t", "10000"],
@@ -273,6 +285,7 @@ def fill_a_queue(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
         job.goes_on(1)
     finally:
         cross.stop()
+        bed.set_rate(interface, rate)
     job.goes_on()
     assert job.troubles == troubles, job.account()
     return "packets are lost at the full queue, sent again, and added once"
