@@ -179,12 +179,7 @@ class _Table:
         return self._address(key, mac_int).lower()
 
     def target(self, key: str) -> str:
-        value = str(self.get(key, str))
-        try:
-            check_target(value)
-        except ChannelError as error:
-            raise ConfigError(f"{self.where}: {key}: {error}") from None
-        return value
+        return self._address(key, check_target)
 
     def endpoint(self, key: str) -> tuple[str, int] | None:
         if key not in self._held:
@@ -204,7 +199,7 @@ class _Table:
         value = str(self.get(key, str))
         try:
             check(value)
-        except ValueError as error:
+        except (ValueError, ChannelError) as error:
             raise ConfigError(f"{self.where}: {key}: {error}") from None
         return value
 
