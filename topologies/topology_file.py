@@ -5,7 +5,7 @@ The shape, its defaults and what the tutorials have that netsum has not: docs/te
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from ipaddress import AddressValueError, IPv4Address, IPv4Interface, NetmaskValueError
+from ipaddress import AddressValueError, IPv4Address, IPv4Interface, IPv4Network, NetmaskValueError
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -174,7 +174,7 @@ def _switches(whole: _Object, hosts: Mapping[str, HostSpec]) -> dict[str, Switch
     free = (
         address
         for host in list(hosts.values())[:1]
-        for address in reversed(list(host.address.network.hosts()))
+        for address in _addresses_from_above(host.address.network)
         if address not in taken
     )
     switches = {}
@@ -191,6 +191,15 @@ def _switches(whole: _Object, hosts: Mapping[str, HostSpec]) -> dict[str, Switch
             device_id=one.get("device_id", _device_id, number),
         )
     return switches
+
+
+def _addresses_from_above(network: IPv4Network) -> Iterator[IPv4Address]:
+    """Iterate over the addresses that hosts of a network may have, the highest first; a network may have millions."""
+    if network.prefixlen >= 31:
+        yield from reversed(list(network.hosts()))
+        return
+    for address in range(int(network.broadcast_address) - 1, int(network.network_address), -1):
+        yield IPv4Address(address)
 
 
 def _link(

@@ -55,6 +55,14 @@ def test_defaults(tmp_path: Path) -> None:
     assert topology.jobs["all"].hosts == ("h1", "h2")
 
 
+@pytest.mark.parametrize(
+    ("ip", "switch"), [("10.0.0.1/8", "10.255.255.254"), ("10.0.0.0/31", "10.0.0.1"), ("10.0.0.2/30", "10.0.0.1")]
+)  # fmt: skip
+def test_a_switch_without_an_address_gets_the_highest_free_one(tmp_path: Path, ip: str, switch: str) -> None:
+    path = write(tmp_path, hosts={"h1": {"ip": ip}}, links=[["h1", "s1-p1"]])
+    assert str(load_topology(path).switches["s1"].ip) == switch
+
+
 def test_both_forms_of_a_link(tmp_path: Path) -> None:
     full = {"ends": ["s1-p2", "h2"], "latency": "5ms", "bandwidth": "1.5gbit", "loss": 0.1, "queue": 64}
     one, other = load_topology(write(tmp_path, links=[["h1", "s1-p1", "0", 0.5], full])).links
