@@ -74,6 +74,26 @@ def _chunks_while_holding(communicator: Any, before: int) -> int:
     return progressed
 
 
+def test_floats_need_no_memory_of_their_size(ranks: Ranks) -> None:
+    for needed in ranks.run(_needed):
+        assert needed < 4 << 20, "a fourth of the tensor"
+
+
+def _needed(rank: int, world: int) -> int:
+    """Return by how many bytes the process was larger while it reduced 16 MiB of float32."""
+    tensor = torch.ones(4 << 20)
+    dist.all_reduce(tensor[:1000])
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = _resident("VmRSS")
+    dist.all_reduce(tensor[1000:])
+    return _resident("VmHWM") - before
+
+
+def _resident(which: str) -> int:
+    (line,) = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith(which)]
+    return int(line.split()[1]) << 10
+
+
 def test_what_is_under_way_when_a_group_is_destroyed_fails_and_says_so(ranks: Ranks) -> None:
     ranks.run(_destroyed_under_way)
 
