@@ -94,8 +94,9 @@ def compile_into(variant: Variant, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     command = [
         COMPILER, "--target", variant.target, "--arch", ARCHITECTURES[variant.target], "--std", "p4-16", "-g",
-        "-D", f"LANES={variant.lanes}", "--p4runtime-files", str(p4info_path(variant, folder)),
-        "-o", str(folder), str(TOP),
+        "-D", f"LANES={variant.lanes}", "-o", str(folder), "--p4runtime-files", str(p4info_path(variant, folder)),
+        "--p4runtime-force-std-externs",  # counters and registers as P4Runtime has them, not as TNA's own externs
+        str(TOP),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
     if done.returncode:
