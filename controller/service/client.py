@@ -13,6 +13,7 @@ from host_agent.wire import jobs_pb2, jobs_pb2_grpc
 from host_agent.wire.channel import (
     CONTROLLER_VARIABLE,
     DEFAULT_CONTROLLER,
+    KEEPALIVE,
     TlsFiles,
     connection_fault,
     open_channel,
@@ -21,7 +22,13 @@ from host_agent.wire.channel import (
 from host_agent.wire.jobs_pb2 import JobView, SwitchView
 from host_agent.wire.slots_wish import IF_FULL, IfFull, Slots, slots_message
 
-_AT_CALLER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_AT_CALLER = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.UNKNOWN,  # of a stream that keepalive ended
+)
+_NO_ANSWER = ("connect", "deadline exceeded", "keepalive", "ping timeout", "socket closed")
+"""What gRPC's own words for a connection that is no use have; a controller that answers speaks in sentences."""
 
 
 class OperatorClient:
@@ -50,7 +57,7 @@ class OperatorClient:
         self.controller = controller or os.environ.get(CONTROLLER_VARIABLE) or DEFAULT_CONTROLLER
         self._timeout_s = timeout_s
         self._tls = TlsFiles.from_environment() if tls is None else tls
-        self._channel = open_channel(self.controller, self._tls)
+        self._channel = open_channel(self.controller, self._tls, KEEPALIVE)
         self._stub: Any = jobs_pb2_grpc.OperatorsStub(self._channel)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> "OperatorClient":
@@ -153,7 +160,8 @@ class OperatorClient:
 
     def _explained(self, error: Any) -> ServiceError:
         details = " ".join(str(error.details()).split())
-        if (error.code() in _AT_CALLER and "connect" in details.lower()) or not details:
+        unanswered = any(word in details.lower() for word in _NO_ANSWER)
+        if (unanswered and error.code() in _AT_CALLER) or not details:
             return ServiceError(
                 f"no controller answers at {self.controller} ({connection_fault(details) or error.code().name}): start one "
                 f"with `netsum controller serve`, or name another in {CONTROLLER_VARIABLE}"

@@ -20,7 +20,7 @@ os.environ.setdefault(
 import grpc
 
 from host_agent.wire import jobs_pb2_grpc
-from host_agent.wire.channel import TlsFiles, open_channel
+from host_agent.wire.channel import KEEPALIVE, TlsFiles, open_channel
 from host_agent.wire.jobs_pb2 import FromWorker, Leave, ToWorker
 
 FIRST_BACKOFF_S: Final = 0.05
@@ -34,11 +34,6 @@ _BROKEN: Final = (
     grpc.StatusCode.CANCELLED,
 )
 """Statuses that tell of the connection, not of what the controller thinks."""
-
-_OPTIONS: Final = (
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-)
 
 
 class JoinStream:
@@ -72,7 +67,7 @@ class JoinStream:
     ) -> None:
         self._controller = controller
         self._peers = _resolved(controller)
-        self._channel: Any = open_channel(controller, tls, _OPTIONS)
+        self._channel: Any = open_channel(controller, tls, KEEPALIVE)
         self._opening = opening
         self._on_message = on_message
         self._on_refusal = on_refusal

@@ -30,6 +30,10 @@ _OPTIONS: Final = (
 )
 
 
+KEEPALIVE: Final = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000))
+"""More of gRPC's channel options, for streams: one whose other end is cut off without a sign ends after these two."""
+
+
 class ChannelError(MisuseError):
     """An address or a certificate that cannot be used."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import grpc
 import pytest
 from service_harness import DEADLINE_S, Bench, fake_network, until
 
@@ -418,6 +419,24 @@ def test_workers_on_several_pipes_of_a_tofino_are_told(
         until(lambda: bench.operator.switch().free_slots == 1024)
     finally:
         bench.close()
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        "Deadline Exceeded",
+        "keepalive watchdog timeout",
+        "Stream removed (ping timeout)",
+        "ipv4:127.0.0.1:1: Socket closed",
+    ],
+)
+def test_a_controller_that_is_cut_off_is_said_not_to_answer(tmp_path: Path, details: str) -> None:
+    said = SimpleNamespace(code=lambda: grpc.StatusCode.DEADLINE_EXCEEDED, details=lambda: details)
+    with OperatorClient(f"unix:{tmp_path}/none.sock") as operator:
+        fault = str(operator._explained(said))
+        assert fault.startswith(f"no controller answers at unix:{tmp_path}/none.sock (")
+        said.details = lambda: "job train waited 5 s: 64 slots were asked for"
+        assert str(operator._explained(said)) == said.details()
 
 
 def test_no_controller_is_said_to_be_there(tmp_path: Path) -> None:
