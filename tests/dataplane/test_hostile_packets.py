@@ -155,6 +155,7 @@ def test_no_packet_that_is_broken_in_any_way_changes_a_slot(target: Target, make
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # 2,000 packets take the ASIC model minutes
 def test_no_slot_changes_and_no_result_comes_out(target: Target, make_job: MakeJob) -> None:
     job = make_job(workers=3)
     parts = partly_filled(job)
