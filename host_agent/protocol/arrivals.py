@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Record, Records, Words, compiled
+from host_agent.compiled import Record, Records, Words, borrowed, compiled
 from host_agent.packetize.blocks import (
     block_has_lanes,
     exponent_is_possible,
@@ -85,8 +85,9 @@ def on_datagrams(
     now_ns : int
         The time, on any clock that does not go back.
     """
+    state, slots, passes = borrowed(state), borrowed(slots), borrowed(passes)
     core = state[0]
-    words = rx.view(np.uint32)
+    words = borrowed(rx).view(np.uint32)
     for i in range(count):
         _on_datagram(core, slots, passes, words[i], int(rx_bytes[i]), now_ns)
 

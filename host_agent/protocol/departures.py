@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Integer, Record, Records, Words, compiled, compiled_inline
+from host_agent.compiled import Integer, Record, Records, Words, borrowed, compiled, compiled_inline
 from host_agent.packetize.blocks import block_has_lanes, has_exponents, own_exponent, write_block
 from host_agent.protocol.records import (
     CONTRIBUTES_DATA,
@@ -89,6 +89,7 @@ def transmit(
     int
         How many rows were filled. If that is all of them or all but one, there may be more: call again.
     """
+    state, slots, passes, tx_bytes = borrowed(state), borrowed(slots), borrowed(passes), borrowed(tx_bytes)
     core = state[0]
     if core.failure != FAILURE_NONE or core.passes_done == core.passes_begun:
         return 0
@@ -104,7 +105,7 @@ def transmit(
             _suspect_more(core, slots)
         if core.overtaker > core.looked_at or now_ns >= core.check_ns:
             _look_at_all(core, slots, now_ns)
-    words = tx.view(np.uint32)
+    words = borrowed(tx).view(np.uint32)
     room = tx.shape[0]
     # A plain 0 is a type of its own to Numba: _send_again would be compiled twice.
     filled: Integer = np.int64(0)

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Integer, Record, Records, compiled
+from host_agent.compiled import Integer, Record, Records, borrowed, compiled
 from host_agent.protocol.arrivals import on_datagrams
 from host_agent.protocol.departures import next_timer_ns, transmit
 from host_agent.protocol.records import FAILURE_NONE
@@ -73,6 +73,8 @@ def exchange(
     int
         PASS_DONE, FAILED, WOKEN, INTERRUPTED or TIME_UP.
     """
+    state, slots, passes, links = borrowed(state), borrowed(slots), borrowed(passes), borrowed(links)
+    inbox, outbox, poll_fds = borrowed(inbox), borrowed(outbox), borrowed(poll_fds)
     core = state[0]
     link = links[0]
     done_before = core.passes_done

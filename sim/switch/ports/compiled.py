@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from host_agent.compiled import compiled_inline, compiler
+from host_agent.compiled import borrowed, compiled_inline, compiler
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -21,6 +21,7 @@ Integer: TypeAlias = Any
 __all__ = [
     "Array",
     "Integer",
+    "borrowed",
     "compiled",
     "compiled_inline",
     "load8",

@@ -17,7 +17,7 @@ from sim.switch.codegen.traffic import DONE
 from sim.switch.flight import Flight
 from sim.switch.ports.abi import monotonic_ns
 from sim.switch.ports.arrivals import DatagramInbox, receive_datagrams
-from sim.switch.ports.compiled import Array, Integer, compiled, run_program
+from sim.switch.ports.compiled import Array, Integer, borrowed, compiled, run_program
 from sim.switch.ports.departures import DatagramOutbox, transmit_datagrams
 from sim.switch.ports.rings import RingInbox, RingOutbox, receive_frames, transmit_frames
 
@@ -132,6 +132,7 @@ def forward(
     int
         QUIET, ASKED, ATTEND or UNFINISHED. A batch that is unfinished has not left yet.
     """
+    engine, inbox, outbox = borrowed(engine), borrowed(inbox), borrowed(outbox)
     words = engine.words
     now_ns = monotonic_ns(inbox.work)
     until_ns = now_ns + timeout_ms * 1_000_000
