@@ -19,7 +19,7 @@ ENGINES = {
     "embedded": (LANE_COUNTS, []),
     "bmv2": (LANE_COUNTS, [pytest.mark.bmv2, pytest.mark.root]),
     "tna-logic": ((translate.LANES,), []),  # the embedded engine with the decisions of Tofino's program in it
-    "tofino-model": ((8, 32), [pytest.mark.slow]),
+    "tofino-model": ((8, 32, 64, 256), [pytest.mark.slow]),
 }
 SMOKE = ("test_ping", "test_slot_reduction")
 TARGETS = {

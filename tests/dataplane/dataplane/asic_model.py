@@ -16,12 +16,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from .target import BUILD, CPU_PORT, PORTS, Entry, Packet
-from .tofino_memory import MulticastGroups, clear_tcam_row, connect_cpu_port
+from .tofino_memory import MulticastGroups, clear_tcam_row, connect_cpu_port, connect_recirculation_port
 
 HARNESS = "NETSUM_TOFINO_MODEL"
-CPU_DEVICE_PORT = 320
+CPU_DEVICE_PORT, RECIRCULATION_PORT = 320, 68
 DEADLINE_S = 300.0
 PRIORITIES_A_LENGTH = 16
+LANES_A_PASS = 32
+ROUND_S = 0.03
+"""How long the model may take from one pass to the next; `wait` does not know of packets in between."""
 
 # Of what the harness tells of its writes (-T table:4), those in pipe 0.
 SRAM_READ = re.compile(r"read_sram\(0, (\d+):(\d+):(\d+), [^)]*\) = ([0-9a-f]{32})")
@@ -128,6 +131,8 @@ class AsicModelTarget:
 
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
+        rounds = 2 * (max(1, lanes // LANES_A_PASS) - 1)  # there and back
+        self._until_done = "\n".join(["wait"] + [f"sleep {ROUND_S}\nwait"] * rounds)
         self._temporary = tempfile.TemporaryDirectory(prefix="netsum-asic-")
         self._folder = Path(self._temporary.name)
         self._groups = MulticastGroups()
@@ -143,16 +148,16 @@ class AsicModelTarget:
 
     def _load(self, lanes: int) -> None:
         pipe = program_folder(lanes) / "pipe"
-        ports = [f"expect {port}" for port in (*range(PORTS), CPU_DEVICE_PORT)]  # whatever comes is right
+        ports = [f"expect {port}" for port in (*range(PORTS), RECIRCULATION_PORT, CPU_DEVICE_PORT)]
         self._harness.run([f"load {pipe / 'tofino.bin'}", f"load {pipe / 'context.json'}", *ports])
-        self._write(connect_cpu_port())
+        self._write(connect_cpu_port() + connect_recirculation_port())
 
     def close(self) -> None:
         self._harness.close()
         self._temporary.cleanup()
 
     def send(self, packets: Sequence[Packet]) -> list[Packet]:
-        commands = (f"packet {port} {frame.hex()}\nwait" for port, frame in packets)
+        commands = (f"packet {port} {frame.hex()}\n{self._until_done}" for port, frame in packets)
         self._harness.run(commands)
         left = self._harness.left()
         self._to_controller += [

@@ -1,4 +1,4 @@
-"""What a driver writes into Tofino beside table entries: multicast groups, the CPU port, TCAM rows that no longer match.
+"""What a driver writes into Tofino beside table entries: groups, the ports without a cable, TCAM rows to clear.
 
 The ASIC model's harness has no commands for these. It loads binaries, though, and a binary is a list of writes, so this
 module makes small binaries. Addresses and layouts are those of the model's register classes and of its packet
@@ -29,6 +29,10 @@ CPU_PORT_CONTROL = 0x0373D018
 OUT_OF_ALL_FOUR = 0xF0002
 """Out, instead of round again; else they are dropped."""
 
+RECIRCULATION_CONTROL = 0x0273D01C
+ROUND_AGAIN = 0x10001
+"""Of pipe 0, for port 68."""
+
 REPLICA_NODE = 1
 PORTS_NODE = 9
 
@@ -46,6 +50,11 @@ def write_row(address: int, row: int) -> bytes:
 def connect_cpu_port() -> bytes:
     """Make the write that lets packets out to the controller."""
     return write_register(CPU_PORT_CONTROL, OUT_OF_ALL_FOUR)
+
+
+def connect_recirculation_port() -> bytes:
+    """Make the write that lets packets for port 68 in again."""
+    return write_register(RECIRCULATION_CONTROL, ROUND_AGAIN)
 
 
 def clear_tcam_row(stage: int, unit: int, row: int) -> bytes:
