@@ -93,6 +93,11 @@ class ProgramNames:
         return lacks
 
     @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the program's tables."""
+        return tuple(self._tables)
+
+    @property
     def registers(self) -> tuple[str, ...]:
         """The full names of the program's register arrays."""
         return tuple(self._registers)

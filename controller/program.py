@@ -5,7 +5,7 @@ import re
 from controller import entries
 from controller.errors import WrongProgramError
 from controller.p4info import ProgramNames
-from host_agent.wire.constants import POOL_VERSIONS
+from host_agent.wire.constants import POOL_SLOTS, POOL_VERSIONS
 
 Surface = dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]]
 
@@ -59,14 +59,29 @@ def require_control_surface(names: ProgramNames, where: str) -> None:
         )
 
 
+NEXT_PASS = "next_pass"
+"""The table of a program through which a packet passes more than once."""
+
+
 def lanes_of(names: ProgramNames) -> int:
-    """Return how many int32 values a packet carries: the program has a register array for each."""
-    return len(_lane_registers(names))
+    """Return how many int32 values a packet carries: the program has a register array for each that it adds in one pass."""
+    return len(_lane_registers(names)) * passes_of(names)
 
 
 def slots_of(names: ProgramNames) -> int:
     """Return how many slots the program has."""
-    return names.register_size(_lane_registers(names)[0]) // POOL_VERSIONS
+    return _cells_of_a_lane(names) // passes_of(names) // POOL_VERSIONS
+
+
+def passes_of(names: ProgramNames) -> int:
+    """Return how often a packet passes through the program; each register array has a cell for each pool index and pass."""
+    if NEXT_PASS not in names.tables or not _lane_registers(names):
+        return 1
+    return _cells_of_a_lane(names) // POOL_VERSIONS // POOL_SLOTS
+
+
+def _cells_of_a_lane(names: ProgramNames) -> int:
+    return names.register_size(_lane_registers(names)[0])
 
 
 def _lane_registers(names: ProgramNames) -> list[str]:

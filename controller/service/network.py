@@ -95,6 +95,12 @@ class Network:
         for host in self.hosts.values():
             if host.switch not in self.switches:
                 raise ConfigError(f"host {host.name} is on switch {host.switch!r}, which is not there")
+            switch = self.switches[host.switch]
+            if host.sends_to is not None and host.sends_to[0] != switch.ip:
+                raise ConfigError(
+                    f"host {host.name} sends to {host.sends_to[0]}, but switch {switch.name} takes only what is sent to its "
+                    f"own address, {switch.ip}"
+                )
 
     def host_of(self, addresses: Iterable[str]) -> HostSite | None:
         """Return the host that has the first of these addresses that any has."""

@@ -42,7 +42,7 @@ ip = "10.0.0.2"
 mac = "02:00:00:00:00:02"
 switch = "s2"
 port = 1
-send_to = "127.0.0.1:28275"
+send_to = "10.0.0.253:28275"
 
 [[link]]
 switches = ["s1", "s2"]
@@ -66,7 +66,7 @@ def test_a_file_with_two_switches(tmp_path: Path) -> None:
     assert second.stations == {"02:00:00:00:00:01": 8, "02:00:00:00:00:02": 1}
     assert first.ports == {1: PortSite("", "h1"), 7: PortSite("", "s2")}
     assert network.host_of(["192.0.2.1", "10.0.0.2"]) == HostSite(
-        "h2", "10.0.0.2", "02:00:00:00:00:02", "s2", ("127.0.0.1", 28275)
+        "h2", "10.0.0.2", "02:00:00:00:00:02", "s2", ("10.0.0.253", 28275)
     )
     assert network.port_to("s1", network.hosts["h2"]) == 7
     assert network.host_of(["192.0.2.1"]) is None
@@ -89,7 +89,8 @@ def test_a_file_with_two_switches(tmp_path: Path) -> None:
         ('"127.0.0.1:9559"', '"nowhere"', "switch.. s1: p4runtime: expected an address such as"),
         ("[[switch]]", "[[router]]", "the file has no router"),
         ('switches = ["s1", "s2"]', 'switches = ["s1"]', r"link.. 1: expected switches = \[\"s1\", \"s2\"\]"),
-        ('send_to = "127.0.0.1:28275"', 'send_to = "here"', "host.. h2: expected send_to = \"127.0.0.1:28275\""),
+        ('send_to = "10.0.0.253', 'send_to = "10.0.0.254', "h2 sends to 10.0.0.254, but switch s2 takes .* 10.0.0.253"),
+        ('send_to = "10.0.0.253:28275"', 'send_to = "here"', "host.. h2: expected send_to = \"127.0.0.1:28275\""),
         ("ca = ", "cert_authority = ", "s1.tls has no cert_authority"),
         ("[[switch]]", "[[switch]", "is not TOML"),
     ],

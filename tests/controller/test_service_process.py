@@ -19,6 +19,7 @@ from controller.jobs import Job, WorkerEndpoint
 from controller.service.client import OperatorClient
 from controller.slots import SlotRange
 from controller.switch_controller import SwitchController
+from host_agent.communicator import compile_ahead
 from host_agent.joining import Seat, join
 from host_agent.wire import jobs_pb2
 from host_agent.wire.constants import UDP_PORT
@@ -36,7 +37,7 @@ class Process:
         self.config = folder / "network.toml"
         self.address = f"unix:{folder}/api.sock"
         self.config.write_text(
-            f'[[switch]]\nname = "s1"\np4runtime = "{testbed.p4runtime_address}"\nip = "127.0.0.1"\n'
+            f'[[switch]]\nname = "s1"\np4runtime = "{testbed.p4runtime_address}"\nip = "{testbed.switch_ip}"\n'
             f'mac = "{testbed.switch_mac}"\n'
             + "".join(
                 f'[[host]]\nname = "{host.name}"\nip = "{host.ip}"\nmac = "{host.mac}"\nswitch = "s1"\n'
@@ -80,6 +81,7 @@ class Process:
 
 @pytest.fixture(scope="module")
 def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackTestbed]:
+    compile_ahead()
     with LoopbackTestbed(WORKERS, UDP_PORT, tmp_path_factory.mktemp("loopback")) as testbed:
         yield testbed
 
