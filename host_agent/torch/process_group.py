@@ -194,7 +194,8 @@ class NetsumProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Wait for all ranks."""
-        return self._work("barrier", [], [(self._slots.barrier("barrier"), _nothing)])
+        given = timedelta(0) if opts is None else opts.timeout  # negative if nobody gave one
+        return self._work("barrier", [], [(self._slots.barrier("barrier"), _nothing)], patience=given)
 
     # What goes through Gloo
 
@@ -277,7 +278,12 @@ class NetsumProcessGroup(dist.ProcessGroup):
         return self._slots.broadcast(flat, root, _label(label, "", tensor)), finish
 
     def _work(
-        self, what: str, outputs: Sequence[Tensor], parts: list[tuple[Future[Any], Finish]], value: Any = None
+        self,
+        what: str,
+        outputs: Sequence[Tensor],
+        parts: list[tuple[Future[Any], Finish]],
+        value: Any = None,
+        patience: timedelta = timedelta(0),
     ) -> NetsumWork:
         def finish() -> None:
             for _, finish_one in parts:
@@ -285,7 +291,9 @@ class NetsumProcessGroup(dist.ProcessGroup):
 
         futures = [future for future, _ in parts]
         what = f"{what}, call {next(self._calls)} of this group"
-        return NetsumWork(what, outputs if value is None else value, futures, finish, self._failures.explain)
+        return NetsumWork(
+            what, outputs if value is None else value, futures, finish, self._failures.explain, patience
+        )
 
     def _check_pieces(self, what: str, pieces: Sequence[Tensor]) -> None:
         if len(pieces) != self._size:

@@ -35,6 +35,8 @@ class NetsumWork(dist._Work):
         What is then left to do, such as rounding into the tensors. Runs once, in the thread that progresses collectives.
     explain : callable, optional
         Given `what` and the error that occurred, returns the one that `wait` raises.
+    patience : timedelta
+        How long `wait` waits that is given no time of its own; 0 or less for as long as the group's own timeout allows.
     """
 
     def __init__(
@@ -44,12 +46,14 @@ class NetsumWork(dist._Work):
         parts: Sequence[Future[Any]],
         finish: Callable[[], None] = lambda: None,
         explain: Callable[[str, BaseException], BaseException] = lambda what, error: error,
+        patience: timedelta = timedelta(0),
     ) -> None:
         super().__init__()
         self._what = what
         self._outputs = list(outputs)
         self._finish = finish
         self._explain = explain
+        self._patience = patience
         self._error: BaseException | None = None
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -67,14 +71,14 @@ class NetsumWork(dist._Work):
         Parameters
         ----------
         timeout : timedelta
-            How long at most; 0 for as long as the group's own timeout allows.
+            How long at most; 0 for as long as the call, or else the group's own timeout, allows.
 
         Raises
         ------
         torch.distributed.DistBackendError
             The collective failed; `__cause__` is netsum's own error, which says why.
         """
-        seconds = timeout.total_seconds()
+        seconds = (timeout if timeout > timedelta(0) else self._patience).total_seconds()
         if not self._done.wait(seconds if seconds > 0 else None):
             raise dist.DistBackendError(f"{self._what} was not done within {seconds:g} s; it goes on")
         if self._error is not None:

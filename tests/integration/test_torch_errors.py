@@ -168,6 +168,10 @@ def _late(rank: int, world: int) -> None:
         with pytest.raises(dist.DistBackendError, match="not done within 0.2 s; it goes on"):
             work.wait(timedelta(seconds=0.2))
         with pytest.raises(
+            dist.DistBackendError, match="barrier, call 1 of this group was not done within 0.1 s"
+        ):
+            dist.barrier(hasty, timeout=timedelta(seconds=0.1))
+        with pytest.raises(
             dist.DistBackendError, match="rank 2 did not take part before the timeout of 4 s"
         ) as caught:
             work.wait()

@@ -64,6 +64,17 @@ def test_waiting_for_a_time_does_not_end_the_work() -> None:
     assert work.wait(timedelta(seconds=0.01))
 
 
+def test_a_time_given_with_the_call_is_how_long_it_is_waited_for() -> None:
+    part: Future[Any] = Future()
+    work = NetsumWork("barrier", [], [part], patience=timedelta(seconds=0.01))
+    with pytest.raises(dist.DistBackendError, match="not done within 0.01 s"):
+        work.wait()
+    with pytest.raises(dist.DistBackendError, match="not done within 0.02 s"):
+        work.wait(timedelta(seconds=0.02))
+    part.set_result(None)
+    assert work.wait()
+
+
 def test_callbacks_run_when_it_completes() -> None:
     part: Future[Any] = Future()
     chained = (
