@@ -101,7 +101,7 @@ def exchange(
         # While the socket's buffer is full the core's timers can wait: what they would send could not leave.
         wake_ns = until_ns if blocked else min(next_timer_ns(state), until_ns)
         rest_ns: Integer = np.int64(0)
-        if received > 0 and not blocked:
+        if received > 0 and not blocked and link.rests != 0:
             rest_ns = min(rest_after_ns(core, received), wake_ns - now_ns)
         if rest_ns > 0:
             ready = poll(poll_fds[1:], rest_ns, timespec)

@@ -45,6 +45,7 @@ LINK: Final = np.dtype(
         ("fd", np.int64),
         ("segments", np.int64),  # how many datagrams a message may hold,
         ("message_bytes", np.int64),  # and how many bytes if they are several
+        ("rests", np.int64),  # 1: it is left alone for a while between small batches
         ("wake", np.int64),  # set by another thread that wants the driver to come back
         ("messages", np.int64),  # of the outbox, to be sent
         ("messages_sent", np.int64),

@@ -133,6 +133,8 @@ class UdpLink:
         if not ipaddress.ip_address(host).is_loopback:
             self.link["segments"] = segments_towards(host)
             self.link["message_bytes"] = BURST_BYTES
+            # On loopback datagrams come merged, and processes wait for each other: rests gain nothing there.
+            self.link["rests"] = 1
             return False
         self.link["message_bytes"] = LARGEST_MESSAGE_BYTES
         try:
