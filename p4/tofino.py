@@ -25,30 +25,54 @@ PROGRAM = TOP.stem
 COMPILER = "p4c"
 GENERATE_CONF = "p4c-gen-conf"
 ARCHITECTURES = {"tofino": "tna", "tofino2": "t2na"}
+PASSES = {"tofino": (2, 8), "tofino2": (4,)}
 COMPILE_TIMEOUT_S = 3600
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A chip and a number of lanes."""
+    """A chip, a number of lanes, and in how many passes a packet gets through them."""
 
     target: str
     lanes: int
+    passes: int = 1
 
     @property
     def name(self) -> str:
         """What its files are called."""
         return f"netsum_{self.target}_{self.lanes}"
 
+    @property
+    def size(self) -> str:
+        """How the page calls it."""
+        return str(self.lanes) if self.passes == 1 else f"{self.lanes} in {self.passes} passes"
+
 
 def variants() -> list[Variant]:
     """List what is compiled."""
-    return [Variant(target, lanes) for target in ARCHITECTURES for lanes in lane_counts(target)]
+    return [
+        *(Variant(target, lanes) for target in ARCHITECTURES for lanes in lane_counts(target)),
+        *recirculating(),
+    ]
+
+
+def recirculating() -> list[Variant]:
+    """List the programs for more lanes than one pass has room for."""
+    return [
+        Variant(target, passes * max(lane_counts(target)), passes)
+        for target, several in PASSES.items()
+        for passes in several
+    ]
+
+
+def one_pass() -> list[Variant]:
+    """List the programs for as many lanes as one pass has room for, one for each chip."""
+    return [Variant(target, max(lane_counts(target))) for target in ARCHITECTURES]
 
 
 def shipped() -> list[Variant]:
-    """List what P4Info is committed for: the most lanes of each chip."""
-    return [Variant(target, max(lane_counts(target))) for target in ARCHITECTURES]
+    """List what P4Info is committed for."""
+    return [*one_pass(), *recirculating()]
 
 
 def p4info_path(variant: Variant, folder: Path = BUILD) -> Path:
@@ -75,7 +99,11 @@ def compiler_version() -> str:
             "(https://github.com/p4lang/p4c) with -DENABLE_TOFINO=ON, see docs/tofino.md"
         )
     done = subprocess.run(
-        ["p4c-barefoot", "--version"], capture_output=True, text=True, timeout=60, check=False
+        ["p4c-barefoot", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     found = re.search(r"^Version:? (\S+)", done.stdout + done.stderr, re.MULTILINE)
     if found is None:
@@ -94,7 +122,8 @@ def compile_into(variant: Variant, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     command = [
         COMPILER, "--target", variant.target, "--arch", ARCHITECTURES[variant.target], "--std", "p4-16", "-g",
-        "-D", f"LANES={variant.lanes}", "-o", str(folder), "--p4runtime-files", str(p4info_path(variant, folder)),
+        "-D", f"LANES={variant.lanes // variant.passes}", "-D", f"PASSES={variant.passes}",
+        "-o", str(folder), "--p4runtime-files", str(p4info_path(variant, folder)),
         "--p4runtime-force-std-externs",  # counters and registers as P4Runtime has them, not as TNA's own externs
         str(TOP),
     ]  # fmt: skip
@@ -142,23 +171,30 @@ def build(out: Path) -> None:
         started = time.monotonic()
         compile_into(variant, out / variant.name)
         took = time.monotonic() - started
-        print(f"{variant.name}: {report(out / variant.name).stages} stages, {took:.0f} s", flush=True)
+        print(
+            f"{variant.name}: {report(out / variant.name).stages} stages, {took:.0f} s",
+            flush=True,
+        )
     for variant in shipped():
         shutil.copy(p4info_path(variant, out / variant.name), p4info_path(variant))
-    stamp = {"compiler": version, "sources": source_digest(), "outputs": output_digest()}
+    stamp = {
+        "compiler": version,
+        "sources": source_digest(),
+        "outputs": output_digest(),
+    }
     STAMP.write_text(json.dumps(stamp, indent=2) + "\n", encoding="utf-8")
 
 
 def write_page(out: Path) -> None:
     """Write the tables of resources and of stages into the page."""
-    reports = [(variant.target, variant.lanes, report(out / variant.name)) for variant in variants()]
+    reports = [(variant.target, variant.size, report(out / variant.name)) for variant in variants()]
     version = json.loads(STAMP.read_text(encoding="utf-8"))["compiler"]
     page = write_table(
         PAGE.read_text(encoding="utf-8"),
         "resources",
         "\n".join([f"bf-p4c {version}, by `make p4-tofino`:", "", *rows(reports)]),
     )
-    for variant in shipped():
+    for variant in one_pass():
         stages = "\n".join(stage_rows(assembly(out / variant.name)))
         page = write_table(page, f"stages of {variant.target}", stages)
     PAGE.write_text(page, encoding="utf-8")
@@ -191,12 +227,21 @@ def check_stamp() -> None:
 def main() -> int:
     """Compile, or check what was compiled."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare the P4Info's stamp with the sources")
     parser.add_argument(
-        "--report", action="store_true", help="compile nothing: write the tables of what is in --out"
+        "--check",
+        action="store_true",
+        help="compare the P4Info's stamp with the sources",
     )
     parser.add_argument(
-        "--out", type=Path, default=P4 / "build" / "tofino", help="folder for what p4c writes"
+        "--report",
+        action="store_true",
+        help="compile nothing: write the tables of what is in --out",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=P4 / "build" / "tofino",
+        help="folder for what p4c writes",
     )
     arguments = parser.parse_args()
     try:

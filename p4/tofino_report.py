@@ -126,7 +126,10 @@ def report(folder: Path) -> Report:
     sections = {}
     for what in SECTIONS:
         each = [stage_usage(stage, what) for stage in stages]
-        sections[what] = Usage(sum(one.used for one in each), there_are * max(one.available for one in each))
+        sections[what] = Usage(
+            sum(one.used for one in each),
+            there_are * max(one.available for one in each),
+        )
     busy = [stage["stage_number"] for stage in stages if stage_usage(stage, "logical tables").used]
     containers = resources["phv_containers"]
     bits = sum(part["units"] * part["width"] for kind in CONTAINERS for part in containers.get(kind, ()))
@@ -135,15 +138,19 @@ def report(folder: Path) -> Report:
         for one in read_json(folder, "phv.json")["containers"]
         if one["container_type"] in CONTAINERS
     }
-    return Report(Usage(max(busy, default=-1) + 1, there_are), sections, Usage(sum(used.values()), bits))
+    return Report(
+        Usage(max(busy, default=-1) + 1, there_are),
+        sections,
+        Usage(sum(used.values()), bits),
+    )
 
 
-def rows(reports: Iterable[tuple[str, int, Report]]) -> Iterator[str]:
+def rows(reports: Iterable[tuple[str, str, Report]]) -> Iterator[str]:
     """Write the table of the page from (chip, lanes, report)."""
     yield f"| chip | lanes | stages | {' | '.join(SECTIONS)} | PHV bits |"
     yield f"|---|---|---|{'---|' * len(SECTIONS)}---|"
     for chip, lanes, one in reports:
-        cells = [chip, str(lanes), str(one.stages), *map(str, one.sections.values())]
+        cells = [chip, lanes, str(one.stages), *map(str, one.sections.values())]
         yield f"| {' | '.join(cells)} | {one.phv_bits} |"
     yield SWITCHML
 

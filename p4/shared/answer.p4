@@ -19,7 +19,7 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
                 say(KIND_STATUS, 0, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
             }
         } else if (hdr.lanes.isValid()) {
-            say(KIND_RESULT, FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + LANES_BYTES);
+            say(KIND_RESULT, FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES);
         } else {
             say(KIND_RESULT, 0, UDP_BYTES + NETSUM_HEADER_BYTES);
         }

@@ -86,8 +86,8 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
         packet.extract(hdr.netsum);
         transition select(hdr.udp.bytes, hdr.ipv4.total_bytes) {
             (UDP_BYTES + NETSUM_HEADER_BYTES, IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): check_without_lanes;
-            (UDP_BYTES + NETSUM_HEADER_BYTES + LANES_BYTES, IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + LANES_BYTES):
-                check_with_lanes;
+            (UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): check_with_lanes;
             default: accept;
         }
     }

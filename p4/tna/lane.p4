@@ -6,6 +6,8 @@
 
 #define LANE_FIELD(i) int<32> lane_##i;
 
+const bit<32> CELLS = POOL_INDICES * PASSES; // a register has one for each pool index and pass
+
 // What the slot knows of a contribution. A lane's step is decided by it as the registers put it out: a stage that worked
 // the step out would have to stand before all lanes.
 struct finding_t {
@@ -23,7 +25,7 @@ const bit<32> SEED_LOWEST = 0x80000000; // slot := this smallest number, which i
 #define LANE_AGAIN(worker) (1, 0, 1, _, worker, 1 << worker &&& 1 << worker): write_or_read();
 
 control Lane(inout int<32> lane, in netsum_h netsum, in pool_index_t index, in finding_t found) {
-    Register<int<32>, pool_index_t>(POOL_INDICES, 0) held;
+    Register<int<32>, pool_index_t>(CELLS, 0) held;
 
     RegisterAction<int<32>, pool_index_t, int<32>>(held) written_or_read = {
         void apply(inout int<32> value, out int<32> after) {

@@ -1,4 +1,5 @@
-// netsum for Tofino. Compile with --target tofino -D LANES=32, or --target tofino2 -D LANES=64.
+// netsum for Tofino. Compile with --target tofino -D LANES=32, or --target tofino2 -D LANES=64; for more lanes than that,
+// with -D PASSES=2, 4 or 8 (passes.p4).
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 1
@@ -35,6 +36,9 @@
 #include "../shared/copy_rewrite.p4"
 #include "../shared/forward.p4"
 #include "../shared/counters.p4"
+#if PASSES > 1
+#include "passes.p4"
+#endif
 #include "target.p4"
 #include "slot.p4"
 
@@ -55,6 +59,9 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
     EchoResponder() echo;
     WorkerAdmission() admission;
     Slot() slot;
+#if PASSES > 1
+    NextPass() next_pass;
+#endif
     Answer() answer;
     OutcomeCounters() counters;
     Forward() forward;
@@ -81,7 +88,10 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
             } else if (hdr.frame.ipv4.protocol == PROTOCOL_UDP &&
                        (!hdr.frame.udp.isValid() || hdr.frame.udp.dst_port == NETSUM_UDP_PORT)) {
                 // UDP whose port cannot be seen (options, fragments, cut off) counts as meant for the netsum port.
-                slot.apply(hdr.frame, meta);
+                slot.apply(hdr.frame, meta, IS_FURTHER_PASS);
+#if PASSES > 1
+                next_pass.apply(hdr.pass, hdr.frame, meta);
+#endif
                 if (meta.is_answer) {
                     answer.apply(hdr.frame, meta);
                 }

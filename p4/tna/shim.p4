@@ -18,3 +18,14 @@ typedef bit<8> job_index_t;
 #define COUNT_ENTRY(name) name.count();
 
 #define JOB_COUNTER(name) Counter<bit<64>, job_index_t>(JOB_COUNTERS, CounterType_t.PACKETS) name;
+
+// How often a packet passes for all of its lanes.
+#ifndef PASSES
+#define PASSES 1
+#endif
+#if PASSES > 1
+#define IS_FURTHER_PASS hdr.pass.isValid()
+#else
+#define IS_FURTHER_PASS false
+#endif
+#define ALL_LANES_BYTES (LANES_BYTES * PASSES)

@@ -8,7 +8,7 @@
 // same and do the same.
 
 // The bits of an index that none inside the registers has: there is a power of two of them.
-const pool_index_t BEYOND_POOL = ~((pool_index_t) POOL_INDICES - 1);
+const pool_index_t BEYOND_POOL = ~((pool_index_t) CELLS - 1);
 
 // Signed, so that comparing a difference of chunks with 0 is comparing modulo 2^32. Both words of a register are of one type.
 struct tag_t {
@@ -21,7 +21,7 @@ struct seen_t {
     bit<32> collective;
 }
 
-control Slot(inout headers_t hdr, inout metadata_t meta) {
+control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass) {
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) collective_hash;
     Lanes() lanes;
     EmptyLanes() empty_lanes;
@@ -40,7 +40,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
 
     // ---- The tag. Twice: one says whether it is newer, the other which chunk was there.
 
-    Register<tag_t, pool_index_t>(POOL_INDICES, {0, 0}) slot_tag;
+    Register<tag_t, pool_index_t>(CELLS, {0, 0}) slot_tag;
 
     RegisterAction<tag_t, pool_index_t, bit<1>>(slot_tag) tag_taken = {
         void apply(inout tag_t held, out bit<1> is_newer) {
@@ -86,7 +86,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
         }
     }
 
-    Register<tag_t, pool_index_t>(POOL_INDICES, {0, 0}) slot_chunk;
+    Register<tag_t, pool_index_t>(CELLS, {0, 0}) slot_chunk;
 
     RegisterAction<tag_t, pool_index_t, int<32>>(slot_chunk) chunk_taken = {
         void apply(inout tag_t held, out int<32> chunk) {
@@ -128,7 +128,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
 
     // ---- The collective and the bitmap. Only for a packet whose tag is the slot's, or for a PROBE.
 
-    Register<bit<32>, pool_index_t>(POOL_INDICES, 0) slot_collective;
+    Register<bit<32>, pool_index_t>(CELLS, 0) slot_collective;
 
     RegisterAction<bit<32>, pool_index_t, bit<1>>(slot_collective) collective_taken = {
         void apply(inout bit<32> held, out bit<1> is_same) {
@@ -186,7 +186,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
     }
 
     // It compares the collective for itself: a contribution to something else must leave the bitmap as it is, in this access.
-    Register<seen_t, pool_index_t>(POOL_INDICES, {0, 0}) slot_seen;
+    Register<seen_t, pool_index_t>(CELLS, {0, 0}) slot_seen;
 
     RegisterAction<seen_t, pool_index_t, worker_bitmap_t>(slot_seen) first_seen = {
         void apply(inout seen_t held) {
@@ -263,7 +263,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
 
     // ---- Whether the slot has lanes, and the exponent. They wait for nothing but the bit of this worker.
 
-    Register<bit<8>, pool_index_t>(POOL_INDICES, 0) slot_has_lanes;
+    Register<bit<8>, pool_index_t>(CELLS, 0) slot_has_lanes;
 
     RegisterAction<bit<8>, pool_index_t, bit<8>>(slot_has_lanes) first_has_lanes = {
         void apply(inout bit<8> held, out bit<8> now) {
@@ -313,7 +313,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
         }
     }
 
-    Register<bit<16>, pool_index_t>(POOL_INDICES, 0) slot_exponent;
+    Register<bit<16>, pool_index_t>(CELLS, 0) slot_exponent;
 
     RegisterAction<bit<16>, pool_index_t, bit<16>>(slot_exponent) first_exponent = {
         void apply(inout bit<16> held, out bit<16> now) {
@@ -436,7 +436,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
         collective = collective_hash.get({ hdr.netsum.op, hdr.netsum.fingerprint });
 
         // The last comparison holds whatever the controller wrote.
-        if (meta.well_formed && meta.admission.admitted && meta.admission.room != 0 &&
+        if (meta.well_formed && meta.admission.admitted && (meta.admission.room != 0 || is_further_pass) &&
             (meta.admission.index & BEYOND_POOL) == 0) {
             reached = 1;
             slot_tag_step.apply();

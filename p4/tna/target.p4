@@ -16,6 +16,9 @@ header bridge_h {
 
 struct target_headers_t {
     bridge_h bridge;
+#if PASSES > 1
+    pass_h pass;
+#endif
     headers_t frame;
 }
 
@@ -30,6 +33,36 @@ parser TargetParser(packet_in packet, out target_headers_t hdr, out metadata_t m
     state start {
         packet.extract(intrinsic);
         packet.advance(PORT_METADATA_SIZE);
+#if PASSES > 1
+        transition select(intrinsic.ingress_port) {
+            RECIRCULATION_PORT: parse_pass;
+            default: parse_frame;
+        }
+    }
+
+    // What the first pass found in order.
+    state parse_pass {
+        packet.extract(hdr.pass);
+        meta.ingress_port = hdr.pass.ingress_port;
+        packet.extract(hdr.frame.ethernet);
+        packet.extract(hdr.frame.ipv4);
+        meta.asked_address = hdr.frame.ipv4.dst;
+        packet.extract(hdr.frame.udp);
+        packet.extract(hdr.frame.netsum);
+        meta.well_formed = true;
+        transition select(hdr.pass.what, hdr.frame.netsum.flags) {
+            (PASS_ADD, FLAG_LANES): parse_lanes;
+            default: accept;
+        }
+    }
+
+    state parse_lanes {
+        packet.extract(hdr.frame.lanes);
+        transition accept;
+    }
+
+    state parse_frame {
+#endif
         meta.ingress_port = intrinsic.ingress_port;
         frame.apply(packet, hdr.frame, meta, intrinsic.ingress_port);
         transition accept;
@@ -40,6 +73,9 @@ control TargetDeparser(packet_out packet, inout target_headers_t hdr, in metadat
                        in ingress_intrinsic_metadata_for_deparser_t intrinsic) {
     apply {
         packet.emit(hdr.bridge);
+#if PASSES > 1
+        packet.emit(hdr.pass);
+#endif
         packet.emit(hdr.frame.ethernet);
         packet.emit(hdr.frame.arp);
         packet.emit(hdr.frame.ipv4);

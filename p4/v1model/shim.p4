@@ -12,3 +12,5 @@ typedef bit<32> job_index_t;
 #define COUNT_ENTRY(name)
 
 #define JOB_COUNTER(name) counter(JOB_COUNTERS, CounterType.packets) name;
+
+#define ALL_LANES_BYTES LANES_BYTES // all go through in one pass

@@ -12,6 +12,7 @@ import pytest
 from dataplane import asic_model, bmv2
 from dataplane.embedded import EmbeddedTarget
 from dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
+from dataplane.recirculating import RecirculatingTarget
 from dataplane.target import LANE_COUNTS, Entry, Target
 from tna_logic import translate
 
@@ -19,6 +20,7 @@ ENGINES = {
     "embedded": (LANE_COUNTS, []),
     "bmv2": (LANE_COUNTS, [pytest.mark.bmv2, pytest.mark.root]),
     "tna-logic": ((translate.LANES,), []),  # the embedded engine with the decisions of Tofino's program in it
+    "tna-passes": ((translate.LANES * translate.PASSES["tna_passes"],), []),  # in more passes than one
     "tofino-model": ((8, 32, 64, 256), [pytest.mark.slow]),
 }
 SMOKE = ("test_ping", "test_slot_reduction")
@@ -54,7 +56,9 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     if engine == "embedded":
         switch = EmbeddedTarget(lanes)
     elif engine == "tna-logic":
-        switch = EmbeddedTarget(lanes, (translate.PROGRAM, translate.P4INFO))
+        switch = EmbeddedTarget(lanes, translate.files("tna_logic"))
+    elif engine == "tna-passes":
+        switch = RecirculatingTarget(lanes, translate.files("tna_passes"), translate.RECIRCULATION_PORT)
     elif engine == "tofino-model":
         reason = asic_model.why_not(lanes)
         if reason is not None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from .frames import STATUS, UDP
+from .frames import without_unread_lanes
 from .target import BUILD, CPU_PORT, PORTS, Entry, Packet
 from .tofino_memory import MulticastGroups, clear_tcam_row, connect_cpu_port, connect_recirculation_port
 
@@ -24,7 +24,6 @@ CPU_DEVICE_PORT, RECIRCULATION_PORT = 320, 68
 DEADLINE_S = 300.0
 PRIORITIES_A_LENGTH = 16
 LANES_A_PASS = 32
-STATUS_KIND = bytes([1 << 4 | STATUS])
 ROUND_S = 0.03
 """How long the model may take from one pass to the next; `wait` does not know of packets in between."""
 
@@ -165,13 +164,8 @@ class AsicModelTarget:
         self._to_controller += [
             (int.from_bytes(frame[:2], "big"), frame[2:]) for port, frame in left if port == CPU_DEVICE_PORT
         ]
-        return [(port, self._without_unread_lanes(frame)) for port, frame in left if port < PORTS]
-
-    def _without_unread_lanes(self, frame: bytes) -> bytes:
-        """Cut what a STATUS has behind its IPv4 packet: the lanes that a program of several passes did not get to."""
-        is_status = frame[12:14] == b"\x08\x00" and frame[23] == UDP and frame[42:43] == STATUS_KIND
-        end = 14 + int.from_bytes(frame[16:18], "big")
-        return frame[:end] if is_status and self.lanes > LANES_A_PASS else frame
+        cut = without_unread_lanes if self.lanes > LANES_A_PASS else bytes
+        return [(port, cut(frame)) for port, frame in left if port < PORTS]
 
     def send_from_controller(self, egress_port: int, frame: bytes) -> list[Packet]:
         return self.send([(CPU_DEVICE_PORT, egress_port.to_bytes(2, "big") + frame)])

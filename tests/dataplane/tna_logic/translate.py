@@ -21,7 +21,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 P4 = HERE.parents[2] / "p4"
 LANES = 8
-PROGRAM, P4INFO, STAMP = (HERE / f"tna_logic.{end}" for end in ("json", "p4info.txtpb", "sha256"))
+PASSES = {"tna_logic": 1, "tna_passes": 2}
+"""The programs made here, and how often a packet goes through each."""
+RECIRCULATION_PORT = 68
+STAMP = HERE / "tna_logic.sha256"
 COMPILE_TIMEOUT_S = 300
 
 PAIRS = {"tag_t": ("epoch", "chunk"), "seen_t": ("seen", "collective")}
@@ -79,7 +82,12 @@ def without_externs(text: str) -> str:
     return re.sub(r"max\((\w+), ([\w.]+)\)", r"(\1 > \2 ? \1 : \2)", text)
 
 
-def source() -> str:
+def files(name: str) -> tuple[Path, Path]:
+    """Name the compiled program and its P4Info."""
+    return HERE / f"{name}.json", HERE / f"{name}.p4info.txtpb"
+
+
+def source(passes: int) -> str:
     """Write the whole program."""
     read = {
         name: (P4 / name).read_text()
@@ -97,12 +105,45 @@ def source() -> str:
     body = theirs[theirs.index("    ArriveFromTarget") :].replace("hdr.frame", "hdr")
     body = re.sub(r"arrive\.apply\(.*?\)", "arrive.apply(hdr, meta, standard)", body)
     body = re.sub(r"leave\.apply\(.*?\)", "leave.apply(meta, standard)", body)
+    if passes > 1:
+        head, body = with_passes(head, body)
+    body = body.replace("IS_FURTHER_PASS", "hdr.pass.isValid()" if passes > 1 else "false")
     return head + ingress[: ingress.index("    ArriveFromTarget")] + body + egress
 
 
+def with_passes(head: str, body: str) -> tuple[str, str]:
+    """Put in what passes need: the header, the parser's way to it, and arrivals that are none."""
+    begin, control, rest = (P4 / "tna/passes.p4").read_text().partition("#define ADD_AGAIN")
+    headers = (P4 / "shared/headers.p4").read_text()
+    headers = headers.replace("struct headers_t {", "struct headers_t {\n    pass_h pass;")
+    target = (P4 / "v1model/target.p4").read_text()
+    parser = (P4 / "tna/target.p4").read_text().partition("advance(PORT_METADATA_SIZE);\n#if PASSES > 1\n")[2]
+    states = parser.partition("#endif")[0].replace("intrinsic.", "standard.").replace("hdr.frame", "hdr")
+    target = target.replace("        frame.apply", states + "        frame.apply")
+    target = target.replace(
+        "packet.emit(hdr.packet_in);", "packet.emit(hdr.packet_in);\n        packet.emit(hdr.pass);"
+    )
+    bytes_of_all = "#undef ALL_LANES_BYTES\n#define ALL_LANES_BYTES (LANES_BYTES * PASSES)\n"
+    head = head.replace('#include "shared/headers.p4"\n', bytes_of_all + begin + headers)
+    control = re.sub(r"(?<![\w.])pass\.", "hdr.pass.", control + rest).replace("inout pass_h pass, ", "")
+    head = head.replace('#include "v1model/target.p4"\n', control + target)
+    again = """bit<9> came_from = meta.ingress_port;
+        bool well_formed = meta.well_formed;
+        arrive.apply(hdr, meta, standard);
+        if (hdr.pass.isValid()) {
+            meta.ingress_port = came_from;
+            meta.well_formed = well_formed;
+        }
+"""
+    body = body.replace("next_pass.apply(hdr.pass, hdr, meta)", "next_pass.apply(hdr, meta)")
+    return head, body.replace("arrive.apply(hdr, meta, standard);\n", again)
+
+
 def stamp() -> str:
-    """Hash what the compiled program depends on."""
-    total = hashlib.sha256(source().encode())
+    """Hash what the compiled programs depend on."""
+    total = hashlib.sha256()
+    for passes in PASSES.values():
+        total.update(source(passes).encode())
     for path in sorted([*(P4 / "shared").glob("*.p4"), *(P4 / "v1model").glob("*.p4")]):
         total.update(path.read_bytes())
     return total.hexdigest() + "\n"
@@ -120,19 +161,34 @@ def without_positions(node: Any) -> Any:
 
 
 def main() -> int:
-    """Compile it into the files beside this one."""
-    with tempfile.TemporaryDirectory() as folder:
-        written, compiled = Path(folder, "tna_logic.p4"), Path(folder, "tna_logic.json")
-        written.write_text(source())
-        command = ["p4c-bm2-ss", "--std", "p4-16", "-I", str(P4), "-D", f"LANES={LANES}"]
-        command += ["--p4runtime-files", str(P4INFO), "-o", str(compiled), str(written)]
-        try:
-            subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_S)
-        except FileNotFoundError:
-            print("p4c-bm2-ss is not on PATH: install p4c (https://github.com/p4lang/p4c)", file=sys.stderr)
-            return 1
-        document = without_positions(json.loads(compiled.read_text()))
-    PROGRAM.write_text(json.dumps(document, separators=(",", ":")) + "\n")
+    """Compile them into the files beside this one."""
+    for name, passes in PASSES.items():
+        program, p4info = files(name)
+        with tempfile.TemporaryDirectory() as folder:
+            written, compiled = Path(folder, "tna_logic.p4"), Path(folder, "tna_logic.json")
+            written.write_text(source(passes))
+            command = [
+                "p4c-bm2-ss",
+                "--std",
+                "p4-16",
+                "-I",
+                str(P4),
+                "-D",
+                f"LANES={LANES}",
+                "-D",
+                f"PASSES={passes}",
+            ]
+            command += ["-D", f"RECIRCULATION_PORT={RECIRCULATION_PORT}", "-D__TARGET_TOFINO__=1"]
+            command += ["--p4runtime-files", str(p4info), "-o", str(compiled), str(written)]
+            try:
+                subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_S)
+            except FileNotFoundError:
+                print(
+                    "p4c-bm2-ss is not on PATH: install p4c (https://github.com/p4lang/p4c)", file=sys.stderr
+                )
+                return 1
+            document = without_positions(json.loads(compiled.read_text()))
+        program.write_text(json.dumps(document, separators=(",", ":")) + "\n")
     STAMP.write_text(stamp())
     return 0
 
