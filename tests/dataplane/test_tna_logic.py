@@ -14,7 +14,7 @@ import pytest
 from tna_logic import translate
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOT, LANE = "slot.p4", "lane.p4"
+SLOT, LANE, PASSES = "slot.p4", "lane.p4", "passes.p4"
 NEWER = "held.epoch != (int<32>) meta.admission.epoch || (int<32>) hdr.netsum.chunk - held.chunk > 0"
 RANGE = " &&\n            (meta.admission.index & BEYOND_POOL) == 0"
 
@@ -65,6 +65,22 @@ FAULTS = {
         "value = max(value, lane);",
         "if ((bit<32>) lane > (bit<32>) value) { value = lane; }",
     ),
+    "passes share their cells": (
+        PASSES,
+        "hdr.netsum.pool_index = hdr.netsum.pool_index + (bit<16>) POOL_INDICES;",
+        "hdr.netsum.pool_index = hdr.netsum.pool_index;",
+    ),
+    "a duplicate goes no further": (
+        PASSES,
+        "(false, _, _, OUTCOME_DUPLICATE_ANSWERED, _): add_next(1);",
+        "(false, _, _, OUTCOME_DUPLICATE_ANSWERED, _): NoAction();",
+    ),
+    "what one asked for goes to all": (
+        PASSES,
+        "OUTCOME_DUPLICATE_ANSWERED, true): read_next(LAST_PASS - 1, PASS_READ_FOR_ONE);",
+        "OUTCOME_DUPLICATE_ANSWERED, true): read_next(LAST_PASS - 1, PASS_READ_FOR_ALL);",
+    ),
+    "lanes that were added are sent along": (PASSES, "        hdr.lanes.setInvalid();\n", ""),
     "BOR is AND": (LANE, "value = value | lane;", "value = value & lane;"),
 }
 
@@ -108,7 +124,9 @@ def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
         "--rootdir",
         str(tmp_path),
     ]
-    command += ["-c", os.devnull, "--target", f"tna-logic-{translate.LANES}", *tests]
+    lanes = translate.LANES * translate.PASSES["tna_passes"]
+    target = f"tna-passes-{lanes}" if name == PASSES else f"tna-logic-{translate.LANES}"
+    command += ["-c", os.devnull, "--target", target, *tests]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 1, done.stdout
     caught_by = re.findall(r"^FAILED \S*?(test_\w+\.py::\w+)", done.stdout, re.MULTILINE)
