@@ -54,7 +54,7 @@ FAULTS = {
     ),
     "a duplicate raises the exponent": (SLOT, "(1, 0, _): read_exponent();", "(1, 0, _): max_exponent();"),
     "the full mask is not awaited": (SLOT, "if (after == meta.admission.full_mask) {", "if (after != 0) {"),
-    "the job's range is not held": (SLOT, " && meta.admission.room != 0", ""),
+    "the job's range is not held": (SLOT, " && (meta.admission.room != 0 || is_further_pass)", ""),
     "the register's range is not held": (SLOT, RANGE, ""),
     "a duplicate is added": (LANE, "LANE_AGAIN(1) ", ""),
     "the first lanes are added": (LANE, "value = lane;", "value = value |+| lane;"),
@@ -129,6 +129,6 @@ def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
     command += ["-c", os.devnull, "--target", target, *tests]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 1, done.stdout
-    caught_by = re.findall(r"^FAILED \S*?(test_\w+\.py::\w+)", done.stdout, re.MULTILINE)
+    caught_by = re.findall(r"^(?:FAILED|ERROR) \S*?(test_\w+\.py::\w+)", done.stdout, re.MULTILINE)
     assert caught_by, done.stdout
     print(f"\n{fault}: {caught_by[0]}")
