@@ -55,7 +55,9 @@ def install(switch: Switch, job: Job) -> None:
     full_mask = (1 << job.workers) - 1
     for w in range(job.workers):
         key = (job.port_of(w), job.ip(w), job.job_id, w, job.token)
-        insert("worker_admission", key, "admit", (1 << w, full_mask, job.workers, job.epoch, 0, 2 * job.slots, 1))
+        insert(
+            "worker_admission", key, "admit", (1 << w, full_mask, job.workers, job.epoch, 0, 2 * job.slots, 1)
+        )
         insert("copy_rewrite", (job.job_id, w), "rewrite", (job.mac(w), job.ip(w), c.UDP_PORT))
     switch.mcast_set(1, [(w + 1, w + 1) for w in range(job.workers)])
 
