@@ -227,6 +227,9 @@ def learned(message):
 
 def test_digests_are_listed_acknowledged_and_not_repeated(bench):
     bench.inject(3, probe(LEARN, d=1))
+    # What is told after it shows that it was taken before there is an entry for digests.
+    bench.inject(3, probe(TO_CPU))
+    assert bench.client.get_stream_packet("packet", timeout=DEADLINE_S) is not None
     entry = digest_entry(bench, max_timeout_ns=0, max_list_size=1, ack_timeout_ns=3600 * 10**9)
     bench.write(INSERT, entry)
     assert bench.read(p4runtime_pb2.DigestEntry(digest_id=bench.id("learned_t"))) == [entry]
