@@ -25,7 +25,8 @@ from bench.testbeds import testbed  # noqa: E402
 from netsum.allreduce.plan import Plan  # noqa: E402
 from netsum.allreduce.report import Message  # noqa: E402
 from netsum.allreduce.session import run_between, testbed_sites  # noqa: E402
-from topologies.children import TestbedError, ending_in_order  # noqa: E402
+from netsum.cli.faults import told_in_a_sentence  # noqa: E402
+from topologies.children import TestbedError  # noqa: E402
 
 __all__ = ["main", "part_of"]
 
@@ -125,6 +126,7 @@ class _Recorder:
                 self.perf = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
 
 
+@told_in_a_sentence
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print what a packet costs, part by part, in microseconds of processor time."""
     options = argparse.ArgumentParser(description=main.__doc__)
@@ -137,11 +139,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = options.parse_args(arguments)
     if shutil.which("perf") is None:
         raise TestbedError("perf is not installed: get Debian's package linux-perf")
+    plan = Plan.of(chosen.size, repeats=1, warmups=1, timeout_s=120.0)
     print(machine_and_date())
     print(f"load before: {os.getloadavg()[0]:.1f}; {' '.join(arguments or sys.argv[1:])}")
-    plan = Plan.of(chosen.size, repeats=1, warmups=1, timeout_s=120.0)
     with (
-        ending_in_order(),
         tempfile.TemporaryDirectory(prefix="netsum-parts-") as folder,
         testbed(
             chosen.topology, switch="embedded", lanes=chosen.lanes, rate=chosen.rate, loss_percent="0"

@@ -29,7 +29,7 @@ from host_agent.joining import join  # noqa: E402
 from netsum.allreduce.launch import Ranks  # noqa: E402
 from netsum.allreduce.report import Message  # noqa: E402
 from netsum.allreduce.session import local_sites, loopback_controller  # noqa: E402
-from topologies.children import ending_in_order  # noqa: E402
+from netsum.cli.faults import told_in_a_sentence  # noqa: E402
 
 __all__ = ["main"]
 
@@ -71,10 +71,18 @@ def be_a_rank(rank: int, world_size: int, controller: str, threads: int, element
         sys.stdin.read()
 
 
+def _counts(text: str) -> list[int]:
+    try:
+        return [int(count) for count in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected whole numbers such as 1,2,4, not {text!r}") from None
+
+
+@told_in_a_sentence
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print elements/s per worker and processor time, in one thread a rank and in several."""
     options = argparse.ArgumentParser(description=main.__doc__)
-    options.add_argument("--workers", default="1,2,4")
+    options.add_argument("--workers", type=_counts, default="1,2,4")
     options.add_argument("--threads", type=int, default=2)
     options.add_argument("--lanes", type=int, choices=(64, 256), default=256)
     options.add_argument("--elements", type=int, default=1 << 22)
@@ -90,9 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"load before: {os.getloadavg()[0]:.1f}; {chosen.lanes} lanes, {SLOTS} slots in all, float32, sum; "
         f"median of {chosen.runs} runs (least … most)"
     )
-    with ending_in_order():
-        for workers in map(int, chosen.workers.split(",")):
-            _measure(workers, chosen)
+    for workers in chosen.workers:
+        _measure(workers, chosen)
 
 
 def _measure(workers: int, chosen: argparse.Namespace) -> None:
