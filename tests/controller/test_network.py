@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from front_panel import PM_SHOW
 
 from controller.errors import ConfigError
 from controller.service.network import (
@@ -98,15 +99,6 @@ def test_a_file_with_two_switches(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         network_of_file(written(tmp_path, TWO_SWITCHES.replace(old, new, 1)))
-
-
-PM_SHOW = """
------+----+---+----+-------+----+--+--+---+---+---+--------+----------------+----------------+-
-PORT |MAC |D_P|P/PT|SPEED  |FEC |AN|KR|RDY|ADM|OPR|LPBK    |FRAMES RX       |FRAMES TX       |E
------+----+---+----+-------+----+--+--+---+---+---+--------+----------------+----------------+-
-1/0  |23/0|132|3/ 4|100G   | RS |Au|Au|YES|ENB|UP |  NONE  |               0|               0|
-5/3  |19/3|167|1/39|10G    |NONE|Au|Au|YES|ENB|DWN|  NONE  |              12|               0|
-"""
 
 
 def test_ports_by_their_names_on_the_front_panel(tmp_path: Path) -> None:

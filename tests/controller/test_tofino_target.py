@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from front_panel import PM_SHOW
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
@@ -129,18 +130,11 @@ def test_the_command_packs_a_file(conf: Path) -> None:
     assert out.read_bytes() == tofino.for_pi(tofino.read_program(conf))
 
 
-PM_SHOW = """
------+----+---+----+-------+----+--+--+---+---+---+--------+----------------+----------------+-
-PORT |MAC |D_P|P/PT|SPEED  |FEC |AN|KR|RDY|ADM|OPR|LPBK    |FRAMES RX       |FRAMES TX       |E
------+----+---+----+-------+----+--+--+---+---+---+--------+----------------+----------------+-
-1/0  |23/0|132|3/ 4|100G   | RS |Au|Au|YES|ENB|UP |  NONE  |               0|               0|
-5/3  |19/3|167|1/39|10G    |NONE|Au|Au|YES|ENB|DWN|  NONE  |              12|               0|
-33/0 | 8/0| 64|0/64|10G    |NONE|Au|Au| NO|ENB|DWN|  NONE  |               0|               0|
-"""
-
-
 def test_front_panel_ports() -> None:
-    assert tofino.front_panel_ports(PM_SHOW) == {"1/0": 132, "5/3": 167, "33/0": 64}
+    one_more = (
+        "33/0 | 8/0| 64|0/64|10G    |NONE|Au|Au| NO|ENB|DWN|  NONE  |               0|               0|\n"
+    )
+    assert tofino.front_panel_ports(PM_SHOW + one_more) == {"1/0": 132, "5/3": 167, "33/0": 64}
 
 
 def test_another_text_has_no_ports() -> None:
