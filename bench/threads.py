@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench.engine import machine_and_date  # noqa: E402
+from bench.options import counts  # noqa: E402
 from host_agent.communicator import Communicator, compile_ahead  # noqa: E402
 from host_agent.joining import join  # noqa: E402
 from netsum.allreduce.launch import Ranks  # noqa: E402
@@ -71,18 +72,11 @@ def be_a_rank(rank: int, world_size: int, controller: str, threads: int, element
         sys.stdin.read()
 
 
-def _counts(text: str) -> list[int]:
-    try:
-        return [int(count) for count in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected whole numbers such as 1,2,4, not {text!r}") from None
-
-
 @told_in_a_sentence
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print elements/s per worker and processor time, in one thread a rank and in several."""
     options = argparse.ArgumentParser(description=main.__doc__)
-    options.add_argument("--workers", type=_counts, default="1,2,4")
+    options.add_argument("--workers", type=counts, default="1,2,4")
     options.add_argument("--threads", type=int, default=2)
     options.add_argument("--lanes", type=int, choices=(64, 256), default=256)
     options.add_argument("--elements", type=int, default=1 << 22)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from bench.torch_rank import BACKENDS, Plan
 from netsum.allreduce.launch import Ranks, Site
-from netsum.allreduce.plan import size_text
+from netsum.allreduce.plan import PlanError, parse_size, size_text
 from netsum.allreduce.report import Message
 
-__all__ = ["EXAMPLES", "Comparison", "compare", "print_allreduces", "print_examples"]
+__all__ = ["EXAMPLES", "Comparison", "compare", "plan_of", "print_allreduces", "print_examples"]
 
 ROOT = Path(__file__).resolve().parents[1]
 SILENCE_S = 900.0
@@ -49,6 +49,25 @@ class Comparison:
             self.seconds[message["bytes"]][message["backend"]].append(message["seconds"])
         elif message["event"] == "example":
             self.examples[message["name"]][message["backend"]].append(message)
+
+
+def plan_of(runs: int, sizes: str, examples: str) -> Plan:
+    """Read a plan as options write it: sizes and names of examples with commas between them, either of them empty for none.
+
+    Raises
+    ------
+    PlanError
+        There is no such size or example.
+    """
+    names = [name for name in examples.split(",") if name]
+    for name in names:
+        if name not in EXAMPLES:
+            raise PlanError(f"there is no example {name!r}: expected {', '.join(EXAMPLES)}")
+    return Plan(
+        runs=runs,
+        sizes=[parse_size(size) for size in sizes.split(",") if size],
+        examples={name: EXAMPLES[name] for name in names},
+    )
 
 
 def compare(

@@ -19,9 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench.engine import machine_and_date  # noqa: E402
 from bench.testbeds import testbed  # noqa: E402
-from bench.torch_comparison import EXAMPLES, compare, print_allreduces, print_examples  # noqa: E402
-from bench.torch_rank import Plan  # noqa: E402
-from netsum.allreduce.plan import parse_size  # noqa: E402
+from bench.torch_comparison import EXAMPLES, compare, plan_of, print_allreduces, print_examples  # noqa: E402
 from netsum.allreduce.session import testbed_sites  # noqa: E402
 
 __all__ = ["main"]
@@ -38,11 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--examples", default=",".join(EXAMPLES), help="which to train")
     parser.add_argument("--sizes", default="", help="of tensors to all-reduce besides; empty: none")
     chosen = parser.parse_args(arguments)
-    plan = Plan(
-        runs=chosen.runs,
-        sizes=[parse_size(size) for size in chosen.sizes.split(",") if size],
-        examples={name: EXAMPLES[name] for name in chosen.examples.split(",") if name},
-    )
+    plan = plan_of(chosen.runs, chosen.sizes, chosen.examples)
     print(machine_and_date())
     print(f"load before: {os.getloadavg()[0]:.1f}; medians of {chosen.runs} runs (least … most)")
     with (
