@@ -149,13 +149,13 @@ class Progress:
                         continue  # it did not run to its end
                     self.last = outcome.statistics
                     self.total.add(outcome.statistics)
-                failed = self._core.failed and self.state is State.RUNNING
-                if failed:
-                    self._lifecycle.on(Event.FAIL, outcomes[-1].error)
+                failure = self._schedule.failure
+                if failure is not None and self.state is State.RUNNING:
+                    self._lifecycle.on(Event.FAIL, failure)
                 elif self.state is State.RUNNING and not self._schedule and not self._submitted:
                     self._lifecycle.on(Event.DRAIN)
-            if failed:
-                outcomes += self._drop(outcomes[-1].error)
+            if failure is not None:
+                outcomes += self._drop(failure)
         _resolve(outcomes)
 
     def _break(self, cause: BaseException) -> None:
@@ -168,8 +168,7 @@ class Progress:
             outcomes = self._drop(error)
         _resolve(outcomes)
 
-    def _drop(self, error: Exception | None) -> list[Outcome]:
-        assert error is not None
+    def _drop(self, error: Exception) -> list[Outcome]:
         with self._changed:
             while self._submitted:
                 self._schedule.add(self._submitted.popleft())

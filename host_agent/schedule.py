@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from host_agent.collectives import Collective
+from host_agent.errors import PeerError
 from host_agent.packetize.blocks import CODING_INT32_HIGH
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.outcome import failure_of
@@ -33,7 +34,7 @@ class Outcome:
     error: Exception | None
 
     def resolve(self) -> None:
-        """Hand it to whoever holds the future."""
+        """Resolve the collective's future."""
         if self.error is None:
             self.collective.future.set_result(self.result)
         else:
@@ -77,14 +78,20 @@ class Schedule:
     Parameters
     ----------
     core : WorkerCore
-        What works on them. Whoever drives it calls `begin` before it looks at what to transmit, and `take_ended` after
+        What works on them. Its driver calls `begin` before it looks at what to transmit, and `take_ended` after
         datagrams or time have come.
+
+    Attributes
+    ----------
+    failure : PeerError, optional
+        What the collectives failed with that ended because the core failed; set by `take_ended`.
     """
 
     def __init__(self, core: WorkerCore) -> None:
         self._core = core
         self._waiting: deque[Collective] = deque()
         self._running: deque[_Running] = deque()
+        self.failure: PeerError | None = None
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._running)
@@ -109,6 +116,9 @@ class Schedule:
     def take_ended(self, now_ns: int, trouble: str = "") -> list[Outcome]:
         """Return what has ended since the last call; if the core has failed, that is everything.
 
+        A core can fail behind the last collective: the MISMATCH of the next one may come in the same batch as the last
+        RESULT. Nothing fails then until the next collective is added, and that one fails with the core's error.
+
         Parameters
         ----------
         now_ns : int
@@ -129,9 +139,10 @@ class Schedule:
                     continue
             self._running.popleft()
             ended.append(running.end(self._core, now_ns))
-        if self._core.failed:
-            what = self._running[0].collective.what if self._running else "between two collectives"
-            ended += self.drop(failure_of(self._core, what, trouble))
+        if self._core.failed and len(self):
+            first = self._running[0].collective if self._running else self._waiting[0]
+            self.failure = failure_of(self._core, first.what, trouble)
+            ended += self.drop(self.failure)
         return ended
 
     def drop(self, error: Exception) -> list[Outcome]:
