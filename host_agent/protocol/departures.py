@@ -91,11 +91,8 @@ def transmit(
     """
     state, slots, passes, tx_bytes = borrowed(state), borrowed(slots), borrowed(passes), borrowed(tx_bytes)
     core = state[0]
+    fail_at_deadline(state, now_ns)
     if core.failure != FAILURE_NONE or core.passes_done == core.passes_begun:
-        return 0
-    if now_ns - core.progress_ns >= core.timeout_ns:
-        core.failure = FAILURE_DEADLINE
-        core.failure_chunk = core.oldest_chunk
         return 0
     if core.in_flight > 0:
         if now_ns >= core.quiet_ns:
@@ -122,12 +119,30 @@ def transmit(
 
 
 @compiled
+def fail_at_deadline(state: Records, now_ns: int) -> None:
+    """Fail if the deadline has passed. A driver that cannot send calls this instead of `transmit`."""
+    core = state[0]
+    if now_ns >= deadline_ns(state):
+        core.failure = FAILURE_DEADLINE
+        core.failure_chunk = core.oldest_chunk
+
+
+@compiled
+def deadline_ns(state: Records) -> Integer:
+    """When the core fails unless a RESULT comes; `NEVER` if nothing is under way."""
+    core = state[0]
+    if core.failure != FAILURE_NONE or core.passes_done == core.passes_begun:
+        return NEVER
+    return core.progress_ns + core.timeout_ns
+
+
+@compiled
 def next_timer_ns(state: Records) -> Integer:
     """When `transmit` must be called again even if nothing arrives; `NEVER` if nothing is under way."""
     core = state[0]
     if core.failure != FAILURE_NONE or core.passes_done == core.passes_begun:
         return NEVER
-    return min(core.quiet_ns, core.check_ns, core.progress_ns + core.timeout_ns)
+    return min(core.quiet_ns, core.check_ns, deadline_ns(state))
 
 
 @compiled

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from host_agent.compiled import Integer, Record, Records, borrowed, compiled
 from host_agent.protocol.arrivals import on_datagrams
-from host_agent.protocol.departures import next_timer_ns, transmit
+from host_agent.protocol.departures import deadline_ns, fail_at_deadline, next_timer_ns, transmit
 from host_agent.protocol.records import FAILURE_NONE
 from host_agent.transport.messages import Inbox, Outbox, prepare, receive, send
 from host_agent.transport.system_calls import (
@@ -87,6 +87,8 @@ def exchange(
         if link.messages_sent == link.messages:
             filled = transmit(state, slots, passes, now_ns, outbox.rows, outbox.lengths)
             prepare(link, outbox, filled)
+        else:
+            fail_at_deadline(state, now_ns)
         blocked = link.messages_sent < link.messages and send(link, outbox)
         if core.failure != FAILURE_NONE:
             return FAILED
@@ -98,8 +100,8 @@ def exchange(
             return TIME_UP
         if not blocked and (received == inbox.lengths.size or filled >= outbox.lengths.size - 1):
             continue  # there may be more to receive, or to send
-        # While the socket's buffer is full the core's timers can wait: what they would send could not leave.
-        wake_ns = until_ns if blocked else min(next_timer_ns(state), until_ns)
+        # While the socket's buffer is full only the deadline counts: what other timers would send could not leave.
+        wake_ns = min(deadline_ns(state) if blocked else next_timer_ns(state), until_ns)
         rest_ns: Integer = np.int64(0)
         if received > 0 and not blocked and link.rests != 0:
             rest_ns = min(rest_after_ns(core, received), wake_ns - now_ns)

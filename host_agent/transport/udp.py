@@ -115,6 +115,11 @@ class UdpLink:
         if self.link["send_errors"][0]:
             reason = os.strerror(int(self.link["send_errno"][0]))
             found.append(f"{self.link['send_errors'][0]} packets could not be sent ({reason})")
+        waiting = int(self.link["messages"][0] - self.link["messages_sent"][0])
+        if waiting:
+            found.append(
+                f"the send buffer is full and {waiting} messages wait: the network interface sends nothing"
+            )
         return "; ".join(found)
 
     def forget_trouble(self) -> None:
