@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from voices import connect
 
 from controller.switch_controller import SwitchController
 from host_agent.wire.constants import UDP_PORT
 from netsum.digits.training import program_switch
+from tests.controller.voices import connect
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star

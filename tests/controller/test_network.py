@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from front_panel import PM_SHOW
 
 from controller.errors import ConfigError
 from controller.service.network import (
@@ -14,6 +13,7 @@ from controller.service.network import (
     network_of_testbed,
 )
 from controller.service.network_file import network_of_file
+from tests.controller.front_panel import PM_SHOW
 
 TWO_SWITCHES = """
 [[switch]]

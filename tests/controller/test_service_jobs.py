@@ -8,13 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from service_harness import DEADLINE_S, Bench, fake_network, until
 
 from controller.errors import ServiceError
 from controller.service.client import as_dict
 from host_agent.joining import BandwidthDelay, JoinError, Share, membership
 from host_agent.joining.seat import open_seats
 from host_agent.wire import jobs_pb2
+from tests.controller.service_harness import DEADLINE_S, Bench, fake_network, until
 
 
 @pytest.fixture(scope="module")

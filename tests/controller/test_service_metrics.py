@@ -4,12 +4,12 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from service_harness import PROGRAM, Bench, fake_network, service_on
 
 from controller.errors import ConfigError
 from controller.service.serve import ServiceOptions
 from host_agent.joining import join
 from host_agent.wire import jobs_pb2
+from tests.controller.service_harness import PROGRAM, Bench, fake_network, service_on
 
 
 def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from service_harness import DEADLINE_S, LANES, PROGRAM, until
 
 from controller import entries
 from controller.jobs import Job, WorkerEndpoint
@@ -23,6 +22,7 @@ from host_agent.communicator import compile_ahead
 from host_agent.joining import Seat, join
 from host_agent.wire import jobs_pb2
 from host_agent.wire.constants import UDP_PORT
+from tests.controller.service_harness import DEADLINE_S, LANES, PROGRAM, until
 from topologies.loopback import LoopbackTestbed
 
 WORKERS = 2

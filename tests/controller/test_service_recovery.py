@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service_harness import DEADLINE_S, Bench, until
 
 from controller.jobs import Job
 from controller.slots import SlotRange
 from host_agent.joining.seat import open_seats
 from host_agent.wire import jobs_pb2
+from tests.controller.service_harness import DEADLINE_S, Bench, until
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
-from service_harness import Bench, fake_network, until
 
 from controller.errors import ServiceError
 from controller.service.client import OperatorClient
@@ -14,6 +13,7 @@ from controller.service.served import RefusalError
 from controller.service.wishes import wish_of
 from host_agent.joining import JoinError, join
 from host_agent.wire import jobs_pb2
+from tests.controller.service_harness import Bench, fake_network, until
 
 
 def test_what_no_client_of_ours_says_is_refused() -> None:

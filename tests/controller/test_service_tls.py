@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service_harness import DEADLINE_S, PROGRAM, Bench, fake_network, service_on
 from typer.testing import CliRunner
 
 from controller.errors import ConfigError, ServiceError, SwitchUnreachableError
@@ -18,6 +17,7 @@ from host_agent.wire.channel import ChannelError, TlsFiles
 from netsum.cli.app import app
 from sim.switch.p4runtime import P4RuntimeServer
 from sim.switch.ports import Chassis, UdpPorts
+from tests.controller.service_harness import DEADLINE_S, PROGRAM, Bench, fake_network, service_on
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from service_harness import until
-from voices import ANSWER_TIMEOUT_S, LANES, admit, connect, open_socket, voices
 
 from controller.addresses import mac_int
 from controller.entries import COPY_REWRITE, WORKER_ADMISSION, Entry
@@ -24,6 +22,8 @@ from controller.switch_controller import SwitchController
 from controller.switch_tables import CompiledFiles, SwitchTables
 from netsum.digits.training import program_switch
 from netsum.programs import compiled_program
+from tests.controller.service_harness import until
+from tests.controller.voices import ANSWER_TIMEOUT_S, LANES, admit, connect, open_socket, voices
 from topologies.hosts import SwitchTestbed
 
 

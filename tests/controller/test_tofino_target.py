@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from front_panel import PM_SHOW
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
 from controller.errors import JobRefusedError, WrongProgramError
 from controller.targets import device_config, require_reach, tofino
+from tests.controller.front_panel import PM_SHOW
 
 BFRT, CONTEXT, BINARY = b'{"bfrt": 1}', b'{"context": 1}', bytes(range(256)) * 3
 

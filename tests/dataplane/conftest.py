@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from dataplane import asic_model, bmv2
-from dataplane.embedded import EmbeddedTarget
-from dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
-from dataplane.recirculating import RecirculatingTarget
-from dataplane.target import LANE_COUNTS, Entry, Target
-from tna_logic import translate
+
+from tests.dataplane.dataplane import asic_model, bmv2
+from tests.dataplane.dataplane.embedded import EmbeddedTarget
+from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
+from tests.dataplane.dataplane.recirculating import RecirculatingTarget
+from tests.dataplane.dataplane.target import LANE_COUNTS, Entry, Target
+from tests.dataplane.tna_logic import translate
 
 ENGINES = {
     "embedded": (LANE_COUNTS, []),

@@ -3,9 +3,10 @@
 import struct
 
 import pytest
-from dataplane.frames import ARP, ethernet
-from dataplane.jobs import SWITCH_IP, SWITCH_MAC, worker_at
-from dataplane.target import Packet, Target
+
+from tests.dataplane.dataplane.frames import ARP, ethernet
+from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, worker_at
+from tests.dataplane.dataplane.target import Packet, Target
 
 REQUEST, REPLY = 1, 2
 BROADCAST = 0xFFFFFFFFFFFF

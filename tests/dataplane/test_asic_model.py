@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from dataplane import asic_model
+
+from tests.dataplane.dataplane import asic_model
 
 ROOT = Path(__file__).resolve().parents[2]
 LANES = 8

@@ -1,8 +1,8 @@
 """Packet-in and packet-out."""
 
-from dataplane.frames import ethernet
-from dataplane.jobs import worker_at
-from dataplane.target import CPU_PORT, Entry, Target
+from tests.dataplane.dataplane.frames import ethernet
+from tests.dataplane.dataplane.jobs import worker_at
+from tests.dataplane.dataplane.target import CPU_PORT, Entry, Target
 
 CONTROLLER_MAC = 0x02C0FFEE0000
 

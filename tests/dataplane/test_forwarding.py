@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from dataplane.frames import (
+
+from tests.dataplane.dataplane.frames import (
     ARP,
     CONTRIBUTE,
     IPV4,
@@ -19,8 +20,8 @@ from dataplane.frames import (
     ipv4,
     udp,
 )
-from dataplane.jobs import SWITCH_MAC, MakeJob, lanes_of, worker_at
-from dataplane.target import PORTS, Entry, Packet, Target
+from tests.dataplane.dataplane.jobs import SWITCH_MAC, MakeJob, lanes_of, worker_at
+from tests.dataplane.dataplane.target import PORTS, Entry, Packet, Target
 
 FLOOD_GROUP = 256
 BROADCAST = 0xFFFFFFFFFFFF

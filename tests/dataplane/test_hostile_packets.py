@@ -10,12 +10,23 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from dataplane.embedded import EmbeddedTarget
-from dataplane.frames import ARP, IPV4, LANES, MISMATCH, NETSUM_PORT, STATUS, UDP, describe, internet_checksum
-from dataplane.jobs import SWITCH_IP, Job, MakeJob, lanes_of, saturating_sum
-from dataplane.target import CHECK_SEQUENCE_BYTES, PORTS, Packet, Target
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
+from tests.dataplane.dataplane.embedded import EmbeddedTarget
+from tests.dataplane.dataplane.frames import (
+    ARP,
+    IPV4,
+    LANES,
+    MISMATCH,
+    NETSUM_PORT,
+    STATUS,
+    UDP,
+    describe,
+    internet_checksum,
+)
+from tests.dataplane.dataplane.jobs import SWITCH_IP, Job, MakeJob, lanes_of, saturating_sum
+from tests.dataplane.dataplane.target import CHECK_SEQUENCE_BYTES, PORTS, Packet, Target
 
 CHUNKS = 8
 IN_PROCESS, ON_BMV2 = 50_000, 2_000

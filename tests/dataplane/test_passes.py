@@ -4,10 +4,11 @@ import os
 import random
 
 import pytest
-from dataplane.frames import describe
-from dataplane.jobs import Job, MakeJob, lanes_of, saturating_sum
-from dataplane.recirculating import RecirculatingTarget
-from dataplane.target import Packet, Target
+
+from tests.dataplane.dataplane.frames import describe
+from tests.dataplane.dataplane.jobs import Job, MakeJob, lanes_of, saturating_sum
+from tests.dataplane.dataplane.recirculating import RecirculatingTarget
+from tests.dataplane.dataplane.target import Packet, Target
 
 WORKERS, SLOTS, CHUNKS = 3, 2, 12
 SEEDS = 300 if "NETSUM_LONG_TESTS" in os.environ else 6

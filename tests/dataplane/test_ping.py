@@ -4,9 +4,10 @@ import struct
 from typing import Any
 
 import pytest
-from dataplane.frames import ICMP, IPV4, ethernet, internet_checksum, ipv4
-from dataplane.jobs import SWITCH_IP, SWITCH_MAC, worker_at
-from dataplane.target import Packet, Target
+
+from tests.dataplane.dataplane.frames import ICMP, IPV4, ethernet, internet_checksum, ipv4
+from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, worker_at
+from tests.dataplane.dataplane.target import Packet, Target
 
 REPLY, REQUEST = 0, 8
 

@@ -3,8 +3,9 @@
 from itertools import permutations
 
 import pytest
-from dataplane.jobs import MakeJob, lanes_of, saturating_sum
-from dataplane.target import Target
+
+from tests.dataplane.dataplane.jobs import MakeJob, lanes_of, saturating_sum
+from tests.dataplane.dataplane.target import Target
 
 
 @pytest.mark.parametrize("exponents", [(0, 0, 0), (1, 0, 16384), (0xFFFF, 7, 0), (0x7FFF, 0x8000, 0x8001)])

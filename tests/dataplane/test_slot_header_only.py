@@ -1,9 +1,10 @@
 """Contributions without lanes: they add their bit and exponent; the result has lanes if any of them had."""
 
 import pytest
-from dataplane.frames import BOR, MAX, SUM
-from dataplane.jobs import Job, MakeJob, lanes_of, saturating_sum
-from dataplane.target import Packet, Target
+
+from tests.dataplane.dataplane.frames import BOR, MAX, SUM
+from tests.dataplane.dataplane.jobs import Job, MakeJob, lanes_of, saturating_sum
+from tests.dataplane.dataplane.target import Packet, Target
 
 ROOM = 512
 """BMv2 aborts if a packet leaves more than this many bytes larger than it came."""

@@ -1,9 +1,10 @@
 """Workers that do not agree what they are doing: nothing is added, everybody hears of it."""
 
 import pytest
-from dataplane.frames import BOR, MAX, MISMATCH, SUM
-from dataplane.jobs import MakeJob, lanes_of, saturating_sum
-from dataplane.target import Target
+
+from tests.dataplane.dataplane.frames import BOR, MAX, MISMATCH, SUM
+from tests.dataplane.dataplane.jobs import MakeJob, lanes_of, saturating_sum
+from tests.dataplane.dataplane.target import Target
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import random
 from collections.abc import Callable, Sequence
 
 import pytest
-from dataplane.frames import BOR, MAX, SUM
-from dataplane.jobs import MakeJob, lanes_of, saturating_sum
-from dataplane.target import Target
+
+from tests.dataplane.dataplane.frames import BOR, MAX, SUM
+from tests.dataplane.dataplane.jobs import MakeJob, lanes_of, saturating_sum
+from tests.dataplane.dataplane.target import Target
 
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
 CORNERS = [LOWEST, LOWEST + 1, -(2**30), -1, 0, 1, 2**30, HIGHEST - 1, HIGHEST]

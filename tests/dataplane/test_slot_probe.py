@@ -1,8 +1,8 @@
 """PROBE: what a slot holds, for the one who asks, without changing it."""
 
-from dataplane.frames import MAX
-from dataplane.jobs import MakeJob, lanes_of, saturating_sum
-from dataplane.target import Target
+from tests.dataplane.dataplane.frames import MAX
+from tests.dataplane.dataplane.jobs import MakeJob, lanes_of, saturating_sum
+from tests.dataplane.dataplane.target import Target
 
 
 def test_says_who_contributed(target: Target, make_job: MakeJob) -> None:

@@ -3,8 +3,9 @@
 from itertools import permutations
 
 import pytest
-from dataplane.jobs import MakeJob, lanes_of, saturating_sum
-from dataplane.target import Target
+
+from tests.dataplane.dataplane.jobs import MakeJob, lanes_of, saturating_sum
+from tests.dataplane.dataplane.target import Target
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 32])

@@ -1,7 +1,7 @@
 """Packets that come twice or late: nothing is added twice, nothing old is added at all."""
 
-from dataplane.jobs import MakeJob, lanes_of, saturating_sum
-from dataplane.target import Target
+from tests.dataplane.dataplane.jobs import MakeJob, lanes_of, saturating_sum
+from tests.dataplane.dataplane.target import Target
 
 
 def test_before_completion_it_is_dropped(target: Target, make_job: MakeJob) -> None:

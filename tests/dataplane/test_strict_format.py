@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
-from dataplane.asic_model import LANES_A_PASS
-from dataplane.frames import (
+
+from tests.dataplane.dataplane.asic_model import LANES_A_PASS
+from tests.dataplane.dataplane.frames import (
     CONTRIBUTE,
     IPV4,
     LANES,
@@ -21,8 +22,16 @@ from dataplane.frames import (
     ipv4,
     udp,
 )
-from dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob, lanes_of, saturating_sum, worker_at
-from dataplane.target import CHECK_SEQUENCE_BYTES, LANE_COUNTS, Packet, Target
+from tests.dataplane.dataplane.jobs import (
+    SWITCH_IP,
+    SWITCH_MAC,
+    Job,
+    MakeJob,
+    lanes_of,
+    saturating_sum,
+    worker_at,
+)
+from tests.dataplane.dataplane.target import CHECK_SEQUENCE_BYTES, LANE_COUNTS, Packet, Target
 
 
 class Victim:

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tna_logic import translate
+
+from tests.dataplane.tna_logic import translate
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOT, LANE, PASSES = "slot.p4", "lane.p4", "passes.p4"

@@ -1,9 +1,18 @@
 """Who may touch a slot, and which slots."""
 
 import pytest
-from dataplane.frames import CONTRIBUTE, IPV4, NETSUM_PORT, UDP, Netsum, ethernet, ipv4, udp
-from dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob, lanes_of, saturating_sum, worker_at
-from dataplane.target import Packet, Target
+
+from tests.dataplane.dataplane.frames import CONTRIBUTE, IPV4, NETSUM_PORT, UDP, Netsum, ethernet, ipv4, udp
+from tests.dataplane.dataplane.jobs import (
+    SWITCH_IP,
+    SWITCH_MAC,
+    Job,
+    MakeJob,
+    lanes_of,
+    saturating_sum,
+    worker_at,
+)
+from tests.dataplane.dataplane.target import Packet, Target
 
 
 def half_full(target: Target, job: Job) -> tuple[list[int], list[int]]:

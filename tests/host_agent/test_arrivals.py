@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench_core import BenchCore, result, status
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from host_agent.wire.constants import (
     KIND_STATUS,
 )
 from host_agent.wire.header import STATUS_DATAGRAM_BYTES
+from tests.host_agent.bench_core import BenchCore, result, status
 
 REFUSALS = ("duplicates", "stale", "foreign", "malformed")
 MUTANTS = 120_000

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from bench_core import MARK, MS, TOKEN, BenchCore, has_lanes, lanes, result
 
 from host_agent import MisuseError
 from host_agent.packetize.blocks import CODING_FLOAT32
 from host_agent.protocol.records import PASS_RING
 from host_agent.wire import Header
 from host_agent.wire.constants import EXPONENT_BIAS, KIND_CONTRIBUTE, OP_MAX, VERSION
+from tests.host_agent.bench_core import MARK, MS, TOKEN, BenchCore, has_lanes, lanes, result
 
 
 def test_a_contribution_is_what_the_protocol_says() -> None:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from bench_core import MARK, MS, BenchCore, has_lanes, lanes, result, status
 
 from host_agent.packetize.blocks import CODING_WORDS
 from host_agent.protocol.arrivals import RETRANSMISSIONS_AT_ONCE, SUSPECTS_PER_LOSS
@@ -12,6 +11,7 @@ from host_agent.protocol.records import CONTRIBUTES_NOTHING, PROBE_NUMBERS
 from host_agent.protocol.timeout import PACKET_THRESHOLD
 from host_agent.wire import Header
 from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, OP_MAX
+from tests.host_agent.bench_core import MARK, MS, BenchCore, has_lanes, lanes, result, status
 
 
 def is_probe(datagram: bytes) -> bool:

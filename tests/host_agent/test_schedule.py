@@ -1,13 +1,13 @@
 """The order of collectives on one core, without a network."""
 
 import numpy as np
-from bench_core import BenchCore, result, status
 
 from host_agent.collectives import plan_allreduce, plan_barrier
 from host_agent.errors import MismatchError, SumOverflowError
 from host_agent.schedule import Schedule
 from host_agent.wire import Header
 from host_agent.wire.constants import FLAG_MISMATCH
+from tests.host_agent.bench_core import BenchCore, result, status
 
 LARGE = np.full(64, 2**30, np.int32)
 

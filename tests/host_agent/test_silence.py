@@ -1,11 +1,10 @@
 """One burst of PROBEs that the deadline cuts off is no silence of the switch."""
 
-from bench_core import BenchCore, status
-
 from host_agent.errors import MissingWorkersError, SwitchSilentError
 from host_agent.protocol.outcome import failure_of
 from host_agent.wire import Header
 from host_agent.wire.constants import KIND_PROBE
+from tests.host_agent.bench_core import BenchCore, status
 
 TIMEOUT_NS = 3 * 10**9
 RETRANSMISSION_NS = TIMEOUT_NS // 16

@@ -1,7 +1,6 @@
 """RFC 6298 on what PROBEs measure, with the numbers worked out by hand, and the intervals that follow from it."""
 
 import pytest
-from bench_core import MS, BenchCore, result, status
 
 from host_agent.protocol.departures import OLDEST_SUSPECTED
 from host_agent.protocol.timeout import (
@@ -12,6 +11,7 @@ from host_agent.protocol.timeout import (
     quiet_after_ns,
     take_sample,
 )
+from tests.host_agent.bench_core import MS, BenchCore, result, status
 
 SECOND = 1_000 * MS
 

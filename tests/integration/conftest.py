@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from torch_ranks import Ranks, local_service
+
+from tests.integration.torch_ranks import Ranks, local_service
 
 LOSS = ("--drop-ppm", "10000")
 """One packet in a hundred, each way."""

@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from virtual_network.loopback import LoopbackSwitch, on_all
-from virtual_network.reference import expected, same_bits
-from virtual_network.workload import nasty_values
 
 from host_agent import (
     Admission,
@@ -28,6 +25,9 @@ from host_agent import (
     SwitchSilentError,
     UnsupportedTypeError,
 )
+from tests.integration.virtual_network.loopback import LoopbackSwitch, on_all
+from tests.integration.virtual_network.reference import expected, same_bits
+from tests.integration.virtual_network.workload import nasty_values
 
 WORKERS = 3
 DEADLINE_S = 100.0

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from digits_runs import (
+
+from netsum.digits.dataset import load_digits
+from netsum.digits.training import train_alone
+from tests.integration.digits_runs import (
     DEADLINE_S,
     ON_BOTH_SWITCHES,
     ON_EVERY_TESTBED,
@@ -19,9 +22,6 @@ from digits_runs import (
     undisturbed,
     wait_until,
 )
-
-from netsum.digits.dataset import load_digits
-from netsum.digits.training import train_alone
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star
 

@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from virtual_network.network import Faults, Host, Network, Plan
-from virtual_network.switch import VirtualSwitch, virtual_switch
 
 from host_agent import (
     Admission,
@@ -16,6 +14,8 @@ from host_agent import (
     SwitchSilentError,
 )
 from host_agent.collectives import Collective, plan_allreduce, plan_barrier, plan_broadcast
+from tests.integration.virtual_network.network import Faults, Host, Network, Plan
+from tests.integration.virtual_network.switch import VirtualSwitch, virtual_switch
 
 TIMEOUT_NS = 2_000_000_000
 LOSSY = Faults(drop=0.1, duplicate=0.1, delay_ns=10_000, jitter_ns=30_000)

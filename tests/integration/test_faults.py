@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from digits_runs import ON_BOTH_SWITCHES, SOON, TestbedKind, train, undisturbed
 
 from netsum.digits.training import TrainingError, TrainingRun
+from tests.integration.digits_runs import ON_BOTH_SWITCHES, SOON, TestbedKind, train, undisturbed
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star

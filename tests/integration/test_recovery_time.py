@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from virtual_network.network import Faults, Network
-from virtual_network.switch import virtual_switch
 
 from host_agent import Admission
 from host_agent.collectives import Collective, plan_allreduce
+from tests.integration.virtual_network.network import Faults, Network
+from tests.integration.virtual_network.switch import virtual_switch
 
 MS = 1_000_000
 ROUND_TRIP_NS = MS

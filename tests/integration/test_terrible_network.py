@@ -9,9 +9,10 @@ import random
 
 import numpy as np
 import pytest
-from virtual_network.network import Faults, Host, Network
-from virtual_network.switch import VirtualSwitch, virtual_switch
-from virtual_network.workload import Task, random_task
+
+from tests.integration.virtual_network.network import Faults, Host, Network
+from tests.integration.virtual_network.switch import VirtualSwitch, virtual_switch
+from tests.integration.virtual_network.workload import Task, random_task
 
 ROUND_TRIP_NS = 40_000
 STEP = 1 if "NETSUM_LONG_TESTS" in os.environ else 3

@@ -7,9 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
-import testbed_faults
-from testbed_faults import HARMLESS, SOON_S, WORKERS, Bed, SteadyJob, kill_a_worker, steady_job
 
+from tests.integration import testbed_faults
+from tests.integration.testbed_faults import (
+    HARMLESS,
+    SOON_S,
+    WORKERS,
+    Bed,
+    SteadyJob,
+    kill_a_worker,
+    steady_job,
+)
 from topologies.mininet_testbed import missing_for_mininet
 from topologies.switch_process import missing_for_switch
 

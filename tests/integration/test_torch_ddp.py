@@ -8,8 +8,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
 import torch.distributed as dist  # noqa: E402
-import torch_elastic_job  # noqa: E402
-from torch_ranks import Ranks, forking  # noqa: E402
+
+from tests.integration import torch_elastic_job  # noqa: E402
+from tests.integration.torch_ranks import Ranks, forking  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -17,10 +17,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
 import torch.distributed as dist  # noqa: E402
-from torch_ranks import Ranks, local_service  # noqa: E402
 
 from host_agent.joining import JoinError  # noqa: E402
 from host_agent.torch.rendezvous import join  # noqa: E402
+from tests.integration.torch_ranks import Ranks, local_service  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'netsum[demo]'")
 
-from torch_ranks import Ranks  # noqa: E402
+from tests.integration.torch_ranks import Ranks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -8,9 +8,9 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[
 
 import torch.distributed as dist  # noqa: E402
 from torch.utils._pytree import tree_map_only  # noqa: E402
-from torch_ranks import Ranks  # noqa: E402
 
 from host_agent.torch.staging import staged  # noqa: E402
+from tests.integration.torch_ranks import Ranks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -27,10 +27,10 @@ TIMEOUT = timedelta(seconds=150)
 def forking() -> BaseContext:
     """Return a context whose processes begin as copies of one that has loaded what ranks need."""
     context = multiprocessing.get_context("forkserver")
-    here = os.fspath(Path(__file__).parent)
-    context.set_forkserver_preload(["torch_preloaded"])
+    root = os.fspath(Path(__file__).parents[2])
+    context.set_forkserver_preload(["tests.integration.torch_preloaded"])
     kept = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, kept)))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, kept)))
     try:
         multiprocessing.forkserver.ensure_running()
     finally:

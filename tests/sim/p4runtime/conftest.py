@@ -1,5 +1,6 @@
 import pytest
-from p4runtime_client import Bench
+
+from tests.sim.p4runtime.p4runtime_client import Bench
 
 
 @pytest.fixture

@@ -15,9 +15,10 @@ import pytest
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
-from p4runtime_client import DEADLINE_S, DELETE, DEVICE, INSERT, MODIFY, PROGRAMS, Bench
 from p4runtime_sh.p4runtime import P4RuntimeClient
-from test_p4runtime_tables import REFUSED
+
+from tests.sim.p4runtime.p4runtime_client import DEADLINE_S, DELETE, DEVICE, INSERT, MODIFY, PROGRAMS, Bench
+from tests.sim.p4runtime.test_p4runtime_tables import REFUSED
 
 pytestmark = [
     pytest.mark.bmv2,

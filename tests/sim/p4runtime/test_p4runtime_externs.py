@@ -2,7 +2,17 @@
 
 import pytest
 from p4.v1 import p4data_pb2, p4runtime_pb2
-from p4runtime_client import DELETE, INSERT, METER, MODIFY, STATE, TABLES, VALUE_SET, number
+
+from tests.sim.p4runtime.p4runtime_client import (
+    DELETE,
+    INSERT,
+    METER,
+    MODIFY,
+    STATE,
+    TABLES,
+    VALUE_SET,
+    number,
+)
 
 CounterData = p4runtime_pb2.CounterData
 GREEN, YELLOW, RED = 0, 1, 2

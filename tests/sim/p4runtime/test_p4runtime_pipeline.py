@@ -5,7 +5,8 @@ import json
 import grpc
 import pytest
 from p4.v1 import p4runtime_pb2
-from p4runtime_client import (
+
+from tests.sim.p4runtime.p4runtime_client import (
     DEADLINE_S,
     DELETE,
     DEVICE,

@@ -4,7 +4,8 @@ from collections import Counter
 from random import Random
 
 from p4.v1 import p4runtime_pb2
-from p4runtime_client import DELETE, INSERT, MODIFY, PROFILE, fields
+
+from tests.sim.p4runtime.p4runtime_client import DELETE, INSERT, MODIFY, PROFILE, fields
 
 
 def member(bench, profile, identifier, *action):

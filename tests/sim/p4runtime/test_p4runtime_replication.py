@@ -2,7 +2,8 @@
 
 import pytest
 from p4.v1 import p4runtime_pb2
-from p4runtime_client import CLONE, DELETE, INSERT, MODIFY, MULTICAST, parse, probe
+
+from tests.sim.p4runtime.p4runtime_client import CLONE, DELETE, INSERT, MODIFY, MULTICAST, parse, probe
 
 
 def group(identifier, *replicas, **rest):

@@ -9,7 +9,10 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
-from p4runtime_client import (
+from p4runtime_sh.p4runtime import P4RuntimeClient
+
+from sim.switch.ports import Chassis
+from tests.sim.p4runtime.p4runtime_client import (
     CPU_PORT,
     DEADLINE_S,
     DEVICE,
@@ -23,9 +26,6 @@ from p4runtime_client import (
     parse,
     probe,
 )
-from p4runtime_sh.p4runtime import P4RuntimeClient
-
-from sim.switch.ports import Chassis
 
 MS = 10**6
 Request = p4runtime_pb2.StreamMessageRequest

@@ -2,7 +2,8 @@
 
 import pytest
 from p4.v1 import p4runtime_pb2
-from p4runtime_client import DEADLINE_S, DELETE, INSERT, MODIFY, PROFILE, TABLES, fields
+
+from tests.sim.p4runtime.p4runtime_client import DEADLINE_S, DELETE, INSERT, MODIFY, PROFILE, TABLES, fields
 
 UNSPECIFIED = p4runtime_pb2.Update.UNSPECIFIED
 

@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 import pytest
-from cables import DEADLINE_S, Cables, end_of, frames_of, send_all
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from sim.switch.ports import InterfacePorts, PortUnavailableError
+from tests.sim.ports.cables import DEADLINE_S, Cables, end_of, frames_of, send_all
 from topologies.namespaces import missing_for_namespaces, run
 
 pytestmark = [

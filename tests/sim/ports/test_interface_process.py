@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from cables import DEADLINE_S, Cables, end_of, send_all
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.utils import PcapReader
 
+from tests.sim.ports.cables import DEADLINE_S, Cables, end_of, send_all
 from topologies.namespaces import missing_for_namespaces
 
 pytestmark = [

@@ -5,12 +5,12 @@ import time
 
 import numpy as np
 import pytest
-from cables import DEADLINE_S, Cables
 
 from host_agent.transport.messages import LINK, make_outbox, prepare, send
 from host_agent.transport.segmentation import MOST_SEGMENTS, segments_towards
 from host_agent.transport.udp import BURST_BYTES
 from sim.switch.ports import InterfacePorts
+from tests.sim.ports.cables import DEADLINE_S, Cables
 from topologies.namespaces import missing_for_namespaces, run
 
 pytestmark = [

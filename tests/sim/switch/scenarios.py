@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bmv2_switch import commands_for_entry
-
 from sim.switch import DuplicateError, Exact, Lpm, Match, Optional, Range, Switch, TableEntry, Ternary
+from tests.sim.switch.bmv2_switch import commands_for_entry
 
 __all__ = ["PROGRAMS", "SCENARIOS", "Scenario"]
 

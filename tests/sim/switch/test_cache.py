@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from scenarios import PROGRAMS
 
 from sim.switch import Packets, Switch, load_program
 from sim.switch.machine import default_cache_dir
+from tests.sim.switch.scenarios import PROGRAMS
 
 PROGRAM = PROGRAMS / "traffic.json"
 PACKET = Packets.of([(0, bytes([0, 3, 0, 0, 0, 0]))])

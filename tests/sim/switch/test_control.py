@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from minimal import document, write
-from scenarios import PROGRAMS
 
 from sim.switch import (
     DuplicateError,
@@ -25,6 +23,8 @@ from sim.switch import (
     UnknownNameError,
     load_program,
 )
+from tests.sim.switch.minimal import document, write
+from tests.sim.switch.scenarios import PROGRAMS
 
 
 @pytest.fixture

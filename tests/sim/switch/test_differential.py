@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bmv2_switch import Bmv2, commands_for_entry, describe
-from scenarios import PROGRAMS, SCENARIOS, Scenario
 
 from bench.traffic import SWITCH_IP, SWITCH_MAC, Job, contribution, install
 from sim.switch import Packets, Switch, load_program
+from tests.sim.switch.bmv2_switch import Bmv2, commands_for_entry, describe
+from tests.sim.switch.scenarios import PROGRAMS, SCENARIOS, Scenario
 
 pytestmark = [
     pytest.mark.bmv2,

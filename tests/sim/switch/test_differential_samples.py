@@ -11,10 +11,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bmv2_switch import Bmv2, describe
-from p4c_samples import REFUSED, compile_sample, v1model_samples
 
 from sim.switch import Packets, Switch, load_program
+from tests.sim.switch.bmv2_switch import Bmv2, describe
+from tests.sim.switch.p4c_samples import REFUSED, compile_sample, v1model_samples
 
 pytestmark = [
     pytest.mark.bmv2,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from minimal import document, field, hexstr, op, write
 
 from sim.switch import Packets, Switch, load_program
+from tests.sim.switch.minimal import document, field, hexstr, op, write
 
 _ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _BITWISE = {"&": operator.and_, "|": operator.or_, "^": operator.xor}

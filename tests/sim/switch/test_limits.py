@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from minimal import document, field, hexstr, op, write
-from scenarios import PROGRAMS
 
 from sim.switch import Packets, Switch, load_program
+from tests.sim.switch.minimal import document, field, hexstr, op, write
+from tests.sim.switch.scenarios import PROGRAMS
 
 
 @pytest.fixture

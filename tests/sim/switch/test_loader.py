@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from minimal import document, field, hexstr, op, write
-from scenarios import PROGRAMS
 
 from sim.switch import Switch, UnsupportedProgramError, load_program
+from tests.sim.switch.minimal import document, field, hexstr, op, write
+from tests.sim.switch.scenarios import PROGRAMS
 
 
 @pytest.fixture

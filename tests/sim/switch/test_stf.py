@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from p4c_samples import REFUSED, compile_sample, samples_dir, v1model_samples
-from stf import run_stf
 
 from sim.switch import UnsupportedProgramError, load_program
+from tests.sim.switch.p4c_samples import REFUSED, compile_sample, samples_dir, v1model_samples
+from tests.sim.switch.stf import run_stf
 
 pytestmark = [pytest.mark.p4c, pytest.mark.slow]
 
