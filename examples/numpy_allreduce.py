@@ -15,8 +15,8 @@ from host_agent.joining import CONTROLLER_VARIABLE, join, start_service
 WORKERS = 4
 
 
-def work(controller: str, rank: int, done: threading.Barrier) -> None:
-    """Be one worker; in a real job a process on a host of its own."""
+def work(controller: str, rank: int, done: threading.Barrier) -> str:
+    """Be one worker, in a real job a process on a host of its own; returns the line that reports its results."""
     gradients = np.full(100_000, 0.5 + rank, np.float32)
     with (
         join(controller, job="example", rank=rank, world_size=WORKERS) as seat,
@@ -25,8 +25,9 @@ def work(controller: str, rank: int, done: threading.Barrier) -> None:
         mean = comm.allreduce(gradients, op="mean")
         futures = [comm.allreduce_async(gradients * step) for step in range(3)]  # several in flight
         totals = [float(future.result()[0]) for future in futures]
-        print(f"worker {comm.worker_id}: mean {mean[0]}, totals {totals}, {comm.total_stats.chunks} chunks")
-        done.wait(60)  # Who leaves while others add is told of; here all are done first.
+        # A worker that leaves while others still add would end their collectives with an error.
+        done.wait(60)
+        return f"worker {comm.worker_id}: mean {mean[0]}, totals {totals}, {comm.total_stats.chunks} chunks"
 
 
 def main() -> None:
@@ -34,7 +35,9 @@ def main() -> None:
     controller = os.environ.get(CONTROLLER_VARIABLE) or start_service(places=WORKERS)
     done = threading.Barrier(WORKERS)
     with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(work, [controller] * WORKERS, range(WORKERS), [done] * WORKERS))
+        # One thread prints: lines printed by four at once can interleave.
+        for line in pool.map(work, [controller] * WORKERS, range(WORKERS), [done] * WORKERS):
+            print(line)
 
 
 if __name__ == "__main__":
