@@ -5,7 +5,10 @@
 import torch
 import torch.distributed as dist
 
+from host_agent.torch.tracing import untraced
 
+
+@untraced
 def allreduce_hook(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average a bucket of gradients on the slots.
 

@@ -29,6 +29,7 @@ from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction
 from host_agent.torch.rendezvous import join
 from host_agent.torch.slot_group import SlotGroup
 from host_agent.torch.staging import staged
+from host_agent.torch.tracing import untraced_methods
 from host_agent.torch.work import NetsumWork
 
 NAME: Final = "netsum"
@@ -37,6 +38,7 @@ _SHOWN: Final = 3
 """So many tensors of a call are named in messages."""
 
 
+@untraced_methods
 class NetsumProcessGroup(dist.ProcessGroup):
     """A process group whose collectives are done by a switch; made by ``init_process_group("netsum")`` and ``new_group``.
 

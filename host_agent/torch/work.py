@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from host_agent.torch.callbacks import call_back
+from host_agent.torch.tracing import untraced_methods
 
 
 def tensors_in(outputs: Sequence[Any]) -> list[Tensor]:
@@ -20,6 +21,7 @@ def tensors_in(outputs: Sequence[Any]) -> list[Tensor]:
     return [each for item in outputs for each in ([item] if isinstance(item, Tensor) else item)]
 
 
+@untraced_methods
 class NetsumWork(dist._Work):
     """Handle of collectives under way.
 
