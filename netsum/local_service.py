@@ -68,9 +68,20 @@ async def _serve(
         ready = asyncio.create_task(service.until_ready())
         await _attend(testbed, service, until=ready.done)
         ready.result()
+        if options.ready_fd is not None:
+            _log_to(testbed.folder / "service.log")
         announcement.tell(address=service.addresses[0])
         unused = _Unused(service)
         await _attend(testbed, service, until=unused if options.until_unused else lambda: False)
+
+
+def _log_to(path: Path) -> None:
+    """Write standard error to a file from now on.
+
+    A reader of the caller's standard error would otherwise wait for this process too.
+    """
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), sys.stderr.fileno())
 
 
 async def _attend(testbed: LoopbackTestbed, service: RunningService, until: Callable[[], bool]) -> None:
@@ -95,8 +106,10 @@ class _Unused:
         self._give_up_at = asyncio.get_running_loop().time() + FIRST_WORKER_TIMEOUT_S
 
     def __call__(self) -> bool:
-        in_use = bool(self._service.workers.streams or self._service.desk.jobs)
-        self._used = self._used or in_use
+        workers = self._service.workers
+        in_use = bool(workers.streams or self._service.desk.jobs)
+        # A short job may have come and gone between two looks.
+        self._used = self._used or in_use or workers.left > 0
         return not in_use and (self._used or asyncio.get_running_loop().time() > self._give_up_at)
 
 

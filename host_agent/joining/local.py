@@ -43,7 +43,8 @@ def start_service(places: int) -> str:
         It did not start.
     """
     read_end, write_end = os.pipe()
-    command = [sys.executable, "-m", SERVICE_MODULE, "--places", str(places), "--until-unused"]
+    # -P: files in the working directory must not hide the service's modules.
+    command = [sys.executable, "-P", "-m", SERVICE_MODULE, "--places", str(places), "--until-unused"]
     for option, variable in (
         ("--lanes", "NETSUM_LANES"),
         ("--slots", "NETSUM_SLOTS"),

@@ -259,7 +259,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
         if target is None and given.tensor is source:
             target = torch.empty_like(source)  # not the caller's tensor, though nobody needs the result
         taken = given if target is None or target is source else staged(target, read=False, write=True)
-        plan = reduction(given.tensor, taken.tensor, kind, factor)
+        plan = reduction(given.tensor, taken.tensor, kind, self._size, factor)
 
         def finish() -> None:
             plan.finish()

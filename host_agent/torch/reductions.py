@@ -22,7 +22,7 @@ Kind = str
 
 _KINDS: Final = ("SUM", "AVG", "MIN", "MAX", "BOR", "BAND", "PRODUCT", "BXOR", "PREMUL_SUM")
 _FLOAT_OPS: Final[dict[str, Op]] = {"SUM": "sum", "AVG": "mean", "MIN": "min", "MAX": "max"}
-_INTEGER_OPS: Final[dict[str, Op]] = {"SUM": "sum", "MIN": "min", "MAX": "max"}
+_INTEGER_OPS: Final[dict[str, Op]] = {"SUM": "sum", "AVG": "sum", "MIN": "min", "MAX": "max"}
 _BOOL_OPS: Final[dict[str, Op]] = {
     "SUM": "max", "MAX": "max", "BOR": "max", "MIN": "min", "BAND": "min", "PRODUCT": "min"
 }  # fmt: skip
@@ -66,8 +66,10 @@ def on_slots(dtype: torch.dtype, kind: Kind) -> bool:
     return kind != "BXOR" and (kind != "PRODUCT" or dtype == torch.bool)
 
 
-def reduction(source: Tensor, target: Tensor, kind: Kind, factor: Any = None) -> Reduction:
+def reduction(source: Tensor, target: Tensor, kind: Kind, ranks: int, factor: Any = None) -> Reduction:
     """Plan the reduction of a CPU tensor.
+
+    AVG of integers divides the exact sum and drops the fraction, as NCCL does.
 
     Parameters
     ----------
@@ -75,6 +77,8 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, factor: Any = None) ->
         Of one shape and type; may be the same tensor. Neither need be contiguous.
     kind : str
         One that is `on_slots`.
+    ranks : int
+        Size of the group.
     factor : float or tensor, optional
         For PREMUL_SUM.
 
@@ -100,12 +104,13 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, factor: Any = None) ->
         if dtype == torch.bfloat16:
             return _converted(source, target, torch.float32, _FLOAT_OPS[kind])
     if kind in _INTEGER_OPS:
+        divisor = ranks if kind == "AVG" else 1
         if dtype in _LANE_WIDE:
-            return Reduction(array_of(source), _INTEGER_OPS[kind], array_of(target), _nothing)
+            divide = _nothing if divisor == 1 else lambda: overwrite(target, _divided(target, divisor))
+            return Reduction(array_of(source), _INTEGER_OPS[kind], array_of(target), divide)
         if dtype in _NARROW:
-            return _converted(source, target, torch.int32, _INTEGER_OPS[kind])
-    hint = "; divide the SUM yourself" if kind == "AVG" else ""
-    raise UnsupportedTypeError(f"{kind} is not defined for {dtype}{hint}")
+            return _converted(source, target, torch.int32, _INTEGER_OPS[kind], divisor)
+    raise UnsupportedTypeError(f"{kind} is not defined for {dtype}")
 
 
 def bytes_of(tensor: Tensor) -> tuple[Array, Callable[[], None]]:
@@ -118,12 +123,18 @@ def bytes_of(tensor: Tensor) -> tuple[Array, Callable[[], None]]:
     return flat, lambda: overwrite(plain, packed)
 
 
-def _converted(source: Tensor, target: Tensor, wider: torch.dtype, op: Op) -> Reduction:
-    """Reduce in a type that holds all values of the tensor's; round or check once at the end."""
+def _divided(sums: Tensor, divisor: int) -> Tensor:
+    return torch.div(sums, divisor, rounding_mode="trunc")
+
+
+def _converted(source: Tensor, target: Tensor, wider: torch.dtype, op: Op, divisor: int = 1) -> Reduction:
+    """Reduce in a type that holds all values of the tensor's; divide, round or check once at the end."""
     working = source.to(wider)
     array = array_of(working)
 
     def finish() -> None:
+        if divisor != 1:
+            overwrite(working, _divided(working, divisor))
         if target.dtype in _NARROW and op == "sum":
             limits = torch.iinfo(target.dtype)
             beyond = int(((working < limits.min) | (working > limits.max)).sum())

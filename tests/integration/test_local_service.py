@@ -1,0 +1,55 @@
+"""The service that a job starts for itself: it starts from any folder, and ends with the job."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from host_agent.joining import join, start_service
+
+WAIT_S = 30.0
+"""Less than a service waits for its first worker."""
+
+
+def test_it_starts_beside_files_that_are_named_like_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("controller", "topologies", "logging", "sim"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('the trainer own file')\n")
+    monkeypatch.chdir(tmp_path)
+    with join(start_service(1), job="shadowed", rank=0, world_size=1) as seat:
+        assert seat.admission.num_workers == 1
+
+
+def test_it_ends_with_a_job_that_lasts_less_than_a_look() -> None:
+    address = start_service(1)
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), WAIT_S) as until_it_ends:
+        join(address, job="short", rank=0, world_size=1).close()
+        until_it_ends.settimeout(WAIT_S)
+        while until_it_ends.recv(1024):
+            pass
+
+
+STARTER = """
+from host_agent.joining import start_service
+print(start_service(1), flush=True)
+input()
+"""
+
+
+def test_it_does_not_hold_the_standard_error_of_who_started_it() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as starter:
+        assert starter.stdout is not None
+        address = starter.stdout.readline().strip()
+        with join(address, job="outlives", rank=0, world_size=1):
+            # Returns when nobody holds the pipe any more.
+            assert starter.communicate("\n", timeout=WAIT_S) == ("", "")
