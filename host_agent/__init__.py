@@ -21,6 +21,7 @@ from host_agent.errors import (
     SumOverflowError,
     SwitchSilentError,
     UnsupportedTypeError,
+    UsedAdmissionError,
 )
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission
@@ -46,6 +47,7 @@ __all__ = [
     "SumOverflowError",
     "SwitchSilentError",
     "UnsupportedTypeError",
+    "UsedAdmissionError",
     "compile_ahead",
 ]
 

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from host_agent.activity import Activity, activity_of
+from host_agent.claims import claim
 from host_agent.collectives import Collective, OnOverflow, Op, plan_allreduce, plan_barrier, plan_broadcast
 from host_agent.collectives_int64 import plan_allreduce_int64
-from host_agent.errors import MisuseError
+from host_agent.errors import MisuseError, UsedAdmissionError
 from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
 from host_agent.statistics import Statistics
@@ -52,6 +53,8 @@ class Communicator:
     ------
     MisuseError
         If the address cannot be bound.
+    UsedAdmissionError
+        If a communicator of this process has used the admission before.
 
     Examples
     --------
@@ -67,6 +70,11 @@ class Communicator:
         self.admission = admission
         self._core = WorkerCore(admission, int(timeout_s * 1e9))
         self._link = UdpLink(self._core, bind)
+        try:
+            claim(admission)
+        except UsedAdmissionError:
+            self._link.close()
+            raise
         # Compiles, or loads what was compiled, now rather than while the others wait for the first collective.
         self._link.exchange(0.0)
         self._progress = Progress(self._core, self._link)
@@ -261,4 +269,7 @@ def compile_ahead() -> None:
 
     Takes some tens of seconds after an installation or a change of it, well under a second otherwise.
     """
-    Communicator(Admission(1, 0, 1, 0, 1, 1, 64)).close()
+    core = WorkerCore(Admission(1, 0, 1, 0, 1, 1, 64), timeout_ns=1)
+    link = UdpLink(core, ("", 0))
+    link.exchange(0.0)
+    link.close()

@@ -20,6 +20,10 @@ class AdmissionError(MisuseError, ValueError):
     """An admission that no switch can have granted."""
 
 
+class UsedAdmissionError(MisuseError):
+    """An admission that has served a communicator of this process before."""
+
+
 class UnsupportedTypeError(MisuseError, TypeError):
     """A data type, or an operation on a data type, that netsum does not reduce."""
 

@@ -24,6 +24,7 @@ from host_agent import (
     SumOverflowError,
     SwitchSilentError,
     UnsupportedTypeError,
+    UsedAdmissionError,
 )
 from tests.integration.virtual_network.loopback import LoopbackSwitch, on_all
 from tests.integration.virtual_network.reference import expected, same_bits
@@ -389,6 +390,19 @@ def test_ctrl_c_interrupts_a_collective_that_waits(switch: LoopbackSwitch) -> No
             signal.signal(signal.SIGUSR1, old)
         with pytest.raises(BrokenCommunicatorError, match="interrupted"):
             workers[0].barrier()
+
+
+def test_an_admission_serves_one_communicator(switch: LoopbackSwitch) -> None:
+    with joined(switch) as workers:
+        admissions = [worker.admission for worker in workers]
+        for admission in admissions:
+            with pytest.raises(UsedAdmissionError, match="has served a communicator already"):
+                Communicator(admission)
+        totals = on_all(workers, lambda worker: worker.allreduce(np.ones(4, np.float32)))
+        assert all((total == WORKERS).all() for total in totals)
+    for admission in admissions:
+        with pytest.raises(UsedAdmissionError):
+            Communicator(admission)
 
 
 def test_addresses_that_cannot_be_bound() -> None:
