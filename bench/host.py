@@ -25,16 +25,16 @@ import numpy.typing as npt
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from host_agent.packetize.blocks import (  # noqa: E402
-    CODING_FLOAT32,
-    CODING_FLOAT64,
-    CODING_WORDS,
+from host_agent.codecs.block_float import FLOAT32, FLOAT64  # noqa: E402
+from host_agent.codecs.codec import Codec  # noqa: E402
+from host_agent.codecs.payload import (  # noqa: E402
     has_exponents,
     learn_exponent,
     own_exponent,
     read_block,
     write_block,
 )
+from host_agent.codecs.raw import WORDS_MAX  # noqa: E402
 from host_agent.protocol.passes import Pass  # noqa: E402
 from host_agent.wire.constants import OP_MAX, OP_SUM  # noqa: E402
 from host_agent.wire.header import HEADER_WORDS  # noqa: E402
@@ -65,21 +65,21 @@ class Row:
 @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
 def _contribute(records: Any, lane_count: int, tx: Any) -> None:
     """Exponents and lanes of all blocks, as the core writes them."""
-    record = records[0]
-    for block in range(record.data_blocks):
-        if has_exponents(record.coding):
-            learn_exponent(record, block, own_exponent(record, block, lane_count))
+    payload = records[0].payload
+    for block in range(payload.data_blocks):
+        if has_exponents(payload):
+            learn_exponent(payload, block, own_exponent(payload, block, lane_count))
         lanes = tx[block % BATCH, HEADER_WORDS : HEADER_WORDS + lane_count]
-        write_block(record, block, lane_count, HEADROOM, lanes)
+        write_block(payload, block, lane_count, HEADROOM, lanes)
 
 
 @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
 def _take(records: Any, lane_count: int, rx: Any) -> None:
     """Results of all blocks."""
-    record = records[0]
-    for block in range(record.data_blocks):
+    payload = records[0].payload
+    for block in range(payload.data_blocks):
         lanes = rx[block % BATCH, HEADER_WORDS : HEADER_WORDS + lane_count]
-        read_block(record, block, lane_count, HEADROOM, lanes)
+        read_block(payload, block, lane_count, HEADROOM, lanes)
 
 
 def _numpy_quantize(values: npt.NDArray[np.float32], lanes: int) -> npt.NDArray[np.int32]:
@@ -111,16 +111,18 @@ def measure(elements: int = 1 << 24, lanes: int = 256, runs: int = 5) -> list[Ro
     datagrams = np.zeros((BATCH, HEADER_WORDS + lanes), np.uint32)
     quantized = _numpy_quantize(singles, lanes)
 
-    def core(coding: int, op: int, source: Any, target: Any) -> tuple[Callable[[], None], Callable[[], None]]:
-        work = Pass(coding, op, 0, source, target)
+    def core(
+        codec: Codec, op: int, source: Any, target: Any
+    ) -> tuple[Callable[[], None], Callable[[], None]]:
+        work = Pass(codec, op, 0, source, target)
         records = work.lay_out(lanes, 64)
         kept.append(work)
         return lambda: _contribute(records, lanes, datagrams), lambda: _take(records, lanes, datagrams)
 
     kept: list[Pass] = []
-    float32 = core(CODING_FLOAT32, OP_SUM, singles, copy)
-    float64 = core(CODING_FLOAT64, OP_SUM, doubles, wide)
-    words = core(CODING_WORDS, OP_MAX, integers, copy.view(np.int32))
+    float32 = core(FLOAT32, OP_SUM, singles, copy)
+    float64 = core(FLOAT64, OP_SUM, doubles, wide)
+    words = core(WORDS_MAX, OP_MAX, integers, copy.view(np.int32))
     operations: list[tuple[str, int, Callable[[], Any]]] = [
         ("NumPy: copy float32", 8, lambda: np.copyto(copy, singles)),
         ("NumPy: cast float32 to float64", 12, lambda: np.copyto(wide, singles)),

@@ -8,13 +8,12 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from host_agent.activity import Activity, activity_of
 from host_agent.claims import claim
+from host_agent.codecs.table import load_all
 from host_agent.collectives import Collective, OnOverflow, Op, plan_allreduce, plan_barrier, plan_broadcast
-from host_agent.collectives_int64 import plan_allreduce_int64
 from host_agent.errors import MisuseError, UsedAdmissionError
 from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
@@ -76,6 +75,7 @@ class Communicator:
             self._link.close()
             raise
         # Compiles, or loads what was compiled, now rather than while the others wait for the first collective.
+        load_all()
         self._link.exchange(0.0)
         self._progress = Progress(self._core, self._link)
         self._order = threading.Lock()  # held while a collective gets its place in the order
@@ -151,7 +151,7 @@ class Communicator:
         MismatchError
             If the workers called different collectives. The communicator is broken then.
         """
-        result: Array = self._progress.wait(self._begin_allreduce(array, op, out, on_overflow, label))
+        result: Array = self._progress.wait(self._submit(plan_allreduce, label, array, op, out, on_overflow))
         return result
 
     def allreduce_async(
@@ -165,7 +165,7 @@ class Communicator:
     ) -> Future[Array]:
         """Begin an `allreduce` and return a future of its result."""
         self._progress.start_thread()
-        return self._begin_allreduce(array, op, out, on_overflow, label)
+        return self._submit(plan_allreduce, label, array, op, out, on_overflow)
 
     def broadcast(
         self, array: npt.ArrayLike, root: int, *, out: Array | None = None, label: str = ""
@@ -188,7 +188,7 @@ class Communicator:
         PeerError, UnsupportedTypeError
             As for `allreduce`.
         """
-        result: Array = self._progress.wait(self._begin_broadcast(array, root, out, label))
+        result: Array = self._progress.wait(self._submit(plan_broadcast, label, array, root, out))
         return result
 
     def broadcast_async(
@@ -196,7 +196,7 @@ class Communicator:
     ) -> Future[Array]:
         """Begin a `broadcast` and return a future of its result."""
         self._progress.start_thread()
-        return self._begin_broadcast(array, root, out, label)
+        return self._submit(plan_broadcast, label, array, root, out)
 
     def barrier(self, *, label: str = "") -> None:
         """Return when all workers have called it.
@@ -211,12 +211,12 @@ class Communicator:
         PeerError
             As for `allreduce`.
         """
-        self._progress.wait(self._begin(plan_barrier, label))
+        self._progress.wait(self._submit(plan_barrier, label))
 
     def barrier_async(self, *, label: str = "") -> Future[None]:
         """Begin a `barrier` and return a future that is done when all workers have."""
         self._progress.start_thread()
-        return self._begin(plan_barrier, label)
+        return self._submit(plan_barrier, label)
 
     def activity(self) -> Activity:
         """Return what it has done so far and what it waits for, in the middle of a collective too; from any thread."""
@@ -237,26 +237,10 @@ class Communicator:
     ) -> None:
         self.close()
 
-    def _begin_allreduce(
-        self, array: npt.ArrayLike, op: Op, out: Array | None, on_overflow: OnOverflow, label: str
-    ) -> Future[Array]:
-        values = np.asarray(array)
-        plan = plan_allreduce_int64 if values.dtype.newbyteorder("=") == np.int64 else plan_allreduce
-        return self._begin(
-            lambda admission, sequence: plan(admission, sequence, values, op, out, on_overflow), label
-        )
-
-    def _begin_broadcast(
-        self, array: npt.ArrayLike, root: int, out: Array | None, label: str
-    ) -> Future[Array]:
-        return self._begin(
-            lambda admission, sequence: plan_broadcast(admission, sequence, array, root, out), label
-        )
-
-    def _begin(self, plan: Callable[[Admission, int], Collective], label: str) -> Future[Any]:
-        """Submit what `plan` makes for its place in the order."""
+    def _submit(self, plan: Callable[..., Collective], label: str, *arguments: Any) -> Future[Any]:
+        """Submit what `plan` makes of the arguments for its place in the order."""
         with self._order:
-            collective = plan(self.admission, self._sequence)
+            collective = plan(self.admission, self._sequence, *arguments)
             if label:
                 collective.agree_on(label, self._sequence)
             future = self._progress.submit(collective)

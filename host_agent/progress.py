@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections import deque
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -38,7 +37,6 @@ class Progress:
         self._link = link
         self._changed = threading.Condition()  # guards what was submitted, the lifecycle and the statistics
         self._driving = threading.Lock()  # held by the one thread that touches schedule, core and link
-        self._submitted: deque[Collective] = deque()
         self._lifecycle = Lifecycle()
         self._schedule = Schedule(core)
         self._thread: threading.Thread | None = None
@@ -62,7 +60,7 @@ class Progress:
             self._lifecycle.on(Event.SUBMIT)
             # The other workers count on what was submitted: it cannot be cancelled.
             collective.future.set_running_or_notify_cancel()
-            self._submitted.append(collective)
+            self._schedule.add(collective)
             self._changed.notify_all()
             if self._thread is not None:
                 self._link.wake()
@@ -111,7 +109,7 @@ class Progress:
             self._thread.join()
         atexit.unregister(self.close)
         with self._driving:
-            outcomes = self._drop(
+            outcomes = self._schedule.drop(
                 ClosedCommunicatorError("the communicator was closed before the collective was done")
             )
             self._link.close()
@@ -135,9 +133,6 @@ class Progress:
             if self.state is State.CLOSED:
                 return
             self._link.clear_wake()
-            with self._changed:
-                while self._submitted:
-                    self._schedule.add(self._submitted.popleft())
             if self._core.passes_under_way == 0:
                 self._link.forget_trouble()
             self._schedule.begin(time.monotonic_ns())
@@ -152,10 +147,10 @@ class Progress:
                 failure = self._schedule.failure
                 if failure is not None and self.state is State.RUNNING:
                     self._lifecycle.on(Event.FAIL, failure)
-                elif self.state is State.RUNNING and not self._schedule and not self._submitted:
+                elif self.state is State.RUNNING and not self._schedule:
                     self._lifecycle.on(Event.DRAIN)
             if failure is not None:
-                outcomes += self._drop(failure)
+                outcomes += self._schedule.drop(failure)
         _resolve(outcomes)
 
     def _break(self, cause: BaseException) -> None:
@@ -165,14 +160,8 @@ class Progress:
             with self._changed:
                 if self.state in (State.IDLE, State.RUNNING):
                     self._lifecycle.on(Event.FAIL, error)
-            outcomes = self._drop(error)
+            outcomes = self._schedule.drop(error)
         _resolve(outcomes)
-
-    def _drop(self, error: Exception) -> list[Outcome]:
-        with self._changed:
-            while self._submitted:
-                self._schedule.add(self._submitted.popleft())
-        return self._schedule.drop(error)
 
 
 def _resolve(outcomes: list[Outcome]) -> None:

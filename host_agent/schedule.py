@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from host_agent.collectives import Collective
 from host_agent.errors import PeerError
-from host_agent.packetize.blocks import CODING_INT32_HIGH
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.outcome import failure_of
 from host_agent.protocol.passes import Pass
@@ -46,15 +45,42 @@ class _Running:
 
     def __init__(self, collective: Collective, core: WorkerCore, now_ns: int) -> None:
         self.collective = collective
+        self.exhausted = False  # all its passes were begun
+        self._next: Pass | None = None  # taken from the iterator, for which the core had no room yet
+        self._under_way = 0
         self._statistics = Statistics(collectives=1, elements=collective.elements)
         self._started_ns = now_ns
         self._before = core.counters()
 
-    def add_pass(self, done: Pass) -> None:
+    @property
+    def done(self) -> bool:
+        """Whether all RESULTs of all passes are there."""
+        return self.exhausted and self._under_way == 0
+
+    def begin_passes(self, core: WorkerCore, now_ns: int) -> None:
+        """Begin what passes there are, as far as the core has room."""
+        while not self.exhausted:
+            if self._next is None:
+                try:
+                    self._next = next(self.collective.passes)
+                except StopIteration:
+                    self.exhausted = True
+                    return
+            if self._next is None or core.failed or not core.has_room:
+                return
+            self._next.fingerprint ^= self.collective.label_mark
+            core.begin(self._next, now_ns)
+            self._next = None
+            self._under_way += 1
+
+    def end_pass(self, done: Pass) -> None:
+        """Take the counts of a pass that is done."""
         record = done.record[0]
-        for name in ("retransmissions", "overflowed", "non_finite"):
-            setattr(self._statistics, name, getattr(self._statistics, name) + int(record[name]))
         self._statistics.chunks += int(record["results"])
+        self._statistics.retransmissions += int(record["retransmissions"])
+        self._statistics.overflowed += int(record["payload"]["overflowed"])
+        self._statistics.non_finite += int(record["payload"]["non_finite"])
+        self._under_way -= 1
 
     def end(self, core: WorkerCore, now_ns: int) -> Outcome:
         statistics = self._statistics
@@ -73,7 +99,7 @@ class _Running:
 
 
 class Schedule:
-    """The collectives of one worker, in order. Used by one thread at a time.
+    """The collectives of one worker, in order. Used by one thread at a time, but for `add`.
 
     Parameters
     ----------
@@ -97,21 +123,22 @@ class Schedule:
         return len(self._waiting) + len(self._running)
 
     def add(self, collective: Collective) -> None:
-        """Put a collective at the end."""
+        """Put a collective at the end. Callable from any thread."""
         self._waiting.append(collective)
 
     def begin(self, now_ns: int) -> None:
         """Give the core what it has room for.
 
-        Behind a collective that may take a second pass the next one waits: all workers number their chunks alike, and
-        whether there is a second pass is known only when the first is done.
+        The next collective waits until all passes of the one before are begun: all workers number their chunks alike.
         """
-        while self._waiting and self._core.has_room and not self._core.failed:
-            if self._running and self._running[-1].collective.follow_up is not None:
+        while not self._core.failed:
+            if self._running:
+                self._running[-1].begin_passes(self._core, now_ns)
+                if not self._running[-1].exhausted:
+                    return
+            if not self._waiting or not self._core.has_room:
                 return
-            collective = self._waiting.popleft()
-            self._running.append(_Running(collective, self._core, now_ns))
-            self._core.begin(collective.first, now_ns)
+            self._running.append(_Running(self._waiting.popleft(), self._core, now_ns))
 
     def take_ended(self, now_ns: int, trouble: str = "") -> list[Outcome]:
         """Return what has ended since the last call; if the core has failed, that is everything.
@@ -129,16 +156,11 @@ class Schedule:
         ended = []
         for done in self._core.take_done():
             running = self._running[0]
-            running.add_pass(done)
-            follow_up = running.collective.follow_up
-            if follow_up is not None and done.coding != CODING_INT32_HIGH:
-                second = follow_up(done)
-                if second is not None:
-                    if not self._core.failed:
-                        self._core.begin(second, now_ns)
-                    continue
-            self._running.popleft()
-            ended.append(running.end(self._core, now_ns))
+            running.end_pass(done)
+            running.begin_passes(self._core, now_ns)
+            if running.done:
+                self._running.popleft()
+                ended.append(running.end(self._core, now_ns))
         if self._core.failed and len(self):
             first = self._running[0].collective if self._running else self._waiting[0]
             self.failure = failure_of(self._core, first.what, trouble)
@@ -147,7 +169,8 @@ class Schedule:
 
     def drop(self, error: Exception) -> list[Outcome]:
         """End everything with an error."""
-        dropped = [running.collective for running in self._running] + list(self._waiting)
+        dropped = [running.collective for running in self._running]
         self._running.clear()
-        self._waiting.clear()
+        while self._waiting:  # to which another thread may add
+            dropped.append(self._waiting.popleft())
         return [Outcome(collective, Statistics(), None, error) for collective in dropped]

@@ -20,14 +20,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Record, Records, Words, borrowed, compiled
-from host_agent.packetize.blocks import (
+from host_agent.codecs.payload import (
     block_has_lanes,
     exponent_is_possible,
     has_exponents,
     learn_exponent,
     read_block,
 )
+from host_agent.compiled import Record, Records, Words, borrowed, compiled
 from host_agent.protocol.records import (
     DUE_AGAIN,
     DUE_NO,
@@ -161,21 +161,23 @@ def _on_result(
         return
     index = slot.index
     block = index - record.lead
-    has_lanes = block >= 0 and block_has_lanes(record, block)
-    carries_exponent = has_exponents(record.coding) and index < record.data_blocks
+    has_lanes = block >= 0 and block_has_lanes(record.payload, block)
+    carries_exponent = has_exponents(record.payload) and index < record.payload.data_blocks
     possible = exponent == EXPONENT_ALL_ZERO
     if carries_exponent:
-        possible = exponent_is_possible(record, exponent, slot.exponent)
+        possible = exponent_is_possible(record.payload, exponent, slot.exponent)
     if not possible or has_lanes != (flags == FLAG_LANES):
         core.malformed += 1
         return
 
     if carries_exponent:
-        learn_exponent(record, index, exponent)
+        learn_exponent(record.payload, index, exponent)
     if has_lanes:
-        read_block(record, block, core.lanes, core.headroom, words[HEADER_WORDS : HEADER_WORDS + core.lanes])
+        read_block(
+            record.payload, block, core.lanes, core.headroom, words[HEADER_WORDS : HEADER_WORDS + core.lanes]
+        )
     elif block >= 0:
-        read_block(record, block, core.lanes, core.headroom, words[:0])
+        read_block(record.payload, block, core.lanes, core.headroom, words[:0])
     core.chunks += 1
     core.progress_ns = now_ns
     core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))

@@ -127,6 +127,7 @@ class WorkerCore:
         for number in range(first, int(self.state["passes_done"][0])):
             work = self._under_way.popleft()
             work.record[0] = passes[number % PASS_RING]
+            work.done = True
             done.append(work)
         return done
 

@@ -23,8 +23,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from host_agent.codecs.payload import block_has_lanes, has_exponents, own_exponent, write_block
 from host_agent.compiled import Integer, Record, Records, Words, borrowed, compiled, compiled_inline
-from host_agent.packetize.blocks import block_has_lanes, has_exponents, own_exponent, write_block
 from host_agent.protocol.records import (
     CONTRIBUTES_DATA,
     CONTRIBUTES_NOTHING,
@@ -283,8 +283,8 @@ def _send_next(
     slot.pass_number = core.sending_pass
     slot.index = core.sending_index
     slot.exponent = EXPONENT_ALL_ZERO
-    if has_exponents(record.coding) and slot.index < record.data_blocks:
-        slot.exponent = own_exponent(record, slot.index, core.lanes)
+    if has_exponents(record.payload) and slot.index < record.payload.data_blocks:
+        slot.exponent = own_exponent(record.payload, slot.index, core.lanes)
     slot.first_sequence = core.next_sequence
     slot.first_sent_ns = now_ns
     slot.retransmissions = 0
@@ -318,7 +318,7 @@ def _write_contribution(core: Record, record: Record, slot: Record, words: Words
     """Write a CONTRIBUTE; returns its length."""
     lane_count = core.lanes
     block = slot.index - record.lead
-    has_lanes = block >= 0 and block_has_lanes(record, block)
+    has_lanes = block >= 0 and block_has_lanes(record.payload, block)
     if record.contributes == CONTRIBUTES_NOTHING and slot.room == 0:
         has_lanes = False
     flags = np.int64(FLAG_LANES if has_lanes else 0)
@@ -327,7 +327,7 @@ def _write_contribution(core: Record, record: Record, slot: Record, words: Words
         return HEADER_BYTES
     lanes = words[HEADER_WORDS : HEADER_WORDS + lane_count]
     if record.contributes == CONTRIBUTES_DATA:
-        write_block(record, block, lane_count, core.headroom, lanes)
+        write_block(record.payload, block, lane_count, core.headroom, lanes)
     else:
         lanes[:] = np.uint32(0)
     return HEADER_BYTES + LANE_BYTES * lane_count

@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from host_agent.codecs.codec import Codec
 from host_agent.compiled import Records
-from host_agent.packetize.blocks import (
-    CODING_FLOAT64_ORDER,
-    CODING_INT32_HIGH,
-    CODING_NOTHING,
-    has_exponents,
-)
 from host_agent.protocol.records import CONTRIBUTES_DATA, PASS
 
 _NO_DATA = np.zeros(0, np.uint8)
@@ -26,15 +21,15 @@ class Pass:
 
     Parameters
     ----------
-    coding : int
-        One of `host_agent.packetize.blocks.CODING_*`.
+    codec : Codec
+        How blocks become lanes.
     op : int
         `OP_*` of the switch.
     fingerprint : int
         16 bits.
     source, target : contiguous arrays of `elements` elements
         What is contributed, and where results go; may be the same array, except for the low halves of int32 sums (the
-        pass over the high halves reads the source again). Of the type that the coding says.
+        pass over the high halves reads the source again). Of the type that the codec takes.
     flip : int
         −1 to complement (MIN), else 0.
     divisor : int
@@ -42,10 +37,17 @@ class Pass:
     contributes : int
         `CONTRIBUTES_*`: data, header-only, or zeros.
     blocks : int64 array, optional
-        For CODING_INT32_HIGH: the numbers of the blocks to go over.
+        The numbers of the blocks to go over; all if unset.
+
+    Attributes
+    ----------
+    exponents : uint16 array
+        Wire exponents of all workers' blocks, in the order of the pass, if the codec has any.
+    done : bool
+        Whether all RESULTs have come.
     """
 
-    coding: int
+    codec: Codec
     op: int
     fingerprint: int
     source: npt.NDArray[Any] = field(default_factory=lambda: _NO_DATA)
@@ -57,45 +59,55 @@ class Pass:
     exponents: npt.NDArray[np.uint16] = field(init=False, default_factory=lambda: np.zeros(0, np.uint16))
     partial: npt.NDArray[Any] = field(init=False, default_factory=lambda: _NO_DATA)
     record: Records = field(init=False)
+    done: bool = field(init=False, default=False)
 
     def lay_out(self, lane_count: int, slot_count: int) -> Records:
         """Allocate what the pass needs and return its record (`PASS`, one element)."""
+        codec = self.codec
         elements = self.target.size
-        data_blocks = -(-elements // lane_count)
-        lead = dependency = 0
-        chunks = data_blocks
-        if self.coding == CODING_NOTHING:
+        data_blocks = -(-elements // (lane_count * codec.per_lane))
+        if self.blocks is not None:
+            data_blocks = self.blocks.size
+        lead = 0
+        chunks = codec.rounds * data_blocks
+        dependency = data_blocks if codec.rounds > 1 else 0
+        if codec.encode is None:
             chunks = 1
-        elif self.coding == CODING_INT32_HIGH:
-            assert self.blocks is not None
-            self.partial = self.blocks
-            data_blocks = chunks = self.blocks.size
-        elif self.coding == CODING_FLOAT64_ORDER:
-            self.partial = np.empty(elements, np.int32)
-            dependency = data_blocks
-            chunks = 2 * data_blocks
-        elif has_exponents(self.coding):
+        if codec.partial is not None:
+            self.partial = np.empty(elements, codec.partial)
+        if codec.exponent is not None:
             self.exponents = np.zeros(data_blocks, np.uint16)
             lead = dependency = min(slot_count, data_blocks)
-            chunks = lead + data_blocks
+            chunks += lead
         self.record = np.zeros(1, PASS)
         values = {
-            "coding": self.coding,
             "op": self.op,
             "fingerprint": self.fingerprint,
             "contributes": self.contributes,
+            "lead": lead,
+            "dependency": dependency,
+            "chunks": chunks,
+        }
+        payload = {
+            "encode": codec.encode.address if codec.encode else 0,
+            "decode": codec.decode.address if codec.decode else 0,
+            "exponent": codec.exponent.address if codec.exponent else 0,
+            "least_exponent": codec.exponents[0],
+            "greatest_exponent": codec.exponents[1],
+            "may_be_non_finite": codec.non_finite,
+            "per_lane": codec.per_lane,
             "flip": self.flip,
             "divisor": self.divisor,
             "elements": elements,
             "data_blocks": data_blocks,
-            "lead": lead,
-            "dependency": dependency,
-            "chunks": chunks,
             "source": self.source.ctypes.data,
             "target": self.target.ctypes.data,
             "exponents": self.exponents.ctypes.data,
             "partial": self.partial.ctypes.data,
+            "blocks": self.blocks.ctypes.data if self.blocks is not None else 0,
         }
         for name, value in values.items():
             self.record[name] = value
+        for name, value in payload.items():
+            self.record["payload"][name] = value
         return self.record

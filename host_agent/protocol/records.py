@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from host_agent.codecs.payload import PAYLOAD
 from host_agent.compiled import Integer, Record, compiled_inline
-from host_agent.packetize.blocks import BLOCK_FIELDS
+from host_agent.wire.constants import LANE_BYTES
 
 PASS_RING: Final = 16
 """Passes that may be under way or wait their turn at once, a power of two."""
@@ -134,6 +135,10 @@ CONTRIBUTES_NOTHING: Final = 0
 CONTRIBUTES_DATA: Final = 1
 CONTRIBUTES_ZEROS: Final = 2
 
+_GROWTH_BYTES: Final = 512
+"""What a packet can grow by inside every switch; BMv2's limit. A result longer than that needs a contribution with
+lanes to travel in."""
+
 PASS: Final = _record(
     "op",
     "fingerprint",
@@ -143,8 +148,13 @@ PASS: Final = _record(
     "chunks",
     "results",
     "retransmissions",
-    more=BLOCK_FIELDS,
+    more=[("payload", PAYLOAD)],
 )
+
+
+def without_data(lanes: int) -> int:
+    """Return how a worker contributes that has nothing to add to chunks with lanes: `CONTRIBUTES_*`."""
+    return CONTRIBUTES_ZEROS if lanes * LANE_BYTES > _GROWTH_BYTES else CONTRIBUTES_NOTHING
 
 
 @compiled_inline

@@ -6,7 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from host_agent import Admission
-from host_agent.packetize.blocks import CODING_FLOAT32, CODING_WORDS
+from host_agent.codecs.block_float import FLOAT32
+from host_agent.codecs.codec import Codec
+from host_agent.codecs.raw import WORDS_MAX
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.passes import Pass
 from host_agent.wire import Header
@@ -36,11 +38,11 @@ class BenchCore:
     def state(self) -> Any:
         return self.core.state[0]
 
-    def begin(self, elements: int, coding: int = CODING_WORDS) -> Pass:
-        dtype = np.float32 if coding == CODING_FLOAT32 else np.int32
+    def begin(self, elements: int, codec: Codec = WORDS_MAX) -> Pass:
+        dtype = np.float32 if codec is FLOAT32 else np.int32
         source = np.arange(elements).astype(dtype)
-        op = OP_SUM if coding == CODING_FLOAT32 else OP_MAX
-        work = Pass(coding, op, MARK, source, np.full(elements, -7, dtype))
+        op = OP_SUM if codec is FLOAT32 else OP_MAX
+        work = Pass(codec, op, MARK, source, np.full(elements, -7, dtype))
         self.core.begin(work, self.now_ns)
         return work
 

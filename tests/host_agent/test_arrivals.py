@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.packetize.blocks import CODING_FLOAT32
+from host_agent.codecs.block_float import FLOAT32
 from host_agent.protocol.records import FAILURE_MISMATCH
 from host_agent.wire import Header
 from host_agent.wire.constants import (
@@ -111,7 +111,7 @@ def test_results_that_come_again_or_too_late(bench: BenchCore) -> None:
 
 def test_exponents_that_cannot_be() -> None:
     bench = BenchCore(workers=2)
-    bench.begin(100, CODING_FLOAT32)
+    bench.begin(100, FLOAT32)
     first, _ = bench.send()
     own = Header.from_bytes(first).exponent
     before = what_matters(bench)
@@ -216,7 +216,7 @@ def is_a_mismatch(datagram: bytes) -> bool:
 def test_random_and_mutated_datagrams_change_nothing() -> None:
     chance = random.Random(1)
     bench = BenchCore(workers=2, slots=8)
-    works = [bench.begin(64 * 3 + 5), bench.begin(300, CODING_FLOAT32)]
+    works = [bench.begin(64 * 3 + 5), bench.begin(300, FLOAT32)]
     sent = bench.send()
     bench.receive(*(result(datagram, workers=2) for datagram in sent[:2]))
     sent = sent[2:] + bench.send()

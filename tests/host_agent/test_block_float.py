@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.quantize.block_float import dequantize, quantize
-from host_agent.quantize.exponent import float32_exponent, float64_exponent
+from host_agent.codecs.block_float import dequantize, quantize
+from host_agent.codecs.exponent import float32_exponent, float64_exponent
 from host_agent.wire.constants import EXPONENT_BIAS
 
 LANES = 64

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from host_agent import MisuseError
-from host_agent.packetize.blocks import CODING_FLOAT32
+from host_agent.codecs.block_float import FLOAT32
 from host_agent.protocol.records import PASS_RING
 from host_agent.wire import Header
 from host_agent.wire.constants import EXPONENT_BIAS, KIND_CONTRIBUTE, OP_MAX, VERSION
@@ -67,7 +67,7 @@ def test_the_window_counts_chunks_of_several_collectives() -> None:
 
 def test_exponents_lead_and_lanes_follow_their_results() -> None:
     bench = BenchCore(slots=4)
-    work = bench.begin(64 * 2, CODING_FLOAT32)
+    work = bench.begin(64 * 2, FLOAT32)
     first = bench.send()
     assert [has_lanes(datagram) for datagram in first] == [False, False]
     exponents = [Header.from_bytes(datagram).exponent - EXPONENT_BIAS for datagram in first]

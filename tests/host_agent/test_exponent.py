@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.quantize.exponent import float32_exponent, float64_exponent, int32_exponent, may_overflow
+from host_agent.codecs.exponent import float32_exponent, float64_exponent, int32_exponent, may_overflow
 from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_BIAS, EXPONENT_NON_FINITE
 
 floats32 = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=70)

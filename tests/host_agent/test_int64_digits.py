@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.collectives_int64 import from_digits, plan_allreduce_int64, to_digits
+from host_agent.codecs.digits import from_digits, to_digits
+from host_agent.collectives.int64 import plan_allreduce_int64
 from host_agent.errors import UnsupportedTypeError
 from host_agent.wire import Admission
 

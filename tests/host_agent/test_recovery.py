@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from host_agent.packetize.blocks import CODING_WORDS
+from host_agent.codecs.raw import WORDS_MAX
 from host_agent.protocol.arrivals import RETRANSMISSIONS_AT_ONCE, SUSPECTS_PER_LOSS
 from host_agent.protocol.departures import OLDEST_SUSPECTED
 from host_agent.protocol.passes import Pass
@@ -147,7 +147,7 @@ def test_a_status_unasked_fetches_once() -> None:
 def test_who_contributed_without_lanes_leaves_room_for_those_of_the_result() -> None:
     bench = BenchCore(workers=2, slots=2)
     target = np.full(64, -7, np.int32)
-    work = Pass(CODING_WORDS, OP_MAX, MARK, target, target, contributes=CONTRIBUTES_NOTHING)
+    work = Pass(WORDS_MAX, OP_MAX, MARK, target, target, contributes=CONTRIBUTES_NOTHING)
     bench.core.begin(work, bench.now_ns)
     (datagram,) = bench.send()
     assert not has_lanes(datagram)

@@ -24,9 +24,7 @@ FORBIDDEN = {
     "random",
 }
 FORBIDDEN |= {"secrets", "os", "torch", "subprocess", "multiprocessing"}
-PURE = sorted(
-    path for folder in ("protocol", "quantize", "packetize") for path in (ROOT / folder).glob("*.py")
-)
+PURE = sorted(path for folder in ("protocol", "codecs") for path in (ROOT / folder).glob("*.py"))
 
 
 @pytest.mark.parametrize("path", PURE, ids=lambda path: f"{path.parent.name}/{path.stem}")

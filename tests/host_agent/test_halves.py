@@ -3,13 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.quantize.integers import (
-    high_halves_to_lanes,
-    join_halves,
-    low_halves_to_lanes,
-    words_from_lanes,
-    words_to_lanes,
-)
+from host_agent.codecs.halves import high_halves_to_lanes, join_halves, low_halves_to_lanes
+from host_agent.codecs.raw import words_from_lanes, words_to_lanes
 
 LANES = 8
 elements = st.one_of(st.sampled_from([-(2**31), 2**31 - 1, -1, 0, 1]), st.integers(-(2**31), 2**31 - 1))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from host_agent.quantize.order import (
+from host_agent.codecs.ordered import (
     float32_from_order,
     float32_to_order,
     float64_from_order,

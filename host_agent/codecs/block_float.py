@@ -13,13 +13,17 @@ subnormals.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Words, compiled, compiled_inline
-from host_agent.wire.constants import EXPONENT_BIAS
+from host_agent.codecs.codec import Codec, decoder, encoder, exponent_finder
+from host_agent.codecs.exponent import float32_exponent, float64_exponent
+from host_agent.codecs.payload import known_exponent, source_of, target_of
+from host_agent.compiled import Integer, Record, Words, compiled, compiled_inline
+from host_agent.wire.constants import EXPONENT_BIAS, EXPONENT_NON_FINITE
 from host_agent.wire.header import swap
 
 SUM_BITS: Final = 30
@@ -93,3 +97,76 @@ def dequantize(lanes: Words, exponent: int, headroom: int, divisor: int, out: np
         second = math.ldexp(1.0, bits - bits // 2)
         for i in range(out.size):
             out[i] = np.float64(np.int32(swap(lanes[i]))) / divisor * first * second
+
+
+@compiled
+def read_sum(payload: Record, block: int, headroom: int, lanes: Words, out: npt.NDArray[Any]) -> None:
+    """Read a block of the result, which comes without lanes if it is zero or not finite."""
+    exponent = known_exponent(payload, block)
+    if lanes.size != 0:
+        dequantize(lanes, exponent, headroom, payload.divisor, out)
+    elif exponent == EXPONENT_NON_FINITE:
+        payload.non_finite += 1
+        out[:] = np.nan
+    else:
+        out[:] = 0.0
+
+
+@exponent_finder
+def _exponent32(payload: Record, block: int, lane_count: int) -> Integer:
+    return float32_exponent(source_of(payload, block, lane_count, np.uint32))
+
+
+@encoder
+def _encode32(payload: Record, block: int, lane_count: int, headroom: int, lanes: Words) -> None:
+    values = source_of(payload, block, lane_count, np.float32)
+    quantize(values, known_exponent(payload, block), headroom, lanes)
+
+
+@decoder
+def _decode32(payload: Record, block: int, lane_count: int, headroom: int, lanes: Words) -> None:
+    read_sum(payload, block, headroom, lanes, target_of(payload, block, lane_count, np.float32))
+
+
+@exponent_finder
+def _exponent64(payload: Record, block: int, lane_count: int) -> Integer:
+    return float64_exponent(source_of(payload, block, lane_count, np.uint64))
+
+
+@encoder
+def _encode64(payload: Record, block: int, lane_count: int, headroom: int, lanes: Words) -> None:
+    values = source_of(payload, block, lane_count, np.float64)
+    quantize(values, known_exponent(payload, block), headroom, lanes)
+
+
+@decoder
+def _decode64(payload: Record, block: int, lane_count: int, headroom: int, lanes: Words) -> None:
+    read_sum(payload, block, headroom, lanes, target_of(payload, block, lane_count, np.float64))
+
+
+def error_bound(exponent: int, workers: int) -> Fraction:
+    """Return n/2 * 2^(E + h - 30): by how much an element of a sum may be off before it is rounded to its type."""
+    headroom = (workers - 1).bit_length()
+    return Fraction(workers, 2) * Fraction(2) ** -(SUM_BITS - headroom - (exponent - EXPONENT_BIAS))
+
+
+FLOAT32: Final = Codec(
+    "float32",
+    _encode32,
+    _decode32,
+    _exponent32,
+    exponents=(EXPONENT_BIAS - 148, EXPONENT_BIAS + 128),
+    non_finite=True,
+    reduces=(("float32", "sum"), ("float32", "mean")),
+    error_bound=error_bound,
+)
+FLOAT64: Final = Codec(
+    "float64",
+    _encode64,
+    _decode64,
+    _exponent64,
+    exponents=(EXPONENT_BIAS - 1073, EXPONENT_BIAS + 1024),
+    non_finite=True,
+    reduces=(("float64", "sum"), ("float64", "mean")),
+    error_bound=error_bound,
+)

@@ -15,7 +15,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Words, compiled
+from host_agent.codecs.codec import Codec, decoder, encoder
+from host_agent.codecs.payload import partial_of, source_of, target_of
+from host_agent.codecs.raw import words_from_lanes
+from host_agent.compiled import Integer, Record, Words, compiled
+from host_agent.wire.constants import OP_MAX
 from host_agent.wire.header import swap
 
 _MAX32: Final = np.int32(0x7FFFFFFF)
@@ -98,3 +102,55 @@ def float64_from_order(
         if joined == _MAX64:
             key = _NAN64
         bits[i] = key
+
+
+# A plain 0 is a type of its own to Numba: what takes it would be compiled twice.
+_AS_IT_IS: Final[Integer] = np.int64(0)
+
+
+@encoder
+def _encode32(payload: Record, block: int, lane_count: int, headroom: int, lanes: Words) -> None:
+    float32_to_order(source_of(payload, block, lane_count, np.int32), payload.flip, lanes)
+
+
+@decoder
+def _decode32(payload: Record, block: int, lane_count: int, headroom: int, lanes: Words) -> None:
+    float32_from_order(lanes, payload.flip, target_of(payload, block, lane_count, np.int32))
+
+
+@encoder
+def _encode64(payload: Record, block: int, lane_count: int, headroom: int, lanes: Words) -> None:
+    bits = source_of(payload, block, lane_count, np.int64)
+    if block < payload.data_blocks:
+        float64_high_to_order(bits, payload.flip, lanes)
+    else:
+        winners = partial_of(payload, block, lane_count, np.int32)
+        float64_low_to_order(bits, payload.flip, winners, lanes)
+
+
+@decoder
+def _decode64(payload: Record, block: int, lane_count: int, headroom: int, lanes: Words) -> None:
+    if block < payload.data_blocks:
+        words_from_lanes(lanes, _AS_IT_IS, partial_of(payload, block, lane_count, np.uint32))
+    else:
+        winners = partial_of(payload, block, lane_count, np.int32)
+        float64_from_order(lanes, payload.flip, winners, target_of(payload, block, lane_count, np.int64))
+
+
+FLOAT32_ORDER: Final = Codec(
+    "float32 in order",
+    _encode32,
+    _decode32,
+    switch_op=OP_MAX,
+    reduces=(("float32", "min"), ("float32", "max")),
+)
+FLOAT64_ORDER: Final = Codec(
+    "float64 in order",
+    _encode64,
+    _decode64,
+    switch_op=OP_MAX,
+    reduces=(("float64", "min"), ("float64", "max")),
+    rounds=2,
+    partial=np.int32,
+)
+"""All high words, of which the winning ones are kept, then all low words."""
