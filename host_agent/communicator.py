@@ -75,8 +75,7 @@ class Communicator:
             self._link.close()
             raise
         # Compiles, or loads what was compiled, now rather than while the others wait for the first collective.
-        load_all()
-        self._link.exchange(0.0)
+        _load(self._link)
         self._progress = Progress(self._core, self._link)
         self._order = threading.Lock()  # held while a collective gets its place in the order
         self._sequence = 0
@@ -255,5 +254,11 @@ def compile_ahead() -> None:
     """
     core = WorkerCore(Admission(1, 0, 1, 0, 1, 1, 64), timeout_ns=1)
     link = UdpLink(core, ("", 0))
-    link.exchange(0.0)
+    _load(link)
     link.close()
+
+
+def _load(link: UdpLink) -> None:
+    """Compile what a worker runs, or load what was compiled."""
+    load_all()
+    link.exchange(0.0)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from bench_core import BenchCore, result, status
 
 from host_agent.collectives import plan_allreduce, plan_barrier
 from host_agent.errors import BrokenCommunicatorError, MismatchError
@@ -11,6 +10,7 @@ from host_agent.progress import Progress
 from host_agent.transport.udp import UdpLink
 from host_agent.wire import Header
 from host_agent.wire.constants import FLAG_MISMATCH
+from tests.host_agent.bench_core import BenchCore, result, status
 
 FUTURE_S = 60
 """Far more than a future takes to be resolved."""
