@@ -205,6 +205,8 @@ class WorkersDesk:
             self._desk.store.save(job.record)
             job.tell(_left_message(seat))
             return
+        seat.worker.left = reason
+        job.tell(_left_message(seat))
         job.vacate(seat.rank)
         job.asked_at = 0 if job.record.job_id else job.asked_at
         if job.record.operated:

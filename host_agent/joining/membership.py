@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from host_agent.joining.errors import JoinError
+from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsError
 from host_agent.wire import Admission, jobs_pb2
 from host_agent.wire.jobs_pb2 import FromWorker, ToWorker
 
 _UNKNOWN: Final = "NOT_FOUND"
 """The status of a controller that knows no such job or worker."""
+_FULL: Final = "RESOURCE_EXHAUSTED"
+"""The status of a controller whose switch has no slots free."""
 
 
 class Watcher(NamedTuple):
@@ -34,6 +36,8 @@ class Membership:
     ----------
     wish : jobs_pb2.Wish
         What is asked for first.
+    starts : bool
+        Whether to ask for slots as soon as there is a place; else `start` does.
 
     Attributes
     ----------
@@ -49,18 +53,20 @@ class Membership:
 
     admission: Admission
 
-    def __init__(self, wish: jobs_pb2.Wish) -> None:
+    def __init__(self, wish: jobs_pb2.Wish, starts: bool = True) -> None:
         self.host = ""
         self.bind = ("", 0)
         self.report_s = 1.0
         self._wish = wish
         self._changed = threading.Condition()  # guards all below
+        self._starts = starts
         self._lease = ""
         self._admitted = False
         self._epoch_over = False
         self._held: socket.socket | None = None
         self._waiting_for = ""
-        self._failure = ""
+        self._missing: list[int] = []
+        self._failure: JoinError | None = None
         self._ended = ""
         self._left: dict[int, str] = {}
         self._restarts = 0
@@ -97,6 +103,25 @@ class Membership:
                 return "; ".join(f"worker {rank} left: {reason}" for rank, reason in self._left.items())
             return ""
 
+    def placed(self, controller: str, timeout_s: float) -> None:
+        """Wait until the worker has a place in the job.
+
+        Raises
+        ------
+        JoinError
+            It is refused, or the controller did not answer in time.
+        """
+        self._await(lambda: self._lease != "", controller, timeout_s, "joining")
+
+    def start(self) -> FromWorker | None:
+        """Ask for slots from now on; return what the controller is to be told, if there is a place already."""
+        with self._changed:
+            if self._starts or self._held is None:
+                self._starts = True
+                return None
+            self._starts = True
+            return self._receiver()
+
     def joined(self, controller: str, timeout_s: float) -> None:
         """Wait until the worker is admitted.
 
@@ -124,6 +149,8 @@ class Membership:
         """Tell nobody anything any more."""
         with self._changed:
             self._closed = True
+            self._failure = self._failure or JoinError(f"the place in job {self._wish.job} was given up")
+            self._changed.notify_all()
         self._release()
 
     # For the stream
@@ -168,7 +195,7 @@ class Membership:
                 self._lease = ""  # The controller restarted while we gathered: begin anew.
                 return True
             if not self._admitted:
-                self._failure = sentence
+                self._failure = NoSlotsError(sentence) if status == _FULL else JoinError(sentence)
                 self._changed.notify_all()
                 return False
         self._end(sentence)
@@ -179,7 +206,7 @@ class Membership:
         with self._changed:
             if self._lease or self._closed:
                 return not self._ended
-            self._failure = sentence
+            self._failure = JoinError(sentence)
             self._changed.notify_all()
             return False
 
@@ -191,7 +218,7 @@ class Membership:
         except OSError as error:
             held.close()
             with self._changed:
-                self._failure = (
+                self._failure = JoinError(
                     f"the controller takes this machine for host {place.host}, whose address {place.ip} "
                     f"it cannot use: {error}"
                 )
@@ -203,11 +230,14 @@ class Membership:
             self._held = held
             self._lease, self.host = place.lease, place.host
             self.bind = held.getsockname()
+            return self._receiver() if self._starts else None
+
+    def _receiver(self) -> FromWorker:
         return FromWorker(receive=jobs_pb2.Receiver(udp_port=self.bind[1]))
 
     def _wait_for(self, gathering: jobs_pb2.Gathering) -> None:
         with self._changed:
-            missing = list(gathering.missing)
+            missing = self._missing = list(gathering.missing)
             self._waiting_for = gathering.queued or (f"workers {missing} have not come" if missing else "")
             self._epoch_over = self._admitted
 
@@ -241,7 +271,7 @@ class Membership:
                 return
             self._ended = reason
             if not self._admitted:
-                self._failure = reason
+                self._failure = JoinError(reason)
             watchers = () if self._closed else tuple(self._watchers)
             self._changed.notify_all()
         for watcher in watchers:
@@ -257,14 +287,15 @@ class Membership:
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while not done():
-                if self._failure:
-                    raise JoinError(self._failure)
+                if self._failure is not None:
+                    raise self._failure
                 if self._ended:
                     raise JoinError(f"job {self._wish.job} ended: {self._ended}")
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     why = self._waiting_for or f"the controller at {controller} said nothing"
-                    raise JoinError(f"{what} job {self._wish.job} took longer than {timeout_s:g} s: {why}")
+                    message = f"{what} job {self._wish.job} took longer than {timeout_s:g} s: {why}"
+                    raise AbsentWorkersError(message, self._missing) if self._missing else JoinError(message)
                 self._changed.wait(min(left_s, 1.0))
 
 

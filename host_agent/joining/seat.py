@@ -44,6 +44,7 @@ def join(
     switch: str = "",
     tls: TlsFiles | None = None,
     timeout_s: float = 60.0,
+    start: bool = True,
 ) -> Seat:
     """Join a job, and return when all its workers have.
 
@@ -72,9 +73,16 @@ def join(
         Certificates; None takes the ``NETSUM_TLS_*`` variables.
     timeout_s : float
         How long to wait for the controller and for the other workers.
+    start : bool
+        False returns as soon as the worker has its place. The job starts, and takes slots of the switch, when all its
+        workers have called `Seat.start`.
 
     Raises
     ------
+    NoSlotsError
+        (a JoinError) The switch has no slots free, and `if_full` does not say to wait.
+    AbsentWorkersError
+        (a JoinError) Some workers did not join in time.
     JoinError
         With the reason; after `timeout_s` it says who was missing.
 
@@ -97,7 +105,7 @@ def join(
         queue_s=queue_s,
         switch=switch,
     )
-    return Seat(target, wish, TlsFiles.from_environment() if tls is None else tls, timeout_s)
+    return Seat(target, wish, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)
 
 
 class Seat:
@@ -109,10 +117,12 @@ class Seat:
         Of which controller.
     """
 
-    def __init__(self, controller: str, wish: jobs_pb2.Wish, tls: TlsFiles, timeout_s: float) -> None:
+    def __init__(
+        self, controller: str, wish: jobs_pb2.Wish, tls: TlsFiles, timeout_s: float, start: bool = True
+    ) -> None:
         self.controller = controller
         self._tls = tls
-        self._membership = Membership(wish)
+        self._membership = Membership(wish, starts=start)
         self._communicator: weakref.ref[Communicator] | None = None
         self._closed = threading.Event()
         try:
@@ -129,11 +139,13 @@ class Seat:
         open_seats.add(self)
         self._stream.start()
         try:
-            self._membership.joined(controller, timeout_s)
+            if start:
+                self.start(timeout_s)
+            else:
+                self._membership.placed(controller, timeout_s)
         except BaseException:
             self.close()
             raise
-        threading.Thread(target=self._report, name="netsum-report", daemon=True).start()
 
     def __enter__(self) -> Seat:
         return self
@@ -142,6 +154,20 @@ class Seat:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def start(self, timeout_s: float) -> None:
+        """Return when the job has started, for which all its workers must call this; called once.
+
+        Raises
+        ------
+        JoinError
+            As for `join`.
+        """
+        message = self._membership.start()
+        if message is not None:
+            self._stream.say(message)
+        self._membership.joined(self.controller, timeout_s)
+        threading.Thread(target=self._report, name="netsum-report", daemon=True).start()
 
     @property
     def admission(self) -> Admission:

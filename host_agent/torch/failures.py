@@ -20,6 +20,7 @@ from host_agent.errors import (
     PeerError,
     SumOverflowError,
 )
+from host_agent.joining import AbsentWorkersError, JoinError
 
 LEAVING_GRACE_S: Final = 2.0
 """How long a collective may go on after a worker has left: one that all took part in still ends well."""
@@ -97,6 +98,8 @@ class Failures:
             if self._destroyed or not (self._left or self._end):
                 return backend_error(what, "the process group was destroyed before this was done", error)
             error = PeerError(self._departure())
+        elif isinstance(error, JoinError) and (self._left or self._end):
+            error = PeerError(self._departure())
         elif isinstance(error, BrokenCommunicatorError):
             return backend_error(what, f"this process group failed before: {self._first}", error)
         reason = self._reason(what, error)
@@ -104,7 +107,7 @@ class Failures:
         return backend_error(what, f"{reason}. {_AFTERWARDS}", error)
 
     def _reason(self, what: str, error: NetsumError) -> str:
-        if isinstance(error, MissingWorkersError):
+        if isinstance(error, MissingWorkersError | AbsentWorkersError):
             missing = self._names(error.missing)
             return f"{missing} did not take part before the timeout of {self._timeout_s:g} s"
         if isinstance(error, MismatchError):

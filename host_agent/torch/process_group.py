@@ -8,9 +8,11 @@ and the data type.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
@@ -22,8 +24,9 @@ from torch import Tensor
 
 from host_agent.communicator import Communicator
 from host_agent.errors import ArrayError
-from host_agent.joining import Seat
+from host_agent.joining import NoSlotsError, Seat
 from host_agent.torch.failures import Failures
+from host_agent.torch.gloo_reductions import GlooReductions
 from host_agent.torch.memory import overwrite
 from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction
 from host_agent.torch.rendezvous import join
@@ -51,7 +54,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
     timeout : timedelta
         For joining and for each collective.
     seat : Seat
-        In the job.
+        In the job, not started.
     ranks : sequence of int
         The ranks in the world of the group's ranks.
     """
@@ -63,12 +66,28 @@ class NetsumProcessGroup(dist.ProcessGroup):
         self._rank, self._size, self._timeout, self._ranks = rank, size, timeout, ranks
         self._calls = itertools.count()
         self._failures = Failures(store, rank, ranks, timeout.total_seconds())
-        self._slots = SlotGroup(seat, timeout.total_seconds(), self._failures)
-        gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo/", store), rank, size, timeout)
+        self._slots = SlotGroup(
+            seat,
+            timeout.total_seconds(),
+            self._failures,
+            self._without_slots,
+        )
+        self._store = store
+        gloo = self._new_gloo(store, "gloo/")
         # Base methods, which C++ code calls for what is not overridden here, find their backend by it.
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self._gloo: Any = gloo
+
+    def start(self) -> None:
+        """Take slots of the switch now, rather than with the first collective.
+
+        Raises
+        ------
+        JoinError
+            The job of this group did not start.
+        """
+        self._slots.start()
 
     @property
     def communicator(self) -> Communicator:
@@ -249,6 +268,18 @@ class NetsumProcessGroup(dist.ProcessGroup):
 
     # How it is done
 
+    def _new_gloo(self, store: dist.Store, name: str) -> Any:
+        return dist.ProcessGroupGloo(dist.PrefixStore(name, store), self._rank, self._size, self._timeout)
+
+    def _without_slots(self, refusal: NoSlotsError) -> GlooReductions:
+        """Connect the ranks through Gloo once more, for collectives that begin in an order of their own."""
+        if self._rank == 0:
+            warnings.warn(f"{refusal}. This process group reduces through Gloo instead.", stacklevel=2)
+        store = self._store
+        with contextlib.suppress(RuntimeError):  # Another thread may be waiting for something on the group's.
+            store = store.clone()
+        return GlooReductions(self._new_gloo(store, "without slots/"), self._size)
+
     def _reduce(
         self, source: Tensor, target: Tensor | None, operation: Any, label: str
     ) -> tuple[Future[Any], Finish]:
@@ -314,8 +345,12 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     group = options.group_id or "0"
     with _creation:  # The first group of a process may start what the next one shares.
         store = dist.PrefixStore(f"netsum/{_life(not options.global_ranks_in_group)}/", options.store)
-        seat = join(store, rank, ranks, places=places, group=group, timeout=timeout)
-        return NetsumProcessGroup(store, rank, size, timeout, seat, ranks)
+        seat = join(store, rank, ranks, places=places, group=group, timeout=timeout, start=False)
+        made = NetsumProcessGroup(store, rank, size, timeout, seat, ranks)
+        # Other groups may never reduce anything: these take slots with their first collective.
+        if not options.global_ranks_in_group:
+            made.start()
+        return made
 
 
 def _life(default_group: bool) -> str:

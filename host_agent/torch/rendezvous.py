@@ -34,6 +34,7 @@ def join(
     places: int,
     group: str,
     timeout: timedelta,
+    start: bool = True,
 ) -> Seat:
     """Join the job of a process group.
 
@@ -51,6 +52,8 @@ def join(
         The group's name, for people.
     timeout : timedelta
         How long to wait for the others.
+    start : bool
+        Whether to wait until the job has started, which takes slots; see `Seat.start`.
 
     Raises
     ------
@@ -102,6 +105,7 @@ def join(
         world_size=size,
         if_full="take less",
         timeout_s=max(1.0, until - time.monotonic()),
+        start=start,
     )
 
 

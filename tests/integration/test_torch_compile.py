@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
 import torch.distributed as dist  # noqa: E402
-from torch_ranks import Ranks  # noqa: E402
+
+from tests.integration.torch_ranks import Ranks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
