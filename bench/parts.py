@@ -25,7 +25,7 @@ from bench.testbeds import testbed  # noqa: E402
 from netsum.allreduce.plan import Plan  # noqa: E402
 from netsum.allreduce.report import Message  # noqa: E402
 from netsum.allreduce.session import run_between, testbed_sites  # noqa: E402
-from netsum.cli.faults import told_in_a_sentence  # noqa: E402
+from netsum.cli.errors import reported_errors  # noqa: E402
 from topologies.children import TestbedError  # noqa: E402
 
 __all__ = ["main", "part_of"]
@@ -126,7 +126,7 @@ class _Recorder:
                 self.perf = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
 
 
-@told_in_a_sentence
+@reported_errors()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print what a packet costs, part by part, in microseconds of processor time."""
     options = argparse.ArgumentParser(description=main.__doc__)

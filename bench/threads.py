@@ -30,7 +30,7 @@ from host_agent.joining import join  # noqa: E402
 from netsum.allreduce.launch import Ranks  # noqa: E402
 from netsum.allreduce.report import Message  # noqa: E402
 from netsum.allreduce.session import local_sites, loopback_controller  # noqa: E402
-from netsum.cli.faults import told_in_a_sentence  # noqa: E402
+from netsum.cli.errors import reported_errors  # noqa: E402
 
 __all__ = ["main"]
 
@@ -72,7 +72,7 @@ def be_a_rank(rank: int, world_size: int, controller: str, threads: int, element
         sys.stdin.read()
 
 
-@told_in_a_sentence
+@reported_errors()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print elements/s per worker and processor time, in one thread a rank and in several."""
     options = argparse.ArgumentParser(description=main.__doc__)

@@ -20,7 +20,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4runtime_sh.p4runtime import P4RuntimeClient
 
 from controller.errors import ControllerError, NotPrimaryError, SwitchRefusedError, SwitchUnreachableError
-from host_agent.wire.channel import PLAINTEXT, TlsFiles, open_channel
+from host_agent.wire.channel import PLAINTEXT, TlsFiles, advice_on_silence, open_channel
 
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 64 << 20),)
 
@@ -126,8 +126,8 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
         except grpc.FutureTimeoutError:
             self.tear_down()
             raise SwitchUnreachableError(
-                f"no P4Runtime server answers at {self.address} within {self.timeout_s:g} s: start the switch"
-                + (", or check the certificates of both sides" if self.tls else "")
+                f"no P4Runtime server answers at {self.address} within {self.timeout_s:g} s: "
+                + advice_on_silence(self.address, self.tls)
             ) from None
         except BaseException:
             self.tear_down()

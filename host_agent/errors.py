@@ -16,6 +16,10 @@ class MisuseError(NetsumError):
     """The caller asked for something that cannot be done."""
 
 
+class ArgumentError(MisuseError, ValueError):
+    """A value on a command line or in the environment is not what is expected there."""
+
+
 class AdmissionError(MisuseError, ValueError):
     """An admission that no switch can have granted."""
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from host_agent.errors import MisuseError
+from host_agent.errors import ArgumentError
 from topologies.units import parse_loss_ppm, parse_rate_bps
 
 
-class LinksError(MisuseError, ValueError):
+class LinksError(ArgumentError):
     """It is not written as it should be; the message names the option and what is expected."""
 
 

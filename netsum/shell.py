@@ -14,8 +14,8 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from controller.errors import ControllerError, SwitchUnreachableError
 from controller.session import CHANNEL_OPTIONS
-from host_agent.wire.channel import PLAINTEXT, TlsFiles, open_channel
-from netsum.cli.faults import CommandError
+from host_agent.wire.channel import PLAINTEXT, TlsFiles, advice_on_silence, open_channel
+from netsum.cli.errors import CommandError
 
 TIMEOUT_S = 10.0
 SCRIPT = "standard input"
@@ -69,8 +69,8 @@ def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> Standing:
             grpc.channel_ready_future(channel).result(timeout=timeout_s)
         except grpc.FutureTimeoutError:
             raise SwitchUnreachableError(
-                f"no P4Runtime server answers at {target.address} within {timeout_s:g} s: start the switch"
-                + (", or check the certificates of both sides" if target.tls else "")
+                f"no P4Runtime server answers at {target.address} within {timeout_s:g} s: "
+                + advice_on_silence(target.address, target.tls)
             ) from None
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         asked: queue.Queue[Any] = queue.Queue()

@@ -2,12 +2,12 @@
 
 import re
 
-from host_agent.errors import MisuseError
+from host_agent.errors import ArgumentError
 from host_agent.wire.slots_wish import BandwidthDelay, Share, Slots
 from topologies.units import parse_latency_ns, parse_rate_bps
 
 
-class SlotsError(MisuseError, ValueError):
+class SlotsError(ArgumentError):
     """It is not written as it should be; the message says what is expected."""
 
 

@@ -13,8 +13,8 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,6 +38,9 @@ from topologies.topology import Topology
 
 CONTROLLER = "controller"
 """What users call the controller's process, beside the switches' names."""
+
+LINK_FIELDS = frozenset({"rate_bps", "latency_ns", "loss_ppm", "queue_pkts"})
+"""What of a link can be changed while it is up."""
 
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 60.0
@@ -150,14 +153,22 @@ class _Keeper:
                 (plan.folder / name).unlink(missing_ok=True)
 
     def _answer(self, connection: socket.socket) -> None:
-        """Do what one request asks for: ``{"restart": NAME}``."""
+        """Do what one request asks for: ``{"restart": NAME}``, or ``{"link": NUMBER, …}`` with new values of `LINK_FIELDS`."""
         with connection, contextlib.suppress(OSError, ValueError, KeyError):
             connection.settimeout(REQUEST_TIMEOUT_S)
             with connection.makefile("rw", encoding="utf-8") as stream:
-                name = json.loads(stream.readline())["restart"]
+                request = json.loads(stream.readline())
                 error = ""
                 try:
-                    self._restart(name)
+                    if "link" in request:
+                        self._reshape(
+                            int(request["link"]),
+                            {name: request[name] for name in LINK_FIELDS & request.keys()},
+                        )
+                    else:
+                        self._restart(request["restart"])
+                    self._state |= self._testbed.describe()
+                    write_state(self._plan.folder, self._state)
                 except TestbedError as fault:
                     error = str(fault)
                 stream.write(json.dumps({"error": error}) + "\n")
@@ -173,8 +184,12 @@ class _Keeper:
         else:
             names = ", ".join([*self._testbed.processes, CONTROLLER])
             raise TestbedError(f"the testbed {self._plan.name} has no process {name!r}: expected {names}")
-        self._state |= self._testbed.describe()
-        write_state(self._plan.folder, self._state)
+
+    def _reshape(self, number: int, changes: dict[str, Any]) -> None:
+        link = replace(self._testbed.topology.links[number], **changes)
+        if link.rate_bps is None:  # Nothing waits before a link without a rate.
+            link = replace(link, queue_pkts=None)
+        self._testbed.reshape(number, link)
 
     def _start_controller(self) -> None:
         command = self._plan.controller
@@ -313,12 +328,36 @@ def restart(testbed: RunningTestbed, name: str) -> None:
     TestbedError
         There is none of that name, it does not come up, or the keeper does not answer.
     """
+    _request(testbed, {"restart": name})
+
+
+def reshape(testbed: RunningTestbed, number: int, changes: Mapping[str, int | None]) -> None:
+    """Have the keeper change a link while it carries packets; packets that wait in its queue are lost.
+
+    Parameters
+    ----------
+    testbed
+        It is up.
+    number
+        Which of the `links` of its state.
+    changes
+        New values of `LINK_FIELDS`.
+
+    Raises
+    ------
+    TestbedError
+        The kernel cannot do that, or the keeper does not answer.
+    """
+    _request(testbed, {"link": number, **changes})
+
+
+def _request(testbed: RunningTestbed, request: Mapping[str, object]) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(RESTART_TIMEOUT_S)
         try:
             connection.connect(os.fspath(testbed.folder / KEEPER_SOCKET))
             with connection.makefile("rw", encoding="utf-8") as stream:
-                stream.write(json.dumps({"restart": name}) + "\n")
+                stream.write(json.dumps(request) + "\n")
                 stream.flush()
                 line = stream.readline()
         except OSError as error:

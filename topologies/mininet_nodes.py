@@ -54,7 +54,7 @@ class MarkedNode(Node):
 
     def run(self, script: str) -> str:
         """Run a shell script in the node and return what it printed; TestbedError if a command of it fails."""
-        return run(*inside_of(self.pid), "sh", "-ec", script)
+        return run(*inside_of(self.pid), "sh", "-ec", script, node=self.name)
 
 
 class TestbedHost(MarkedNode, Host):

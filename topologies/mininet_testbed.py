@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,9 +17,9 @@ from topologies.hosts import Host
 from topologies.leftovers import MARK, end_processes
 from topologies.namespaces import COMMAND_TIMEOUT_S, await_interface, inside_of, missing_for_namespaces
 from topologies.runs import delete_leftover_folders, new_run_id, socket_folder
-from topologies.shaping import require_kernel_support
+from topologies.shaping import require_kernel_support, reshaping_commands
 from topologies.switch_process import SWITCH_KINDS, SwitchProcess, missing_for_switch
-from topologies.topology import FlowSpec, LinkEnd, Topology, star
+from topologies.topology import FlowSpec, LinkEnd, LinkSpec, Topology, star
 
 if TYPE_CHECKING:
     from mininet.net import Mininet
@@ -151,6 +152,28 @@ class MininetTestbed:
     def restart_switch(self, name: str | None = None) -> None:
         """End a switch (the first one by default) if it runs and start it anew, empty."""
         (self._first if name is None else self.processes[name]).restart()
+
+    def reshape(self, number: int, link: LinkSpec) -> None:
+        """Give a link another rate, loss, latency or queue, while it carries packets.
+
+        Parameters
+        ----------
+        number
+            Which of the topology's links.
+        link
+            What it is from now on; its ends are the same.
+
+        Raises
+        ------
+        TestbedError
+            The kernel cannot do that, or a command fails.
+        """
+        require_kernel_support((link,))
+        for end in link.ends:
+            script = "\n".join(reshaping_commands(link, self._interface(end), self.topology.mtu))
+            self.net[end.node].run(script)
+        links = (*self.topology.links[:number], link, *self.topology.links[number + 1 :])
+        self.topology = replace(self.topology, links=links)
 
     def describe(self) -> dict[str, Any]:
         """Return what others need to find their way, for ``testbed.json``; see docs/testbed.md."""

@@ -37,8 +37,15 @@ def missing_for_namespaces() -> str | None:
     return None
 
 
-def run(*command: str) -> str:
+def run(*command: str, node: str = "") -> str:
     """Run a command and return what it printed.
+
+    Parameters
+    ----------
+    command
+        Program and arguments, with what `inside` or `inside_of` returned before it.
+    node
+        What errors call the place where it runs: a host or a switch.
 
     Raises
     ------
@@ -48,11 +55,19 @@ def run(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise TestbedError(f"`{' '.join(command)}` did not end within {COMMAND_TIMEOUT_S:g} s") from None
+        raise TestbedError(f"{_named(command, node)} did not end within {COMMAND_TIMEOUT_S:g} s") from None
     if done.returncode != 0:
         said = " ".join((done.stderr or done.stdout).split())
-        raise TestbedError(f"`{' '.join(command)}` failed: {said}")
+        raise TestbedError(f"{_named(command, node)} failed: {said}")
     return done.stdout
+
+
+def _named(command: Sequence[str], node: str) -> str:
+    """Write a command for people, without what enters a namespace."""
+    for entering in (inside(""), inside_of(0)):
+        if tuple(command[: len(entering) - 1]) == entering[:-1]:
+            node, command = node or command[len(entering) - 1], command[len(entering) :]
+    return f"`{' '.join(command)}`" + (f" on {node}" if node else "")
 
 
 def namespace_name(run_id: str, role: str) -> str:

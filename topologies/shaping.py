@@ -70,6 +70,16 @@ def shaping_commands(link: LinkSpec, interface: str, mtu: int) -> list[str]:
     return commands
 
 
+def reshaping_commands(link: LinkSpec, interface: str, mtu: int) -> list[str]:
+    """Return the commands that give an interface that carries packets another shape; those that wait in its queue are lost."""
+    return [
+        f"tc qdisc del dev {interface} root 2>/dev/null || true",
+        f"tc qdisc del dev {interface} clsact 2>/dev/null || true",
+        f"ip link set {interface} gso_max_segs 65535",
+        *shaping_commands(link, interface, mtu),
+    ]
+
+
 def loss_commands(interface: str, loss_ppm: int) -> list[str]:
     """Return the commands that lose packets which leave an interface, at random.
 

@@ -125,6 +125,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
     for site in options.network.switches.values():
         if site.tls:
             site.tls.channel_credentials()  # Now rather than in the background.
+    _check_addresses(options)  # Before the state's file is made.
     async with contextlib.AsyncExitStack() as stack:
         store = stack.enter_context(Store(options.state))
         desk = Desk(options.network, store, files, options.desk, options.election_id)
@@ -140,7 +141,6 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         if options.metrics is not None:
             from controller.service.metrics import serve_metrics
 
-            _refuse_remote(options.metrics[0], options, "the metrics", "serve them on 127.0.0.1")
             http, metrics = serve_metrics(desk, workers, options.metrics)
             stack.callback(http.server_close)
             stack.callback(http.shutdown)
@@ -189,15 +189,24 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
+def _check_addresses(options: ServiceOptions) -> None:
+    """Refuse addresses that are written wrongly or open to other machines, and certificates that cannot be used."""
+    for address in options.listen:
+        check_target(address)
+        if not options.tls and not address.startswith("unix:"):
+            instead = "give a certificate (--tls-cert, --tls-key, --tls-ca), listen on 127.0.0.1 or unix:PATH"
+            _refuse_remote(address.rpartition(":")[0], options, "the job API", instead)
+    if options.tls:
+        options.tls.server_credentials()
+    if options.metrics is not None:
+        _refuse_remote(options.metrics[0], options, "the metrics", "serve them on 127.0.0.1")
+
+
 def _listen(server: Any, address: str, options: ServiceOptions) -> str:
     """Add an address to a server; return it with its port."""
-    check_target(address)
     host, _, port = address.rpartition(":")
     if address.startswith("unix:"):
         _remove_stale_socket(Path(address.removeprefix("unix:")))
-    elif not options.tls:
-        instead = "give a certificate (--tls-cert, --tls-key, --tls-ca), listen on 127.0.0.1 or unix:PATH"
-        _refuse_remote(host, options, "the job API", instead)
     try:
         if options.tls and not address.startswith("unix:"):
             bound = server.add_secure_port(address, options.tls.server_credentials())

@@ -207,6 +207,8 @@ def _slots_wish(text: str) -> Slots:
 
 def _locked(path: Path) -> int:
     """Open the lock beside a state file; it is ours until it is closed, or we end."""
+    if path.is_dir():
+        raise StoreError(f"expected a file for the controller's state, and {path} is a folder")
     try:
         path.touch(mode=0o600)
         lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

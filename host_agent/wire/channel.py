@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,8 @@ _OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
+
+_LOOK_TIMEOUT_S: Final = 2.0
 
 KEEPALIVE: Final = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000))
 """More of gRPC's channel options, for streams: one whose other end is cut off without a sign ends after these two."""
@@ -93,6 +97,27 @@ class TlsFiles:
     def _require_pair(self) -> None:
         if (self.cert is None) != (self.key is None):
             raise ChannelError("a certificate and its private key belong together: give both or none")
+        self._require_pem()
+
+    def _require_pem(self) -> None:
+        """Read the files with Python's `ssl`, which says what is wrong with them; gRPC fails later, and only logs why."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.ca is not None:
+            _read(self.ca)
+            try:
+                context.load_verify_locations(self.ca)
+            except ssl.SSLError:
+                raise ChannelError(f"expected a certificate in PEM form in {self.ca}, found none") from None
+        if self.cert is not None and self.key is not None:
+            _read(self.cert), _read(self.key)
+            try:
+                context.load_cert_chain(self.cert, self.key, password="")
+            except ssl.SSLError as error:
+                matching = "KEY_VALUES_MISMATCH" not in str(error)
+                raise ChannelError(
+                    f"expected a certificate in {self.cert} and its private key in {self.key}, both in PEM form"
+                    + (" and not encrypted" if matching else ": they do not belong together")
+                ) from None
 
 
 PLAINTEXT: Final = TlsFiles()
@@ -150,6 +175,42 @@ def what_of_certificates(details: str, tls: TlsFiles) -> str:
         return ", or check the certificates of both sides"
     # How gRPC without certificates finds a server with them.
     return ", or set NETSUM_TLS_CA if it wants TLS" if details.endswith("Socket closed") else ""
+
+
+def advice_on_silence(address: str, tls: TlsFiles) -> str:
+    """Say what to do about a server that does not answer, after a look at what listens at its address.
+
+    Parameters
+    ----------
+    address : str
+        "HOST:PORT" or "unix:PATH".
+    tls : TlsFiles
+        What it was spoken to with.
+
+    Returns
+    -------
+    str
+        The end of a sentence, such as "start it".
+    """
+    if address.startswith("unix:"):
+        return "start it"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        with socket.create_connection(split_host_port(address), timeout=_LOOK_TIMEOUT_S) as connection:
+            try:
+                context.wrap_socket(connection).close()
+                speaks_tls = True
+            except OSError as error:
+                speaks_tls = "ALERT" in str(error)  # It wants a certificate of ours.
+    except OSError:
+        return "start it"
+    if speaks_tls:
+        return "check the certificates of both sides" if tls else "it speaks TLS: give the certificates"
+    return (
+        "it does not speak TLS: leave the certificates out" if tls else "what listens there is another server"
+    )
 
 
 def split_host_port(address: str) -> tuple[str, int]:

@@ -5,16 +5,25 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from host_agent.errors import MisuseError
+from host_agent.errors import ArgumentError
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "int32": 4, "int64": 8}
 """Data types, and the size of an element in bytes."""
 OPS = ("sum", "min", "max", "bor")
-_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "K": 1 << 10,
+    "M": 1 << 20,
+    "G": 1 << 30,  # as nccl-tests writes them
+}
 LARGEST_BYTES = 4 << 30
 
 
-class PlanError(MisuseError, ValueError):
+class PlanError(ArgumentError):
     """There is no such all-reduce; the message says what is expected."""
 
 
@@ -155,6 +164,24 @@ def parse_size(text: str) -> int:
     if match is None or match[2] not in _UNITS or int(match[1]) == 0:
         raise PlanError(f"a size is a whole number of bytes, KiB, MiB or GiB, such as 64KiB, not {text!r}")
     return int(match[1]) * _UNITS[match[2]]
+
+
+def size_sweep(smallest: str, largest: str, factor: int) -> str:
+    """Return sizes from the smallest to the largest, each `factor` times the one before, as `Plan.of` reads them.
+
+    Raises
+    ------
+    PlanError
+        One is no size, or the largest is below the smallest.
+    """
+    size, last = parse_size(smallest), parse_size(largest)
+    if size > last:
+        raise PlanError(f"expected a largest size of at least the smallest, {smallest}, not {largest}")
+    sizes = []
+    while size <= last:
+        sizes.append(str(size))
+        size *= factor
+    return ",".join(sizes)
 
 
 def size_text(size_bytes: int) -> str:

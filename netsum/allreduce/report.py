@@ -40,6 +40,11 @@ class Row:
         From the barrier before to the result at the rank that had it last.
     elements_per_s
         Elements of one rank's array over those seconds.
+    algbw_bytes_per_s
+        Algorithm bandwidth as nccl-tests defines it: bytes of one rank's array over the median time.
+    busbw_bytes_per_s
+        Bus bandwidth as nccl-tests defines it for an all-reduce of n ranks: the algorithm bandwidth times 2(n − 1)/n, which
+        is what each link of a ring would carry.
     processor_seconds
         What all ranks together had of the processors in the timed repeats.
     correct
@@ -59,6 +64,8 @@ class Row:
     repeats: int
     seconds: Spread
     elements_per_s: Spread
+    algbw_bytes_per_s: float
+    busbw_bytes_per_s: float
     processor_seconds: float
     correct: bool
     same_bits: bool
@@ -91,6 +98,7 @@ def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
         all_rounds = [by_round[number * count + each] for each in range(count)]
         timed = all_rounds[plan.warmups :]
         seconds = [max(message["seconds"] for message in each) for each in timed]
+        algbw = exchange.array_bytes / statistics.median(seconds)
         rows.append(
             Row(
                 exchange.dtype,
@@ -100,6 +108,8 @@ def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
                 plan.repeats,
                 Spread.of(seconds),
                 Spread.of(exchange.elements / each for each in seconds),
+                algbw,
+                algbw * 2 * (len(rounds) - 1) / len(rounds),
                 sum(message["processor_seconds"] for each in timed for message in each),
                 all(message["correct"] for each in all_rounds for message in each),
                 all(len({message["checksum"] for message in each}) == 1 for each in all_rounds),

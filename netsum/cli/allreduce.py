@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netsum.cli.faults import CommandError, told_in_a_sentence
+from netsum.cli.errors import UsageError
 from netsum.cli.options import AsJson, JoinTokenOption, Lanes, SlotsOption
 from netsum.cli.texts import epilog
 
@@ -23,6 +23,7 @@ EPILOG = epilog(
         "eight, with 1 % of the packets lost each way",
     ),
     ("netsum allreduce --testbed star-4 --sizes 64MiB", "between all hosts of a testbed"),
+    ("netsum allreduce -b 1K -e 16M -f 4 --dtypes float32", "a sweep of sizes, as nccl-tests has it"),
     (
         "NETSUM_CONTROLLER=10.0.0.9:28276 netsum allreduce --job test --rank 0 --world-size 2",
         "one rank, on its own host; the other is started elsewhere",
@@ -35,7 +36,6 @@ EPILOG = epilog(
 FAILED_RUNS = "runs"
 
 
-@told_in_a_sentence
 def allreduce(
     sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="Sizes of the array at each rank, in bytes, KiB, MiB or GiB.")
@@ -53,6 +53,17 @@ def allreduce(
             min=0.1, metavar="SECONDS", help="An all-reduce fails if nothing of it completes for so long."
         ),
     ] = 60.0,
+    smallest: Annotated[
+        str | None,
+        typer.Option("-b", "--minbytes", metavar="SIZE", help="Instead of --sizes: a sweep from this size."),
+    ] = None,
+    largest: Annotated[
+        str | None, typer.Option("-e", "--maxbytes", metavar="SIZE", help="The largest size of the sweep.")
+    ] = None,
+    factor: Annotated[
+        int,
+        typer.Option("-f", "--stepfactor", min=2, help="How many times larger each size of the sweep is."),
+    ] = 2,
     slots: SlotsOption = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=32, help="Processes on this machine, one a rank. Default: 4.")
@@ -95,32 +106,37 @@ def allreduce(
     runs on each host of a testbed. With a controller, `--workers` ranks of this machine join a job through it; or this process is
     one rank of many, on whichever hosts: `--rank`, `--world-size` and `--job`.
 
+    Columns are those of nccl-tests: `algbw` is the size of one rank's array over the median time, `busbw` that times
+    2(n − 1)/n for n ranks. Times are until the last rank has its result.
+
     The numbers come out of the seed, so every rank knows what must come out; they are chosen so that no sum is rounded.
     `--json` prints one document; with `--rank`, a line for each round.
     """
-    from netsum.allreduce.plan import Plan
+    from netsum.allreduce.plan import Plan, size_sweep
     from netsum.slots_text import parse_slots
 
+    if (smallest is None) != (largest is None):
+        raise UsageError("a sweep of sizes needs both --minbytes and --maxbytes")
+    if smallest is not None and largest is not None:
+        sizes = size_sweep(smallest, largest, factor)
     plan = Plan.of(sizes, dtypes, op, repeats=repeats, warmups=warmups, seed=seed, timeout_s=timeout)
     parse_slots(slots)
     if rank is not None:
         if job is None or world_size is None or controller is None:
-            raise CommandError(
+            raise UsageError(
                 "a single --rank also needs --job, --world-size and --controller (or NETSUM_CONTROLLER)"
             )
         if workers is not None or testbed is not None:
-            raise CommandError("--rank is one rank alone: leave out --workers and --testbed")
+            raise UsageError("--rank is one rank alone: leave out --workers and --testbed")
         if not _one_rank(plan, job, rank, world_size, controller, slots, join_token, join_timeout, as_json):
             raise typer.Exit(1)
         return
     if world_size is not None:
-        raise CommandError(
-            "--world-size says of how many ranks --rank is one; on one machine it is --workers"
-        )
+        raise UsageError("--world-size says of how many ranks --rank is one; on one machine it is --workers")
     if testbed is not None and workers is not None:
-        raise CommandError("with --testbed it is --hosts that says where ranks run, not --workers")
+        raise UsageError("with --testbed it is --hosts that says where ranks run, not --workers")
     if testbed is None and hosts:
-        raise CommandError("--hosts are those of a --testbed: name it too")
+        raise UsageError("--hosts are those of a --testbed: name it too")
     outcome = _all_ranks(
         plan,
         workers=workers or 4,
@@ -195,22 +211,28 @@ def _waiting(what: str, quiet: bool) -> "AbstractContextManager[object]":
     """Say on a terminal what takes so long."""
     from contextlib import nullcontext
 
-    from rich.console import Console
+    from netsum.terminal import console
 
-    console = Console(stderr=True)
-    return nullcontext() if quiet or not console.is_terminal else console.status(what)
+    screen = console(stderr=True)
+    return nullcontext() if quiet or not screen.is_terminal else screen.status(what)
 
 
 @contextmanager
 def _progress(rounds: int, quiet: bool) -> "Iterator[Callable[[int, dict[str, Any]], None]]":
     """Show how far the ranks are, on a terminal."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    from netsum.terminal import console
+
+    screen = console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(
-        *columns, console=console, transient=True, disable=quiet or not console.is_terminal
+        *columns, console=screen, transient=True, disable=quiet or not screen.is_terminal
     ) as progress:
         task = progress.add_task("ranks are starting", total=rounds)
 
@@ -225,50 +247,43 @@ def _progress(rounds: int, quiet: bool) -> "Iterator[Callable[[int, dict[str, An
 
 def _tell(outcome: "Outcome", as_json: bool) -> None:
     from netsum.allreduce.plan import size_text
-    from netsum.cli.output import console, count_text, print_json, print_table, table
+    from netsum.terminal import Rows, count_text, digits_text, plural, print_json, say
 
     if as_json:
         print_json(outcome.to_json())
         return
-    hosts = f"{len(outcome.hosts)} ranks on {', '.join(dict.fromkeys(outcome.hosts))}"
-    console().print(
-        f"job {outcome.job}: {hosts}; {outcome.lanes} lanes a packet, {outcome.slots} slots", markup=False
+    hosts = f"{plural(len(outcome.hosts), 'rank')} on {', '.join(dict.fromkeys(outcome.hosts))}"
+    say(f"job {outcome.job}: {hosts}")
+    say(
+        f"{outcome.lanes} lanes a packet, {plural(outcome.slots, 'slot')}; {outcome.rows[0].repeats} timed of each"
     )
-    made = table(
-        "type",
-        "op",
-        ">size",
-        ">elements",
-        ">ms",
-        "(least … most)",
-        ">elements/s",
-        ">retransmissions",
-        "right",
-        "same bits",
+    rows = Rows(
+        *(">size", ">?elements", "type", "op", ">ms", ">least", ">most", ">algbw\nGB/s", ">busbw\nGB/s"),
+        *(">?elements/s", ">retrans-\nmissions", "right", "same\nbits"),
+        key=3,
     )
     for row in outcome.rows:
-        made.add_row(
-            row.dtype,
-            row.op,
+        rows.add(
             size_text(row.bytes),
             f"{row.elements:,}",
-            f"{row.seconds.median * 1e3:,.2f}",
-            f"({row.seconds.least * 1e3:,.2f} … {row.seconds.most * 1e3:,.2f})",
+            row.dtype,
+            row.op,
+            *(
+                digits_text(seconds * 1e3)
+                for seconds in (row.seconds.median, row.seconds.least, row.seconds.most)
+            ),
+            *(digits_text(rate / 1e9) for rate in (row.algbw_bytes_per_s, row.busbw_bytes_per_s)),
             count_text(row.elements_per_s.median),
             "" if row.retransmissions is None else f"{row.retransmissions:,}",
             "yes" if row.correct else "NO",
             "yes" if row.same_bits else "NO",
         )
-    print_table(made)
-    runs = f"{outcome.rows[0].repeats} runs" if outcome.rows[0].repeats > 1 else "1 run"
-    console().print(
-        f"elements/s at each rank; median of {runs}, until the last rank has its result", markup=False
-    )
+    rows.print()
     if outcome.counters:
         counted = ", ".join(
             f"{count:,} {name.replace('_', ' ')}" for name, count in outcome.counters.items() if count
         )
-        console().print(f"the switch counted {counted}", markup=False)
+        say(f"the switch counted {counted}")
 
 
 def _one_rank(
@@ -284,20 +299,25 @@ def _one_rank(
 ) -> bool:
     from netsum.allreduce.plan import size_text
     from netsum.allreduce.worker import say_line, take_part
-    from netsum.cli.output import count_text
     from netsum.slots_text import parse_slots
+    from netsum.terminal import count_text, plural, say
 
-    def say(message: dict[str, Any]) -> None:
+    def say_round(message: dict[str, Any]) -> None:
         if message["event"] == "joined":
-            line = f"rank {rank} is host {message['host']} of job {job}: {message['lanes']} lanes, {message['slots']} slots"
+            line = f"rank {rank} is host {message['host']} of job {job}: {message['lanes']} lanes, "
+            line += plural(message["slots"], "slot")
         elif message["event"] == "round":
             line = f"{message['dtype']} {message['op']} {size_text(message['bytes'])}: {message['seconds'] * 1e3:,.2f} ms, "
             line += f"{count_text(message['elements_per_s'])} elements/s, {message['retransmissions']:,} retransmissions, "
             line += f"checksum {message['checksum']}" + ("" if message["correct"] else ", WRONG")
             line += "" if message["repeat"] >= 0 else " (warm-up)"
         else:
-            line = f"{message['rounds']} results, " + ("all right" if message["correct"] else "NOT ALL RIGHT")
-        print(line, flush=True)
+            line = (
+                plural(message["rounds"], "result")
+                + ", "
+                + ("all right" if message["correct"] else "NOT ALL RIGHT")
+            )
+        say(line)
 
     return take_part(
         plan,
@@ -308,5 +328,5 @@ def _one_rank(
         slots=parse_slots(slots),
         join_token=join_token,
         join_timeout_s=join_timeout,
-        say=say_line if as_json else say,
+        say=say_line if as_json else say_round,
     )

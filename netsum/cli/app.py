@@ -4,16 +4,18 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli import allreduce, examination, packets, shell
-from netsum.cli.benches import bench_app
+from netsum.cli import allreduce, doctor, shell, wireshark
+from netsum.cli.bench import bench_app
 from netsum.cli.controller import controller_app
-from netsum.cli.demonstrations import run_app
-from netsum.cli.jobs import job_app
-from netsum.cli.switches import switch_app
+from netsum.cli.errors import CommandGroup
+from netsum.cli.job import job_app
+from netsum.cli.run import run_app
+from netsum.cli.switch import switch_app
 from netsum.cli.testbed import testbed_app
 
 app = typer.Typer(
     name="netsum",
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -43,11 +45,11 @@ def netsum(
 
 app.add_typer(run_app, name="run", rich_help_panel=TRY)
 app.command("allreduce", rich_help_panel=TRY, epilog=allreduce.EPILOG)(allreduce.allreduce)
-app.command("doctor", rich_help_panel=TRY, epilog=examination.EPILOG)(examination.doctor)
+app.command("doctor", rich_help_panel=TRY, epilog=doctor.EPILOG)(doctor.doctor)
 app.add_typer(switch_app, name="switch", rich_help_panel=OPERATE)
 app.add_typer(job_app, name="job", rich_help_panel=OPERATE)
 app.add_typer(controller_app, name="controller", rich_help_panel=OPERATE)
 app.add_typer(testbed_app, name="testbed", rich_help_panel=OPERATE)
 app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
 app.command("shell", rich_help_panel=LOOK, epilog=shell.EPILOG)(shell.shell)
-app.command("wireshark", rich_help_panel=LOOK, epilog=packets.EPILOG)(packets.wireshark)
+app.command("wireshark", rich_help_panel=LOOK, epilog=wireshark.EPILOG)(wireshark.wireshark)

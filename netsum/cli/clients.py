@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
-from netsum.cli.faults import CommandError
+from netsum.cli.errors import CommandError
 from netsum.cli.options import ControllerOption, TestbedOption, TlsCaOption, TlsCertOption, TlsKeyOption
 from netsum.cli.testbed_state import require_ready
 
 if TYPE_CHECKING:
     from controller.service.client import OperatorClient
+    from topologies.run_folder import RunningTestbed
 
 
 Parameters = ParamSpec("Parameters")
@@ -65,12 +66,25 @@ def controller_address(controller: str | None, testbed: str | None) -> str:
     return found.controller_address
 
 
+def testbed_without_controller(controller: str | None, testbed: str | None) -> "RunningTestbed | None":
+    """Return the testbed that is meant, if it is up without a controller; None where there is a controller to ask."""
+    from topologies.run_folder import find_testbed, running_testbeds
+
+    if testbed is None and controller:
+        return None
+    if not (testbed or os.environ.get("NETSUM_TESTBED")) and len(running_testbeds()) != 1:
+        return None
+    found = find_testbed(testbed)
+    require_ready(found)
+    return found if found.state.get("controller") is None else None
+
+
 def as_operator(
     command: Callable[Concatenate["OperatorClient", Parameters], None],
 ) -> Callable[Parameters, None]:
     """Make a command that says which controller it means by options, and is called with a client of that.
 
-    What connecting raises (CommandError, TestbedError, ControllerError, NetsumError) is for `told_in_a_sentence`.
+    What connecting raises (CommandError, TestbedError, ControllerError, NetsumError) is reported by `netsum.cli.errors`.
     """
     own = list(inspect.signature(command).parameters.values())[1:]
     added = [

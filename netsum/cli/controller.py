@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.faults import CommandError, told_in_a_sentence
+from netsum.cli.errors import UsageError
 from netsum.cli.options import Lanes
 from netsum.cli.texts import epilog
 
@@ -29,7 +29,6 @@ _TLS = "TLS"
         ok="it was stopped by Ctrl-C or SIGTERM; its jobs go on, and the next controller takes them up",
     ),
 )
-@told_in_a_sentence
 def controller_serve(
     testbed: Annotated[
         Path | None, typer.Option(metavar="RUN_FOLDER", help="A testbed's run folder, with its testbed.json.")
@@ -114,6 +113,7 @@ def controller_serve(
     from controller.service.serve import ServiceOptions, serve
     from host_agent.wire.channel import DEFAULT_CONTROLLER, TlsFiles
     from netsum.programs import compiled_program
+    from netsum.terminal import say
 
     if (testbed is None) == (config is None):
         raise ConfigError("which switches? Give --testbed RUN_FOLDER or --config FILE, one of them")
@@ -121,6 +121,11 @@ def controller_serve(
         raise ConfigError("--program and --p4info go together: a compiled program, and what is in it")
     if program is not None and lanes is not None:
         raise ConfigError("--lanes chooses among netsum's programs, and --program is another: leave one out")
+    for file in (program, p4info):
+        if file is not None and not file.is_file():
+            raise UsageError(f"cannot read {file}: there is no such file")
+    if state is not None and (state.is_dir() or not state.parent.is_dir()):
+        raise UsageError(f"--state: expected a file in a folder that exists, not {state}")
     if testbed is not None:
         network = network_of_testbed(testbed)
         home, default_listen = testbed, f"unix:{testbed}/controller.sock"
@@ -135,7 +140,7 @@ def controller_serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
     def announce(listening: dict[str, object]) -> None:
-        typer.echo(f"ready: job API on {', '.join(map(str, listening['addresses']))}")  # type: ignore[call-overload]
+        say(f"ready: job API on {', '.join(map(str, listening['addresses']))}")  # type: ignore[call-overload]
         if ready_fd is not None:
             with os.fdopen(ready_fd, "w") as pipe:
                 pipe.write(json.dumps(listening) + "\n")
@@ -161,4 +166,4 @@ def _metrics_address(text: str) -> tuple[str, int]:
     try:
         return split_host_port(text)
     except ChannelError:
-        raise CommandError(f"--metrics: expected an address such as 127.0.0.1:9464, not {text!r}") from None
+        raise UsageError(f"--metrics: expected an address such as 127.0.0.1:9464, not {text!r}") from None

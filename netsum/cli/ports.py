@@ -7,13 +7,49 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from netsum.cli.errors import CommandError
+
 if TYPE_CHECKING:
     from host_agent.wire.jobs_pb2 import PortView, SwitchView
+    from topologies.run_folder import RunningTestbed
 
 ASK_TIMEOUT_S = 10.0
 
 COUNTS = ("rx_packets", "rx_bytes", "rx_dropped", "tx_packets", "tx_bytes", "tx_dropped")
 """Received from the cable and sent to it; dropped: for want of room, on purpose, or because the cable is out."""
+
+
+def switch_of_testbed(testbed: "RunningTestbed", name: str) -> "SwitchView":
+    """Return a switch of a testbed, as its ``testbed.json`` has it: its address and its ports.
+
+    Parameters
+    ----------
+    testbed
+        It is up.
+    name
+        The switch; empty: the only one.
+
+    Raises
+    ------
+    CommandError
+        There is no such switch, or several to choose from.
+    """
+    from host_agent.wire.jobs_pb2 import PortView, SwitchView
+
+    switches = testbed.state["switches"]
+    if name not in switches and (name or len(switches) > 1):
+        wrong = f"has no switch {name!r}" if name else "has several switches"
+        raise CommandError(f"the testbed {testbed.name} {wrong}: name one of {', '.join(switches)}")
+    name = name or next(iter(switches))
+    peers = {}
+    for link in testbed.state["links"]:
+        for near, far in (link["ends"], link["ends"][::-1]):
+            peers[near] = far.partition("-p")[0]
+    ports = [
+        PortView(number=number, name=interface, peer=peers.get(f"{name}-p{number}", ""))
+        for interface, number in switches[name]["ports"].items()
+    ]
+    return SwitchView(name=name, address=switches[name]["p4runtime"], ports=ports)
 
 
 def ports_of(view: "SwitchView") -> list[dict[str, Any]]:
@@ -22,7 +58,7 @@ def ports_of(view: "SwitchView") -> list[dict[str, Any]]:
     Parameters
     ----------
     view
-        What its controller says.
+        What its controller says of it, or `switch_of_testbed`.
 
     Returns
     -------

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netsum.cli.faults import CommandError, told_in_a_sentence
+from netsum.cli.errors import CommandError, UsageError
 from netsum.cli.texts import epilog
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ EPILOG = epilog(
 )
 
 
-@told_in_a_sentence
 def shell(
     switch: Annotated[
         str | None,
@@ -75,10 +74,10 @@ def shell(
     from netsum.shell import Target, find_out, run_shell
 
     if (program is None) != (p4info is None):
-        raise CommandError("--program and --p4info go together")
+        raise UsageError("--program and --p4info go together")
     for file in (program, p4info):
         if file is not None and not file.is_file():
-            raise CommandError(f"cannot read {file}: there is no such file")
+            raise UsageError(f"cannot read {file}: there is no such file")
     target = _find(switch, testbed) if p4runtime is None else Target(p4runtime, device_id)
     target = replace(target, tls=TlsFiles(tls_ca, tls_cert, tls_key))
     standing = find_out(target)

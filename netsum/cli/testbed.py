@@ -1,20 +1,42 @@
 """`netsum testbed`: hosts, switches and links of a topology file, in network namespaces of this machine."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from netsum.cli import completions
-from netsum.cli.faults import CommandError, told_in_a_sentence
+from netsum.cli.errors import CommandError, UsageError, fail
 from netsum.cli.options import AsJson, Lanes, SwitchKind
-from netsum.cli.testbed_state import condition, path_text, require_ready, show, tell_up
+from netsum.cli.testbed_state import (
+    as_document,
+    condition,
+    node_environment,
+    path_text,
+    require_ready,
+    show,
+    tell_up,
+)
 from netsum.cli.texts import epilog
 
 if TYPE_CHECKING:
     from topologies.topology import Topology
 
 testbed_app = typer.Typer(no_args_is_help=True)
+
+
+class LinkState(StrEnum):
+    """Whether a cable is plugged in."""
+
+    up = "up"
+    down = "down"
+
+
+IP_HEADERS_BYTES = 28
+"""IPv4 and UDP."""
+PROGRAM_MISSING = 127
+"""The status that shells give a command that they do not find."""
 
 RUNS = Path("runs")
 """Where the folders of runs go, as seen from the working directory."""
@@ -61,7 +83,6 @@ def testbed_group() -> None:
         ok="all of it is up",
     ),
 )
-@told_in_a_sentence
 def up(
     topology: Annotated[
         str,
@@ -83,7 +104,8 @@ def up(
         typer.Option(metavar="PERCENT", help="Loss of every link, each way, as 0.1, instead of the file's."),
     ] = None,
     queue: Annotated[
-        int | None, typer.Option(min=1, metavar="PACKETS", help="Queue of every link with a rate.")
+        int | None,
+        typer.Option(min=1, max=1_000_000, metavar="PACKETS", help="Queue of every link with a rate."),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="What to call the testbed. Default: the topology's name.")
@@ -104,7 +126,7 @@ def up(
     Every host and switch has a network namespace of its own; the rates, queues and losses of the links hold in both
     directions. Logs and packets go to `runs/NAME-DATE-TIME`.
     """
-    from host_agent.wire.constants import UDP_PORT
+    from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES, UDP_PORT
     from topologies import keeper
     from topologies.mininet_testbed import missing_for_mininet
     from topologies.run_folder import find_testbed, new_run_folder
@@ -117,6 +139,13 @@ def up(
         raise CommandError(lacking)
     name = name or network.name
     lane_count = int(lanes or (Lanes.narrow if switch is SwitchKind.bmv2 else Lanes.wide))
+    needed = IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lane_count
+    if controller and network.mtu < needed:
+        raise UsageError(
+            f"packets with {lane_count} lanes need an MTU of at least {needed:,} bytes, and {network.name} has "
+            f"{network.mtu:,}: "
+            + ("take --lanes 64, or a larger mtu" if lane_count > 64 else "take a larger mtu")
+        )
     plan = keeper.Plan(
         name=name,
         topology=network,
@@ -141,18 +170,29 @@ def up(
         ok="nothing of it is left but its run folder",
     ),
 )
-@told_in_a_sentence
 def down(
     name: TestbedName = None,
     everything: Annotated[bool, typer.Option("--all", help="All testbeds of this machine.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take a testbed down, also what a crashed one left; processes that run on its hosts are ended."""
+    from netsum.terminal import print_json, say
     from topologies.keeper import take_down
     from topologies.run_folder import find_testbed, running_testbeds
 
+    if everything and name is not None:
+        raise UsageError("--all takes down every testbed: leave out the name")
+    taken_down = []
     for testbed in running_testbeds() if everything else [find_testbed(name)]:
         take_down(testbed)
-        print(f"the testbed {testbed.name} is down; its logs are in {path_text(testbed.state['folder'])}")
+        folder = testbed.state["folder"]
+        taken_down.append({"name": testbed.name, "folder": folder})
+        if not as_json:
+            say(f"the testbed {testbed.name} is down; its logs are in {path_text(folder)}")
+    if as_json:
+        print_json(taken_down)
+    elif not taken_down:
+        say("no testbed is up")
 
 
 @testbed_app.command(
@@ -167,7 +207,6 @@ def down(
         interrupted="",
     ),
 )
-@told_in_a_sentence
 def execute(
     node: Annotated[str, typer.Argument(help="A host or a switch.", autocompletion=completions.nodes)],
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="Program and arguments.")],
@@ -175,24 +214,17 @@ def execute(
 ) -> None:
     """Run a command on a host; it finds the controller by NETSUM_CONTROLLER."""
     import os
-    import sys
+    import shutil
 
-    from topologies.leftovers import MARK
     from topologies.namespaces import inside_of
     from topologies.run_folder import find_testbed
 
     testbed = find_testbed(name)
     require_ready(testbed)
-    environment = {
-        **os.environ,
-        MARK: testbed.run_id,
-        "NETSUM_TESTBED": testbed.name,
-        # So that `netsum` is this one, whatever the shell's is.
-        "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
-    }
-    if testbed.state["controller"] is not None:
-        environment["NETSUM_CONTROLLER"] = testbed.controller_address
     inside = inside_of(testbed.namespace_pid(node))
+    environment = node_environment(testbed)
+    if shutil.which(command[0], path=environment["PATH"]) is None:
+        fail(f"there is no program {command[0]}", PROGRAM_MISSING)
     os.execvpe(inside[0], [*inside, *command], environment)
 
 
@@ -206,7 +238,6 @@ def execute(
         interrupted="",
     ),
 )
-@told_in_a_sentence
 def status(
     name: Annotated[
         str | None,
@@ -217,19 +248,20 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Tell which testbeds there are, what each consists of, and whether it runs."""
-    from netsum.cli.output import print_json
+    from netsum.terminal import print_json, say
     from topologies.run_folder import find_testbed, running_testbeds
 
     testbeds = running_testbeds() if name is None else [find_testbed(name)]
-    states = [{**testbed.state, "condition": condition(testbed)} for testbed in testbeds]
+    conditions = [condition(testbed) for testbed in testbeds]
     if as_json:
+        states = [as_document(each, said) for each, said in zip(testbeds, conditions, strict=True)]
         print_json(states if name is None else states[0])
     else:
-        for state in states:
-            show(state)
-        if not states:
-            print("no testbed is up: `netsum testbed up star-4`")
-    if name is not None and states[0]["condition"] != "up":
+        for testbed, said in zip(testbeds, conditions, strict=True):
+            show(testbed, said)
+        if not testbeds:
+            say("no testbed is up: `netsum testbed up star-4`")
+    if name is not None and conditions[0] != "up":
         raise typer.Exit(1)
 
 
@@ -241,9 +273,11 @@ def status(
         ok="it is ready again",
     ),
 )
-@told_in_a_sentence
 def restart(
-    process: Annotated[str, typer.Argument(help="A switch, or `controller`.")], name: TestbedOption = None
+    process: Annotated[
+        str, typer.Argument(help="A switch, or `controller`.", autocompletion=completions.processes)
+    ],
+    name: TestbedOption = None,
 ) -> None:
     """End a switch or the controller, if it still runs, and start it anew."""
     from topologies import keeper
@@ -259,42 +293,88 @@ def restart(
     epilog=epilog(
         ("netsum testbed link h1 s1 down", "pull the cable of h1"),
         ("netsum testbed link h1 s1 up", "plug it in again"),
+        ("netsum testbed link h1 s1 --rate 10mbit --loss 1", "from now on 10 Mbit/s, and 1 % lost each way"),
         ok="done",
         interrupted="",
     ),
 )
-@told_in_a_sentence
 def link(
     one: Annotated[str, typer.Argument(help="A host or a switch.", autocompletion=completions.nodes)],
     other: Annotated[str, typer.Argument(help="What it is linked to.", autocompletion=completions.nodes)],
-    state: Annotated[str, typer.Argument(metavar="up|down", help="Plugged in, or pulled out.")],
+    state: Annotated[
+        LinkState | None, typer.Argument(metavar="[up|down]", help="Plugged in, or pulled out.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Rate from now on, such as 10mbit, or unlimited.")
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(metavar="PERCENT", help="Loss from now on, each way, such as 0.1.")
+    ] = None,
+    latency: Annotated[
+        str | None, typer.Option(metavar="DELAY", help="Latency from now on, such as 5ms (needs netem).")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="PACKETS", help="Queue before the link from now on.")
+    ] = None,
     name: TestbedOption = None,
 ) -> None:
-    """Pull a cable out, or plug it in again."""
-    from topologies import namespaces
+    """Pull a cable out, plug it in again, or change rate, loss, latency and queue of a link while it carries packets.
+
+    What is changed holds for both directions. Packets that wait in the link's queue at that moment are lost.
+    """
+    from netsum.cli.testbed_links import change, read_changes
+    from netsum.terminal import say
     from topologies.run_folder import find_testbed
 
-    if state not in ("up", "down"):
-        raise CommandError(f"expected up or down, not {state!r}")
+    options = {"rate": rate, "loss": loss, "latency": latency, "queue": queue}
+    changes = read_changes({key: text for key, text in options.items() if text is not None}, "--")
+    if state is None and not changes:
+        raise UsageError(
+            "expected up, down, --rate, --loss, --latency or --queue: what shall become of the link?"
+        )
     testbed = find_testbed(name)
     require_ready(testbed)
-    for found in testbed.state["links"]:
-        if {end.partition("-p")[0] for end in found["ends"]} == {one, other}:
-            # The end at the switch: the host sees its carrier go, and keeps its addresses and routes.
-            node, interface = found["ends"][1].partition("-p")[0], found["interfaces"][1]
-            inside = namespaces.inside_of(testbed.namespace_pid(node))
-            namespaces.run(*inside, "ip", "link", "set", interface, state)
-            return
-    raise CommandError(f"the testbed {testbed.name} has no link between {one} and {other}")
+    up = None if state is None else state is LinkState.up
+    say(change(testbed, one, other, up=up, changes=changes))
+
+
+@testbed_app.command(
+    "shell",
+    epilog=epilog(
+        ("netsum testbed shell", "a prompt: pingall, iperf h1 h2, h1 ip route, link h1 s1 loss=1, help"),
+        ("echo pingall | netsum testbed shell star-4", "one command from a script"),
+        ok="the prompt was left; of a script: all of its commands succeeded",
+        fault="a command of the script failed, or there is no such testbed",
+    ),
+)
+def shell(name: TestbedName = None) -> None:
+    """Open a prompt on a running testbed, as Mininet's: pings between all hosts, iperf, commands on nodes, links that change.
+
+    Where standard input is no terminal, its lines are run as a script.
+    """
+    import sys
+
+    from netsum.cli.testbed_shell import TestbedShell
+    from netsum.terminal import say
+    from topologies.run_folder import find_testbed
+
+    testbed = find_testbed(name)
+    require_ready(testbed)
+    script = None if sys.stdin.isatty() else sys.stdin
+    prompt = TestbedShell(testbed, script)
+    if script is None:
+        say("`help` lists the commands; Ctrl-D leaves the prompt, and the testbed stays up")
+    prompt.cmdloop()
+    if script is not None and prompt.failed:
+        raise typer.Exit(1)
 
 
 @testbed_app.command(
     "topologies", epilog=epilog(("netsum testbed topologies", "what `up` takes by name"), interrupted="")
 )
-@told_in_a_sentence
 def list_topologies(as_json: AsJson = False) -> None:
     """List the topologies that come with netsum."""
-    from netsum.cli.output import print_json
+    from netsum.terminal import Rows, print_json, say
     from topologies.topology_file import FILES, load_topology, shipped_topologies
 
     topologies = [load_topology(name) for name in shipped_topologies()]
@@ -305,9 +385,11 @@ def list_topologies(as_json: AsJson = False) -> None:
         ]
         print_json(found)
         return
+    rows = Rows("topology", "~description")
     for one in topologies:
-        print(f"{one.name:10} {one.description}")
-    print(f"their files: {path_text(FILES)}")
+        rows.add(one.name, one.description)
+    rows.print()
+    say(f"their files: {path_text(FILES)}")
 
 
 def _topology(name: str, rate: str | None, loss: str | None, queue: int | None) -> "Topology":

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netsum.cli.faults import CommandError
-from netsum.cli.output import print_json, print_table, table
+from netsum.cli.errors import CommandError
+from netsum.terminal import Rows, print_json, say
 
 if TYPE_CHECKING:
     from topologies.run_folder import RunningTestbed
@@ -22,8 +22,16 @@ def condition(testbed: "RunningTestbed") -> str:
     processes = dict(testbed.state["switches"])
     if testbed.state["controller"] is not None:
         processes["controller"] = testbed.state["controller"]
+    from topologies.links import link_states
+
     ended = [name for name, process in processes.items() if not runs_as(process["pid"])]
-    return f"{' and '.join(ended)} ended: `netsum testbed restart {ended[0]}`" if ended else "up"
+    if ended:
+        return f"{' and '.join(ended)} ended: `netsum testbed restart {ended[0]}`"
+    for link, up in zip(testbed.state["links"], link_states(testbed), strict=True):
+        if up is False:
+            one, other = (end.partition("-p")[0] for end in link["ends"])
+            return f"the link {' to '.join(link['ends'])} is down: `netsum testbed link {one} {other} up`"
+    return "up"
 
 
 def require_ready(testbed: "RunningTestbed") -> None:
@@ -36,42 +44,72 @@ def require_ready(testbed: "RunningTestbed") -> None:
         raise CommandError(f"the testbed {testbed.name} is not up yet")
 
 
+def as_document(testbed: "RunningTestbed", condition: str) -> dict[str, Any]:
+    """Return a testbed for JSON: its ``testbed.json``, its `condition`, and of every link whether it is `up` (null: unknown)."""
+    from topologies.links import link_states
+
+    state = testbed.state
+    if not state["ready"]:
+        return {**state, "condition": condition}
+    links = [{**link, "up": up} for link, up in zip(state["links"], link_states(testbed), strict=True)]
+    return {**state, "links": links, "condition": condition}
+
+
 def tell_up(testbed: "RunningTestbed", as_json: bool) -> None:
     """Print a testbed that has just come up, and what to try first."""
     if as_json:
         print_json(testbed.state)
         return
-    show({**testbed.state, "condition": "up"})
+    show(testbed, "up")
     hosts = list(testbed.state["hosts"])
     address = testbed.state["hosts"][hosts[-1]]["ip"]
-    print(f"try: netsum testbed exec {hosts[0]} ping -c 3 {address}", flush=True)
+    say(f"try: netsum testbed exec {hosts[0]} ping -c 3 {address}")
 
 
-def show(state: dict[str, Any]) -> None:
-    """Print what a testbed consists of, given what its ``testbed.json`` holds and its `condition`."""
+def node_environment(testbed: "RunningTestbed") -> dict[str, str]:
+    """Return the environment of a command on a node: it finds this testbed, its controller, and this netsum."""
+    import sys
+
+    from topologies.leftovers import MARK
+
+    environment = {
+        **os.environ,
+        MARK: testbed.run_id,
+        "NETSUM_TESTBED": testbed.name,
+        # So that `netsum` is this one, whatever the shell's is.
+        "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
+    }
+    if testbed.state["controller"] is not None:
+        environment["NETSUM_CONTROLLER"] = testbed.controller_address
+    return environment
+
+
+def show(testbed: "RunningTestbed", condition: str) -> None:
+    """Print what a testbed consists of, and its `condition`."""
+    from topologies.links import link_states
     from topologies.units import rate_text
 
+    state = testbed.state
     if not state["ready"]:
-        print(f"{state['name']}: {state['condition']}")
+        say(f"{state['name']}: {condition}")
         return
-    print(
-        f"{state['name']} ({state['topology']}, {state['switch_kind']}, {state['lanes']} lanes): {state['condition']}"
-    )
-    made = table("link", "addresses", "rate", "loss", "queue", "latency")
+    say(f"{state['name']} ({state['topology']}, {state['switch_kind']}, {state['lanes']} lanes): {condition}")
+    rows = Rows("link", "state", "?addresses", ">rate", ">loss", ">queue", ">latency")
     nodes = {**state["hosts"], **state["switches"]}
-    for one in state["links"]:
-        made.add_row(
+    for one, up in zip(state["links"], link_states(testbed), strict=True):
+        rows.add(
             " to ".join(one["ends"]),
+            {True: "up", False: "down", None: ""}[up],
             " to ".join(nodes[end.partition("-p")[0]]["ip"] for end in one["ends"]),
             "unlimited" if one["rate_bps"] is None else rate_text(one["rate_bps"]),
             f"{one['loss_ppm'] / 10_000:g} %",
             "" if one["queue_pkts"] is None else str(one["queue_pkts"]),
             f"{one['latency_ns'] / 1e6:g} ms",
         )
-    print_table(made)
+    rows.print()
     controller = state["controller"]
-    print("controller: " + ("none" if controller is None else controller["address"]))
-    print(f"run folder: {path_text(state['folder'])}", flush=True)
+    say("controller: " + ("none" if controller is None else controller["address"]))
+    say(f"run folder: {path_text(state['folder'])}")
 
 
 def path_text(path: str | Path) -> str:

@@ -1,14 +1,13 @@
 """The live view of a job."""
 
-import json
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from controller.service.client import OperatorClient, as_dict
 from host_agent.wire.jobs_pb2 import JobView, WorkerView
-from netsum.cli.jobs import job_state, state_word
-from netsum.cli.output import count_text, table
+from netsum.cli.job import job_state, state_word
+from netsum.terminal import Rows, console, count_text, plural, print_json_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -44,18 +43,16 @@ def watch_job(client: OperatorClient, name: str, *, interval_s: float, most: int
     views: Iterator[JobView] = islice(client.watch_job(name, interval_s), most or None)
     if as_json:
         for view in views:
-            print(json.dumps(as_dict(view)), flush=True)
+            print_json_line(as_dict(view))
         return
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console(highlight=False)
-    if not console.is_terminal:  # Nothing to draw over: one picture after the other.
-        console.width = 200
+    screen = console()
+    if not screen.is_terminal:  # Nothing to draw over: one picture after the other.
         for view in views:
-            console.print(picture(view))
+            screen.print(picture(view))
         return
-    with Live(console=console, auto_refresh=False) as live:
+    with Live(console=screen, auto_refresh=False) as live:
         for view in views:
             live.update(picture(view), refresh=True)
 
@@ -68,11 +65,11 @@ def picture(view: JobView) -> "Group":
     reason = f": {view.reason}" if view.reason else ""
     head = f"{view.name}  {job_state(view)}{reason}  on {view.switch or 'no switch yet'}, {view.slot_count} slots"
     if view.epoch:
-        head += f", {view.lanes} lanes, epoch {view.epoch}, {view.restarts} restarts"
+        head += f", {view.lanes} lanes, epoch {view.epoch}, {plural(view.restarts, 'restart')}"
     rates = f"{count_text(view.elements_per_s)} elements/s, {count_text(view.contributions_per_s)} contributions/s, "
     rates += f"{count_text(view.results_per_s)} results/s"
     lines: list[RenderableType] = [
-        Text(head, style="bold"),
+        Text(visible(head), style="bold"),
         Text(rates),
         _workers(view),
         Text(_counted(view)),
@@ -109,15 +106,18 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def _workers(view: JobView) -> "RenderableType":
-    headings = (">chunks", ">chunks/s", ">retransmissions", ">per s", ">stale", ">in flight", ">round trip")
-    shown = table(">rank", "state", "host", ">admitted", *headings)
+    shown = Rows(
+        *(">rank", "state", "host", ">?admitted", ">chunks", ">chunks/s", ">retrans-\nmissions", ">per s"),
+        *(">?stale", ">in\nflight", ">round\ntrip"),
+        key=3,
+    )
     for worker in view.workers:
         # What the switch took from the worker, if its program counts that; the rest is what the worker says.
         admitted = f"{worker.admitted:,}" if worker.HasField("admitted") else ""
-        row = [str(worker.rank), state_word(worker), worker.host, admitted]
+        row = [str(worker.rank), state_word(worker), worker.host, admitted, *[""] * 7]
         if worker.HasField("report"):
             report = worker.report
-            row += [
+            row[4:] = [
                 f"{report.chunks:,}",
                 count_text(worker.chunks_per_s),
                 f"{report.retransmissions:,}",
@@ -126,7 +126,7 @@ def _workers(view: JobView) -> "RenderableType":
                 str(report.in_flight),
                 f"{report.srtt_ns / 1e6:.2f} ms",
             ]
-        shown.add_row(*row)
+        shown.add(*row)
     return shown
 
 

@@ -24,7 +24,7 @@ from netsum.digits.training import (
     train_alone,
 )
 from netsum.programs import CompiledProgram, compiled_program
-from topologies.children import Child
+from topologies.children import Child, TestbedError
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star, EmbeddedStar
@@ -75,7 +75,7 @@ def plan_demo(
     drop_percent: float,
     in_mininet: bool,
     on_bmv2: bool,
-) -> tuple[Demo, str]:
+) -> Demo:
     """Fill in what suits the switch, and see whether it is there.
 
     Parameters
@@ -87,9 +87,13 @@ def plan_demo(
 
     Returns
     -------
-    tuple
-        The demo, and a sentence on why the embedded engine on loopback stands in for what was
-        asked for; empty if it does not.
+    Demo
+        Ready to run.
+
+    Raises
+    ------
+    TestbedError
+        The machine lacks something that the switch or the testbed needs.
     """
     task = BMV2_TASK if on_bmv2 else EMBEDDED_TASK
     task = replace(
@@ -101,8 +105,8 @@ def plan_demo(
     )
     lacking = Bmv2Star.lacking() if on_bmv2 else EmbeddedStar.lacking() if in_mininet else None
     if lacking is not None:
-        return Demo(task, drop_percent, in_mininet=False, on_bmv2=False), lacking
-    return Demo(task, drop_percent, in_mininet or on_bmv2, on_bmv2), ""
+        raise TestbedError(f"{lacking}; `netsum run digits` runs the embedded switch on loopback without it")
+    return Demo(task, drop_percent, in_mininet or on_bmv2, on_bmv2)
 
 
 def run_demo(demo: Demo, console: Console) -> bool:
@@ -194,10 +198,10 @@ def compiling(folder: Path) -> Iterator[Child]:
 
 def _progress(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description:<24}"),
+        TextColumn("{task.description:<24}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[loss]:<16}"),
+        TextColumn("{task.fields[loss]:<16}", markup=False),
         TimeElapsedColumn(),
         console=console,
     )

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
-from rich.console import RenderableType
-from rich.table import Table
+from rich.console import Group
+from rich.text import Text
 
 from netsum.digits.dataset import Images
 from netsum.digits.model import Floats, Perceptron
 from netsum.digits.task import DigitsTask
 from netsum.digits.training import TrainingOutcome
+from netsum.terminal import Rows, plural
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def table(
     test_images: Images,
     reference: Reference,
     outcomes: dict[str, TrainingOutcome],
-) -> RenderableType:
+) -> Group:
     """Lay the runs beside each other and beside the reference.
 
     Parameters
@@ -59,21 +60,19 @@ def table(
     baseline = next(iter(outcomes.values()))
     bits = ["", *(_yes(outcome.digests == baseline.digests) for outcome in list(outcomes.values())[1:])]
     size = Perceptron(task.widths).size
-    laid = Table(
-        title=f"{task.workers} workers, {task.steps} steps, {size:,} parameters, {task.lanes} lanes a packet",
-        caption="max loss difference: of any step, to one process on the same batches",
-        title_justify="left",
-        caption_justify="left",
-    )
-    laid.add_column("")
-    laid.add_column("one process", justify="right")
-    for heading in outcomes:
-        laid.add_column(heading, justify="right")
+    rows = Rows("", ">one process", *(f">{_heading(each)}" for each in outcomes))
     for row, alone in _reference_column(task, test_images, reference).items():
-        laid.add_row(row, alone, *(column[row] for column in columns))
+        rows.add(row, alone, *(column[row] for column in columns))
     if len(outcomes) > 1:
-        laid.add_row("same bits as loss-free", "", *bits)
-    return laid
+        rows.add("same bits as loss-free", "", *bits)
+    title = f"{plural(task.workers, 'worker')}, {plural(task.steps, 'step')}, {size:,} parameters, {task.lanes} lanes a packet"
+    caption = "max loss difference: of any step, to one process on the same batches"
+    return Group(Text(title, style="italic"), rows, Text(caption, style="dim"))
+
+
+def _heading(run: str) -> str:
+    """Break the heading of a run where it is long."""
+    return run.replace(" lost", "\nlost")
 
 
 def _reference_column(task: DigitsTask, test_images: Images, reference: Reference) -> dict[str, str]:
@@ -118,4 +117,4 @@ def _accuracy(task: DigitsTask, test_images: Images, parameters: Floats) -> str:
 
 
 def _yes(holds: bool) -> str:
-    return "[green]yes[/green]" if holds else "[bold red]NO[/bold red]"
+    return "yes" if holds else "NO"

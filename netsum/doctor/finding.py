@@ -19,6 +19,8 @@ class Finding:
         What to do; empty if all is well.
     required
         Whether nothing works without it: then `netsum doctor` fails.
+    tried
+        Whether the check was done; `remedy` then says how to have it done.
     """
 
     subject: str
@@ -26,6 +28,7 @@ class Finding:
     needed_for: str = ""
     remedy: str = ""
     required: bool = False
+    tried: bool = True
 
     @property
     def well(self) -> bool:
@@ -37,6 +40,7 @@ class Finding:
         return {
             "subject": self.subject,
             "well": self.well,
+            "tried": self.tried,
             "required": self.required,
             "found": self.found,
             "needed_for": self.needed_for,

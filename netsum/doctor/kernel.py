@@ -131,7 +131,7 @@ def queueing(kind: str, needed_for: str) -> Finding:
 def packet_sockets() -> Finding:
     """Look whether packets of an interface can be read and written as they are."""
     if os.geteuid() != 0:
-        return Finding("Packet sockets", "not tried, as this is not root")
+        return _untried("Packet sockets", "the embedded switch on interfaces")
     try:
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
     except OSError as error:
@@ -147,10 +147,11 @@ def packet_sockets() -> Finding:
 def _tried(subject: str, commands: str, well: str, needed_for: str, remedy: str) -> Finding:
     """Run commands of a shell in a network namespace of their own."""
     if os.geteuid() != 0:
-        return Finding(subject, "not tried, as this is not root")
+        return _untried(subject, needed_for)
     lacking = [program for program in ("unshare", "ip", "tc") if shutil.which(program) is None]
     if lacking:
-        return Finding(subject, f"not tried, without {', '.join(lacking)}")
+        found = f"not tried, without {', '.join(lacking)}"
+        return Finding(subject, found, needed_for, "apt install iproute2 util-linux", tried=False)
     try:
         done = subprocess.run(
             ["unshare", "--net", "sh", "-c", commands],
@@ -160,7 +161,13 @@ def _tried(subject: str, commands: str, well: str, needed_for: str, remedy: str)
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(subject, f"not to be had ({error})", needed_for, remedy)
+        return Finding(subject, f"unavailable ({error})", needed_for, remedy)
     if done.returncode != 0:
-        return Finding(subject, f"not to be had ({' '.join(done.stderr.split())})", needed_for, remedy)
+        return Finding(subject, f"unavailable ({' '.join(done.stderr.split())})", needed_for, remedy)
     return Finding(subject, well)
+
+
+def _untried(subject: str, needed_for: str) -> Finding:
+    return Finding(
+        subject, "not tried, as this is not root", needed_for, "run `netsum doctor` as root", tried=False
+    )

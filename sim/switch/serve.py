@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2
@@ -110,13 +110,17 @@ class ServeError(Exception):
     """The switch cannot run as asked; the message is one sentence for the user."""
 
 
-def run(options: ServeOptions) -> int:
+class ServeOptionError(ServeError):
+    """An option cannot be used, or a file that it names; found before anything was started."""
+
+
+def run(options: ServeOptions) -> None:
     """Run a switch until SIGINT or SIGTERM.
 
-    Returns
-    -------
-    int
-        Exit status: 0 after a signal, 1 when something foreseeable was wrong, which is then said on standard error.
+    Raises
+    ------
+    ServeError
+        It cannot run as asked, or stopped forwarding.
     """
     stop = threading.Event()
 
@@ -128,18 +132,17 @@ def run(options: ServeOptions) -> int:
     try:
         _serve(options, stop)
     except (ServeError, ChannelError, P4RuntimeError, PortUnavailableError, AddressUnavailableError) as error:
-        print(f"netsum switch: {error}", file=sys.stderr)
-        return 1
+        raise error if isinstance(error, ServeError) else ServeError(str(error)) from None
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-    return 0
 
 
 def _serve(options: ServeOptions, stop: threading.Event) -> None:
     _check_address(options)
     config = _config(options)
     with ExitStack() as stack:
+        statistics = _statistics_file(options, stack)
         try:
             ports = stack.enter_context(_ports(options))
             chassis = Chassis(ports, options.cpu_port)
@@ -169,9 +172,19 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
         while not stop.wait(_LOOK_S):
             if forwarding.fault is not None:
                 raise ServeError(f"forwarding has stopped: {forwarding.fault!r}")
-        if options.statistics is not None:
+        if statistics is not None:
             counts = {"ports": ports.statistics(), "unforwarded": chassis.unforwarded}
-            options.statistics.write_text(json.dumps(counts, indent=1) + "\n")
+            statistics.write(json.dumps(counts, indent=1) + "\n")
+
+
+def _statistics_file(options: ServeOptions, stack: ExitStack) -> TextIO | None:
+    """Open the file for the counts now: at the end it would be too late to name another."""
+    if options.statistics is None:
+        return None
+    try:
+        return stack.enter_context(options.statistics.open("w", encoding="utf-8"))
+    except OSError as error:
+        raise ServeOptionError(f"cannot write counts to {options.statistics}: {error.strerror}") from None
 
 
 def _capture(options: ServeOptions, chassis: Chassis, ports: PortDriver, stack: ExitStack) -> None:
@@ -181,7 +194,7 @@ def _capture(options: ServeOptions, chassis: Chassis, ports: PortDriver, stack: 
     try:
         chassis.capture = Capture(options.pcap, names, options.pcap_limit)
     except OSError as error:
-        raise ServeError(f"cannot write packets to {options.pcap}: {error.strerror}") from None
+        raise ServeOptionError(f"cannot write packets to {options.pcap}: {error.strerror}") from None
     chassis.capture.warm_up()
     stack.callback(chassis.capture.close)
 
@@ -216,7 +229,7 @@ def _check_address(options: ServeOptions) -> None:
     host, _, port = options.p4runtime.rpartition(":")
     host = host.strip("[]")
     if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise ServeError(
+        raise ServeOptionError(
             f"expected P4Runtime's address as HOST:PORT with a port up to 65535 or unix:PATH, not {options.p4runtime!r}"
         )
     try:
@@ -224,7 +237,7 @@ def _check_address(options: ServeOptions) -> None:
     except ValueError:
         loopback = False
     if not loopback and not options.allow_remote and not options.tls:
-        raise ServeError(
+        raise ServeOptionError(
             f"P4Runtime on {options.p4runtime} could be reached from other machines, and it has no authentication; "
             "use 127.0.0.1:PORT, give certificates, or allow remote controllers on purpose"
         )
@@ -242,13 +255,15 @@ def _ports(options: ServeOptions) -> PortDriver:
     else:
         udp_ports = range(options.udp_base, options.udp_base + options.ports)
     if any(not 0 <= port < 1 << 16 for port in udp_ports):
-        raise ServeError(f"expected UDP ports between 0 and 65535, not {list(udp_ports)}")
+        raise ServeOptionError(f"expected UDP ports between 0 and 65535, not {list(udp_ports)}")
     try:
         loopback = ipaddress.IPv4Address(options.udp_host).is_loopback
     except ValueError:
         loopback = False
     if not loopback:
-        raise ServeError(f"expected an IPv4 address of this machine's loopback, not {options.udp_host!r}")
+        raise ServeOptionError(
+            f"expected an IPv4 address of this machine's loopback, not {options.udp_host!r}"
+        )
     return UdpPorts(
         list(enumerate(udp_ports)), host=options.udp_host, drop_ppm=options.drop_ppm, seed=options.seed
     )
@@ -259,15 +274,15 @@ def _config(options: ServeOptions) -> Any | None:
     if options.json is None and options.p4info is None:
         return None
     if options.json is None or options.p4info is None:
-        raise ServeError("a program is two files, its BMv2 JSON and its P4Info; give both")
+        raise ServeOptionError("a program is two files, its BMv2 JSON and its P4Info; give both")
     config = p4runtime_pb2.ForwardingPipelineConfig()
     try:
         config.p4_device_config = options.json.read_bytes()
         text_format.Parse(options.p4info.read_text(), config.p4info, allow_unknown_field=True)
     except OSError as error:
-        raise ServeError(f"cannot read {error.filename}: {error.strerror}") from None
+        raise ServeOptionError(f"cannot read {error.filename}: {error.strerror}") from None
     except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise ServeError(f"{options.p4info} is no P4Info in text form: {error}") from None
+        raise ServeOptionError(f"{options.p4info} is no P4Info in text form: {error}") from None
     return config
 
 
@@ -346,5 +361,15 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a switch as the command line says; the exit status: 0 after a signal, 2 for a wrong option, 1 for another error."""
+    try:
+        run(parse_options(arguments))
+    except ServeError as error:
+        print(f"sim.switch: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ServeOptionError) else 1
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(run(parse_options(None)))
+    sys.exit(main())

@@ -28,7 +28,7 @@ def test_a_wrong_option_of_the_allreduce(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["bench", "allreduce", *options], prog_name="netsum")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert done.stderr.startswith("netsum: ")
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -27,7 +27,7 @@ mac = "02:00:00:00:00:fe"
             ["--config", "net.toml", "--program", "x.conf", "--p4info", "x.txt", "--lanes", "64"],
             "leave one out",
         ),
-        (["--config", "net.toml", "--program", "x.conf", "--p4info", "x.txt"], "cannot read the P4Info x.txt"),
+        (["--config", "net.toml", "--program", "x.conf", "--p4info", "x.txt"], "cannot read x.conf: there is no such file"),
         (["--config", "net.toml", "--slots", "3"], "a power of two, at most the program's 1024, not 3"),
         (["--config", "net.toml", "--slots", "2048"], "at most the program's 1024, not 2048"),
         (["--config", "net.toml", "--listen", "0.0.0.0:0"], "the job API would be open to whoever reaches 0.0.0.0"),
@@ -38,7 +38,8 @@ mac = "02:00:00:00:00:fe"
             "the metrics would be open to whoever reaches 0.0.0.0: serve them on 127.0.0.1, or say --allow-remote",
         ),
         (["--config", "net.toml", "--tls-cert", "c.pem"], "a certificate and its private key belong together"),
-        (["--config", "net.toml", "--state", "no/such/file"], "cannot keep the controller's state in no/such/file"),
+        (["--config", "net.toml", "--state", "no/such/file"], "--state: expected a file in a folder that exists"),
+        (["--config", "net.toml", "--state", "."], "--state: expected a file in a folder that exists, not ."),
     ],
 )  # fmt: skip
 def test_what_keeps_it_from_serving(
@@ -47,8 +48,9 @@ def test_what_keeps_it_from_serving(
     monkeypatch.chdir(tmp_path)
     Path("net.toml").write_text(NETWORK)
     done = CliRunner().invoke(app, ["controller", "serve", *options], prog_name="netsum")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     said = [line for line in done.stderr.splitlines() if " INFO " not in line]
     assert len(said) == 1, done.stderr
     assert said[0].startswith("netsum: ")
     assert sentence in said[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["net.toml"]  # No state, no lock.

@@ -14,6 +14,7 @@ from netsum.doctor.finding import Finding
 
 WELL = Finding("Something", "is here")
 LACKING = Finding("Thing", "not installed", "testbeds", "apt install thing")
+UNTRIED = Finding("Namespaces", "not tried", "testbeds", "run it as root", tried=False)
 REQUIRED = Finding("Core", "gone", "every run", "bring it back", required=True)
 
 
@@ -52,6 +53,8 @@ def test_every_check_runs_here_and_says_something() -> None:
         ([WELL, LACKING], [], 0),
         ([WELL, LACKING], ["--strict"], 1),
         ([WELL, REQUIRED], [], 1),
+        ([WELL, UNTRIED], [], 0),
+        ([WELL, UNTRIED], ["--strict"], 1),
     ],
 )
 def test_the_exit_status_says_whether_what_is_needed_is_there(
@@ -72,6 +75,7 @@ def test_the_keys_of_json_stay(monkeypatch: pytest.MonkeyPatch) -> None:
                 "group": "Group",
                 "subject": "Thing",
                 "well": False,
+                "tried": True,
                 "required": False,
                 "found": "not installed",
                 "needed_for": "testbeds",
@@ -82,7 +86,7 @@ def test_the_keys_of_json_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    finds(monkeypatch, WELL, LACKING, REQUIRED)
+    finds(monkeypatch, WELL, LACKING, REQUIRED, UNTRIED)
     assert doctor().stdout.splitlines() == [
         "Group",
         "ok  Something: is here",
@@ -92,6 +96,9 @@ def test_marks(monkeypatch: pytest.MonkeyPatch) -> None:
         "!!  Core: gone",
         "    needed for: every run",
         "    to do: bring it back",
+        "??  Namespaces: not tried",
+        "    needed for: testbeds",
+        "    to do: run it as root",
     ]
 
 
@@ -108,7 +115,9 @@ def test_without_privileges_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert kernel.privileges().found == "no"
     for finding in (kernel.namespaces(), kernel.queueing("htb", "links"), kernel.packet_sockets()):
-        assert (finding.well, finding.found) == (True, "not tried, as this is not root")
+        assert (finding.well, finding.tried) == (False, False)
+        assert finding.found == "not tried, as this is not root"
+        assert finding.remedy
 
 
 def test_what_the_kernel_refuses_is_told_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +135,7 @@ def test_a_queueing_discipline_the_kernel_lacks_is_told(monkeypatch: pytest.Monk
         pytest.skip("needs root, to try")
     monkeypatch.setitem(kernel._QUEUEING_OPTIONS, "nonesuch", "")
     finding = kernel.queueing("nonesuch", "links with a rate")
-    assert "not to be had" in finding.found
+    assert "unavailable" in finding.found
     assert finding.needed_for == "links with a rate"
 
 
@@ -151,3 +160,14 @@ def test_a_dissector_of_another_version_is_told(tmp_path: Path, monkeypatch: pyt
     installed.parent.mkdir(parents=True)
     installed.write_text("-- old")
     assert "is another version" in software.tshark().found
+
+
+def test_the_compiler_that_makes_the_program_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "p4c-bm2-ss"
+    compiler.write_text("#!/bin/sh\necho Version 1.2.5.16\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    finding = software.p4c()
+    assert (finding.well, finding.found) == (True, "Version 1.2.5.16")

@@ -14,7 +14,7 @@ import pytest
 from scapy.layers.inet import UDP
 from scapy.utils import rdpcap
 
-from sim.switch.serve import parse_options, run
+from sim.switch.serve import main
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
 ECHO = ["--json", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4info.txtpb"]
@@ -96,7 +96,7 @@ def complaint(capsys):
     """Run a switch that must not start; returns what it says."""
 
     def run_with(*arguments):
-        assert run(parse_options(["--p4runtime", "127.0.0.1:0", *map(str, arguments)])) == 1
+        assert main(["--p4runtime", "127.0.0.1:0", *map(str, arguments)]) in (1, 2)
         output, errors = capsys.readouterr()
         assert output == ""
         (line,) = errors.splitlines()
@@ -108,7 +108,7 @@ def complaint(capsys):
 def test_a_process_that_cannot_start_ends_with_a_sentence():
     command = [sys.executable, "-m", "sim.switch.serve", "--p4runtime", "127.0.0.1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "expected P4Runtime's address as HOST:PORT" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -137,6 +137,9 @@ def test_foreseeable_faults_are_one_sentence(complaint, start, tmp_path):
     assert "between 0 and 65535" in complaint("--udp-base", "65535")
     assert "an IPv4 address of this machine's loopback" in complaint("--udp-host", "192.0.2.1")
     assert "cannot write packets to /dev/null/x" in complaint("--ports", "0", "--pcap", "/dev/null/x")
+    assert "cannot write counts to /nonesuch/counts: No such file" in complaint(
+        "--ports", "0", "--statistics", "/nonesuch/counts"
+    )
     assert "cannot make the status socket" in complaint("--ports", "0", "--status", "/dev/null/x")
 
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netsum.cli import completions
 from netsum.cli.clients import as_operator
-from netsum.cli.faults import told_in_a_sentence
 from netsum.cli.options import (
     AsJson,
     IfFull,
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 job_app = typer.Typer(no_args_is_help=True)
 
-JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.")]
+JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.", autocompletion=completions.jobs)]
+NewJobName = Annotated[str, typer.Argument(metavar="NAME", help="What to call the job.")]
 
 
 @job_app.callback()
@@ -44,11 +45,10 @@ def job_group() -> None:
         ok="the job is there, or queued",
     ),
 )
-@told_in_a_sentence
 @as_operator
 def create(
     client: "OperatorClient",
-    name: JobName,
+    name: NewJobName,
     world_size: Annotated[int, typer.Option(min=1, max=32, help="How many workers it has.")],
     slots: SlotsOption = None,
     if_full: IfFullOption = IfFull.refuse,
@@ -101,7 +101,6 @@ def create(
         ),
     ),
 )
-@told_in_a_sentence
 @as_operator
 def list_jobs(
     client: "OperatorClient",
@@ -109,7 +108,7 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> None:
     """List the jobs of a controller."""
-    from netsum.cli.output import print_json, print_table, table
+    from netsum.terminal import Rows, print_json
 
     views = client.jobs(ended)
     if as_json:
@@ -117,11 +116,11 @@ def list_jobs(
 
         print_json([as_dict(view) for view in views])
         return
-    made = table("job", "state", ">workers", "switch", ">slots", ">lanes", ">restarts", "why")
+    rows = Rows("job", "state", ">workers", "switch", ">slots", ">lanes", ">?restarts", "~reason")
     for view in views:
         there = sum(state_word(worker) == "seated" for worker in view.workers)
         workers = f"{there} of {view.world_size}"
-        made.add_row(
+        rows.add(
             view.name,
             job_state(view),
             workers,
@@ -131,7 +130,7 @@ def list_jobs(
             str(view.restarts),
             view.reason,
         )
-    print_table(made)
+    rows.print()
 
 
 @job_app.command(
@@ -141,7 +140,6 @@ def list_jobs(
         ("netsum job show train --json | jq .counters", "what the switch counted"),
     ),
 )
-@told_in_a_sentence
 @as_operator
 def show(
     client: "OperatorClient",
@@ -163,7 +161,6 @@ def show(
         ok="no packet of the job's earlier life counts any more",
     ),
 )
-@told_in_a_sentence
 @as_operator
 def restart(
     client: "OperatorClient",
@@ -182,15 +179,20 @@ def restart(
         ok="the job has ended",
     ),
 )
-@told_in_a_sentence
 @as_operator
 def delete(
     client: "OperatorClient",
     name: JobName,
+    as_json: AsJson = False,
 ) -> None:
     """End a job and free its slots."""
+    from netsum.terminal import print_json, say
+
     client.delete_job(name)
-    print(f"the job {name} has ended")
+    if as_json:
+        print_json({"name": name, "state": "ended"})
+    else:
+        say(f"the job {name} has ended")
 
 
 @job_app.command(
@@ -205,7 +207,6 @@ def delete(
         interrupted="Ctrl-C; the job goes on",
     ),
 )
-@told_in_a_sentence
 @as_operator
 def watch(
     client: "OperatorClient",
@@ -243,8 +244,8 @@ def state_word(worker: "WorkerView") -> str:
 
 def _tell(view: "JobView", as_json: bool) -> None:
     from controller.service.client import as_dict
-    from netsum.cli.output import console, print_facts, print_json, print_table, table
     from netsum.cli.watching import stuck_sentences
+    from netsum.terminal import Rows, plural, print_facts, print_json, say
 
     if as_json:
         print_json(as_dict(view))
@@ -259,17 +260,18 @@ def _tell(view: "JobView", as_json: bool) -> None:
             ("state", job_state(view) + (f": {view.reason}" if view.reason else "")),
             ("switch", view.switch),
             ("slots", slots + (f", {view.lanes} lanes" if view.lanes else "")),
-            ("epoch", f"{view.epoch}, {view.restarts} restarts" if view.epoch else ""),
+            ("epoch", f"{view.epoch}, {plural(view.restarts, 'restart')}" if view.epoch else ""),
             ("created", made_at.isoformat(sep=" ", timespec="seconds")),
         ]
     )
-    workers = table(
-        *(">rank", "state", "host", "address", ">switch port"),
-        *(">admitted", ">chunks", ">retransmissions", ">last report"),
+    workers = Rows(
+        *(">rank", "state", "host", "?address", ">switch\nport"),
+        *(">admitted", ">chunks", ">retrans-\nmissions", ">last\nreport"),
+        key=3,
     )
     for worker in view.workers:
         reported = worker.HasField("report")
-        workers.add_row(
+        workers.add(
             str(worker.rank),
             state_word(worker),
             worker.host,
@@ -280,7 +282,7 @@ def _tell(view: "JobView", as_json: bool) -> None:
             f"{worker.report.retransmissions:,}" if reported else "",
             f"{worker.seen_s:.1f} s ago" if reported else "",
         )
-    print_table(workers)
+    workers.print()
     for sentence in stuck_sentences(view):
-        console().print(f"stuck: {sentence}", markup=False)
+        say(f"stuck: {sentence}")
     print_facts((f"switch counted {name}", f"{count:,}") for name, count in sorted(view.counters.items()))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.faults import CommandError, told_in_a_sentence
+from netsum.cli.errors import CommandError
 from netsum.cli.options import Lanes, SlotsOption
 from netsum.cli.texts import epilog
 
@@ -47,7 +47,6 @@ def run_bench(name: str, arguments: Sequence[str]) -> None:
         ok="measured; without BMv2, the embedded engine alone",
     ),
 )
-@told_in_a_sentence
 def bench_engine(
     runs: BothRuns = 3,
     lanes: BothLanes = None,
@@ -60,7 +59,6 @@ def bench_engine(
     "host",
     epilog=epilog(("netsum bench host --lanes 64", "five runs: the table in the README"), ok="measured"),
 )
-@told_in_a_sentence
 def bench_host(
     runs: Annotated[int, typer.Option(min=1, help="Runs of each operation.")] = 5,
     lanes: OneLanes = Lanes.wide,
@@ -76,7 +74,6 @@ def bench_host(
         ok="measured; without BMv2, the embedded engine alone",
     ),
 )
-@told_in_a_sentence
 def bench_veth(
     runs: BothRuns = 3,
     lanes: BothLanes = None,
@@ -100,7 +97,6 @@ def bench_veth(
         ok="all was measured, and every sum was right",
     ),
 )
-@told_in_a_sentence
 def bench_allreduce(
     topology: Topology = "star-4",
     rate: Rate = "100mbit",
@@ -144,7 +140,6 @@ def bench_allreduce(
         ok="all was measured, and every sum was right",
     ),
 )
-@told_in_a_sentence
 def bench_torch(
     workers: Annotated[str, typer.Option(metavar="N,…", help="Numbers of processes.")] = "2,4",
     sizes: Annotated[
@@ -172,7 +167,6 @@ def bench_torch(
         ok="all was measured",
     ),
 )
-@told_in_a_sentence
 def bench_training(
     topology: Topology = "star-4",
     rate: Rate = "100mbit",

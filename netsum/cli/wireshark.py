@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.faults import CommandError, told_in_a_sentence
+from netsum.cli.errors import CommandError, UsageError
 from netsum.cli.texts import epilog
 
 EPILOG = epilog(
@@ -17,7 +17,6 @@ EPILOG = epilog(
 )
 
 
-@told_in_a_sentence
 def wireshark(
     install: Annotated[
         bool, typer.Option("--install", help="Put it where Wireshark and tshark load it from by themselves.")
@@ -34,14 +33,15 @@ def wireshark(
     """
     from netsum.packets.wireshark import PLUGIN, plugin_folder
     from netsum.packets.wireshark import install as put
+    from netsum.terminal import say
 
     if not install:
         if folder is not None:
-            raise CommandError("--folder says where to install: give --install too")
+            raise UsageError("--folder says where to install: give --install too")
         print(PLUGIN)
         return
     target = folder or plugin_folder()
     try:
-        print(f"installed {put(target)}")
+        say(f"installed {put(target)}")
     except OSError as error:
         raise CommandError(f"cannot write to {target}: {error.strerror}") from None

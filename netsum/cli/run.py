@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.faults import told_in_a_sentence
 from netsum.cli.options import Lanes, SwitchKind
 from netsum.cli.texts import epilog
 
@@ -26,7 +25,6 @@ def run_group() -> None:
         ok="trained; all workers of all runs ended with the same bits",
     ),
 )
-@told_in_a_sentence
 def run_digits(
     workers: Annotated[int, typer.Option(min=1, max=32, help="Worker processes.")] = 4,
     lanes: Annotated[
@@ -53,12 +51,10 @@ def run_digits(
     switch. The result is set beside single-process training on the same batches. Then the same is done with packets
     dropped: the bits must be the same.
     """
-    from rich.console import Console
-
     from netsum.digits.demo import plan_demo, run_demo
+    from netsum.terminal import console
 
-    console = Console()
-    demo, lacking = plan_demo(
+    demo = plan_demo(
         workers=workers,
         lanes=None if lanes is None else int(lanes),
         steps=steps,
@@ -66,9 +62,5 @@ def run_digits(
         in_mininet=mininet,
         on_bmv2=switch is SwitchKind.bmv2,
     )
-    if lacking:
-        console.print(
-            f"[yellow]{lacking}.[/yellow] The embedded engine runs the same program on loopback instead."
-        )
-    if not run_demo(demo, console):
+    if not run_demo(demo, console()):
         raise typer.Exit(1)

@@ -1,11 +1,9 @@
 """`netsum doctor`."""
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netsum.cli.faults import told_in_a_sentence
 from netsum.cli.texts import epilog
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ EPILOG = epilog(
 )
 
 
-@told_in_a_sentence
 def doctor(
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail if anything is missing, not only what every run needs.")
@@ -34,16 +31,17 @@ def doctor(
 
     Looks at Python packages, the compiled P4 programs, sockets and their limits, privileges, network namespaces, queueing
     disciplines, p4c, BMv2, Mininet, tshark. Takes about a second and changes nothing. What is missing is marked `--`, with what
-    it is needed for and what to do; what every run needs is marked `!!`.
+    it is needed for and what to do; what every run needs is marked `!!`; what could not be tried is marked `??`.
     """
     from netsum.doctor import examine
+    from netsum.terminal import print_json
 
     groups = examine()
     findings = [finding for group in groups.values() for finding in group]
     missing = [finding for finding in findings if not finding.well and (strict or finding.required)]
     if as_json:
         checks = [{"group": group, **one.to_json()} for group, found in groups.items() for one in found]
-        print(json.dumps({"well": not missing, "checks": checks}, indent=2))
+        print_json({"well": not missing, "checks": checks})
     else:
         _show(groups)
     if missing:
@@ -51,21 +49,30 @@ def doctor(
 
 
 def _show(groups: "dict[str, list[Finding]]") -> None:
-    from rich.console import Console
-    from rich.markup import escape
+    from rich.text import Text
 
-    console = Console(soft_wrap=True, highlight=False)
+    from netsum.terminal import console, say, visible
+
+    screen = console()
     for group, findings in groups.items():
-        console.print(f"[bold]{group}[/bold]")
+        say(group, style="bold")
         for finding in findings:
-            mark = (
-                "[green]ok[/green]"
-                if finding.well
-                else "[red]!![/red]"
-                if finding.required
-                else "[yellow]--[/yellow]"
+            mark, style = _mark(finding)
+            screen.print(
+                Text(f"{mark}  ", style=style)
+                + Text(visible(f"{finding.subject}: {finding.found}"), style=""),
+                soft_wrap=True,
             )
-            console.print(f"{mark}  {finding.subject}: {escape(finding.found)}")
-            if not finding.well:
-                console.print(f"    needed for: {finding.needed_for}", markup=False)
-                console.print(f"    to do: {finding.remedy}", markup=False)
+            if finding.needed_for:
+                say(f"    needed for: {finding.needed_for}")
+            if finding.remedy:
+                say(f"    to do: {finding.remedy}")
+
+
+def _mark(finding: "Finding") -> tuple[str, str]:
+    """Return the mark of a finding and its style."""
+    if not finding.tried:
+        return "??", "yellow"
+    if finding.well:
+        return "ok", "green"
+    return ("!!", "red") if finding.required else ("--", "yellow")

@@ -5,10 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netsum.cli.clients import as_operator
-from netsum.cli.faults import CommandError, told_in_a_sentence
+from netsum.cli import completions
+from netsum.cli.clients import as_operator, controller_address, testbed_without_controller
+from netsum.cli.errors import CommandError, UsageError
 from netsum.cli.options import (
     AsJson,
+    ControllerOption,
+    TestbedOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
 )
 from netsum.cli.texts import epilog
 
@@ -21,7 +27,10 @@ switch_app = typer.Typer(no_args_is_help=True)
 SwitchName = Annotated[
     str,
     typer.Argument(
-        metavar="[NAME]", help="The switch. Default: the controller's only one.", show_default=False
+        metavar="[NAME]",
+        help="The switch. Default: the controller's only one.",
+        show_default=False,
+        autocompletion=completions.switches,
     ),
 ]
 
@@ -45,7 +54,6 @@ def switch_group() -> None:
         interrupted="",
     ),
 )
-@told_in_a_sentence
 def switch_serve(
     p4runtime: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where P4Runtime listens; port 0: any.")
@@ -96,27 +104,30 @@ def switch_serve(
     """
     from host_agent.wire.channel import TlsFiles
     from host_agent.wire.constants import UDP_PORT
-    from sim.switch.serve import ServeOptions, run
+    from sim.switch.serve import ServeError, ServeOptionError, ServeOptions, run
 
-    ended = run(
-        ServeOptions(
-            p4runtime=p4runtime,
-            allow_remote=allow_remote,
-            tls=TlsFiles(tls_ca, tls_cert, tls_key),
-            ports=ports,
-            udp_base=UDP_PORT if udp_base is None else udp_base,
-            device_id=device_id,
-            drop_ppm=drop_ppm,
-            seed=seed,
-            json=program,
-            p4info=p4info,
-            interfaces=_interfaces(interface),
-            pcap=pcap,
-            statistics=statistics,
-            status=status,
-        )
+    options = ServeOptions(
+        p4runtime=p4runtime,
+        allow_remote=allow_remote,
+        tls=TlsFiles(tls_ca, tls_cert, tls_key),
+        ports=ports,
+        udp_base=UDP_PORT if udp_base is None else udp_base,
+        device_id=device_id,
+        drop_ppm=drop_ppm,
+        seed=seed,
+        json=program,
+        p4info=p4info,
+        interfaces=_interfaces(interface),
+        pcap=pcap,
+        statistics=statistics,
+        status=status,
     )
-    raise typer.Exit(ended)
+    try:
+        run(options)
+    except ServeOptionError as error:
+        raise UsageError(str(error)) from None
+    except ServeError as error:
+        raise CommandError(str(error)) from None
 
 
 @switch_app.command(
@@ -129,7 +140,6 @@ def switch_serve(
         ),
     ),
 )
-@told_in_a_sentence
 @as_operator
 def list_switches(
     client: "OperatorClient",
@@ -137,26 +147,26 @@ def list_switches(
 ) -> None:
     """List the switches of a controller: whether they are ready, and what room they have."""
     from controller.service.client import as_dict
-    from netsum.cli.output import print_json, print_table, table
+    from netsum.terminal import Rows, print_json
 
     views = client.switches()
     if as_json:
         print_json([as_dict(view) for view in views])
         return
-    made = table("switch", "state", "P4Runtime", "address", ">lanes", ">free slots", ">jobs", "why")
+    rows = Rows("switch", "state", "address", ">lanes", ">free slots", ">jobs", "~reason", "?P4Runtime")
     for view in views:
         free = f"{view.free_slots:,} of {view.slots:,}"
-        made.add_row(
+        rows.add(
             view.name,
             switch_state(view),
-            view.address,
             view.ip,
             str(view.lanes),
             free,
             str(len(view.jobs)),
             view.reason,
+            view.address,
         )
-    print_table(made)
+    rows.print()
 
 
 @switch_app.command(
@@ -166,7 +176,6 @@ def list_switches(
         ("netsum switch show s1 --testbed star-4", "a switch of a testbed"),
     ),
 )
-@told_in_a_sentence
 @as_operator
 def show(
     client: "OperatorClient",
@@ -177,7 +186,7 @@ def show(
     import datetime
 
     from controller.service.client import as_dict
-    from netsum.cli.output import print_facts, print_json
+    from netsum.terminal import print_facts, print_json
 
     view = client.switch(name)
     if as_json:
@@ -212,30 +221,43 @@ def show(
         ("netsum switch ports s1 --json | jq '.[] | {name, rx_dropped, tx_dropped}'", "what was dropped"),
     ),
 )
-@told_in_a_sentence
-@as_operator
 def ports(
-    client: "OperatorClient",
     name: SwitchName = "",
+    controller: ControllerOption = None,
+    testbed: TestbedOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the ports of a switch: what is at the other end, packets, bytes, drops.
+    """Show the ports of a switch: what is at the other end, packets, bytes, drops; also of a testbed without a controller.
 
     Packets and bytes are known where the switch runs on this machine, from the embedded engine or the interfaces' counters.
     """
-    from netsum.cli.output import print_json, print_table, table
-    from netsum.cli.ports import COUNTS, ports_of
+    from controller.service.client import OperatorClient
+    from host_agent.wire.channel import TlsFiles
+    from netsum.cli.ports import ports_of, switch_of_testbed
+    from netsum.terminal import Rows, print_json
 
-    found = ports_of(client.switch(name))
+    alone = testbed_without_controller(controller, testbed)
+    if alone is None:
+        address = controller_address(controller, testbed)
+        with OperatorClient(address, tls=TlsFiles(tls_ca, tls_cert, tls_key)) as client:
+            view = client.switch(name)
+    else:
+        view = switch_of_testbed(alone, name)
+    found = ports_of(view)
     if as_json:
         print_json(found)
         return
-    made = table(">port", "interface", "to", "state", *(f">{count.replace('_', ' ')}" for count in COUNTS))
+    rows = Rows(">port", "interface", "to", "state", "", ">packets", ">bytes", ">dropped", key=4)
     for port in found:
         state = {True: "up", False: "down", None: ""}[port["up"]]
-        counts = (f"{port[count]:,}" if count in port else "" for count in COUNTS)
-        made.add_row(str(port["number"]), port["name"], port["peer"], state, *counts)
-    print_table(made)
+        names = (str(port["number"]), port["name"], port["peer"], state)
+        for way, first in (("rx", names), ("tx", ("",) * len(names))):
+            counts = (port.get(f"{way}_{what}") for what in ("packets", "bytes", "dropped"))
+            rows.add(*first, way, *("" if count is None else f"{count:,}" for count in counts))
+    rows.print()
 
 
 @switch_app.command(
@@ -248,7 +270,6 @@ def ports(
         ("netsum switch counters --json | jq .strangers.malformed", "malformed packets"),
     ),
 )
-@told_in_a_sentence
 @as_operator
 def counters(
     client: "OperatorClient",
@@ -256,7 +277,7 @@ def counters(
     as_json: AsJson = False,
 ) -> None:
     """Show what the P4 program counted: packets by what became of them, for each job; strangers are packets that name no job."""
-    from netsum.cli.output import print_json, print_table, table
+    from netsum.terminal import Rows, print_json, visible
 
     switch = client.switch(name)
     jobs = {job.name: dict(job.counters) for job in client.jobs() if job.switch == switch.name and job.job_id}
@@ -268,14 +289,14 @@ def counters(
         raise CommandError(
             f"the switch {switch.name} cannot be asked: {switch.reason or switch_state(switch)}"
         )
-    made = table("packets", *(f">{job}" for job in jobs), ">strangers")
+    rows = Rows("packets", *(f">{visible(job)}" for job in jobs), ">strangers")
     for counter, count in sorted(strangers.items()):
-        made.add_row(
+        rows.add(
             counter.replace("_", " "),
             *(f"{counts.get(counter, 0):,}" for counts in jobs.values()),
             f"{count:,}",
         )
-    print_table(made)
+    rows.print()
 
 
 def _interfaces(named: list[str] | None) -> tuple[tuple[int, str], ...] | None:
@@ -285,7 +306,7 @@ def _interfaces(named: list[str] | None) -> tuple[tuple[int, str], ...] | None:
     for each in named:
         port, _, name = each.partition("@")
         if not (port.isascii() and port.isdigit() and name):
-            raise CommandError(f"--interface: expected PORT@NAME, such as 1@eth0, not {each!r}")
+            raise UsageError(f"--interface: expected PORT@NAME, such as 1@eth0, not {each!r}")
         found.append((int(port), name))
     return tuple(found)
 
