@@ -172,6 +172,19 @@ def test_wrong_arguments_exit_with_2(netsum: Netsum, words: list[str], sentence:
     assert sentence in refused(netsum(*words), 2)
 
 
+@pytest.mark.parametrize("name", ["[/red]", "[bold]x[/bold]", ":boom:", "[link=file:///etc]y"])
+def test_a_name_is_no_markup(netsum: Netsum, name: str) -> None:
+    told(netsum("job", "create", name, "--world-size", "1", "--json"))
+    for words in (["job", "list"], ["job", "show", name], ["job", "watch", name, "--views", "1"]):
+        done = netsum(*words)
+        assert (done.exit_code, name in done.stdout) == (0, True), done.output
+    assert name in netsum("switch", "counters").stdout.splitlines()[0]
+    assert name in refused(netsum("job", "create", name, "--world-size", "1"))
+    assert netsum("job", "delete", name).stdout == f"the job {name} has ended\n"
+    assert told(netsum("job", "create", name, "--world-size", "1", "--json"))["name"] == name
+    assert told(netsum("job", "delete", name, "--json")) == {"name": name, "state": "ended"}
+
+
 def test_the_environment_names_a_testbed(netsum: Netsum, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETSUM_TESTBED", "no-such-testbed")
     assert told(netsum("job", "list", "--json")) == []  # NETSUM_CONTROLLER comes first.

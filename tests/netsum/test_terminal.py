@@ -41,7 +41,7 @@ def test_text_from_outside_is_printed_as_it_is(text: str, capsys: pytest.Capture
 
 
 def test_control_characters_are_shown() -> None:
-    assert visible("a\x1b[31mb\nc\u202ed é ×") == r"a\x1b[31mb\nc\u202ed é ×"
+    assert visible("a\x1b[31mb\nc\u202ed é ü") == r"a\x1b[31mb\nc\u202ed é ü"
 
 
 @given(
