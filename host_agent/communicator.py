@@ -12,8 +12,12 @@ import numpy.typing as npt
 
 from host_agent.activity import Activity, activity_of
 from host_agent.claims import claim
+from host_agent.codecs import bitmap
+from host_agent.codecs.packed import Bits
 from host_agent.codecs.table import load_all
 from host_agent.collectives import Collective, OnOverflow, Op, plan_allreduce, plan_barrier, plan_broadcast
+from host_agent.collectives.allreduce import Rounding
+from host_agent.collectives.sparse import Sparse
 from host_agent.errors import MisuseError, UsedAdmissionError
 from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
@@ -112,6 +116,10 @@ class Communicator:
         *,
         out: Array | None = None,
         on_overflow: OnOverflow = "raise",
+        sparse: Sparse = "auto",
+        bits: Bits = "full",
+        rounding: Rounding = "nearest",
+        seed: int = 0,
         label: str = "",
     ) -> Array:
         """Reduce an array over all workers, element by element.
@@ -131,6 +139,19 @@ class Communicator:
         on_overflow : {"raise", "saturate"}
             What to do if a sum does not fit the integer type: raise at every worker alike, or return the nearest value
             that fits.
+        sparse : {"auto", "always", "never"}
+            Whether blocks, of as many elements as a packet holds, that are zero at every worker are left out. The
+            result has the same bits either way. "auto" does so for arrays of 1 MiB and more, where zero is neutral to
+            the operation: "sum", "mean" and "bor".
+        bits : {"full", 16, 8, 4, 2}
+            Sums and means of float32 and float16 with so many bits an element, those for the carries of the sum
+            included, two to eight and more elements in a lane; 2 means −1, 0 and 1 times the block's largest magnitude.
+            Each worker's part is off by at most M / (2 * levels), where M is the block's largest magnitude over all workers
+            (rounded up to 8 significant bits) and levels = (2^(bits - 1) - 1) // n, or 1 for 2 bits.
+        rounding : {"nearest", "stochastic"}
+            With fewer bits: "stochastic" is unbiased, and off by twice as much at most.
+        seed : int
+            Of stochastic rounding, not negative; the same seeds and calls give the same bits.
         label : str
             Text that all workers must agree on.
 
@@ -150,7 +171,9 @@ class Communicator:
         MismatchError
             If the workers called different collectives. The communicator is broken then.
         """
-        result: Array = self._progress.wait(self._submit(plan_allreduce, label, array, op, out, on_overflow))
+        result: Array = self._progress.wait(
+            self._submit(plan_allreduce, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
+        )
         return result
 
     def allreduce_async(
@@ -160,11 +183,15 @@ class Communicator:
         *,
         out: Array | None = None,
         on_overflow: OnOverflow = "raise",
+        sparse: Sparse = "auto",
+        bits: Bits = "full",
+        rounding: Rounding = "nearest",
+        seed: int = 0,
         label: str = "",
     ) -> Future[Array]:
         """Begin an `allreduce` and return a future of its result."""
         self._progress.start_thread()
-        return self._submit(plan_allreduce, label, array, op, out, on_overflow)
+        return self._submit(plan_allreduce, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
 
     def broadcast(
         self, array: npt.ArrayLike, root: int, *, out: Array | None = None, label: str = ""
@@ -261,4 +288,5 @@ def compile_ahead() -> None:
 def _load(link: UdpLink) -> None:
     """Compile what a worker runs, or load what was compiled."""
     load_all()
+    bitmap.load()
     link.exchange(0.0)

@@ -38,6 +38,12 @@ class Statistics:
     """Elements of int32 sums that did not fit."""
     non_finite: int = 0
     """Blocks that came out as NaN because an input was not finite."""
+    sparse_blocks: int = 0
+    """Blocks of the arrays that were reduced block-sparse,"""
+    own_blocks: int = 0
+    """of which this worker had something in so many,"""
+    union_blocks: int = 0
+    """and any worker in so many: those travelled."""
     srtt_ns: int = 0
     """Smoothed round trip to the switch, at the end."""
     result_ns: int = 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
 
@@ -33,6 +33,9 @@ class Codec:
         Write this worker's block as lanes; read a block of the result. None: packets have headers only.
     exponent : Routine, optional
         Finds the wire exponent of this worker's block. The block is encoded when the largest of all workers is known.
+    nonzero : Routine, optional
+        Returns 0 for a block of nothing but zeros, something else for others; given where blocks of zeros can be left
+        out of the operation. By default the exponent.
     exponents : (int, int)
         Least and greatest wire exponent beside *all zero* and *non-finite*.
     non_finite : bool
@@ -48,6 +51,8 @@ class Codec:
         Of what decoding keeps of each element from one round to the next.
     per_lane : int
         Elements in a lane.
+    settings : mapping
+        Fields of the payload's record that the routines read, and their values.
     error_bound : callable
         Given the wire exponent of the block over all workers and their number, returns by how much an element of the
         sum may be off, before it is rounded to its type.
@@ -57,6 +62,7 @@ class Codec:
     encode: Routine | None = None
     decode: Routine | None = None
     exponent: Routine | None = None
+    nonzero: Routine | None = None
     exponents: tuple[int, int] = (0, 0)
     non_finite: bool = False
     switch_op: int = OP_SUM
@@ -64,11 +70,16 @@ class Codec:
     rounds: int = 1
     partial: type[np.generic] | None = None
     per_lane: int = 1
+    settings: Mapping[str, int] = field(default_factory=dict)
     error_bound: Callable[[int, int], Fraction] = exact
+
+    def __post_init__(self) -> None:
+        if self.nonzero is None:
+            object.__setattr__(self, "nonzero", self.exponent)
 
     def load(self) -> None:
         """Compile the routines, or load what was compiled."""
-        for routine in (self.encode, self.decode, self.exponent):
+        for routine in (self.encode, self.decode, self.exponent, self.nonzero):
             if routine is not None:
                 assert routine.address
 

@@ -32,6 +32,11 @@ PAYLOAD: Final = np.dtype(
             "greatest_exponent",
             "may_be_non_finite",
             "per_lane",  # elements in a lane
+            # Of packed lanes: what a field holds, and how numbers are rounded to it.
+            "field_bits",
+            "levels",  # a worker's numbers are -levels to levels
+            "stochastic",
+            "seed",
             # The data.
             "flip",  # -1: complement (MIN), else 0
             "divisor",  # of the sum: 1, or the number of workers
@@ -42,6 +47,7 @@ PAYLOAD: Final = np.dtype(
             "exponents",  # uint16[data_blocks]: wire exponents of all workers' blocks, as they become known
             "partial",  # of each element, what a codec of two rounds keeps from the first to the second
             "blocks",  # int64[data_blocks]: which blocks; 0: all
+            "own",  # uint16[blocks of the array]: this worker's exponents, found before; 0: none were
             # What came out.
             "overflowed",  # elements that do not fit int32
             "non_finite",  # blocks that came out as NaN
@@ -80,10 +86,29 @@ def learn_exponent(payload: Record, block: int, wire_exponent: int) -> None:
     carray(pointer(payload.exponents), (payload.data_blocks,), np.uint16)[block] = np.uint16(wire_exponent)
 
 
-@compiled_inline
+@compiled
 def own_exponent(payload: Record, block: int, lane_count: int) -> Integer:
     """Return the wire exponent of this worker's block."""
-    return _call_exponent(payload.exponent, (payload, block, lane_count))
+    if payload.own != 0:
+        return _found_before(payload, block)
+    return find_exponent(payload.exponent, payload, block, lane_count)
+
+
+@compiled_inline
+def find_exponent(routine: int, payload: Record, block: int, lane_count: int) -> Integer:
+    """Return what the routine at an address finds in this worker's block."""
+    return _call_exponent(routine, (payload, block, lane_count))
+
+
+@compiled
+def _found_before(payload: Record, block: int) -> Integer:
+    return np.int64(carray(pointer(payload.own), (1 << 62,), np.uint16)[array_block(payload, block)])
+
+
+@compiled
+def is_absent(payload: Record, block: int) -> Integer:
+    """Whether this worker is known to have nothing but zeros in a block that other workers have."""
+    return payload.own != 0 and _found_before(payload, block) == EXPONENT_ALL_ZERO
 
 
 @compiled
@@ -123,13 +148,19 @@ def read_block(payload: Record, block: int, lane_count: int, headroom: int, lane
 
 
 @compiled
-def elements_of(payload: Record, block: int, lane_count: int) -> tuple[Integer, Integer]:
-    """Return from which element of the array to which a block of the pass goes."""
+def array_block(payload: Record, block: int) -> Integer:
+    """Return which block of the array a block of the pass is."""
     index = block % payload.data_blocks
     if payload.blocks != 0:
-        index = carray(pointer(payload.blocks), (payload.data_blocks,), np.int64)[index]
+        return carray(pointer(payload.blocks), (payload.data_blocks,), np.int64)[index]
+    return index
+
+
+@compiled
+def elements_of(payload: Record, block: int, lane_count: int) -> tuple[Integer, Integer]:
+    """Return from which element of the array to which a block of the pass goes."""
     block_elements = lane_count * payload.per_lane
-    start = index * block_elements
+    start = array_block(payload, block) * block_elements
     return start, min(start + block_elements, payload.elements)
 
 

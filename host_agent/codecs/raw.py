@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from host_agent.codecs.codec import Codec, decoder, encoder
+from host_agent.codecs.codec import Codec, decoder, encoder, exponent_finder
 from host_agent.codecs.payload import source_of, target_of
-from host_agent.compiled import Record, Words, compiled
+from host_agent.compiled import Integer, Record, Words, compiled
 from host_agent.wire.constants import OP_BOR, OP_MAX
 from host_agent.wire.header import swap
 
@@ -44,7 +44,17 @@ def _decode(payload: Record, block: int, lane_count: int, headroom: int, lanes: 
     words_from_lanes(lanes, payload.flip, target_of(payload, block, lane_count, np.uint32))
 
 
-WORDS: Final = Codec("words", _encode, _decode, switch_op=OP_BOR, reduces=(("int32", "bor"),))
+@exponent_finder
+def _nonzero(payload: Record, block: int, lane_count: int) -> Integer:
+    found = np.uint32(0)
+    for word in source_of(payload, block, lane_count, np.uint32):
+        found |= word
+    return np.int64(1) if found != 0 else np.int64(0)
+
+
+WORDS: Final = Codec(
+    "words", _encode, _decode, nonzero=_nonzero, switch_op=OP_BOR, reduces=(("int32", "bor"),)
+)
 """Words under bitwise or."""
 
 WORDS_MAX: Final = Codec(

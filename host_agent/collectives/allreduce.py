@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +12,25 @@ from host_agent.arrays import flat_source, flat_target
 from host_agent.codecs.codec import NOTHING
 from host_agent.codecs.exponent import INT32_BITS
 from host_agent.codecs.halves import INT32, INT32_HIGH
+from host_agent.codecs.packed import BITS, Bits, packed_codec
 from host_agent.codecs.table import CODEC_OF
 from host_agent.collectives.collective import OP_CODES, Array, Collective, OnOverflow, Op, check_choice
 from host_agent.collectives.int64 import plan_allreduce_int64
+from host_agent.collectives.sparse import SPARSE, BlockSparse, Sparse, is_sparse
 from host_agent.errors import MisuseError, SumOverflowError, UnsupportedTypeError
 from host_agent.protocol.passes import Pass
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission, fingerprint
 from host_agent.wire.constants import EXPONENT_BIAS, OP_SUM
 
+Rounding = Literal["nearest", "stochastic"]
+ROUNDINGS: Final[tuple[Rounding, ...]] = ("nearest", "stochastic")
+
 _KIND: Final = 1
+_KIND_SPARSE: Final = 5
+_PHASE_HIGH: Final = 255
 _DTYPES: Final = ("float32", "float64", "float16", "int32")
+_PACKED_DTYPES: Final = ("float32", "float16")
 
 
 def plan_allreduce(
@@ -32,14 +40,25 @@ def plan_allreduce(
     op: Op,
     out: Array | None,
     on_overflow: OnOverflow,
+    sparse: Sparse = "auto",
+    bits: Bits = "full",
+    rounding: Rounding = "nearest",
+    seed: int = 0,
 ) -> Collective:
     """Plan the reduction of `array` over all workers; the arguments are those of `Communicator.allreduce`."""
     values = np.asarray(array)
     dtype = values.dtype.newbyteorder("=")
-    if dtype == np.int64:
-        return plan_allreduce_int64(admission, sequence, values, op, out, on_overflow)
-    _check(dtype, op)
     check_choice("on_overflow", on_overflow, ("raise", "saturate"))
+    check_choice("sparse", sparse, SPARSE)
+    check_choice("bits", bits, BITS)
+    check_choice("rounding", rounding, ROUNDINGS)
+    if bits != "full" and (dtype.name not in _PACKED_DTYPES or op not in ("sum", "mean")):
+        raise UnsupportedTypeError(
+            f"bits={bits} takes the sum and mean of {' and '.join(_PACKED_DTYPES)}, not {op!r} of {dtype}"
+        )
+    if dtype == np.int64:
+        return plan_allreduce_int64(admission, sequence, values, op, out, on_overflow, sparse)
+    _check(dtype, op)
     # The pass over the high halves of int32 sums reads the source again.
     target, deliver = flat_target(values, dtype, out, may_be_source=not (dtype == np.int32 and op == "sum"))
     source = flat_source(values, dtype)
@@ -49,37 +68,54 @@ def plan_allreduce(
         working = source.astype(np.float32)
         target, deliver = working, deliver.after_rounding(working)
 
+    what = f"allreduce number {sequence} ({op} of {values.size} {dtype})"
+    codec = CODEC_OF[working.dtype.name, op] if bits == "full" else packed_codec(bits, admission.num_workers)
+    stochastic = bits != "full" and rounding == "stochastic"
+    whole = Pass(
+        codec if values.size else NOTHING,
+        codec.switch_op,
+        0,
+        working,
+        target,
+        flip=-1 if op == "min" else 0,
+        divisor=admission.num_workers if op == "mean" else 1,
+        seed=_seed_of(seed, sequence, admission.worker_id) if stochastic else None,
+    )
+    left_out = is_sparse(sparse, whole, op)
+
     def mark(phase: int) -> int:
         return fingerprint(
-            kind=_KIND,
+            kind=_KIND_SPARSE if left_out else _KIND,
             op=OP_CODES[op],
             dtype_kind=ord(dtype.kind),
             item_bytes=dtype.itemsize,
             count=values.size,
             sequence=sequence,
+            # A worker that packs otherwise, or rounds otherwise, would contribute other numbers.
+            root=0 if bits == "full" else bits << 1 | stochastic,
             phase=phase,
         )
 
-    what = f"allreduce number {sequence} ({op} of {values.size} {dtype})"
-    if values.size == 0:
-        first = Pass(NOTHING, OP_SUM, mark(0))
-    else:
-        codec = CODEC_OF[working.dtype.name, op]
-        divisor = admission.num_workers if op == "mean" else 1
-        flip = -1 if op == "min" else 0
-        first = Pass(codec, codec.switch_op, mark(0), working, target, flip=flip, divisor=divisor)
+    blocks = BlockSparse(admission, whole, mark) if left_out else None
+    whole.fingerprint = mark(0)
+    passes: Iterator[Pass | None] = blocks.passes() if blocks else iter((whole,))
 
     def with_high_halves() -> Iterator[Pass | None]:
-        yield first
-        while not first.done:
+        yield from passes
+        data = blocks.data if blocks else [whole]
+        while not all(work.done for work in data):
             yield None
         # Read the limit as in codecs.exponent.may_overflow; every worker sees the same exponents.
         headroom = (admission.num_workers - 1).bit_length()
-        blocks = np.flatnonzero(first.exponents > EXPONENT_BIAS + INT32_BITS - headroom)
-        if blocks.size:
-            yield Pass(INT32_HIGH, OP_SUM, mark(1), source, target, blocks=blocks.astype(np.int64))
+        limit = EXPONENT_BIAS + INT32_BITS - headroom
+        high = [_numbers_of(work)[work.exponents > limit] for work in data]
+        listed = np.concatenate(high) if high else np.empty(0, np.int64)
+        if listed.size:
+            yield Pass(INT32_HIGH, OP_SUM, mark(_PHASE_HIGH), source, target, blocks=listed)
 
     def finish(statistics: Statistics) -> Array:
+        if blocks is not None:
+            blocks.count(statistics)
         if statistics.overflowed and on_overflow == "raise":
             raise SumOverflowError(
                 f"{what}: {statistics.overflowed} sums do not fit int32. Convert to float, or pass on_overflow='saturate'.",
@@ -87,8 +123,17 @@ def plan_allreduce(
             )
         return deliver()
 
-    passes = with_high_halves() if first.codec is INT32 else iter((first,))
-    return Collective(what, values.size, passes, finish)
+    return Collective(what, values.size, with_high_halves() if whole.codec is INT32 else passes, finish)
+
+
+def _numbers_of(work: Pass) -> npt.NDArray[np.int64]:
+    """Return which blocks of the array those of a pass are."""
+    return np.arange(work.exponents.size) if work.blocks is None else work.blocks
+
+
+def _seed_of(seed: int, sequence: int, worker_id: int) -> int:
+    """Return a seed of this worker's own rounding in this collective: errors that were alike would add up."""
+    return int(np.random.SeedSequence((seed, sequence, worker_id)).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _check(dtype: np.dtype[Any], op: str) -> None:

@@ -18,6 +18,7 @@ from host_agent.codecs.digits import from_digits, to_digits
 from host_agent.codecs.halves import INT32
 from host_agent.codecs.raw import WORDS, WORDS_MAX
 from host_agent.collectives.collective import OP_CODES, Array, Collective, OnOverflow, Op, check_choice
+from host_agent.collectives.sparse import BlockSparse, Sparse, is_sparse
 from host_agent.errors import MisuseError, SumOverflowError, UnsupportedTypeError
 from host_agent.protocol.passes import Pass
 from host_agent.statistics import Statistics
@@ -25,6 +26,7 @@ from host_agent.wire import Admission, fingerprint
 from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
 
 _KIND: Final = 4
+_KIND_SPARSE: Final = 6
 _OPS: Final = tuple(op for op in OP_CODES if op != "mean")
 
 
@@ -35,6 +37,7 @@ def plan_allreduce_int64(
     op: Op,
     out: Array | None = None,
     on_overflow: OnOverflow = "raise",
+    sparse: Sparse = "auto",
 ) -> Collective:
     """Plan the exact reduction of an int64 array over all workers.
 
@@ -52,6 +55,8 @@ def plan_allreduce_int64(
         Where the result goes; may be `array` itself.
     on_overflow : {"raise", "saturate"}
         What to do if a sum does not fit int64.
+    sparse : {"auto", "always", "never"}
+        Whether blocks of zeros are left out.
 
     Raises
     ------
@@ -73,9 +78,11 @@ def plan_allreduce_int64(
     target, deliver = flat_target(values, dtype, out, may_be_source=True)
     what = f"allreduce number {sequence} ({op} of {values.size} int64)"
 
+    kind = _KIND
+
     def mark(phase: int) -> int:
         return fingerprint(
-            kind=_KIND,
+            kind=kind,
             op=OP_CODES[op],
             dtype_kind=ord("i"),
             item_bytes=8,
@@ -87,12 +94,21 @@ def plan_allreduce_int64(
     if values.size == 0:
         return Collective(what, 0, iter((Pass(NOTHING, OP_SUM, mark(0)),)), lambda statistics: deliver())
     if op == "bor":
-        words = Pass(WORDS, OP_BOR, mark(0), source.view(np.int32), target.view(np.int32))
-        return Collective(what, values.size, iter((words,)), lambda statistics: deliver())
-    if op == "sum":
+        whole = Pass(WORDS, OP_BOR, 0, source.view(np.int32), target.view(np.int32))
+    elif op == "sum":
         digits = to_digits(source)
+        whole = Pass(INT32, OP_SUM, 0, digits.reshape(-1), digits.reshape(-1))
+    if op in ("bor", "sum"):
+        left_out = is_sparse(sparse, whole, op)
+        kind = _KIND_SPARSE if left_out else _KIND
+        whole.fingerprint = mark(0)
+        blocks = BlockSparse(admission, whole, mark) if left_out else None
 
         def join(statistics: Statistics) -> Array:
+            if blocks is not None:
+                blocks.count(statistics)
+            if op == "bor":
+                return deliver()
             statistics.overflowed = from_digits(digits, target)
             if statistics.overflowed and on_overflow == "raise":
                 raise SumOverflowError(
@@ -102,8 +118,9 @@ def plan_allreduce_int64(
                 )
             return deliver()
 
-        flat = digits.reshape(-1)
-        return Collective(what, values.size, iter((Pass(INT32, OP_SUM, mark(0), flat, flat),)), join)
+        return Collective(what, values.size, blocks.passes() if blocks else iter((whole,)), join)
+    if sparse == "always":
+        raise MisuseError(f"sparse='always': op {op!r} cannot leave out zeros, only sum and bor can")
 
     flip = -1 if op == "min" else 0
     high = (source >> 32).astype(np.int32)

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.codecs.payload import block_has_lanes, has_exponents, own_exponent, write_block
+from host_agent.codecs.payload import block_has_lanes, has_exponents, is_absent, own_exponent, write_block
 from host_agent.compiled import Integer, Record, Records, Words, borrowed, compiled, compiled_inline
 from host_agent.protocol.records import (
     CONTRIBUTES_DATA,
@@ -319,14 +319,17 @@ def _write_contribution(core: Record, record: Record, slot: Record, words: Words
     lane_count = core.lanes
     block = slot.index - record.lead
     has_lanes = block >= 0 and block_has_lanes(record.payload, block)
-    if record.contributes == CONTRIBUTES_NOTHING and slot.room == 0:
+    contributes = record.contributes
+    if has_lanes and contributes == CONTRIBUTES_DATA and is_absent(record.payload, block):
+        contributes = record.absent
+    if contributes == CONTRIBUTES_NOTHING and slot.room == 0:
         has_lanes = False
     flags = np.int64(FLAG_LANES if has_lanes else 0)
     _write_header(core, record, slot, np.int64(KIND_CONTRIBUTE), flags, slot.exponent, words)
     if not has_lanes:
         return HEADER_BYTES
     lanes = words[HEADER_WORDS : HEADER_WORDS + lane_count]
-    if record.contributes == CONTRIBUTES_DATA:
+    if contributes == CONTRIBUTES_DATA:
         write_block(record.payload, block, lane_count, core.headroom, lanes)
     else:
         lanes[:] = np.uint32(0)

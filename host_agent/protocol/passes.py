@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from host_agent.codecs.codec import Codec
 from host_agent.compiled import Records
-from host_agent.protocol.records import CONTRIBUTES_DATA, PASS
+from host_agent.protocol.records import CONTRIBUTES_DATA, PASS, without_data
 
 _NO_DATA = np.zeros(0, np.uint8)
 
@@ -38,6 +38,11 @@ class Pass:
         `CONTRIBUTES_*`: data, header-only, or zeros.
     blocks : int64 array, optional
         The numbers of the blocks to go over; all if unset.
+    own : uint16 array, optional
+        This worker's exponent of every block of the array, found before. Blocks that are *all zero* are then
+        contributed as a worker does that has nothing to add.
+    seed : int, optional
+        Of stochastic rounding; without it numbers are rounded to the nearest.
 
     Attributes
     ----------
@@ -56,6 +61,8 @@ class Pass:
     divisor: int = 1
     contributes: int = CONTRIBUTES_DATA
     blocks: npt.NDArray[np.int64] | None = None
+    own: npt.NDArray[np.uint16] | None = None
+    seed: int | None = None
     exponents: npt.NDArray[np.uint16] = field(init=False, default_factory=lambda: np.zeros(0, np.uint16))
     partial: npt.NDArray[Any] = field(init=False, default_factory=lambda: _NO_DATA)
     record: Records = field(init=False)
@@ -84,6 +91,7 @@ class Pass:
             "op": self.op,
             "fingerprint": self.fingerprint,
             "contributes": self.contributes,
+            "absent": without_data(lane_count),
             "lead": lead,
             "dependency": dependency,
             "chunks": chunks,
@@ -105,6 +113,10 @@ class Pass:
             "exponents": self.exponents.ctypes.data,
             "partial": self.partial.ctypes.data,
             "blocks": self.blocks.ctypes.data if self.blocks is not None else 0,
+            "own": self.own.ctypes.data if self.own is not None else 0,
+            "stochastic": self.seed is not None,
+            "seed": self.seed or 0,
+            **codec.settings,
         }
         for name, value in values.items():
             self.record[name] = value

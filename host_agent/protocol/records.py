@@ -143,6 +143,7 @@ PASS: Final = _record(
     "op",
     "fingerprint",
     "contributes",
+    "absent",  # how blocks are contributed that this worker has only zeros of
     "lead",  # K: by how many chunks exponents precede their lanes; 0: no exponents
     "dependency",  # chunk i needs the RESULT of chunk i - dependency; 0: none
     "chunks",

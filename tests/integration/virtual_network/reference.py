@@ -67,6 +67,34 @@ def _block_sum(stack: Array, op: str, lanes: int) -> Array:
     return flat
 
 
+def packed_sum(parts: list[Array], lanes: int, bits: int) -> Array:
+    """The sum of float32 arrays in fields of few bits, rounded to the nearest, from the definition."""
+    workers = len(parts)
+    levels = 1 if bits == 2 else (2 ** (bits - 1) - 1) // workers
+    field_bits = workers.bit_length() + 1 if bits == 2 else bits
+    stack = np.stack([part.reshape(-1) for part in parts])
+    flat = np.empty(stack.shape[1], np.float32)
+    elements = lanes * (32 // field_bits)
+    for start in range(0, flat.size, elements):
+        block = stack[:, start : start + elements].astype(np.float64)
+        part = flat[start : start + elements]
+        if not np.isfinite(block).all():
+            part[:] = np.nan
+            continue
+        largest = np.abs(block).max()
+        # Up to a number of 8 significant bits; subnormal bfloat16s are multiples of 2^-133.
+        unit = np.ldexp(1.0, max(int(np.frexp(largest)[1]) - 8, -133))
+        scale = np.ceil(largest / unit) * unit
+        if scale == 0:
+            part[:] = 0
+            continue
+        integers = np.rint(block * (levels / scale)).astype(np.int64)
+        assert np.abs(integers.sum(axis=0)).max() < 2 ** (field_bits - 1)
+        with np.errstate(over="ignore"):
+            part[:] = (integers.sum(axis=0) * (scale / levels)).astype(np.float32)
+    return flat
+
+
 def same_bits(left: Array, right: Array) -> bool:
     """Equal to the bit, but for the payload of NaN."""
     if left.shape != right.shape or left.dtype != right.dtype:

@@ -11,7 +11,7 @@ from host_agent.collectives import Collective, plan_allreduce, plan_barrier, pla
 from host_agent.schedule import Outcome
 
 from .network import Plan
-from .reference import expected, same_bits
+from .reference import expected, packed_sum, same_bits
 
 KINDS = (
     ("float32", "sum"),
@@ -68,6 +68,8 @@ class Task:
     in_place: bool
     saturate: bool
     overflows: bool
+    sparse: str = "auto"
+    bits: int | str = "full"
 
     def plan(self, worker: int) -> Plan:
         def plan(admission: Admission, sequence: int) -> Collective:
@@ -78,7 +80,7 @@ class Task:
             if self.op == "broadcast":
                 return plan_broadcast(admission, sequence, part, 0, out)
             choice = "saturate" if self.saturate else "raise"
-            return plan_allreduce(admission, sequence, part, self.op, out, choice)  # type: ignore[arg-type]
+            return plan_allreduce(admission, sequence, part, self.op, out, choice, self.sparse, self.bits)  # type: ignore[arg-type]
 
         return plan
 
@@ -94,6 +96,42 @@ class Task:
         else:
             assert outcome.result is not None
             assert same_bits(outcome.result, self.result), (self.op, outcome.result, self.result)
+
+
+SPARSE_KINDS = (
+    ("float32", "sum"),
+    ("float32", "mean"),
+    ("float64", "sum"),
+    ("float16", "sum"),
+    ("int32", "sum"),
+    ("int32", "bor"),
+    ("float32", "packed"),
+)
+
+
+def sparse_task(rng: np.random.Generator, workers: int, lanes: int, blocks: int) -> Task:
+    """One block-sparse all-reduce: most blocks are zero, here and there -0.0, and now and then not finite."""
+    dtype, op = SPARSE_KINDS[rng.integers(len(SPARSE_KINDS))]
+    size = blocks * lanes - int(rng.integers(0, lanes))
+    density = rng.choice([0.0, 0.01, 0.1, 0.5]) if blocks < 100 else 8 / blocks
+    parts = []
+    for _ in range(workers):
+        present = (rng.random(blocks) < density).repeat(lanes)[:size]
+        # What a zero block holds may be of either sign: dense reductions make +0.0 of it.
+        zeros = np.where(rng.random(size) < 0.1, -0.0, 0.0).astype(dtype)
+        part = zeros
+        part[present] = nasty_values(rng, dtype, int(present.sum()))
+        parts.append(part)
+    bits: int | str = "full"
+    if op == "packed":
+        op, bits = "sum", int(rng.choice([16, 8, 4, 2] if workers < 8 else [16, 8, 2]))
+        result = packed_sum(parts, lanes, bits)
+    else:
+        result = expected(op, parts, lanes)
+    exact = sum(part.astype(np.int64) for part in parts) if (dtype, op) == ("int32", "sum") else result
+    overflows = dtype == "int32" and op == "sum" and not np.array_equal(exact, result)
+    in_place, saturate = bool(rng.random() < 0.5), bool(rng.random() < 0.5)
+    return Task(op, parts, result, in_place, saturate, overflows, "always", bits)
 
 
 def random_task(rng: np.random.Generator, workers: int, lanes: int) -> Task:
