@@ -100,6 +100,11 @@ class Communicator:
         return self._link.address
 
     @property
+    def trouble(self) -> str:
+        """What the system has reported about the way to the switch since it was last idle; empty if nothing."""
+        return self._link.trouble()
+
+    @property
     def stats(self) -> Statistics:
         """What the collective that was done last cost."""
         return self._progress.last

@@ -27,6 +27,7 @@ class Watcher(NamedTuple):
     on_left: Callable[[int, str], None]
     on_ended: Callable[[str], None]
     on_restarted: Callable[[Admission, str], None]
+    on_unreachable: Callable[[str], None]
 
 
 class Membership:
@@ -204,11 +205,16 @@ class Membership:
     def unreachable(self, sentence: str) -> bool:
         """Take why the connection broke, with what to do; return whether to go on connecting."""
         with self._changed:
-            if self._lease or self._closed:
-                return not self._ended
-            self._failure = JoinError(sentence)
-            self._changed.notify_all()
-            return False
+            if not self._lease and not self._closed:
+                self._failure = JoinError(sentence)
+                self._changed.notify_all()
+                return False
+            if self._ended:
+                return False
+            watchers = () if self._closed else tuple(self._watchers)
+        for watcher in watchers:
+            watcher.on_unreachable(sentence)
+        return True
 
     def _take_place(self, place: jobs_pb2.Place) -> FromWorker | None:
         self._release()

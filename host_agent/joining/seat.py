@@ -215,6 +215,7 @@ class Seat:
         on_left: Callable[[int, str], None],
         on_ended: Callable[[str], None],
         on_restarted: Callable[[Admission, str], None] | None = None,
+        on_unreachable: Callable[[str], None] | None = None,
     ) -> None:
         """Be told what becomes of the job: at once of what has happened already, later from a thread of the seat.
 
@@ -226,8 +227,18 @@ class Seat:
             Takes why the job, or this worker's part in it, has ended.
         on_restarted : callable, optional
             Takes the new admission, and why the job was restarted: collectives under way come to nothing.
+        on_unreachable : callable, optional
+            Takes why the controller cannot be reached; called with each attempt, about once a second. That alone does
+            not disturb a running job.
         """
-        self._membership.watch(Watcher(on_left, on_ended, on_restarted or (lambda admission, reason: None)))
+        self._membership.watch(
+            Watcher(
+                on_left,
+                on_ended,
+                on_restarted or (lambda admission, reason: None),
+                on_unreachable or (lambda reason: None),
+            )
+        )
 
     def restarted(self, timeout_s: float) -> Admission:
         """Wait for a restart of the job that has not been returned yet, and return the new admission.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
@@ -24,6 +26,10 @@ Collectives = Communicator | GlooReductions
 Begin = Callable[[Any], Future[Any]]
 """Begins a collective, given the `Collectives`."""
 
+GONE_S: Final = 2.0
+"""How long a collective may wait for a switch that refuses packets, while its controller does not answer either."""
+UNREACHABLE_S: Final = 10.0
+"""How long a group that starts waits for a controller that was there before and does not answer."""
 LONGEST_S: Final = 1e6
 """A communicator's longest timeout, eleven days; people who want none ask torch for more."""
 
@@ -64,7 +70,8 @@ class SlotGroup:
         self._starting = False
         self._ending = False
         self._closer: threading.Timer | None = None
-        seat.watch(self._on_left, self._on_end, self._on_restarted)
+        self._unreachable_since = self._unreachable_last = -math.inf
+        seat.watch(self._on_left, self._on_end, self._on_restarted, self._on_unreachable)
 
     @property
     def communicator(self) -> Communicator:
@@ -175,6 +182,22 @@ class SlotGroup:
         del admission  # A group has one epoch: torch has no way to begin its collectives again.
         self._failures.note_restart(reason)
         self._close_soon()
+
+    def _on_unreachable(self, reason: str) -> None:
+        # A controller that restarts disturbs nobody. One that is gone together with its switch does not come back.
+        now = time.monotonic()
+        if now - self._unreachable_last > UNREACHABLE_S / 2:  # it was reached in between
+            self._unreachable_since = now
+        self._unreachable_last = now
+        collectives = self._collectives
+        if isinstance(collectives, Communicator):
+            stuck = collectives.activity().stuck
+            if stuck is not None and stuck.waiting_ns > GONE_S * 1e9 and collectives.trouble:
+                self._failures.note_end(f"{collectives.trouble}, and {reason}")
+                self._close_soon()
+        elif self._starting and now - self._unreachable_since > UNREACHABLE_S:
+            self._failures.note_end(reason)
+            self._seat.close()  # which ends the start
 
     def _close_soon(self) -> None:
         with self._lock:

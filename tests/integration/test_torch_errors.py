@@ -20,7 +20,7 @@ import torch.distributed as dist  # noqa: E402
 
 from host_agent.joining import JoinError  # noqa: E402
 from host_agent.torch.rendezvous import join  # noqa: E402
-from tests.integration.torch_ranks import Ranks, local_service  # noqa: E402
+from tests.integration.torch_ranks import TIMEOUT, Ranks, local_service  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -225,6 +225,24 @@ def _switch_dies(rank: int, world: int, service: int) -> None:
             _kill_switch_of(process, service)
     with pytest.raises(dist.DistBackendError, match="the embedded switch was killed by SIGKILL"):
         dist.all_reduce(torch.ones(100))
+
+
+def test_a_service_that_is_killed_is_told_long_before_the_timeout() -> None:
+    with local_service() as (address, service), Ranks(2, {"NETSUM_CONTROLLER": address}) as ranks:
+        ranks.run(_service_dies, service, deadline_s=TIMEOUT.total_seconds() / 2)
+
+
+def _service_dies(rank: int, world: int, service: int) -> None:
+    unused = dist.new_group()
+    dist.barrier()
+    if rank == 0:
+        os.kill(service, signal.SIGKILL)
+    gone = "the job of this group has ended: nothing listens on UDP port .* and nothing answers at 127.0.0.1"
+    with pytest.raises(dist.DistBackendError, match=gone):
+        while True:  # the switch ends a moment after the service
+            dist.all_reduce(torch.ones(100))
+    with pytest.raises(dist.DistBackendError, match="the job of this group has ended: nothing answers at"):
+        dist.all_reduce(torch.ones(100), group=unused)
 
 
 def _kill_switch_of(process: Path, service: int) -> None:
