@@ -239,10 +239,15 @@ def _service_dies(rank: int, world: int, service: int) -> None:
         os.kill(service, signal.SIGKILL)
     gone = "the job of this group has ended: nothing listens on UDP port .* and nothing answers at 127.0.0.1"
     with pytest.raises(dist.DistBackendError, match=gone):
-        while True:  # the switch ends a moment after the service
-            dist.all_reduce(torch.ones(100))
+        _reduce_until_it_fails()
     with pytest.raises(dist.DistBackendError, match="the job of this group has ended: nothing answers at"):
         dist.all_reduce(torch.ones(100), group=unused)
+
+
+def _reduce_until_it_fails() -> None:
+    """The switch ends a moment after the service."""
+    while True:
+        dist.all_reduce(torch.ones(100))
 
 
 def _kill_switch_of(process: Path, service: int) -> None:
