@@ -28,7 +28,7 @@ run-bmv2: $(STAMP) ## The same through BMv2 in network namespaces (Mininet, root
 
 test: $(STAMP) ## Run lint, types, import rules and every test
 	$(MAKE) lint
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS)
 
 lint: $(STAMP) ## Lint, types, import rules
 	$(BIN)/ruff check .
@@ -47,4 +47,4 @@ bench: $(STAMP) ## Measure what the README quotes
 	$(BIN)/netsum bench host
 
 clean: ## Remove the virtual environment and what tools left
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) build runs .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -1,7 +1,9 @@
-"""What holds for all tests: those of random data draw the same each time, and take the time they take; which come last."""
+"""What holds for all tests: random data, signals, order, and how a second run takes up what a first one skipped."""
 
 import os
 import signal
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +26,49 @@ SHORT = {"test_communicator.py", "test_failures.py", "test_recovery_time.py", "t
 """Files of tests/integration that take seconds where others take minutes."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put these last: the processes that share the work file by file then end together."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("netsum")
+    group.addoption("--record-skipped", metavar="FILE", help="write the ids of skipped tests and files here")
+    group.addoption("--only-recorded", metavar="FILE", help="run only what --record-skipped wrote")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record-skipped") and not hasattr(config, "workerinput"):  # not in xdist's workers
+        config.pluginmanager.register(SkippedRecorder(Path(config.getoption("--record-skipped"))))
+
+
+class SkippedRecorder:
+    """Writes down what was skipped, a test or a whole file a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._skipped: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped:
+            self._skipped.add(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.skipped:
+            self._skipped.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        self._path.write_text("".join(f"{each}\n" for each in sorted(self._skipped)), encoding="utf-8")
+
+
+def _recorded(path: Path, items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Divide tests into those that a file lists, by themselves or with their whole file, and the others."""
+    listed = set(path.read_text(encoding="utf-8").splitlines())
+    wanted, others = [], []
+    for item in items:
+        known = item.nodeid in listed or item.nodeid.partition("::")[0] in listed
+        (wanted if known else others).append(item)
+    return wanted, others
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the short files last, so that processes that share the work file by file end together."""
+    if config.getoption("--only-recorded"):
+        items[:], others = _recorded(Path(config.getoption("--only-recorded")), items)
+        config.hook.pytest_deselected(items=others)
     items.sort(key=lambda item: item.path.name in SHORT)
