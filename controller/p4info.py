@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2
 
 from controller.entries import Entry, Group, Match, Prefix
 from controller.errors import WrongProgramError
+from host_agent.p4rt import p4info_pb2, p4runtime_pb2
 
 MatchField = p4info_pb2.MatchField
 
@@ -22,9 +21,9 @@ def read_p4info(path: Path) -> p4info_pb2.P4Info:
         It cannot be read, or is not a P4Info.
     """
     try:
-        return text_format.Parse(
-            path.read_text(encoding="utf-8"), p4info_pb2.P4Info(), allow_unknown_field=True
-        )
+        p4info = p4info_pb2.P4Info()
+        text_format.Parse(path.read_text(encoding="utf-8"), p4info, allow_unknown_field=True)
+        return p4info
     except (OSError, UnicodeDecodeError) as error:
         raise WrongProgramError(f"cannot read the P4Info {path}: {error}") from None
     except text_format.ParseError as error:

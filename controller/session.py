@@ -1,25 +1,19 @@
-"""One P4Runtime session with one switch: every wait has a deadline, every failure is one sentence.
+"""One P4Runtime session with one switch: every wait has a deadline, every failure is an error of one sentence.
 
-Built on p4runtime-shell's `P4RuntimeClient`, which carries the stubs and speaks the protocol of a session.
-What it does not do is replaced here: it exits the process when a switch does not answer, prints when
-another controller is primary, waits for ever for answers, its receiving thread keeps the process alive, and
-version 0.0.6 never ends unpacking the errors of a batch of which a part succeeded.
+The errors of a batch of updates are read as P4Runtime 1.3, section 12.3, encodes them.
 """
 
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import code_pb2, status_pb2
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
-from p4runtime_sh.p4runtime import P4RuntimeClient
 
 from controller.errors import ControllerError, NotPrimaryError, SwitchRefusedError, SwitchUnreachableError
+from host_agent.p4rt import code_pb2, p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc, status_pb2
 from host_agent.wire.channel import PLAINTEXT, TlsFiles, advice_on_silence, open_channel
 
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 64 << 20),)
@@ -31,42 +25,7 @@ PROGRAM_TIMEOUT_S = 120.0
 OPENING = "opening the session"
 
 
-class _CallDetails(NamedTuple):
-    """What `grpc.ClientCallDetails` describes: a call, here with a deadline."""
-
-    method: str
-    timeout: float
-    metadata: Any
-    credentials: Any
-    wait_for_ready: Any
-    compression: Any
-
-
-class _CallDeadline(
-    grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]  # gRPC ships no types
-    grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
-):
-    """Gives every request without a deadline one; `P4RuntimeClient` sets none."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-
-    def _with_deadline(self, proceed: Callable[..., Any], details: Any, request: Any) -> Any:
-        dated = _CallDetails(
-            details.method,
-            self._timeout_s if details.timeout is None else details.timeout,
-            details.metadata,
-            details.credentials,
-            details.wait_for_ready,
-            details.compression,
-        )
-        return proceed(dated, request)
-
-    intercept_unary_unary = _with_deadline
-    intercept_unary_stream = _with_deadline
-
-
-class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shell ships no types
+class P4RuntimeSession:
     """The primary controller's session with one switch.
 
     Parameters
@@ -99,56 +58,50 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
         tls: TlsFiles = PLAINTEXT,
     ) -> None:
         self.address = address
+        self.device_id = device_id
+        self.election_id = election_id
         self.timeout_s = timeout_s
         self.tls = tls
-        super().__init__(device_id, address, (election_id >> 64, election_id & 0xFFFF_FFFF_FFFF_FFFF))
-
-    def set_up_stream(self) -> None:
-        """Open the channel and the stream, and become primary."""
-        self.channel.close()
-        self.channel: Any = open_channel(self.address, self.tls, CHANNEL_OPTIONS)
-        dated = grpc.intercept_channel(self.channel, _CallDeadline(self.timeout_s))
-        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(dated)
-        # Of what a switch streams the controller uses nothing else: packets and digests are not kept.
-        self.stream_in_q: dict[str, queue.Queue[Any]] = {"arbitration": queue.Queue()}
-        self.stream_out_q: queue.Queue[Any] = queue.Queue()
+        self.channel: Any = open_channel(address, tls, CHANNEL_OPTIONS)
+        self.stub: Any = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
+        self._requests: queue.Queue[Any] = queue.Queue()
+        self._arbitrations: queue.Queue[Any] = queue.Queue()
+        self._stream: Any = None
+        self._receiver: threading.Thread | None = None
         self._stream_end: grpc.RpcError | None = None
         self._lost = False
         self._primary = False
         try:
-            grpc.channel_ready_future(self.channel).result(timeout=self.timeout_s)
-            self.stream = self.stub.StreamChannel(iter(self.stream_out_q.get, None))
-            self.stream_recv_thread = threading.Thread(
-                target=self._receive, name=f"p4runtime {self.address}", daemon=True
-            )
-            self.stream_recv_thread.start()
-            self.handshake()
-        except grpc.FutureTimeoutError:
-            self.tear_down()
-            raise SwitchUnreachableError(
-                f"no P4Runtime server answers at {self.address} within {self.timeout_s:g} s: "
-                + advice_on_silence(self.address, self.tls)
-            ) from None
+            self._open_stream()
         except BaseException:
             self.tear_down()
             raise
 
-    def handshake(self) -> None:
-        """Ask to be primary and wait for the answer."""
+    def _open_stream(self) -> None:
+        """Open the stream and become primary."""
+        try:
+            grpc.channel_ready_future(self.channel).result(timeout=self.timeout_s)
+        except grpc.FutureTimeoutError:
+            raise SwitchUnreachableError(
+                f"no P4Runtime server answers at {self.address} within {self.timeout_s:g} s: "
+                + advice_on_silence(self.address, self.tls)
+            ) from None
+        self._stream = self.stub.StreamChannel(iter(self._requests.get, None))
+        self._receiver = threading.Thread(target=self._receive, name=f"p4runtime {self.address}", daemon=True)
+        self._receiver.start()
         request = p4runtime_pb2.StreamMessageRequest()
         request.arbitration.device_id = self.device_id
-        request.arbitration.election_id.high, request.arbitration.election_id.low = self.election_id
-        self.stream_out_q.put(request)
+        self._set_election_id(request.arbitration.election_id)
+        self._requests.put(request)
         try:
-            answer = self.stream_in_q["arbitration"].get(timeout=self.timeout_s)
+            answer = self._arbitrations.get(timeout=self.timeout_s)
         except queue.Empty:
             raise SwitchUnreachableError(
                 f"the P4Runtime server at {self.address} did not open a session within {self.timeout_s:g} s"
             ) from None
         if answer is None:
             raise self._translated(self._stream_end, OPENING)
-        status = answer.arbitration.status
-        if status.code != code_pb2.OK:
+        if answer.arbitration.status.code != code_pb2.OK:
             raise NotPrimaryError(
                 f"another controller is primary at {self.address} (device {self.device_id}): "
                 "stop it, or take a higher election id"
@@ -156,16 +109,16 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
 
     def tear_down(self) -> None:
         """End the session; may be called twice."""
-        self.stream_out_q.put(None)
-        stream = getattr(self, "stream", None)
-        if stream is not None:
-            stream.cancel()
-            self.stream_recv_thread.join(self.timeout_s)
+        self._requests.put(None)
+        if self._stream is not None:
+            self._stream.cancel()
+        if self._receiver is not None:
+            self._receiver.join(self.timeout_s)
         self.channel.close()
 
     @property
     def lost(self) -> bool:
-        """Whether the switch ended the session, or stopped answering: it stays lost until it is set up anew."""
+        """Whether the switch ended the session, or stopped answering: a lost session stays lost."""
         return self._lost
 
     @property
@@ -187,7 +140,8 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
         )
         with self._translating("reading which program it runs"):
             try:
-                return int(self.stub.GetForwardingPipelineConfig(request).config.cookie.cookie)
+                answer = self.stub.GetForwardingPipelineConfig(request, timeout=self.timeout_s)
+                return int(answer.config.cookie.cookie)
             except grpc.RpcError as error:
                 if error.code() is grpc.StatusCode.FAILED_PRECONDITION:  # It has none.
                     return 0
@@ -202,7 +156,7 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
             The switch refused it, or does not answer.
         """
         request = p4runtime_pb2.SetForwardingPipelineConfigRequest(device_id=self.device_id)
-        request.election_id.high, request.election_id.low = self.election_id
+        self._set_election_id(request.election_id)
         request.action = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
         request.config.p4info.CopyFrom(p4info)
         request.config.p4_device_config = device_config
@@ -210,7 +164,7 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
         with self._translating("setting the program"):
             self.stub.SetForwardingPipelineConfig(request, timeout=PROGRAM_TIMEOUT_S)
 
-    def apply(self, kind: int, entities: Sequence[p4runtime_pb2.Entity], what: str) -> None:
+    def apply(self, kind: "Update.Type", entities: Sequence[p4runtime_pb2.Entity], what: str) -> None:
         """Write entities in one request.
 
         Parameters
@@ -229,14 +183,12 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
         """
         if not entities:
             return
-        high, low = self.election_id
         request = p4runtime_pb2.WriteRequest(
-            device_id=self.device_id,
-            election_id=p4runtime_pb2.Uint128(high=high, low=low),
-            updates=[Update(type=kind, entity=entity) for entity in entities],
+            device_id=self.device_id, updates=[Update(type=kind, entity=entity) for entity in entities]
         )
+        self._set_election_id(request.election_id)
         with self._translating(what):
-            self.stub.Write(request)
+            self.stub.Write(request, timeout=self.timeout_s)
 
     def fetch(self, asked: Sequence[p4runtime_pb2.Entity], what: str) -> list[p4runtime_pb2.Entity]:
         """Read every entity that some requests stand for, in one request.
@@ -248,23 +200,27 @@ class P4RuntimeSession(P4RuntimeClient):  # type: ignore[misc]  # p4runtime-shel
         """
         request = p4runtime_pb2.ReadRequest(device_id=self.device_id, entities=asked)
         with self._translating(what):
-            return [found for answer in self.stub.Read(request) for found in answer.entities]
+            answers = self.stub.Read(request, timeout=self.timeout_s)
+            return [found for answer in answers for found in answer.entities]
+
+    def _set_election_id(self, message: Any) -> None:
+        message.high, message.low = divmod(self.election_id, 1 << 64)
 
     def _receive(self) -> None:
         try:
-            for message in self.stream:
+            for message in self._stream:
                 if message.HasField("arbitration"):
                     self._primary = message.arbitration.status.code == code_pb2.OK
-                    self.stream_in_q["arbitration"].put(message)
+                    self._arbitrations.put(message)
         except grpc.RpcError as error:
             self._stream_end = error
         self._lost = True
-        self.stream_in_q["arbitration"].put(None)
+        self._arbitrations.put(None)
 
     @contextlib.contextmanager
     def _translating(self, what: str) -> Iterator[None]:
         # The channel connects again by itself, to a switch that restarted without program and arbitration:
-        # a session that was lost once stays lost until it is set up anew.
+        # a session that was lost once stays lost.
         if self._lost:
             raise self._gone(what)
         try:

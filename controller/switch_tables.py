@@ -273,7 +273,7 @@ class SwitchTables:
             self.session.apply(Update.MODIFY, message, purpose)
         self._groups.add(group.group_id)
 
-    def _write(self, kind: int, changed: Sequence[Entry], what: str) -> None:
+    def _write(self, kind: "Update.Type", changed: Sequence[Entry], what: str) -> None:
         messages = [self._names.entry_message(one) for one in changed]
         self.session.apply(kind, messages, f"{Update.Type.Name(kind).lower()} for {what}")
 

@@ -9,11 +9,10 @@ from typing import Any
 from unittest import mock
 
 import grpc
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from controller.errors import ControllerError, SwitchUnreachableError
 from controller.session import CHANNEL_OPTIONS
+from host_agent.p4rt import code_pb2, p4runtime_pb2, p4runtime_pb2_grpc
 from host_agent.wire.channel import PLAINTEXT, TlsFiles, advice_on_silence, open_channel
 from netsum.cli.errors import CommandError
 
@@ -74,7 +73,7 @@ def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> Standing:
             ) from None
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         asked: queue.Queue[Any] = queue.Queue()
-        asked.put(_arbitration(target.device_id))
+        asked.put(_arbitration(p4runtime_pb2, target.device_id))
         stream = stub.StreamChannel(iter(asked.get, None), timeout=timeout_s)
         try:
             told = next(stream).arbitration
@@ -105,9 +104,9 @@ def _succeeds(call: Any) -> bool:
     return True
 
 
-def _arbitration(device_id: int) -> Any:
-    """Ask for a session as one who never wants to be primary: without an election id."""
-    request = p4runtime_pb2.StreamMessageRequest()
+def _arbitration(stubs: Any, device_id: int) -> Any:
+    """Return a request for a session that never becomes primary: without an election id; in the message types of some stubs."""
+    request = stubs.StreamMessageRequest()
     request.arbitration.device_id = device_id
     return request
 
@@ -167,10 +166,11 @@ def run_shell(
 
 def _read_only(client: Any) -> Any:
     """Make of p4runtime-shell's client one that is never primary and says so when it is to write."""
+    from p4.v1 import p4runtime_pb2 as stubs_of_the_shell
 
     class ReadOnlyClient(client):  # type: ignore[misc]  # p4runtime-shell ships no types
         def handshake(self) -> None:
-            self.stream_out_q.put(_arbitration(self.device_id))
+            self.stream_out_q.put(_arbitration(stubs_of_the_shell, self.device_id))
             if self.get_stream_packet("arbitration", timeout=TIMEOUT_S) is None:
                 self.tear_down()
                 raise SwitchUnreachableError("the switch opened no session")

@@ -11,6 +11,8 @@ import hashlib
 import subprocess
 import tempfile
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -43,12 +45,19 @@ def compile_stubs(python: Path) -> dict[str, str]:
         return {name: stamp() + (made / name).read_text(encoding="utf-8") for name in STUBS}
 
 
-def main() -> None:
-    """Write the stubs."""
+@contextmanager
+def compiler() -> Iterator[Path]:
+    """Yield an interpreter that has `COMPILER`, in an environment of its own."""
     with tempfile.TemporaryDirectory(prefix="netsum-protoc-") as folder:
         venv.create(folder, with_pip=True)
         python = Path(folder) / "bin" / "python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", *COMPILER], check=True)
+        yield python
+
+
+def main() -> None:
+    """Write the stubs."""
+    with compiler() as python:
         for name, text in compile_stubs(python).items():
             SOURCE.with_name(name).write_text(text, encoding="utf-8")
             print(SOURCE.with_name(name))

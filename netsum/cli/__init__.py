@@ -2,6 +2,8 @@
 
 import sys
 
+from netsum.extras import install_command
+
 
 def main() -> None:
     """Run the command; the entry point of the installed script."""
@@ -10,9 +12,10 @@ def main() -> None:
 
         app(prog_name="netsum")
     except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] not in ("typer", "rich"):
+        package = (missing.name or "").partition(".")[0]
+        if package not in ("typer", "rich"):
             raise
-        sys.exit(f"netsum: the command needs {missing.name}: pip install 'netsum[cli]'")
+        sys.exit(f"netsum: the command needs the Python package {package}: {install_command(package)}")
     except (
         KeyboardInterrupt
     ):  # While the command's modules are imported; afterwards `netsum.cli.errors` handles it.

@@ -4,7 +4,6 @@ This is the one place where exceptions become sentences and statuses: what netsu
 found, interruptions, and a reader of standard output that has gone.
 """
 
-import importlib.metadata
 import inspect
 import os
 import re
@@ -19,6 +18,7 @@ from typing import Any, Final, NoReturn, get_args
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo
 
+from netsum.extras import DISTRIBUTIONS, install_command
 from netsum.terminal import say_error
 
 FAULT: Final = 1
@@ -26,13 +26,6 @@ WRONG_ARGUMENT: Final = 2
 INTERRUPTED: Final = 128 + signal.SIGINT
 
 _OURS = ("netsum", "host_agent", "controller", "sim", "topologies")
-_DISTRIBUTIONS = {
-    "sklearn": "scikit-learn",
-    "p4runtime_sh": "p4runtime-shell",
-    "grpc": "grpcio",
-    "google": "protobuf",
-}
-"""What brings a module whose name differs from its distribution's."""
 
 
 class CommandError(Exception):
@@ -71,7 +64,9 @@ def reported_errors() -> Iterator[None]:
         package = (missing.name or "").partition(".")[0]
         if not package or package in _OURS:
             raise
-        fail(f"this needs the Python package {package}: {_remedy(package)}")
+        fail(
+            f"this needs the Python package {DISTRIBUTIONS.get(package, package)}: {install_command(package)}"
+        )
     except BrokenPipeError:
         # The reader of our output has gone, as `head` does; the interpreter must not flush to it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -193,15 +188,3 @@ def _refused_value(fault: Any, message: str) -> str:
 def _one_of(words: Iterable[object]) -> str:
     *others, last = map(str, words)
     return f"{', '.join(others)} or {last}" if others else last
-
-
-def _remedy(package: str) -> str:
-    """Say how to install a package: by the extra of netsum that brings it, if one does."""
-    distribution = _DISTRIBUTIONS.get(package, package)
-    try:
-        requirements = importlib.metadata.requires("netsum") or []
-    except importlib.metadata.PackageNotFoundError:
-        requirements = []
-    pattern = re.compile(rf"{re.escape(distribution)}\b.*extra == ['\"]([\w-]+)['\"]", re.IGNORECASE)
-    extras = [found[1] for each in requirements if (found := pattern.match(each.replace("_", "-")))]
-    return f"pip install 'netsum[{extras[0]}]'" if extras else f"pip install {distribution}"

@@ -6,6 +6,7 @@ import subprocess
 from importlib.util import find_spec
 
 from netsum.doctor.finding import Finding
+from netsum.extras import DISTRIBUTIONS, install_command
 from netsum.programs import LANES, ProgramMissingError, compiled_program
 from topologies.find_mininet import find_mininet
 from topologies.namespaces import missing_tools
@@ -15,25 +16,19 @@ P4C_PACKAGE = (
     "install p4lang's package p4lang-p4c, https://github.com/p4lang/p4c#installing-packaged-versions-of-p4c"
 )
 
-EXTRAS = {
-    "p4runtime_sh": "controller",
-    "grpc": "controller",
-    "llvmlite": "sim",
-    "p4": "sim",
-    "sklearn": "demo",
-}
-"""A module that each extra brings."""
+NEEDED = ("prometheus_client", "llvmlite", "sklearn")
+"""Modules that a run with a switch on this machine needs beyond what netsum always installs."""
 
 
 def extras() -> Finding:
-    """Look which extras of the package are installed."""
-    lacking = sorted({extra for module, extra in EXTRAS.items() if find_spec(module) is None})
-    if lacking:
+    """Look which optional packages of a run are installed."""
+    missing = [module for module in NEEDED if find_spec(module) is None]
+    if missing:
         return Finding(
             "Extras",
-            f"without {', '.join(lacking)}",
+            f"without {', '.join(DISTRIBUTIONS[module] for module in missing)}",
             "every run with a switch on this machine",
-            f"pip install 'netsum[{','.join(lacking)}]'",
+            "; ".join(install_command(module) for module in missing),
             required=True,
         )
     return Finding("Extras", "controller, sim and demo are installed")
@@ -100,12 +95,14 @@ def tshark() -> Finding:
 
 def scapy() -> Finding:
     """Look for scapy."""
-    return _package("scapy", "packets by hand (`netsum.packets.layer`)", "pip install 'netsum[packets]'")
+    return _package("scapy", "packets by hand (`netsum.packets.layer`)", install_command("scapy"))
 
 
 def torch() -> Finding:
     """Look for PyTorch."""
-    return _package("torch", '`init_process_group("netsum")`', "pip install torch, see docs/torch.md")
+    return _package(
+        "torch", '`init_process_group("netsum")`', f"{install_command('torch')}, see docs/torch.md"
+    )
 
 
 def _package(name: str, needed_for: str, remedy: str) -> Finding:

@@ -26,11 +26,11 @@ class Failing(grpc.RpcError):
 
 
 def session_that_fails(code: grpc.StatusCode) -> P4RuntimeSession:
-    def fail(_: object) -> None:
+    def fail(_: object, timeout: float) -> None:
         raise Failing(code)
 
     session = object.__new__(P4RuntimeSession)
-    session.address, session.device_id, session._lost = "here", 1, False
+    session.address, session.device_id, session.timeout_s, session._lost = "here", 1, 1.0, False
     session.stub = SimpleNamespace(GetForwardingPipelineConfig=fail)
     return session
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -18,8 +19,13 @@ from netsum.allreduce.plan import Plan
 from netsum.allreduce.session import loopback_controller
 from netsum.allreduce.worker import JobLostError, take_part
 from netsum.cli.app import app
+from netsum.extras import install_command
 
 DEADLINE_S = 100.0
+
+needs_shell = pytest.mark.skipif(
+    find_spec("p4runtime_sh") is None, reason=f"needs p4runtime-shell: {install_command('p4runtime_sh')}"
+)
 
 JOB_KEYS = {
     *(
@@ -329,12 +335,23 @@ def test_a_stuck_slot_names_who_is_missing_and_the_end_of_the_job_ends_its_ranks
                 each.result(DEADLINE_S)
 
 
+@needs_shell
 def test_a_shell_reads_what_the_controller_wrote(netsum: Netsum) -> None:
     script = "print([entry.match['dst'].exact.value[-1] for entry in table_entry['l2_forward'].read()])"
     done = netsum("shell", "loopback", script=script)
     assert (done.exit_code, done.stdout) == (0, "[1, 2]\n")
 
 
+def test_a_shell_without_p4runtime_shell_names_the_package(
+    netsum: Netsum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "p4runtime_sh", None)
+    sentence = refused(netsum("shell", "loopback", script=""))
+    assert "needs the Python package p4runtime-shell: pip install 'p4runtime-shell>=" in sentence
+    assert "'setuptools<81'" in sentence
+
+
+@needs_shell
 def test_a_shell_leaves_the_switch_to_the_controller(netsum: Netsum) -> None:
     script = "entry = table_entry['l2_forward'](action='drop')\nentry.match['dst'] = '02:00:00:00:00:09'\nentry.insert()"
     sentence = refused(netsum("shell", script=script))
@@ -342,6 +359,7 @@ def test_a_shell_leaves_the_switch_to_the_controller(netsum: Netsum) -> None:
     assert told(netsum("switch", "list", "--json"))[0]["state"] == "ready"
 
 
+@needs_shell
 def test_a_shell_script_that_fails_is_told_with_its_line(netsum: Netsum) -> None:
     assert refused(netsum("shell", script="a = 1\nb = a / 0\n")) == "line 2 of the script: division by zero"
     assert "line 1 of the script: invalid syntax" in refused(netsum("shell", script="a b\n"))

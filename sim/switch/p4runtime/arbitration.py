@@ -12,9 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from google.rpc import status_pb2
-from p4.v1 import p4runtime_pb2
-
+from host_agent.p4rt import p4runtime_pb2, status_pb2
 from sim.switch.p4runtime.errors import (
     Code,
     exhausted,

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from p4.config.v1 import p4info_pb2
-
+from host_agent.p4rt import p4info_pb2
 from sim.switch.p4runtime.errors import P4RuntimeError, invalid, unimplemented
 
 

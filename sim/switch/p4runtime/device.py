@@ -10,8 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from p4.v1 import p4runtime_pb2
-
+from host_agent.p4rt import p4runtime_pb2
 from sim.switch import Digest
 from sim.switch.p4runtime.errors import (
     BatchError,

@@ -6,9 +6,7 @@ Where the specification names a code, that code is used; where it does not, the 
 from collections.abc import Sequence
 from enum import IntEnum
 
-from google.protobuf import any_pb2
-from google.rpc import status_pb2
-from p4.v1 import p4runtime_pb2
+from host_agent.p4rt import p4runtime_pb2, status_pb2
 
 SPACE = "netsum-v1model"
 """The error space of `p4.v1.Error.space`."""
@@ -130,7 +128,5 @@ class BatchError(Exception):
                 if text_limit:
                     detail.message = error.message[:text_limit]
                     detail.space = SPACE
-            packed = any_pb2.Any()
-            packed.Pack(detail)
-            status.details.append(packed)
+            status.details.add().Pack(detail)
         return status

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
-
+from host_agent.p4rt import p4runtime_pb2
 from sim.switch.p4runtime.pipeline import Pipeline
 
 _Update = p4runtime_pb2.Update
@@ -47,11 +46,11 @@ def forwarding_state(pipeline: Pipeline) -> list[Any]:
     return updates
 
 
-def _needed(entity: Any, pipeline: Pipeline) -> int:
+def _needed(entity: Any, pipeline: Pipeline) -> "_Update.Type":
     """Say which type of update makes an entity; UNSPECIFIED if it need not be made."""
     form = entity.WhichOneof("entity")
     message = getattr(entity, form)
-    written: int = _Update.INSERT
+    written = _Update.INSERT
     needed = True
     if form == "table_entry":
         needed = not message.is_const
@@ -65,4 +64,4 @@ def _needed(entity: Any, pipeline: Pipeline) -> int:
         written, needed = _Update.MODIFY, message.data.bitstring != b"\x00"
     elif form == "value_set_entry":
         written, needed = _Update.MODIFY, bool(message.members)
-    return written if needed else int(_Update.UNSPECIFIED)
+    return written if needed else _Update.UNSPECIFIED

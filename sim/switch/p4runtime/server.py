@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import grpc
-from p4.v1 import p4runtime_pb2_grpc
 
+from host_agent.p4rt import p4runtime_pb2_grpc
 from sim.switch.p4runtime.device import Device
 from sim.switch.p4runtime.service import P4RuntimeService
 from sim.switch.ports.chassis import Chassis

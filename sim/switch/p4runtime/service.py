@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 import grpc
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
+from host_agent.p4rt import p4runtime_pb2, p4runtime_pb2_grpc
 from sim.switch.p4runtime.arbitration import Arbiter, Controller, role_name
 from sim.switch.p4runtime.device import Device
 from sim.switch.p4runtime.errors import (
@@ -56,8 +56,7 @@ class _Stream:
             yield message
 
 
-# grpc's generated base class has no type information.
-class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
+class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     """P4Runtime's calls on one device.
 
     Parameters

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from p4.v1 import p4runtime_pb2
-
+from host_agent.p4rt import p4runtime_pb2
 from sim.switch import Switch, SwitchError, TableEntry
 from sim.switch.p4runtime.actions import decode_action, encode_action
 from sim.switch.p4runtime.catalog import Catalog, Scope, Table, lookup

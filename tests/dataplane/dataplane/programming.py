@@ -1,4 +1,4 @@
-"""A target's tables, groups and counters through a P4Runtime server, with p4runtime-shell's client."""
+"""A target's tables, groups and counters through a P4Runtime server, by a client of its own."""
 
 import queue
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2
-from p4runtime_sh.p4runtime import P4RuntimeClient
+
+from host_agent.p4rt import p4info_pb2, p4runtime_pb2
+from tests.raw_p4runtime import RawClient
 
 from .target import Entry, Packet
 
@@ -35,7 +35,7 @@ class Programming:
 
     def __init__(self, address: str, device_id: int, program: Path, p4info: Path) -> None:
         self.info = text_format.Parse(p4info.read_text(), p4info_pb2.P4Info())
-        self.client = P4RuntimeClient(device_id, address, (0, 1))
+        self.client = RawClient(device_id, address, (0, 1))
         self.client.set_fwd_pipe_config(str(p4info), str(program))
 
     def close(self) -> None:

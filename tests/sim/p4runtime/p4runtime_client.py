@@ -1,4 +1,4 @@
-"""What the tests of the P4Runtime server share: a running switch, a stock client, and entities by name."""
+"""What the tests of the P4Runtime server share: a running switch, a client, and entities by name."""
 
 import contextlib
 import functools
@@ -7,14 +7,12 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf import text_format
-from google.rpc import code_pb2, status_pb2
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
-from p4runtime_sh.p4runtime import P4RuntimeClient
 
+from host_agent.p4rt import code_pb2, p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc, status_pb2
 from sim.switch import Packets
 from sim.switch.p4runtime import serve
 from sim.switch.ports import Chassis
+from tests.raw_p4runtime import RawClient
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
 DEVICE = 1
@@ -61,7 +59,7 @@ def p4info_of(path):
 
 
 class Bench:
-    """A switch in process with a P4Runtime server, and a stock client that is primary."""
+    """A switch in process with a P4Runtime server, and a client that is primary."""
 
     def __init__(self, program="entities", set_config=True):
         self.stack = contextlib.ExitStack()
@@ -70,7 +68,7 @@ class Bench:
         self.json = PROGRAMS / f"{program}.json"
         self.p4info_path = PROGRAMS / f"{program}.p4info.txtpb"
         self.p4info = p4info_of(self.p4info_path)
-        self.client = P4RuntimeClient(DEVICE, self.server.address, (0, 10))
+        self.client = RawClient(DEVICE, self.server.address, (0, 10))
         self.stack.callback(self.client.tear_down)
         channel = self.stack.enter_context(grpc.insecure_channel(self.server.address))
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
@@ -147,7 +145,7 @@ class Bench:
         return request
 
     def write(self, kind, *entities):
-        """Write entities by the stock client."""
+        """Write entities by the client."""
         request = self.request(*((kind, entity) for entity in entities))
         self.client.write(request)
 
@@ -163,7 +161,7 @@ class Bench:
         return [(code_pb2.Code.Name(each.canonical_code), each.message) for each in details(caught.value)]
 
     def read(self, entity):
-        """Read what an entity selects, by the stock client; returns the messages without their envelope."""
+        """Read what an entity selects, by the client; returns the messages without their envelope."""
         found = []
         for response in self.client.read_one(entity_of(entity)):
             found += [unwrapped(each) for each in response.entities]

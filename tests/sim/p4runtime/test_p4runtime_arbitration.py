@@ -1,9 +1,8 @@
 """Who is primary: every rule of the specification's sections on arbitration, without gRPC."""
 
 import pytest
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
 
+from host_agent.p4rt import code_pb2, p4runtime_pb2
 from sim.switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbiter, Controller
 from sim.switch.p4runtime.errors import Code, P4RuntimeError
 

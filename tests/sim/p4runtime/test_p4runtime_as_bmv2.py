@@ -13,10 +13,9 @@ import tempfile
 import grpc
 import pytest
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
-from p4runtime_sh.p4runtime import P4RuntimeClient
 
+from host_agent.p4rt import p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc
+from tests.raw_p4runtime import RawClient
 from tests.sim.p4runtime.p4runtime_client import DEADLINE_S, DELETE, DEVICE, INSERT, MODIFY, PROGRAMS, Bench
 from tests.sim.p4runtime.test_p4runtime_tables import REFUSED
 
@@ -72,7 +71,7 @@ class Bmv2Bench(Bench):
         self.json = PROGRAMS / f"{program}.json"
         self.p4info_path = PROGRAMS / f"{program}.p4info.txtpb"
         self.p4info = text_format.Parse(self.p4info_path.read_text(), p4info_pb2.P4Info())
-        self.client = P4RuntimeClient(DEVICE, address, (0, 10))
+        self.client = RawClient(DEVICE, address, (0, 10))
         self.stack.callback(self.client.tear_down)
         self.client.set_fwd_pipe_config(str(self.p4info_path), str(self.json))
 

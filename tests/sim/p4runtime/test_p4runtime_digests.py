@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2
 
+from host_agent.p4rt import p4info_pb2, p4runtime_pb2
 from sim.switch import Digest
 from sim.switch.p4runtime.catalog import Catalog
 from sim.switch.p4runtime.digests import DigestLists

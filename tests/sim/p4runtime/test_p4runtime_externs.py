@@ -1,8 +1,8 @@
 """Counters, meters, registers and value sets over gRPC."""
 
 import pytest
-from p4.v1 import p4data_pb2, p4runtime_pb2
 
+from host_agent.p4rt import p4data_pb2, p4runtime_pb2
 from tests.sim.p4runtime.p4runtime_client import (
     DELETE,
     INSERT,

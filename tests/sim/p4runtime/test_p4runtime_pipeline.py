@@ -4,8 +4,8 @@ import json
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2
 
+from host_agent.p4rt import p4runtime_pb2
 from tests.sim.p4runtime.p4runtime_client import (
     DEADLINE_S,
     DELETE,

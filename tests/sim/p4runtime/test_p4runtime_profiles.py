@@ -3,8 +3,7 @@
 from collections import Counter
 from random import Random
 
-from p4.v1 import p4runtime_pb2
-
+from host_agent.p4rt import p4runtime_pb2
 from tests.sim.p4runtime.p4runtime_client import DELETE, INSERT, MODIFY, PROFILE, fields
 
 

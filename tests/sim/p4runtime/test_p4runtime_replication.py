@@ -1,8 +1,8 @@
 """Multicast groups and clone sessions over gRPC."""
 
 import pytest
-from p4.v1 import p4runtime_pb2
 
+from host_agent.p4rt import p4runtime_pb2
 from tests.sim.p4runtime.p4runtime_client import CLONE, DELETE, INSERT, MODIFY, MULTICAST, parse, probe
 
 

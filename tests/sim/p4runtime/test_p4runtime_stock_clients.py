@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip(
+    "p4runtime_sh", reason="needs p4runtime-shell: pip install p4runtime-shell 'setuptools<81'"
+)
+
 PROGRAMS = Path(__file__).parents[2] / "programs"
 DEADLINE_S = 110
 

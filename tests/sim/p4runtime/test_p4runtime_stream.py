@@ -7,11 +7,10 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
-from p4runtime_sh.p4runtime import P4RuntimeClient
 
+from host_agent.p4rt import code_pb2, p4runtime_pb2
 from sim.switch.ports import Chassis
+from tests.raw_p4runtime import RawClient
 from tests.sim.p4runtime.p4runtime_client import (
     CPU_PORT,
     DEADLINE_S,
@@ -95,7 +94,7 @@ def test_primary_and_backup_over_grpc(bench):
 
 def test_a_broken_connection_ends_the_rank_too(bench):
     with grpc.insecure_channel(bench.server.address) as channel:
-        from p4.v1 import p4runtime_pb2_grpc
+        from host_agent.p4rt import p4runtime_pb2_grpc
 
         one = Stream(p4runtime_pb2_grpc.P4RuntimeStub(channel))
         one.arbitrate(99)
@@ -337,8 +336,8 @@ def test_time_since_last_hit_can_be_read(clock, bench):
 
 
 def test_the_stock_client_says_goodbye_and_comes_back(bench):
-    other = P4RuntimeClient(DEVICE, bench.server.address, (0, 11))
+    other = RawClient(DEVICE, bench.server.address, (0, 11))
     other.tear_down()
-    other = P4RuntimeClient(DEVICE, bench.server.address, (0, 11))
+    other = RawClient(DEVICE, bench.server.address, (0, 11))
     other.tear_down()
     assert bench.client.get_stream_packet("arbitration", timeout=DEADLINE_S) is not None

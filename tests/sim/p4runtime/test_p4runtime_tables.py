@@ -1,8 +1,8 @@
 """Table entries over gRPC: what is written is what packets meet and what is read, and what is wrong is refused."""
 
 import pytest
-from p4.v1 import p4runtime_pb2
 
+from host_agent.p4rt import p4runtime_pb2
 from tests.sim.p4runtime.p4runtime_client import DEADLINE_S, DELETE, INSERT, MODIFY, PROFILE, TABLES, fields
 
 UNSPECIFIED = p4runtime_pb2.Update.UNSPECIFIED
