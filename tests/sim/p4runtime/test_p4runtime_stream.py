@@ -182,7 +182,7 @@ def test_wrong_packet_outs_are_reported(bench):
     wrong = packet_out(1, 1, probe(TABLES))
     wrong.packet.metadata.add(metadata_id=7, value=b"\x00")
     bench.client.stream_out_q.put(wrong)
-    error = bench.client.get_stream_packet("unknown", timeout=DEADLINE_S).error
+    error = bench.client.get_stream_packet("error", timeout=DEADLINE_S).error
     assert error.canonical_code == code_pb2.INVALID_ARGUMENT
     assert error.packet_out.packet_out == wrong.packet
 
@@ -202,7 +202,7 @@ def test_backups_may_not_send_packets(bench):
 
 def test_packet_out_without_a_program_is_reported(bare):
     bare.client.stream_out_q.put(packet_out(1, 1, probe(TABLES)))
-    error = bare.client.get_stream_packet("unknown", timeout=DEADLINE_S).error
+    error = bare.client.get_stream_packet("error", timeout=DEADLINE_S).error
     assert error.canonical_code == code_pb2.FAILED_PRECONDITION
 
 
@@ -278,7 +278,7 @@ def test_wrong_acknowledgements_are_reported(bench):
     ack = Request()
     ack.digest_ack.digest_id = 1
     bench.client.stream_out_q.put(ack)
-    error = bench.client.get_stream_packet("unknown", timeout=DEADLINE_S).error
+    error = bench.client.get_stream_packet("error", timeout=DEADLINE_S).error
     assert error.canonical_code == code_pb2.INVALID_ARGUMENT
     assert error.WhichOneof("details") == "digest_list_ack"
 
