@@ -183,13 +183,23 @@ class Device:
 
     # -- entities
 
-    def write(self, updates: Iterable[Any], atomicity: int) -> None:
+    def write(
+        self, updates: Iterable[Any], atomicity: int, permit: Callable[[], None] = lambda: None
+    ) -> None:
         """Carry out a batch of updates.
+
+        Parameters
+        ----------
+        updates, atomicity
+            Of the request.
+        permit
+            Raises P4RuntimeError when the rest of the batch must not be carried out any more. Called with the switch's turn
+            taken, so that no read of another controller comes between it and the updates.
 
         Raises
         ------
         P4RuntimeError
-            There is no program, or the atomicity is unknown.
+            There is no program, or the atomicity is unknown; or what `permit` raised.
         BatchError
             Some update failed. The others were carried out, unless the batch was to be atomic.
         """
@@ -200,9 +210,11 @@ class Device:
                 remaining = iter(updates)
                 while chunk := list(islice(remaining, UPDATES_PER_TURN)):
                     with self._chassis.turn:
+                        permit()
                         outcomes += [_attempt(pipeline, update) for update in chunk]
             elif atomicity in (_WriteRequest.ROLLBACK_ON_ERROR, _WriteRequest.DATAPLANE_ATOMIC):
                 with self._chassis.turn:
+                    permit()
                     outcomes = _all_or_none(pipeline, list(updates))
             else:
                 raise invalid(f"{atomicity} is no atomicity of a batch")

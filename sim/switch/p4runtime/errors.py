@@ -84,6 +84,11 @@ def exhausted(message: str) -> P4RuntimeError:
     return P4RuntimeError(Code.RESOURCE_EXHAUSTED, message)
 
 
+def aborted(message: str) -> P4RuntimeError:
+    """Make an ABORTED error."""
+    return P4RuntimeError(Code.ABORTED, message)
+
+
 def unimplemented(message: str) -> P4RuntimeError:
     """Build an UNIMPLEMENTED error."""
     return P4RuntimeError(Code.UNIMPLEMENTED, message)

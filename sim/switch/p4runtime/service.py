@@ -16,6 +16,7 @@ from sim.switch.p4runtime.errors import (
     SPACE,
     BatchError,
     P4RuntimeError,
+    aborted,
     invalid,
     not_found,
     permission_denied,
@@ -78,7 +79,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
     def Write(self, request: Any, context: Any) -> Any:
         """Carry out a batch of updates."""
-        return self._answer(context, self._write, request)
+        return self._answer(context, lambda request: self._write(request, context), request)
 
     def Read(self, request: Any, context: Any) -> Iterator[Any]:
         """Yield the entities that a request asks for."""
@@ -119,10 +120,17 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
             with self._arbitration:
                 self._arbiter.leave(controller)
 
-    def _write(self, request: Any) -> Any:
+    def _write(self, request: Any, context: Any) -> Any:
+        def permit() -> None:
+            # A call that was given up, or whose sender has lost its rank, while it waited: the controller that has
+            # reconciled the switch since would not learn of what it writes.
+            if not context.is_active():
+                raise aborted("the call ended before its updates were carried out")
+            self._check_writer(request)
+
         self._check_device(request.device_id)
         self._check_writer(request)
-        self._device.write(request.updates, request.atomicity)
+        self._device.write(request.updates, request.atomicity, permit)
         return p4runtime_pb2.WriteResponse()
 
     def _read(self, request: Any) -> Iterator[Any]:

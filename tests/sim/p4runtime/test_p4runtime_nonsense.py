@@ -26,6 +26,11 @@ READABLE = (
 )
 
 
+def repeated(field):
+    """Whether a field is repeated; protobuf 3.20 knows `label`, newer versions `is_repeated`."""
+    return field.label == FieldDescriptor.LABEL_REPEATED if hasattr(field, "label") else field.is_repeated
+
+
 class Nonsense:
     """Random messages whose ids are mostly those of the program, so that they get far."""
 
@@ -64,12 +69,12 @@ class Nonsense:
             if self.random.random() > 0.75 or (field.containing_oneof and self.random.random() < 0.3):
                 continue
             if field.cpp_type != FieldDescriptor.CPPTYPE_MESSAGE:
-                if field.label == FieldDescriptor.LABEL_REPEATED:
+                if repeated(field):
                     getattr(message, field.name).append(self.scalar(field))
                 else:
                     setattr(message, field.name, self.scalar(field))
             elif depth < 5:
-                if field.label == FieldDescriptor.LABEL_REPEATED:
+                if repeated(field):
                     for _ in range(self.random.randrange(3)):
                         self.fill(getattr(message, field.name).add(), depth + 1)
                 else:
@@ -98,8 +103,8 @@ class Nonsense:
             message.ClearField(field.name)
         elif field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
             added = getattr(message, field.name)
-            self.fill(added.add() if field.label == FieldDescriptor.LABEL_REPEATED else added, 3)
-        elif field.label != FieldDescriptor.LABEL_REPEATED:
+            self.fill(added.add() if repeated(field) else added, 3)
+        elif not repeated(field):
             setattr(message, field.name, self.scalar(field))
 
 
