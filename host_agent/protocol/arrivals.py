@@ -38,7 +38,14 @@ from host_agent.protocol.records import (
     pool_index_of,
     slot_of,
 )
-from host_agent.protocol.timeout import quiet_after_ns, take_result_time, take_sample
+from host_agent.protocol.timeout import (
+    REPEATS_AT_ONCE,
+    ask_again_after_ns,
+    quiet_after_ns,
+    repeat_after_ns,
+    take_probe_time,
+    take_result_time,
+)
 from host_agent.wire.constants import (
     EXPONENT_ALL_ZERO,
     FLAG_LANES,
@@ -54,10 +61,8 @@ from host_agent.wire.constants import (
 from host_agent.wire.header import HEADER_WORDS, STATUS_DATAGRAM_BYTES, read_header, swap
 
 CHUNK_MASK: Final = 0xFFFFFFFF
-SUSPECTS_PER_LOSS: Final = 2
+SUSPECTS_PER_LOSS: Final = 4
 """A loss that is found makes so many more of the oldest chunks suspect: losses come together."""
-RETRANSMISSIONS_AT_ONCE: Final = 8
-"""What is lost more often waits longer and longer: long packets may not get through at all."""
 
 
 @compiled
@@ -180,6 +185,8 @@ def _on_result(
         read_block(record.payload, block, core.lanes, core.headroom, words[:0])
     core.chunks += 1
     core.progress_ns = now_ns
+    core.asked = 0
+    core.answered = 0
     core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))
     if slot.retransmissions == 0:
         take_result_time(core, now_ns - slot.first_sent_ns)
@@ -238,18 +245,27 @@ def _on_status(
         core.status_chunk = slot.chunk
         core.status_seen = seen
         core.status_slot_chunk = slot_chunk
+        core.status_ns = now_ns
+    slot.unanswered = 0
     held = slot_chunk == chunk
     full = held and seen == everyone
     probe = number % PROBE_RING
     if number != EXPONENT_ALL_ZERO and core.probe_number[probe] == number:
         core.probe_number[probe] = 0
-        take_sample(core, now_ns - core.probe_sent_ns[probe])
+        core.answered += 1
+        take_probe_time(core, now_ns - core.probe_sent_ns[probe])
         # Packets are answered in the order in which they were sent: what was sent before the PROBE, and is not there, is lost.
         missing = not held or seen >> core.worker_id & 1 == 0
-        if not (full or missing) or slot.last_sequence > core.probe_sequence[probe]:
+        if not (full or missing):
+            slot.check_ns = core.probe_sent_ns[probe] + ask_again_after_ns(core, now_ns - slot.first_sent_ns)
+            core.check_ns = min(core.check_ns, slot.check_ns)
             return
-        if slot.retransmissions >= RETRANSMISSIONS_AT_ONCE:
+        if slot.last_sequence > core.probe_sequence[probe]:
+            return
+        if slot.retransmissions >= REPEATS_AT_ONCE:
             slot.lost = 1
+            slot.check_ns = slot.last_sent_ns + repeat_after_ns(core, slot.retransmissions)
+            core.check_ns = min(core.check_ns, slot.check_ns)
             return
         core.suspects += SUSPECTS_PER_LOSS
         core.suspects_before = core.probe_sequence[probe]

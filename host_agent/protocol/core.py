@@ -112,7 +112,7 @@ class WorkerCore:
         if self.passes_under_way == 0:
             core["progress_ns"] = now_ns
             core["status_chunk"] = -1
-            core["unanswered"] = 0
+            core["unanswered"] = core["asked"] = core["answered"] = 0
             core["heard_ns"] = -1
         record = work.lay_out(self.admission.lanes, self.admission.slot_count)
         passes[int(core["passes_begun"]) % PASS_RING] = record[0]

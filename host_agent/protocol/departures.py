@@ -43,9 +43,9 @@ from host_agent.protocol.records import (
 )
 from host_agent.protocol.timeout import (
     PACKET_THRESHOLD,
-    ask_again_after_ns,
     overtaken_after_ns,
     quiet_after_ns,
+    repeat_after_ns,
 )
 from host_agent.wire.constants import (
     EXPONENT_ALL_ZERO,
@@ -231,7 +231,8 @@ def _send_again(
         rows += 1
     slot.due = DUE_NO
     core.due -= 1
-    slot.check_ns = now_ns + ask_again_after_ns(core, now_ns - slot.first_sent_ns)
+    slot.check_ns = now_ns + repeat_after_ns(core, slot.unanswered)
+    slot.unanswered += 1
     core.check_ns = min(core.check_ns, slot.check_ns)
     core.probe = core.probe % PROBE_NUMBERS + 1
     probe = core.probe % PROBE_RING
@@ -243,8 +244,8 @@ def _send_again(
     )
     tx_bytes[row + rows] = HEADER_BYTES
     core.probes += 1
-    if slot.chunk == core.oldest_chunk:
-        core.unanswered += 1
+    core.asked += 1
+    core.unanswered += 1
     core.next_sequence += 1
     core.packets_sent += 1
     core.bytes_sent += HEADER_BYTES
@@ -288,6 +289,7 @@ def _send_next(
     slot.first_sequence = core.next_sequence
     slot.first_sent_ns = now_ns
     slot.retransmissions = 0
+    slot.unanswered = 0
     slot.due = DUE_NO
     slot.check_ns = NEVER
     slot.lost = 0

@@ -14,9 +14,14 @@ from host_agent.protocol.arrivals import CHUNK_MASK
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.records import FAILURE_MISMATCH
 
-SILENT_AFTER_PROBES = 5
-"""So many PROBEs about the oldest chunk in a row without an answer mean that the switch does not answer, whatever it said
-before. There is one each time the timer expires."""
+SILENT_AFTER_PROBES = 24
+"""So many PROBEs in a row without an answer, and as little for `RECENT_SHARE` of the deadline, mean that the switch does not
+answer, whatever it said before. Where half of all packets are lost each way, one run of 24 in a thousand goes unanswered."""
+RECENT_SHARE = 4
+"""Workers are named only by what the switch said in the last one of so many parts of the deadline: at what it said earlier others may
+have been missing that were only recovering from losses."""
+LOSSY_SHARE = 4
+"""The network, not its MTU, is blamed where more than one PROBE in so many goes unanswered: PROBEs are short."""
 
 _RESTART = "The communicator is broken; restart the job to get a new admission."
 
@@ -44,14 +49,21 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
     after = f"{what}: no progress for {state['timeout_ns'] / 1e9:g} s"
     if trouble:
         after += f" ({trouble})"
-    if state["heard_ns"] < 0 or state["unanswered"] >= SILENT_AFTER_PROBES:
+    recent_ns = state["progress_ns"] + state["timeout_ns"] * (RECENT_SHARE - 1) // RECENT_SHARE
+    silent = state["heard_ns"] < recent_ns and state["unanswered"] >= SILENT_AFTER_PROBES
+    if state["heard_ns"] < 0 or silent:
         return SwitchSilentError(
             f"{after} and {switch} does not answer: it is down, out of reach, or does not admit worker "
             f"{core.admission.worker_id} of job {core.admission.job_id} from this address (any more). {_RESTART}"
         )
-    if state["status_chunk"] != state["oldest_chunk"]:
+    asked, answered = int(state["asked"]), int(state["answered"])
+    lossy = ""
+    if (asked - answered) * LOSSY_SHARE > asked:
+        lossy = f"the network loses packets: of {asked} questions to {switch} {answered} were answered"
+    if state["status_chunk"] != state["oldest_chunk"] or state["status_ns"] < recent_ns:
         return SwitchSilentError(
-            f"{after}, and {switch} did not say who is missing before the deadline. {_RESTART}"
+            f"{after}, and {switch} did not say who is missing shortly before the deadline"
+            f"{f' ({lossy})' if lossy else ''}. {_RESTART}"
         )
     chunk = int(state["status_chunk"]) & CHUNK_MASK
     held = int(state["status_slot_chunk"])
@@ -63,15 +75,19 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
     everyone = (1 << core.admission.num_workers) - 1
     seen = int(state["status_seen"]) if held == chunk else 0
     if seen == everyone:
+        cause = lossy or "Shorter packets do: check the MTU of every link on the way"
         return ResultsLostError(
-            f"{after}: all workers contributed, but the results of {switch} do not arrive here, though shorter packets do. "
-            f"Check the MTU of every link on the way. {_RESTART}"
+            f"{after}: all workers contributed, but the results of {switch} do not arrive here. {_sentence(cause)} {_RESTART}"
         )
     missing = tuple(w for w in range(core.admission.num_workers) if not seen >> w & 1)
     if core.admission.worker_id in missing:
+        cause = lossy or "Shorter packets do: check the MTU of every link on the way"
         return SwitchSilentError(
-            f"{after}: {switch} answers, but the contributions of this worker do not reach it. Check the MTU of every link "
-            f"on the way. {_RESTART}"
+            f"{after}: {switch} answers, but the contributions of this worker do not reach it. {_sentence(cause)} {_RESTART}"
         )
     names = f"worker {missing[0]}" if len(missing) == 1 else "workers " + ", ".join(map(str, missing))
     return MissingWorkersError(f"{after}: {names} did not contribute. {_RESTART}", missing)
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."

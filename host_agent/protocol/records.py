@@ -81,6 +81,7 @@ CORE: Final = _record(
     "srtt_ns",  # 0: no sample yet
     "rttvar_ns",
     "rto_ns",
+    "measured",  # whether a PROBE has been timed; else SRTT is but a bound
     "max_rto_ns",
     "result_ns",  # smoothed
     "min_result_ns",
@@ -99,8 +100,11 @@ CORE: Final = _record(
     "timeout_ns",
     "progress_ns",
     "heard_ns",  # when the switch last said anything to this worker; -1: never
-    "unanswered",  # PROBEs about the oldest chunk since
+    "unanswered",  # PROBEs since
+    "asked",  # PROBEs since the last RESULT
+    "answered",  # and their STATUSes
     "status_chunk",  # what the last STATUS about the oldest chunk said; -1: none
+    "status_ns",  # and when
     "status_seen",
     "status_slot_chunk",
     "failure",
@@ -125,6 +129,7 @@ SLOT: Final = _record(
     "first_sent_ns",
     "last_sent_ns",
     "retransmissions",
+    "unanswered",  # PROBEs about it since the last STATUS
     "due",
     "check_ns",  # when to ask after it again; NEVER: nothing is suspected
     "lost",  # known to be, but sent again so often that it waits for check_ns

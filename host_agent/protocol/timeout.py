@@ -5,7 +5,8 @@ numbered, so no sample is ambiguous. The time from contribution to RESULT also i
 and under loss for the recoveries of all others: as a round trip it would make each worker slower by the losses of
 the others, and the others by that. It only bounds the round trip from above. The initial value and the lower bound of
 1 s (2.1, 2.4) protect against needless retransmissions; here an expiry makes a worker ask, with a header alone, and only what
-is known to be lost is sent again. Instead of doubling (5.5) the intervals between questions grow with what was waited.
+is known to be lost is sent again. Instead of doubling (5.5) intervals grow slowly: while PROBEs go unanswered, with how
+many there were; once the switch has said that other workers are late, with what was waited.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ GRANULARITY_NS: Final = 1_000_000
 QUIET_NS: Final = 10_000_000
 """Nothing is suspected before no RESULT has come for this long: an operating system may leave a worker waiting for some
 milliseconds."""
-INITIAL_RTO_NS: Final = 100_000_000
+INITIAL_RTO_NS: Final = 30_000_000
 MAX_RTO_NS: Final = 1_000_000_000
 EXPIRIES_BEFORE_DEADLINE: Final = 16
 """The timeout is kept so small that it expires about this often before the deadline: time to ask who is missing."""
 WAITED_SHARE: Final = 8
 """A chunk is asked after when it has waited longer by one part in so many."""
+REPEATS_AT_ONCE: Final = 8
+"""So often the same is repeated after RTO, or what is known to be lost at once, before the interval grows: losses are mostly
+by chance, but long packets may not get through at all, and a switch may be down."""
+REPEAT_SHARE: Final = 4
+"""By one part in so many the interval grows then."""
 PACKET_THRESHOLD: Final = 3
 """kPacketThreshold of RFC 9002, section 6.1.1."""
 
@@ -36,6 +42,7 @@ def reset_timeout(core: Record) -> None:
     core.max_rto_ns = min(MAX_RTO_NS, max(GRANULARITY_NS, core.timeout_ns // EXPIRIES_BEFORE_DEADLINE))
     core.srtt_ns = 0
     core.rttvar_ns = 0
+    core.measured = 0
     core.rto_ns = min(INITIAL_RTO_NS, core.max_rto_ns)
     core.result_ns = 0
     core.min_result_ns = NEVER
@@ -52,6 +59,15 @@ def take_sample(core: Record, rtt_ns: int) -> None:
         core.rttvar_ns += (abs(core.srtt_ns - rtt_ns) - core.rttvar_ns) // 4
         core.srtt_ns = max(core.srtt_ns + (rtt_ns - core.srtt_ns) // 8, 1)
     core.rto_ns = min(core.srtt_ns + max(GRANULARITY_NS, 4 * core.rttvar_ns), core.max_rto_ns)
+
+
+@compiled
+def take_probe_time(core: Record, ns: int) -> None:
+    """Take in the time from a PROBE to its STATUS; the first one replaces what RESULTs had let suppose."""
+    if core.measured == 0:
+        core.measured = 1
+        core.srtt_ns = 0
+    take_sample(core, ns)
 
 
 @compiled
@@ -72,8 +88,18 @@ def quiet_after_ns(core: Record, waited_ns: Integer) -> Integer:
 
 @compiled_inline
 def ask_again_after_ns(core: Record, waited_ns: int) -> Integer:
-    """How long to wait for news of a chunk that was first sent so long ago."""
+    """How long to leave other workers that are late alone, by a chunk that was first sent so long ago."""
     return min(max(core.rto_ns, waited_ns // WAITED_SHARE), core.max_rto_ns)
+
+
+@compiled
+def repeat_after_ns(core: Record, times: int) -> Integer:
+    """How long to wait for the effect of what was sent so many times before in vain."""
+    ns = core.rto_ns
+    while times > REPEATS_AT_ONCE and ns < core.max_rto_ns:
+        ns += ns // REPEAT_SHARE
+        times -= 1
+    return min(ns, core.max_rto_ns)
 
 
 @compiled_inline

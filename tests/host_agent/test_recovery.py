@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from host_agent.codecs.raw import WORDS_MAX
-from host_agent.protocol.arrivals import RETRANSMISSIONS_AT_ONCE, SUSPECTS_PER_LOSS
+from host_agent.protocol.arrivals import SUSPECTS_PER_LOSS
 from host_agent.protocol.departures import OLDEST_SUSPECTED
 from host_agent.protocol.passes import Pass
 from host_agent.protocol.records import CONTRIBUTES_NOTHING, PROBE_NUMBERS
-from host_agent.protocol.timeout import PACKET_THRESHOLD
+from host_agent.protocol.timeout import PACKET_THRESHOLD, REPEATS_AT_ONCE
 from host_agent.wire import Header
 from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, OP_MAX
 from tests.host_agent.bench_core import MARK, MS, BenchCore, has_lanes, lanes, result, status
@@ -167,13 +167,13 @@ def test_where_long_packets_do_not_get_through_they_are_sent_less_and_less_often
     started, times = bench.now_ns, []
     while bench.now_ns - started < 10_000 * MS:
         bench.now_ns = bench.core.next_timer_ns()
-        for _ in range(2 * RETRANSMISSIONS_AT_ONCE):
+        for _ in range(2 * REPEATS_AT_ONCE):
             sent = bench.send()
             times += [bench.now_ns for each in sent if Header.from_bytes(each).kind == KIND_CONTRIBUTE]
             bench.wait(MS // 100)
             bench.receive(*(status(each, 0b10, 2) for each in sent if is_probe(each)))
-    assert RETRANSMISSIONS_AT_ONCE < len(times) < 100
-    assert times[RETRANSMISSIONS_AT_ONCE - 1] - times[0] < MS, "at first at once: losses are mostly by chance"
+    assert REPEATS_AT_ONCE < len(times) < 100
+    assert times[REPEATS_AT_ONCE - 1] - times[0] < MS, "at first at once: losses are mostly by chance"
     assert times[-1] - times[-2] == pytest.approx(1_000 * MS, rel=0.1)
 
 

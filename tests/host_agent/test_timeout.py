@@ -1,11 +1,14 @@
 """RFC 6298 on what PROBEs measure, with the numbers worked out by hand, and the intervals that follow from it."""
 
+from itertools import pairwise
+
 import pytest
 
 from host_agent.protocol.departures import OLDEST_SUSPECTED
 from host_agent.protocol.timeout import (
     INITIAL_RTO_NS,
     QUIET_NS,
+    REPEATS_AT_ONCE,
     ask_again_after_ns,
     overtaken_after_ns,
     quiet_after_ns,
@@ -109,7 +112,8 @@ def test_no_sample_from_what_was_sent_twice() -> None:
     assert bench.state["srtt_ns"] == 2 * MS
 
 
-def test_the_intervals_between_questions_grow_by_a_share_of_the_wait() -> None:
+def measured_bench() -> BenchCore:
+    """A core of two workers whose RTO is 30 ms, with one chunk in flight."""
     bench = BenchCore(workers=2, slots=1)
     bench.begin(64 * 2)
     (first,) = bench.send()
@@ -117,16 +121,37 @@ def test_the_intervals_between_questions_grow_by_a_share_of_the_wait() -> None:
     bench.receive(result(first, workers=2))
     assert bench.state["rto_ns"] == 30 * MS
     bench.send()
-    started, waits = bench.now_ns, []
+    return bench
+
+
+def times_of_questions(bench: BenchCore, answer: bool) -> list[int]:
+    """When PROBEs are sent in 30 s, answered (the other worker is late) or not."""
+    started, times = bench.now_ns, []
     while bench.now_ns - started < 30 * SECOND:
-        before = bench.now_ns
         bench.now_ns = bench.core.next_timer_ns()
-        if bench.send():
-            waits.append(bench.now_ns - before)
-    assert waits[:7] == [30 * MS] * 7
-    assert waits[9] == pytest.approx(8 / 7 * 30 * MS, rel=0.15)
+        for probe in bench.send():
+            times.append(bench.now_ns - started)
+            if answer:
+                bench.receive(status(probe, 0b01, 2))
+    return times
+
+
+def test_unanswered_questions_are_repeated_at_once_for_a_while() -> None:
+    times = times_of_questions(measured_bench(), answer=False)
+    waits = [after - before for before, after in pairwise(times)]
+    assert waits[:REPEATS_AT_ONCE] == [30 * MS] * REPEATS_AT_ONCE
+    assert waits[REPEATS_AT_ONCE + 1] == pytest.approx(1.25 * waits[REPEATS_AT_ONCE], rel=0.01)
     assert max(waits) == SECOND
-    assert len(waits) < 70
+    assert len(times) < 60
+
+
+def test_workers_that_are_late_are_asked_for_by_a_share_of_the_wait() -> None:
+    times = times_of_questions(measured_bench(), answer=True)
+    waits = [after - before for before, after in pairwise(times)]
+    assert max(waits) == pytest.approx(SECOND)
+    for waited, wait in zip(times, waits, strict=False):
+        assert wait <= max(waited / 8, 30 * MS) * 1.1
+    assert len(times) < 90
 
 
 def test_only_the_oldest_few_are_asked_after_when_nothing_comes_back() -> None:

@@ -21,6 +21,7 @@ def run(
     chunks: int = 192,
     collectives: int = 1,
     start_ns: Callable[[int], int] = lambda worker: 0,
+    seed: int = 1,
 ) -> Network:
     """Sum ones; returns the network when all have the right sums."""
 
@@ -28,7 +29,7 @@ def run(
         return plan_allreduce(admission, sequence, np.ones(chunks * 64, np.float32), "sum", None, "raise")
 
     switch = virtual_switch(64)
-    network = Network(switch, faults, seed=1)
+    network = Network(switch, faults, seed)
     network.add_job(switch.start_job(workers, slots), lambda worker: [plan] * collectives, start_ns=start_ns)
     network.run()
     for host in network.hosts:
@@ -53,6 +54,16 @@ def test_losses_cost_a_few_round_trips(workers: int, drop: float, multiple: int)
     assert lossy.now_ns < multiple * undisturbed.now_ns
     for host in lossy.hosts:
         assert host.core.state["srtt_ns"][0] == ROUND_TRIP_NS, "of the way, not of others' recoveries"
+
+
+@pytest.mark.parametrize("drop", [0.3, 0.45, 0.5])
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_where_every_second_packet_is_lost_small_arrays_are_summed_within_seconds(
+    workers: int, drop: float
+) -> None:
+    for seed in range(3):
+        lossy = run(Faults(delay_ns=100_000, drop=drop), workers, slots=64, chunks=16, seed=seed)
+        assert lossy.now_ns < 5_000 * MS
 
 
 def test_small_collectives_whose_last_packets_are_lost() -> None:
