@@ -14,20 +14,18 @@ from host_agent.codecs.exponent import INT32_BITS
 from host_agent.codecs.halves import INT32, INT32_HIGH
 from host_agent.codecs.packed import BITS, Bits, packed_codec
 from host_agent.codecs.table import CODEC_OF
-from host_agent.collectives.collective import OP_CODES, Array, Collective, OnOverflow, Op, check_choice
+from host_agent.collectives.collective import OPS, Array, Collective, OnOverflow, Op, check_choice
 from host_agent.collectives.int64 import plan_allreduce_int64
 from host_agent.collectives.sparse import SPARSE, BlockSparse, Sparse, is_sparse
 from host_agent.errors import MisuseError, SumOverflowError, UnsupportedTypeError
 from host_agent.protocol.passes import Pass
 from host_agent.statistics import Statistics
-from host_agent.wire import Admission, fingerprint
+from host_agent.wire import Admission, describe_dtype, fingerprint
 from host_agent.wire.constants import EXPONENT_BIAS, OP_SUM
 
 Rounding = Literal["nearest", "stochastic"]
 ROUNDINGS: Final[tuple[Rounding, ...]] = ("nearest", "stochastic")
 
-_KIND: Final = 1
-_KIND_SPARSE: Final = 5
 _PHASE_HIGH: Final = 255
 _DTYPES: Final = ("float32", "float64", "float16", "int32")
 _PACKED_DTYPES: Final = ("float32", "float16")
@@ -85,14 +83,15 @@ def plan_allreduce(
 
     def mark(phase: int) -> int:
         return fingerprint(
-            kind=_KIND_SPARSE if left_out else _KIND,
-            op=OP_CODES[op],
-            dtype_kind=ord(dtype.kind),
-            item_bytes=dtype.itemsize,
+            kind="sparse allreduce" if left_out else "allreduce",
+            op=op,
+            dtype=describe_dtype(dtype),
             count=values.size,
+            on_overflow=on_overflow,
             sequence=sequence,
             # A worker that packs otherwise, or rounds otherwise, would contribute other numbers.
-            root=0 if bits == "full" else bits << 1 | stochastic,
+            bits=bits,
+            stochastic=stochastic,
             phase=phase,
         )
 
@@ -137,8 +136,8 @@ def _seed_of(seed: int, sequence: int, worker_id: int) -> int:
 
 
 def _check(dtype: np.dtype[Any], op: str) -> None:
-    if op not in OP_CODES:
-        raise MisuseError(f"op must be one of {', '.join(OP_CODES)}, got {op!r}")
+    if op not in OPS:
+        raise MisuseError(f"op must be one of {', '.join(OPS)}, got {op!r}")
     if dtype.name not in _DTYPES:
         raise UnsupportedTypeError(
             f"allreduce takes {', '.join(_DTYPES)} and int64, not {dtype}: convert the array first, for instance with "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 
@@ -15,16 +13,13 @@ from host_agent.errors import MisuseError, UnsupportedTypeError
 from host_agent.protocol.passes import Pass
 from host_agent.protocol.records import CONTRIBUTES_DATA, without_data
 from host_agent.statistics import Statistics
-from host_agent.wire import Admission, fingerprint
+from host_agent.wire import Admission, describe_dtype, fingerprint
 from host_agent.wire.constants import OP_BOR, OP_SUM
-
-_KIND_BARRIER: Final = 2
-_KIND_BROADCAST: Final = 3
 
 
 def plan_barrier(admission: Admission, sequence: int) -> Collective:
     """Plan a collective that is done when all workers have begun it."""
-    mark = fingerprint(kind=_KIND_BARRIER, op=0, dtype_kind=0, item_bytes=0, count=0, sequence=sequence)
+    mark = fingerprint(kind="barrier", sequence=sequence)
     return Collective(
         f"barrier number {sequence}", 0, iter((Pass(NOTHING, OP_SUM, mark),)), lambda statistics: None
     )
@@ -43,13 +38,11 @@ def plan_broadcast(
         raise MisuseError(f"broadcast: root must be a worker id, 0…{admission.num_workers - 1}, got {root!r}")
     dtype = values.dtype.newbyteorder("=")
     mark = fingerprint(
-        kind=_KIND_BROADCAST,
-        op=0,
-        dtype_kind=ord(dtype.kind),
-        item_bytes=dtype.itemsize & 0xFF,
-        count=values.nbytes,
+        kind="broadcast",
+        dtype=describe_dtype(dtype),
+        count=values.size,
+        root=int(root),
         sequence=sequence,
-        root=root,
     )
     target, deliver = flat_target(values, dtype, out, may_be_source=True)
     words = target.view(np.uint32) if values.nbytes % 4 == 0 else np.zeros(values.nbytes // 4 + 1, np.uint32)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy.typing as npt
 
 from host_agent.errors import MisuseError
 from host_agent.protocol.passes import Pass
 from host_agent.statistics import Statistics
+from host_agent.wire import fingerprint
 
 Op = Literal["sum", "mean", "min", "max", "bor"]
 OnOverflow = Literal["raise", "saturate"]
 Array = npt.NDArray[Any]
 
-OP_CODES = {"sum": 1, "mean": 2, "min": 3, "max": 4, "bor": 5}
-"""Of operations, in fingerprints."""
+OPS: Final[tuple[Op, ...]] = get_args(Op)
 
 
 @dataclass
@@ -53,7 +52,7 @@ class Collective:
 
     def agree_on(self, label: str, sequence: int) -> None:
         """Make the workers' labels part of what they must agree on, and the collective's name."""
-        self.label_mark = binascii.crc_hqx(label.encode(), 0xFFFF)
+        self.label_mark = fingerprint(label=label)
         self.what = f"{label}, number {sequence}"
 
 

@@ -17,17 +17,15 @@ from host_agent.codecs.codec import NOTHING
 from host_agent.codecs.digits import from_digits, to_digits
 from host_agent.codecs.halves import INT32
 from host_agent.codecs.raw import WORDS, WORDS_MAX
-from host_agent.collectives.collective import OP_CODES, Array, Collective, OnOverflow, Op, check_choice
+from host_agent.collectives.collective import OPS, Array, Collective, OnOverflow, Op, check_choice
 from host_agent.collectives.sparse import BlockSparse, Sparse, is_sparse
 from host_agent.errors import MisuseError, SumOverflowError, UnsupportedTypeError
 from host_agent.protocol.passes import Pass
 from host_agent.statistics import Statistics
-from host_agent.wire import Admission, fingerprint
+from host_agent.wire import Admission, describe_dtype, fingerprint
 from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
 
-_KIND: Final = 4
-_KIND_SPARSE: Final = 6
-_OPS: Final = tuple(op for op in OP_CODES if op != "mean")
+_OPS: Final = tuple(op for op in OPS if op != "mean")
 
 
 def plan_allreduce_int64(
@@ -78,15 +76,15 @@ def plan_allreduce_int64(
     target, deliver = flat_target(values, dtype, out, may_be_source=True)
     what = f"allreduce number {sequence} ({op} of {values.size} int64)"
 
-    kind = _KIND
+    kind = "allreduce"
 
     def mark(phase: int) -> int:
         return fingerprint(
             kind=kind,
-            op=OP_CODES[op],
-            dtype_kind=ord("i"),
-            item_bytes=8,
+            op=op,
+            dtype=describe_dtype(dtype),
             count=values.size,
+            on_overflow=on_overflow,
             sequence=sequence,
             phase=phase,
         )
@@ -100,7 +98,7 @@ def plan_allreduce_int64(
         whole = Pass(INT32, OP_SUM, 0, digits.reshape(-1), digits.reshape(-1))
     if op in ("bor", "sum"):
         left_out = is_sparse(sparse, whole, op)
-        kind = _KIND_SPARSE if left_out else _KIND
+        kind = "sparse allreduce" if left_out else "allreduce"
         whole.fingerprint = mark(0)
         blocks = BlockSparse(admission, whole, mark) if left_out else None
 

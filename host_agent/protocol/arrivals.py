@@ -65,6 +65,11 @@ SUSPECTS_PER_LOSS: Final = 4
 """A loss that is found makes so many more of the oldest chunks suspect: losses come together."""
 
 
+OBJECTIONS: Final = 8
+"""A worker that is told of a MISMATCH contributes so often to the chunk before it falls silent. A PROBE that finds a MISMATCH
+leaves the slot as it was; a contribution makes it disputed, and the switch tells everyone again."""
+
+
 @compiled
 def on_datagrams(
     state: Records,
@@ -232,6 +237,7 @@ def _on_status(
             core.statuses += 1
             core.failure = FAILURE_MISMATCH
             core.failure_chunk = chunk
+            core.objections = OBJECTIONS if waiting else 0
         return
     if not waiting:
         core.stale += 1

@@ -92,7 +92,10 @@ def transmit(
     state, slots, passes, tx_bytes = borrowed(state), borrowed(slots), borrowed(passes), borrowed(tx_bytes)
     core = state[0]
     fail_at_deadline(state, now_ns)
-    if core.failure != FAILURE_NONE or core.passes_done == core.passes_begun:
+    words = borrowed(tx).view(np.uint32)
+    if core.failure != FAILURE_NONE:
+        return _object(core, slots, passes, words, tx_bytes)
+    if core.passes_done == core.passes_begun:
         return 0
     if core.in_flight > 0:
         if now_ns >= core.quiet_ns:
@@ -102,7 +105,6 @@ def transmit(
             _suspect_more(core, slots)
         if core.overtaker > core.looked_at or now_ns >= core.check_ns:
             _look_at_all(core, slots, now_ns)
-    words = borrowed(tx).view(np.uint32)
     room = tx.shape[0]
     # A plain 0 is a type of its own to Numba: _send_again would be compiled twice.
     filled: Integer = np.int64(0)
@@ -134,6 +136,30 @@ def deadline_ns(state: Records) -> Integer:
     if core.failure != FAILURE_NONE or core.passes_done == core.passes_begun:
         return NEVER
     return core.progress_ns + core.timeout_ns
+
+
+@compiled
+def _object(
+    core: Record,
+    slots: Records,
+    passes: Records,
+    words: npt.NDArray[np.uint32],
+    tx_bytes: npt.NDArray[np.int32],
+) -> Integer:
+    """Contribute, as headers, to the chunk of a MISMATCH: the caller has its arrays back."""
+    slot = slots[slot_of(core, core.failure_chunk)]
+    record = passes[slot.pass_number % PASS_RING]
+    filled: Integer = np.int64(0)
+    while core.objections > 0 and filled < tx_bytes.size:
+        _write_header(
+            core, record, slot, np.int64(KIND_CONTRIBUTE), np.int64(0), slot.exponent, words[filled]
+        )
+        tx_bytes[filled] = HEADER_BYTES
+        core.packets_sent += 1
+        core.bytes_sent += HEADER_BYTES
+        core.objections -= 1
+        filled += 1
+    return filled
 
 
 @compiled

@@ -18,8 +18,8 @@ SILENT_AFTER_PROBES = 24
 """So many PROBEs in a row without an answer, and as little for `RECENT_SHARE` of the deadline, mean that the switch does not
 answer, whatever it said before. Where half of all packets are lost each way, one run of 24 in a thousand goes unanswered."""
 RECENT_SHARE = 4
-"""Workers are named only by what the switch said in the last one of so many parts of the deadline: at what it said earlier others may
-have been missing that were only recovering from losses."""
+"""Workers are named only by what the switch said in the last one of so many parts of the deadline: earlier, others may have
+been missing that were only recovering from losses."""
 LOSSY_SHARE = 4
 """The network, not its MTU, is blamed where more than one PROBE in so many goes unanswered: PROBEs are short."""
 

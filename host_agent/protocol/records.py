@@ -109,6 +109,7 @@ CORE: Final = _record(
     "status_slot_chunk",
     "failure",
     "failure_chunk",
+    "objections",  # so many more contributions to it are sent, to make the switch repeat the MISMATCH
     *COUNTERS,
     more=[
         # Of PROBE n, at n modulo PROBE_RING.

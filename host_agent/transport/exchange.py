@@ -13,9 +13,13 @@ from host_agent.protocol.departures import deadline_ns, fail_at_deadline, next_t
 from host_agent.protocol.records import FAILURE_NONE
 from host_agent.transport.messages import Inbox, Outbox, prepare, receive, send
 from host_agent.transport.system_calls import (
+    DEFAULT_FLOATING_POINT,
     ERRNO_INTERRUPTED,
+    FENV_WORDS,
     POLLIN,
     POLLOUT,
+    fegetenv,
+    fesetenv,
     last_errno,
     monotonic_ns,
     poll,
@@ -73,6 +77,27 @@ def exchange(
     int
         PASS_DONE, FAILED, WOKEN, INTERRUPTED or TIME_UP.
     """
+    # A caller that flushes subnormal numbers to zero, or rounds another way, would get other bits than the other workers.
+    callers = np.empty(FENV_WORDS, np.int64)
+    fegetenv(callers.ctypes.data)
+    fesetenv(DEFAULT_FLOATING_POINT)
+    reason = _exchange(state, slots, passes, links, inbox, outbox, poll_fds, timespec, until_ns)
+    fesetenv(callers.ctypes.data)
+    return reason
+
+
+@compiled
+def _exchange(
+    state: Records,
+    slots: Records,
+    passes: Records,
+    links: Records,
+    inbox: Inbox,
+    outbox: Outbox,
+    poll_fds: Records,
+    timespec: npt.NDArray[np.int64],
+    until_ns: int,
+) -> int:
     state, slots, passes, links = borrowed(state), borrowed(slots), borrowed(passes), borrowed(links)
     inbox, outbox, poll_fds = borrowed(inbox), borrowed(outbox), borrowed(poll_fds)
     core = state[0]

@@ -23,6 +23,11 @@ ERRNO_INTERRUPTED: Final = errno.EINTR
 ERRNO_IO: Final = errno.EIO
 ERRNO_REFUSED: Final = errno.ECONNREFUSED
 
+DEFAULT_FLOATING_POINT: Final = -1
+"""FE_DFL_ENV of glibc: round to nearest, subnormal numbers are numbers."""
+FENV_WORDS: Final = 8
+"""64-bit words that are enough for a fenv_t."""
+
 _CLOCK_MONOTONIC: Final = 1
 _NS_PER_S: Final = 1_000_000_000
 
@@ -63,6 +68,8 @@ recvmmsg = types.ExternalFunction(
 )
 sendmmsg = types.ExternalFunction("sendmmsg", types.int32(types.int32, types.intp, types.uint32, types.int32))
 copy_bytes = types.ExternalFunction("memcpy", types.intp(types.intp, types.intp, types.intp))
+fegetenv = types.ExternalFunction("fegetenv", types.int32(types.intp))
+fesetenv = types.ExternalFunction("fesetenv", types.int32(types.intp))
 _ppoll = types.ExternalFunction("ppoll", types.int32(types.intp, types.uintp, types.intp, types.intp))
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
 _errno_location = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from host_agent.wire.admission import Admission
-from host_agent.wire.fingerprint import fingerprint
+from host_agent.wire.fingerprint import describe_dtype, fingerprint
 
 if TYPE_CHECKING:
     from host_agent.wire.header import Header
 
-__all__ = ["Admission", "Header", "fingerprint"]
+__all__ = ["Admission", "Header", "describe_dtype", "fingerprint"]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,8 @@ from host_agent import (
     SwitchSilentError,
 )
 from host_agent.collectives import Collective, plan_allreduce, plan_barrier, plan_broadcast
+from host_agent.wire import Header
+from host_agent.wire.constants import FLAG_MISMATCH
 from tests.integration.virtual_network.network import Faults, Host, Network, Plan
 from tests.integration.virtual_network.switch import VirtualSwitch, virtual_switch
 
@@ -105,6 +107,23 @@ MISMATCHES = {
     "switch op": (total(100), total(100, "max")),
     "dtype": (total(100), total(100, "sum", "int32")),
     "kind": (total(100), plan_barrier),
+    "on_overflow": (
+        lambda admission, sequence: plan_allreduce(admission, sequence, np.ones(5), "sum", None, "raise"),
+        lambda admission, sequence: plan_allreduce(admission, sequence, np.ones(5), "sum", None, "saturate"),
+    ),
+    "a type's unit": (
+        lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5, "M8[s]"), 0, None),
+        lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5, "M8[ns]"), 0, None),
+    ),
+    "a type's fields": (
+        lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5, [("x", "f4")]), 0, None),
+        lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5, [("x", "i4")]), 0, None),
+    ),
+    "long items": (
+        lambda admission, sequence: plan_broadcast(admission, sequence, np.zeros(44, "S300"), 0, None),
+        lambda admission, sequence: plan_broadcast(admission, sequence, np.zeros(300, "S44"), 0, None),
+    ),
+    "counts that CRC-16 does not tell apart": (total(70_000, "max"), total(70_000 ^ 0x11021, "max")),
     "root": (
         lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5), 0, None),
         lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5), 1, None),
@@ -149,6 +168,46 @@ def test_who_was_deaf_when_the_others_fell_out_learns_of_it(switch: VirtualSwitc
     deaf.receive = hear  # type: ignore[method-assign]
     network.run()
     assert isinstance(deaf.outcomes[0].error, MismatchError)
+
+
+def test_a_mismatch_that_a_probe_found_is_told_again(switch: VirtualSwitch) -> None:
+    network = start(switch, lambda worker: [total(5 + worker)], workers=2, faults=Faults())
+    asking, deaf = network.hosts
+    to_switch, hear = network.to_switch, deaf.receive
+    lost: list[bytes] = []
+
+    def lose_the_first_contribution(port: int, datagram: bytes) -> None:
+        if port == asking.port and not lost:
+            lost.append(datagram)
+        else:
+            to_switch(port, datagram)
+
+    def lose_the_first_mismatch(datagram: bytes) -> None:
+        if len(lost) == 1 and Header.from_bytes(datagram).flags & FLAG_MISMATCH:
+            lost.append(datagram)
+        else:
+            hear(datagram)
+
+    network.to_switch = lose_the_first_contribution  # type: ignore[method-assign]
+    deaf.receive = lose_the_first_mismatch  # type: ignore[method-assign]
+    network.run()
+    assert len(lost) == 2
+    assert {type(error) for error in errors(network.hosts)} == {MismatchError}
+    assert network.now_ns < TIMEOUT_NS / 2
+
+
+@pytest.mark.parametrize("drop", [0.35, 0.5])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_dead_worker_is_named_where_many_packets_are_lost(
+    switch: VirtualSwitch, seed: int, drop: float
+) -> None:
+    network = start(switch, lambda worker: [total(300)], faults=Faults(drop=drop, delay_ns=10_000), seed=seed)
+    network.hosts[2].alive = False
+    network.run()
+    for host in network.hosts:
+        if host.alive:
+            assert isinstance(host.outcomes[0].error, MissingWorkersError), host.outcomes[0].error
+            assert host.outcomes[0].error.missing == (2,)
 
 
 def test_a_worker_that_skips_a_collective_is_found_out(switch: VirtualSwitch) -> None:
