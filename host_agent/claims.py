@@ -15,6 +15,12 @@ _used: set[Admission] = set()
 _lock = threading.Lock()
 
 
+def is_used(admission: Admission) -> bool:
+    """Return whether a communicator of this process has used an admission."""
+    with _lock:
+        return admission in _used
+
+
 def claim(admission: Admission) -> None:
     """Note that a communicator uses an admission from now on; a forked child inherits what its parent noted.
 

@@ -19,6 +19,7 @@ from host_agent.collectives import Collective, OnOverflow, Op, plan_allreduce, p
 from host_agent.collectives.allreduce import Rounding
 from host_agent.collectives.sparse import Sparse
 from host_agent.errors import MisuseError, UsedAdmissionError
+from host_agent.lifecycle import Lifecycle
 from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
 from host_agent.statistics import Statistics
@@ -93,6 +94,11 @@ class Communicator:
     def num_workers(self) -> int:
         """How many workers the job has."""
         return self.admission.num_workers
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """Where it stands, and what it failed with."""
+        return self._progress.lifecycle
 
     @property
     def address(self) -> tuple[str, int]:

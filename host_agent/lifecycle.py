@@ -44,7 +44,8 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self.state = State.IDLE
-        self._cause: BaseException | None = None
+        self.cause: BaseException | None = None
+        """What it failed with; kept when it is closed."""
 
     def on(self, event: Event, cause: BaseException | None = None) -> None:
         """Move on.
@@ -63,9 +64,9 @@ class Lifecycle:
         """
         after = TRANSITIONS.get((self.state, event))
         if after is None:
-            raise self._refusal(event) from self._cause
+            raise self._refusal(event) from self.cause
         if event is Event.FAIL:
-            self._cause = cause
+            self.cause = cause
         self.state = after
 
     def _refusal(self, event: Event) -> MisuseError:
@@ -73,6 +74,6 @@ class Lifecycle:
             return ClosedCommunicatorError("the communicator is closed: make a new one with a new admission")
         if self.state is State.BROKEN:
             return BrokenCommunicatorError(
-                f"the communicator is broken ({self._cause}): restart the job and make a new one with a new admission"
+                f"the communicator is broken ({self.cause}): restart the job and make a new one with a new admission"
             )
         return MisuseError(f"a communicator that is {self.state.value} cannot {event.value}")

@@ -37,7 +37,7 @@ class Progress:
         self._link = link
         self._changed = threading.Condition()  # guards what was submitted, the lifecycle and the statistics
         self._driving = threading.Lock()  # held by the one thread that touches schedule, core and link
-        self._lifecycle = Lifecycle()
+        self.lifecycle = Lifecycle()
         self._schedule = Schedule(core)
         self._thread: threading.Thread | None = None
         self.last = Statistics()
@@ -46,7 +46,7 @@ class Progress:
     @property
     def state(self) -> State:
         """Where the communicator stands."""
-        return self._lifecycle.state
+        return self.lifecycle.state
 
     def submit(self, collective: Collective) -> Future[Any]:
         """Queue a collective; its future is resolved by whichever thread drives.
@@ -57,7 +57,7 @@ class Progress:
             If nothing can be run any more.
         """
         with self._changed:
-            self._lifecycle.on(Event.SUBMIT)
+            self.lifecycle.on(Event.SUBMIT)
             # The other workers count on what was submitted: it cannot be cancelled.
             collective.future.set_running_or_notify_cancel()
             self._schedule.add(collective)
@@ -102,7 +102,7 @@ class Progress:
         with self._changed:
             if self.state is State.CLOSED:
                 return
-            self._lifecycle.on(Event.CLOSE)
+            self.lifecycle.on(Event.CLOSE)
             self._changed.notify_all()
             self._link.wake()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -146,9 +146,9 @@ class Progress:
                     self.total.add(outcome.statistics)
                 failure = self._schedule.failure
                 if failure is not None and self.state is State.RUNNING:
-                    self._lifecycle.on(Event.FAIL, failure)
+                    self.lifecycle.on(Event.FAIL, failure)
                 elif self.state is State.RUNNING and not self._schedule:
-                    self._lifecycle.on(Event.DRAIN)
+                    self.lifecycle.on(Event.DRAIN)
             if failure is not None:
                 outcomes += self._schedule.drop(failure)
         _resolve(outcomes)
@@ -159,7 +159,7 @@ class Progress:
         with self._driving:
             with self._changed:
                 if self.state in (State.IDLE, State.RUNNING):
-                    self._lifecycle.on(Event.FAIL, error)
+                    self.lifecycle.on(Event.FAIL, error)
             outcomes = self._schedule.drop(error)
         _resolve(outcomes)
 

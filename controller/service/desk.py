@@ -5,10 +5,13 @@ it runs in the event loop's thread.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from dataclasses import dataclass
 
+from controller.errors import ControllerError
+from controller.jobs import Job
 from controller.service.dispatch import Dispatch
 from controller.service.network import HostSite, Network
 from controller.service.served import Kind, RefusalError, ServedJob
@@ -140,6 +143,32 @@ class Desk:
             seat.tell(None)
             seat.outbox = None
         self._ending[job.name] = asyncio.get_running_loop().create_task(self._clear(job))
+
+    async def restart(self, job: ServedJob, reason: str) -> None:
+        """Give a running job a new epoch; if workers have left it, they may come again first.
+
+        Raises
+        ------
+        ControllerError
+            The switch did not take it.
+        """
+        gone = [rank for rank, seat in job.seats.items() if seat.worker.left]
+        job.record.running = False
+        job.record.restarts += 1
+        job.record.operated = True  # Its workers come and go now as those of a job that was created.
+        job.reason = reason
+        for rank in gone:
+            job.vacate(rank)
+        self.store.save(job.record)
+        if gone:
+            held = job.record.held()
+            assert isinstance(held, Job)
+            with contextlib.suppress(ControllerError):  # Then its next session begins by removing it.
+                await self.dispatch.links[job.record.switch].call(lambda tables: tables.withdraw(held))
+            job.tell_gathering()
+        else:
+            self.dispatch.ask(job)
+            await self.dispatch.advance(job.record.switch)
 
     async def _clear(self, job: ServedJob) -> None:
         try:

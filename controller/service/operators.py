@@ -1,10 +1,8 @@
 """What operators ask: to make, restart and end jobs."""
 
-import contextlib
 import time
 
-from controller.errors import ControllerError, JobRefusedError
-from controller.jobs import Job
+from controller.errors import JobRefusedError
 from controller.service.desk import Desk
 from controller.service.records import JobRecord
 from controller.service.served import Kind, RefusalError, ServedJob
@@ -90,23 +88,7 @@ class OperatorsDesk:
                 Kind.NOT_NOW,
                 f"job {name} has not started: {job.reason or f'workers {job.missing} have not come'}",
             )
-        gone = [rank for rank, seat in job.seats.items() if seat.worker.left]
-        job.record.running = False
-        job.record.restarts += 1
-        job.record.operated = True  # Its workers come and go now as those of a job that was created.
-        job.reason = "an operator restarted the job"
-        for rank in gone:
-            job.vacate(rank)
-        self._desk.store.save(job.record)
-        if gone:
-            held = job.record.held()
-            assert isinstance(held, Job)
-            with contextlib.suppress(ControllerError):  # Then its next session begins by removing it.
-                await self._desk.dispatch.links[job.record.switch].call(lambda tables: tables.withdraw(held))
-            job.tell_gathering()
-        else:
-            self._desk.dispatch.ask(job)
-            await self._desk.dispatch.advance(job.record.switch)
+        await self._desk.restart(job, "an operator restarted the job")
         return job
 
     async def delete(self, name: str) -> None:

@@ -88,6 +88,8 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
                         self._desk.receive(job, seat, message.receive.udp_port)
                     case "report":
                         seat.take_report(message.report)
+                    case "again":
+                        await self._desk.again(job, seat, message.again)
                     case "leave":
                         self._desk.leave(job, seat, outbox)
                         break

@@ -66,6 +66,8 @@ class Seat:
         Of the stream it is attached by; None while it has none.
     told_epoch
         The last epoch it was told of, 0 before the first.
+    asked_again
+        The epoch after which it has asked for another, 0 before.
     report, reported
         What it said last of itself, and when (`time.monotonic`).
     fading
@@ -75,6 +77,7 @@ class Seat:
     worker: WorkerRecord
     outbox: Outbox | None = None
     told_epoch: int = 0
+    asked_again: int = 0
     report: jobs_pb2.Report | None = None
     reported: float = 0.0
     fading: asyncio.TimerHandle | None = None

@@ -145,6 +145,22 @@ class WorkersDesk:
         if seat.outbox is outbox:
             self._left(job, seat, "it left")
 
+    async def again(self, job: ServedJob, seat: Seat, asked: jobs_pb2.Again) -> None:
+        """Restart a job when a worker's communicator is broken, or when all workers present have asked for a new epoch.
+
+        Raises
+        ------
+        ControllerError
+            The switch did not take it.
+        """
+        if not job.record.running or asked.epoch != job.record.epoch:
+            return  # It has another epoch by now, or is about to.
+        seat.asked_again = asked.epoch
+        if asked.broken:
+            await self._desk.restart(job, f"worker {seat.rank} asked for a new epoch after a failure")
+        elif all(each.asked_again == asked.epoch for each in job.present()):
+            await self._desk.restart(job, "all workers asked for a new epoch")
+
     def _gather(self, wish: jobs_pb2.Wish, host: HostSite) -> ServedJob:
         """Begin a job that its first worker describes."""
         check_name(wish.job)

@@ -146,6 +146,21 @@ class Membership:
             self._restarts = 0
             return self.admission
 
+    def epoch_after(
+        self, epoch: int, controller: str, timeout_s: float, ask: Callable[[], None]
+    ) -> Admission:
+        """Ask for another epoch of the job than one until there is one, and return the new admission.
+
+        Raises
+        ------
+        JoinError
+            The job ended, or got no other epoch in time.
+        """
+        self._await(lambda: self.admission.epoch != epoch, controller, timeout_s, "starting again in", ask)
+        with self._changed:
+            self._restarts = 0
+            return self.admission
+
     def close(self) -> None:
         """Tell nobody anything any more."""
         with self._changed:
@@ -289,7 +304,15 @@ class Membership:
                 self._held.close()
                 self._held = None
 
-    def _await(self, done: Callable[[], bool], controller: str, timeout_s: float, what: str) -> None:
+    def _await(
+        self,
+        done: Callable[[], bool],
+        controller: str,
+        timeout_s: float,
+        what: str,
+        ask: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Wait, and ask about once a second."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while not done():
@@ -302,6 +325,7 @@ class Membership:
                     why = self._waiting_for or f"the controller at {controller} said nothing"
                     message = f"{what} job {self._wish.job} took longer than {timeout_s:g} s: {why}"
                     raise AbsentWorkersError(message, self._missing) if self._missing else JoinError(message)
+                ask()
                 self._changed.wait(min(left_s, 1.0))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
+from host_agent.claims import is_used
 from host_agent.communicator import Communicator
 from host_agent.errors import PeerError
 from host_agent.joining.addresses import own_addresses
@@ -18,6 +19,7 @@ from host_agent.joining.errors import JoinError
 from host_agent.joining.membership import Membership, Watcher
 from host_agent.joining.report import report_of
 from host_agent.joining.stream import JoinStream
+from host_agent.lifecycle import Lifecycle
 from host_agent.wire import Admission, jobs_pb2
 from host_agent.wire.channel import (
     CONTROLLER_VARIABLE,
@@ -124,6 +126,7 @@ class Seat:
         self._tls = tls
         self._membership = Membership(wish, starts=start)
         self._communicator: weakref.ref[Communicator] | None = None
+        self._lifecycle: Lifecycle | None = None
         self._closed = threading.Event()
         try:
             self._stream = JoinStream(
@@ -201,6 +204,11 @@ class Seat:
         ----------
         timeout_s : float
             A collective fails if none of its chunks completes for that long.
+
+        Raises
+        ------
+        UsedAdmissionError
+            If the present admission has served one: `start_again` first.
         """
         made = Communicator(self.admission, bind=self.bind, timeout_s=timeout_s)
         self.report_on(made)
@@ -209,6 +217,34 @@ class Seat:
     def report_on(self, communicator: Communicator) -> None:
         """Tell the controller, about once a second, what a communicator does; operators are shown it."""
         self._communicator = weakref.ref(communicator)
+        self._lifecycle = communicator.lifecycle
+
+    def start_again(self, timeout_s: float = 60.0) -> Admission:
+        """Get an admission that no communicator has used, in a new epoch of the job if need be.
+
+        All workers close their communicator, call this and make a new one. Where this worker's communicator has failed,
+        the job gets its new epoch at once: the others' collectives fail, and they are told (`watch`). Else it gets it when
+        all have called.
+
+        Parameters
+        ----------
+        timeout_s : float
+            How long to wait for the others.
+
+        Raises
+        ------
+        JoinError
+            The job ended, or got no new epoch in time.
+        """
+        used = self.admission
+        if not is_used(used):
+            return used
+        broken = self._lifecycle is not None and self._lifecycle.cause is not None
+        asking = FromWorker(again=jobs_pb2.Again(epoch=used.epoch, broken=broken))
+        # Said again and again, as a stream may break and another begin meanwhile.
+        return self._membership.epoch_after(
+            used.epoch, self.controller, timeout_s, lambda: self._stream.say(asking)
+        )
 
     def watch(
         self,

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 
 from controller.errors import ServiceError
 from controller.service.client import as_dict
+from host_agent.errors import SwitchSilentError, UsedAdmissionError
 from host_agent.joining import BandwidthDelay, JoinError, Share, membership
 from host_agent.joining.seat import open_seats
 from host_agent.wire import jobs_pb2
@@ -222,6 +224,35 @@ def test_a_restart_gives_all_a_new_epoch(bench: Bench) -> None:
     assert bench.operator.job("job").restarts == 1
     for seat in seats:
         seat.close()
+
+
+def test_an_admission_serves_one_communicator_and_all_workers_start_again_together(bench: Bench) -> None:
+    seats = bench.join_all("job", 2)
+    used = [seat.admission for seat in seats]
+    for seat in seats:
+        assert seat.start_again() == seat.admission in used, "nothing has used it yet"
+        seat.communicator().close()
+        with pytest.raises(UsedAdmissionError, match="Seat.start_again"):
+            seat.communicator()
+    with pytest.raises(JoinError, match="starting again in job job took longer than 0.1 s"):
+        seats[0].start_again(0.1)
+    with ThreadPoolExecutor(2) as threads:
+        admissions = list(threads.map(lambda seat: seat.start_again(DEADLINE_S), seats))
+    assert admissions[0].epoch == admissions[1].epoch > used[0].epoch
+    assert bench.operator.job("job").restarts == 1
+    for seat in seats:
+        seat.communicator().close()
+
+
+def test_a_worker_whose_communicator_failed_starts_again_at_once(bench: Bench) -> None:
+    seats = bench.join_all("job", 2)
+    used = seats[0].admission
+    with seats[0].communicator(timeout_s=0.01) as failing, pytest.raises(SwitchSilentError):
+        failing.barrier()
+    assert seats[0].start_again(DEADLINE_S).epoch > used.epoch
+    until(lambda: seats[1].admission.epoch > used.epoch)
+    assert seats[1].start_again() == seats[1].admission
+    assert bench.operator.job("job").restarts == 1
 
 
 def test_after_a_restart_workers_that_left_may_come_again(bench: Bench) -> None:
