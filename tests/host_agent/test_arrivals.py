@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host_agent.codecs.block_float import FLOAT32
+from host_agent.protocol.arrivals import OBJECTIONS
 from host_agent.protocol.records import FAILURE_MISMATCH
 from host_agent.wire import Header
 from host_agent.wire.constants import (
@@ -160,7 +161,11 @@ def test_a_mismatch_about_a_chunk_yet_to_come_counts(ahead: int) -> None:
     index = chunk % 4 * 2 + chunk // 4 % 2
     bench.receive(status(datagram, 2, 2, chunk=chunk, pool_index=index, fingerprint=1, flags=FLAG_MISMATCH))
     assert bench.state["failure"] == FAILURE_MISMATCH
-    assert bench.send() == []
+    objections = [Header.from_bytes(sent) for sent in bench.send()]
+    assert len(objections) == (OBJECTIONS if ahead < 4 else 0), (
+        "to a chunk in flight, so that others are told again"
+    )
+    assert {(sent.kind, sent.flags, sent.chunk) for sent in objections} <= {(KIND_CONTRIBUTE, 0, chunk)}
 
 
 def test_after_a_failure_nothing_is_written_any_more() -> None:
