@@ -20,6 +20,7 @@ from host_agent.wire.slots_wish import Slots
 from netsum.allreduce.inputs import Array
 from netsum.allreduce.measurement import measure
 from netsum.allreduce.plan import Plan
+from netsum.compiling import ended_by_signals
 from netsum.slots_text import parse_slots
 from topologies.children import ending_in_order
 
@@ -100,7 +101,8 @@ def take_part(
     NetsumError
         The job could not be joined, or a collective failed.
     """
-    compile_ahead()  # Before others wait for us.
+    with ended_by_signals():
+        compile_ahead()  # Before others wait for us.
     with join(
         controller,
         job=job,

@@ -173,17 +173,16 @@ def _all_ranks(
     from contextlib import ExitStack
     from pathlib import Path
 
-    from host_agent.communicator import compile_ahead
     from netsum.allreduce.session import local_sites, loopback_controller, run_between, testbed_sites
     from netsum.cli.clients import controller_address
+    from netsum.compiling import await_compiled, compiling
     from topologies.run_folder import find_testbed
     from topologies.runs import run_folder
 
     sites = local_sites(workers) if testbed is None else testbed_sites(find_testbed(testbed), hosts)
-    with _waiting("compiling the worker's machine code, once after an installation", quiet):
-        compile_ahead()  # Here, lest every rank does.
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(keep_on_error=Path(FAILED_RUNS)))
+        compiler = stack.enter_context(compiling(folder))  # Here, lest every rank does.
         if testbed is not None:
             address = controller_address(None, testbed)
         elif controller is not None:
@@ -192,6 +191,8 @@ def _all_ranks(
             address = stack.enter_context(
                 loopback_controller(workers, lanes, round(drop_percent * 10_000), folder)
             )
+        with _waiting("compiling the worker's machine code, once after an installation", quiet):
+            await_compiled(compiler)
         on_message = stack.enter_context(
             _progress(len(sites) * len(plan.exchanges) * (plan.warmups + plan.repeats), quiet)
         )

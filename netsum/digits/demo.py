@@ -1,9 +1,7 @@
 """The demo: workers and a switch without loss, then the same with loss, then one process alone, then a table."""
 
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,11 +11,11 @@ from threadpoolctl import threadpool_limits
 
 from controller.switch_controller import SwitchController
 from host_agent.wire.constants import UDP_PORT
+from netsum.compiling import await_compiled, compiling
 from netsum.digits.dataset import Images, load_digits
 from netsum.digits.report import Reference, table
 from netsum.digits.task import DigitsTask
 from netsum.digits.training import (
-    TrainingError,
     TrainingOutcome,
     TrainingRun,
     program_switch,
@@ -35,7 +33,6 @@ BMV2_TASK = DigitsTask(lanes=64, steps=60, hidden=(64,), slots=32)
 """BMv2 forwards some thousand packets a second, and queues 64 a port."""
 
 GLOBAL_BATCH = 128
-COMPILE_TIMEOUT_S = 300.0
 FAILED_RUNS = Path("runs")
 """Where the logs of a run that failed are kept."""
 
@@ -174,26 +171,10 @@ def _train_on(
         device_id=testbed.device_id,
     ) as controller:
         program_switch(controller, testbed)
-        compiler.wait_until(time.monotonic() + COMPILE_TIMEOUT_S)
-        if not compiler.succeeded:
-            raise TrainingError(compiler.how_it_ended())
+        await_compiled(compiler)
         progress.update(row, loss="starting workers")
         with TrainingRun(testbed, task, images, on_step=show) as run:
             return run.train(controller)
-
-
-@contextmanager
-def compiling(folder: Path) -> Iterator[Child]:
-    """Compile the workers' machine code, if that was not done, in a process beside the switch that compiles its own."""
-    compiler = Child(
-        "compiling the workers' code",
-        [sys.executable, "-P", "-c", "import host_agent; host_agent.compile_ahead()"],
-        folder / "compile.log",
-    )
-    try:
-        yield compiler
-    finally:
-        compiler.stop()
 
 
 def _progress(console: Console) -> Progress:
