@@ -26,30 +26,55 @@ if TYPE_CHECKING:
         SumOverflowError,
         SwitchSilentError,
         UnsupportedTypeError,
+        UsedAdmissionError,
+    )
+    from host_agent.joining import (
+        AbsentWorkersError,
+        BandwidthDelay,
+        JoinError,
+        NoSlotsError,
+        Seat,
+        Share,
+        join,
     )
 
+_JOINING = ("AbsentWorkersError", "BandwidthDelay", "JoinError", "NoSlotsError", "Seat", "Share", "join")
+"""Names of `host_agent.joining`; the others are those of `host_agent`."""
+
 __all__ = [
+    "AbsentWorkersError",
     "Admission",
     "AdmissionError",
     "ArrayError",
+    "BandwidthDelay",
     "BrokenCommunicatorError",
     "ClosedCommunicatorError",
     "Communicator",
     "DuplicateWorkerError",
+    "JoinError",
     "MismatchError",
     "MissingWorkersError",
     "MisuseError",
     "NetsumError",
+    "NoSlotsError",
     "PeerError",
     "ResultsLostError",
+    "Seat",
+    "Share",
     "Statistics",
     "SumOverflowError",
     "SwitchSilentError",
     "UnsupportedTypeError",
+    "UsedAdmissionError",
+    "join",
 ]
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'netsum' has no attribute {name!r}")
-    return getattr(import_module("host_agent"), name)
+    return getattr(import_module("host_agent.joining" if name in _JOINING else "host_agent"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

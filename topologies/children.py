@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import IO
+
+from topologies.interruptions import Unwinding
 
 TETHER = Path(__file__).with_name("tether.py")
 STOP_GRACE_S = 3.0
@@ -176,14 +177,6 @@ def uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP unwind the stack (as Ctrl-C does), so that every ``with`` block cleans up."""
-
-    def leave(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
+    """Make SIGTERM, SIGHUP and Ctrl-C unwind the stack, so that every ``with`` block cleans up; see `Unwinding`."""
+    with Unwinding():
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -43,6 +43,8 @@ class CommandGroup(TyperGroup):
         """Run a command line, and exit with its status."""
         with reported_errors():
             status = super().main(args, standalone_mode=False, **options)
+        if status == INTERRUPTED:  # While Typer read the arguments: it takes the interruption for itself.
+            fail("interrupted", INTERRUPTED)
         if not standalone_mode:
             return status
         sys.exit(status if isinstance(status, int) else 0)
