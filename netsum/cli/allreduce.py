@@ -259,8 +259,8 @@ def _tell(outcome: "Outcome", as_json: bool) -> None:
         f"{outcome.lanes} lanes a packet, {plural(outcome.slots, 'slot')}; {outcome.rows[0].repeats} timed of each"
     )
     rows = Rows(
-        *(">size", ">?elements", "type", "op", ">ms", ">least", ">most", ">algbw\nGB/s", ">busbw\nGB/s"),
-        *(">?elements/s", ">retrans-\nmissions", "right", "same\nbits"),
+        *(">size", ">?elements", "type", "op", ">ms", ">least", ">most", ">algbw\nMB/s", ">busbw\nMB/s"),
+        *(">?elements/s", ">retrans-\nmissions", "right", "?same\nbits"),
         key=3,
     )
     for row in outcome.rows:
@@ -273,7 +273,7 @@ def _tell(outcome: "Outcome", as_json: bool) -> None:
                 digits_text(seconds * 1e3)
                 for seconds in (row.seconds.median, row.seconds.least, row.seconds.most)
             ),
-            *(digits_text(rate / 1e9) for rate in (row.algbw_bytes_per_s, row.busbw_bytes_per_s)),
+            *(digits_text(rate / 1e6) for rate in (row.algbw_bytes_per_s, row.busbw_bytes_per_s)),
             count_text(row.elements_per_s.median),
             "" if row.retransmissions is None else f"{row.retransmissions:,}",
             "yes" if row.correct else "NO",

@@ -6,9 +6,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO
+from typing import IO, Final
 
 from netsum.cli.errors import CommandError
 from netsum.cli.testbed_links import CHANGES, change_from_words
@@ -23,6 +23,17 @@ IPERF_SECONDS = 5
 IPERF_PORT = 5201
 """Another than that of a testbed's cross traffic."""
 _START_S = 10.0
+
+USAGE: Final = {
+    "nodes": "nodes",
+    "status": "status",
+    "pingall": "pingall",
+    "iperf": "iperf [HOST HOST [SECONDS]]",
+    "link": "link NODE NODE up|down|rate=10mbit|loss=1|latency=5ms|queue=60",
+    "exit": "exit",
+    "help": "help [COMMAND]",
+}
+"""How each command is written."""
 
 
 class TestbedShell(cmd.Cmd):
@@ -42,8 +53,6 @@ class TestbedShell(cmd.Cmd):
     """
 
     __test__ = False  # Not a test class, whatever pytest makes of the name.
-
-    doc_header = "Commands (help COMMAND says more; NODE COMMAND… runs a command on a node):"
 
     def __init__(self, testbed: RunningTestbed, script: IO[str] | None = None) -> None:
         super().__init__(stdin=script)
@@ -99,7 +108,7 @@ class TestbedShell(cmd.Cmd):
         return [each for each in self._nodes() if each.startswith(text)]
 
     def do_nodes(self, line: str) -> None:
-        """nodes: list hosts and switches with their addresses."""
+        """List hosts and switches with their addresses."""
         del line
         rows = Rows("node", "address")
         for name, node in self._nodes().items():
@@ -107,12 +116,12 @@ class TestbedShell(cmd.Cmd):
         rows.print()
 
     def do_status(self, line: str) -> None:
-        """status: show the testbed, its links and what does not run."""
+        """Show the testbed, its links and what does not run."""
         del line
         show(self._testbed, condition(self._testbed))
 
     def do_pingall(self, line: str) -> None:
-        """pingall: ping from every host to every other, once."""
+        """Ping from every host to every other, once."""
         del line
         hosts = self._testbed.state["hosts"]
         answered = 0
@@ -126,7 +135,7 @@ class TestbedShell(cmd.Cmd):
         say(f"{answered} of {plural(pings, 'ping')} answered, {lost:.3g} % lost")
 
     def do_iperf(self, line: str) -> None:
-        """Iperf HOST HOST [SECONDS]: measure TCP from the first host to the second; without hosts, the first to the last."""
+        """Measure TCP between two hosts; without hosts, from the first to the last."""
         words = line.split()
         hosts = list(self._testbed.state["hosts"])
         source, target = words[:2] if len(words) >= 2 else (hosts[0], hosts[-1])
@@ -173,7 +182,7 @@ class TestbedShell(cmd.Cmd):
         say(f"{source} -> {target}: {rate[-1]} (TCP, {seconds} s)")
 
     def do_link(self, line: str) -> None:
-        """Link NODE NODE up|down, or link NODE NODE rate=10mbit loss=1 latency=5ms queue=60: change a link."""
+        """Change a link while it carries packets."""
         words = shlex.split(line)
         if len(words) < 3:
             raise CommandError(
@@ -182,25 +191,22 @@ class TestbedShell(cmd.Cmd):
         say(change_from_words(self._testbed, words[0], words[1], words[2:]))
 
     def do_exit(self, line: str) -> bool:
-        """exit: leave the prompt; the testbed stays up. Ctrl-D does the same."""
+        """Leave the prompt; the testbed stays up. Ctrl-D does the same."""
         del line
         if self.use_rawinput and sys.stdin.isatty():
             print()
         return True
 
     def do_help(self, arg: str) -> None:
-        """Help [COMMAND]: list the commands, or explain one."""
-        methods: dict[str, Callable[[str], object]] = {
-            name.removeprefix("do_"): getattr(self, name)
-            for name in self.get_names()
-            if name.startswith("do_")
-        }
-        if arg and arg not in methods:
-            raise CommandError(f"there is no command {arg!r}: expected {', '.join(sorted(methods))}")
-        for name in [arg] if arg else sorted(methods):
-            say((methods[name].__doc__ or "").strip())
+        """List the commands, or explain one."""
+        if arg and arg not in USAGE:
+            raise CommandError(f"there is no command {arg!r}: expected {', '.join(USAGE)}")
+        rows = Rows("command", "~what it does")
+        for name in [arg] if arg else USAGE:
+            rows.add(USAGE[name], (getattr(self, f"do_{name}").__doc__ or "").strip())
         if not arg:
-            say("NODE COMMAND…: run a command on a host or switch, such as `h1 ping -c 3 h2`")
+            rows.add("NODE COMMAND…", "Run a command on a host or switch, such as `h1 ping -c 3 h2`.")
+        rows.print()
 
     def _nodes(self) -> dict[str, dict[str, str]]:
         return {**self._testbed.state["hosts"], **self._testbed.state["switches"]}
