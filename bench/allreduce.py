@@ -29,6 +29,7 @@ from netsum.allreduce.session import run_between, testbed_sites  # noqa: E402
 from netsum.links_text import loss_of, rate_of  # noqa: E402
 from netsum.programs import LANES  # noqa: E402
 from netsum.slots_text import parse_slots  # noqa: E402
+from netsum.terminal import Rows, console  # noqa: E402
 from topologies.children import ending_in_order  # noqa: E402
 from topologies.run_folder import RunningTestbed, new_run_folder  # noqa: E402
 from topologies.switch_process import missing_for_switch  # noqa: E402
@@ -273,15 +274,10 @@ def _markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 def _print(lines: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for heading in HEADINGS:
-        table.add_column(heading, no_wrap=True)
+    rows = Rows(*HEADINGS, key=5)
     for line in lines:
-        table.add_row(*line)
-    Console(width=None if sys.stdout.isatty() else 220).print(table)
+        rows.add(*line)
+    rows.print()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -304,8 +300,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure netsum and Gloo on one topology and print the table; JSON, Markdown and plots go to a run folder."""
-    from rich.console import Console
-
     options = _parser().parse_args(arguments)
     plans = {
         loses: Plan.of(sizes, repeats=options.repeats, timeout_s=120.0)
@@ -326,7 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     load = f"load before: {os.getloadavg()[0]:.1f}; float32, sum"
     header = f"{machine_and_date()}\n{command}\n{load}"
     print(header, flush=True)
-    with ending_in_order(), Console(stderr=True).status("bringing up the testbed") as status:
+    with ending_in_order(), console(stderr=True).status("bringing up the testbed") as status:
         bench = _Bench(options, folder, status.update)
         for loss in losses:
             plan = plans[lossy[loss]]

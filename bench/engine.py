@@ -29,9 +29,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench.traffic import Job, contributions, install  # noqa: E402
+from host_agent.errors import NetsumError  # noqa: E402
 from sim.switch import Exact, Packets, Switch, load_program  # noqa: E402
 
-__all__ = ["Comparison", "machine_and_date", "main", "measure", "spread"]
+__all__ = ["BenchError", "Comparison", "machine_and_date", "main", "measure", "missing_for_bmv2", "spread"]
 
 BATCH = 256
 WORKERS = 2
@@ -75,7 +76,7 @@ def _engine_rate(switch: Switch, batches: Sequence[Packets], loops: int) -> floa
         spent_ns += time.perf_counter_ns() - begin
         taken = sum(len(batch) for batch in batches)
         if left != taken:
-            raise RuntimeError(f"{left} packets left the engine, not {taken}: the program did not aggregate")
+            raise BenchError(f"{left} packets left the engine, not {taken}: the program did not aggregate")
         packets += taken
     switch.restore_state(fresh)
     return packets / spent_ns * 1e9
@@ -115,6 +116,23 @@ def _commands(switch: Switch) -> list[str]:
     return lines
 
 
+class BenchError(NetsumError):
+    """A measurement did not come about; the message says why, and what to do."""
+
+
+def missing_for_bmv2() -> str | None:
+    """Tell why BMv2 cannot be measured here, as a sentence; None if it can."""
+    for program in ("simple_switch", "simple_switch_CLI"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    said = subprocess.run(
+        ["simple_switch", "--help"], capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+    )
+    if "--thrift-port" not in said.stdout + said.stderr:
+        return "simple_switch was built without Thrift, by which its tables are filled here"
+    return None
+
+
 def _bmv2_rate(program: Path, switch: Switch, packets: Packets) -> float:
     """Run BMv2 once over the packets and return packets/s."""
     ports = range(WORKERS + 1)
@@ -148,7 +166,12 @@ def _configure(thrift: str, commands: Sequence[str]) -> None:
         time.sleep(0.02)
     text = "\n".join(commands) + "\n"
     cli = ["simple_switch_CLI", "--thrift-port", thrift]
-    subprocess.run(cli, input=text, capture_output=True, text=True, timeout=_DEADLINE_S, check=True)
+    done = subprocess.run(cli, input=text, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+        raise BenchError(
+            f"the tables of simple_switch could not be filled over Thrift: {said or 'no reason given'}"
+        )
 
 
 def _await_outputs(files: Sequence[Path], expected: int) -> float:
@@ -164,7 +187,9 @@ def _await_outputs(files: Sequence[Path], expected: int) -> float:
             break
     times = sorted(t for f in files for t in _out_times_us(f))
     if len(times) < expected:
-        raise RuntimeError(f"BMv2 put out {len(times)} of {expected} packets")
+        raise BenchError(
+            f"BMv2 put out {len(times):,} of {expected:,} packets: the machine is too busy, so measure again when it is idle"
+        )
     return (len(times) - 1) / (times[-1] - times[0]) * 1e6
 
 
@@ -189,7 +214,7 @@ def measure(lanes: int, runs: int = 3, *, with_bmv2: bool = True) -> Comparison:
     _engine_rate(switch, batches, 1)
     for _ in range(runs):
         comparison.engine.append(_engine_rate(switch, batches, loops))
-        if with_bmv2 and shutil.which("simple_switch"):
+        if with_bmv2:
             comparison.bmv2.append(_bmv2_rate(program, switch, packets))
     return comparison
 
@@ -224,11 +249,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = options.parse_args(arguments)
     print(machine_and_date())
     print(f"load before: {os.getloadavg()[0]:.1f}; packets/s, median of {chosen.runs} runs (least … most)")
+    lacking = missing_for_bmv2()
     for lanes in chosen.lanes or (64, 256):
-        comparison = measure(lanes, chosen.runs)
+        comparison = measure(lanes, chosen.runs, with_bmv2=lacking is None)
         print(f"{lanes:>4} lanes  embedded switch {spread(comparison.engine)}")
         if comparison.ratio is None:
-            print("            simple_switch is not installed, so there is nothing to compare with")
+            print(f"            without BMv2: {lacking}")
         else:
             print(f"            simple_switch   {spread(comparison.bmv2)}   ratio {comparison.ratio:,.0f}")
 

@@ -25,6 +25,8 @@ def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    from netsum.allreduce.plan import size_text
+
     rate, switch = results[0].rate, results[0].switch
     drawn = [one for one in results if one.rate == rate and one.switch == switch]
     losses = list(dict.fromkeys(one.loss_percent for one in drawn))
@@ -58,6 +60,7 @@ def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
             if found:
                 panel.axhline(found[0].bound / 1e6, color=f"C{number}", ls="--", lw=0.8)
         panel.set_xscale("log", base=2)
+        panel.xaxis.set_major_formatter(lambda size, _: size_text(round(size)))
         panel.set_title(f"{loss} % loss each way")
         panel.set_xlabel("bytes of each worker's array")
         panel.grid(alpha=0.3)

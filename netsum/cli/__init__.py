@@ -2,8 +2,6 @@
 
 import sys
 
-from netsum.extras import install_command
-
 
 def main() -> None:
     """Run the command; the entry point of the installed script."""
@@ -18,6 +16,8 @@ def main() -> None:
         package = (missing.name or "").partition(".")[0]
         if package not in ("typer", "rich"):
             raise
+        from netsum.extras import install_command
+
         sys.exit(f"netsum: the command needs the Python package {package}: {install_command(package)}")
     except KeyboardInterrupt:  # Before `netsum.cli.errors` is there to handle it.
         print("netsum: interrupted", file=sys.stderr)

@@ -1,6 +1,10 @@
 """`netsum bench engine`: its packets are a job's, and all of them are added."""
 
-from bench.engine import measure
+from pathlib import Path
+
+import pytest
+
+from bench.engine import BenchError, _configure, measure, missing_for_bmv2
 
 
 def test_all_packets_of_the_measurement_are_aggregated() -> None:
@@ -8,3 +12,36 @@ def test_all_packets_of_the_measurement_are_aggregated() -> None:
 
     assert len(comparison.engine) == 1
     assert comparison.ratio is None
+
+
+@pytest.mark.parametrize(
+    ("programs", "sentence"),
+    [
+        ({}, "simple_switch is not installed"),
+        ({"simple_switch": "--thrift-port"}, "simple_switch_CLI is not installed"),
+        ({"simple_switch": "usage", "simple_switch_CLI": ""}, "built without Thrift"),
+        ({"simple_switch": "--thrift-port arg", "simple_switch_CLI": ""}, None),
+    ],
+)
+def test_what_keeps_bmv2_from_being_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: dict[str, str], sentence: str | None
+) -> None:
+    for name, said in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{said}'\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr("shutil.which", lambda name: str(tmp_path / name) if name in programs else None)
+    found = missing_for_bmv2()
+    assert (found is None) if sentence is None else (sentence in (found or ""))
+
+
+def test_bmv2_that_cannot_be_told_its_tables_is_an_error_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = tmp_path / "simple_switch_CLI"
+    client.write_text("#!/bin/sh\necho Could not connect to thrift client on port 1; exit 1\n")
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr("bench.engine._START_S", 0)
+    with pytest.raises(BenchError, match="could not be filled over Thrift: Could not connect"):
+        _configure("1", ["set_queue_depth 1"])
