@@ -20,6 +20,7 @@ from host_agent.collectives.allreduce import Rounding
 from host_agent.collectives.sparse import Sparse
 from host_agent.errors import MisuseError, UsedAdmissionError
 from host_agent.lifecycle import Lifecycle
+from host_agent.machine_code import news
 from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
 from host_agent.statistics import Statistics
@@ -301,3 +302,4 @@ def _load(link: UdpLink) -> None:
     load_all()
     bitmap.load()
     link.exchange(0.0)
+    news.end()

@@ -19,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import types
-from numba.core import caching, cgutils
+from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
+
+from host_agent.machine_code import cache_class
 
 _PACKAGE = Path(__file__).parent
 _COMPILED_SOURCES = ("wire/constants.py", "wire/header.py", "codecs", "protocol", "transport")
@@ -53,29 +55,7 @@ def _stamped_cache(sources: tuple[Path, ...]) -> type[Any]:
                 digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return digest.hexdigest()
 
-    class Stamped:
-        """Overrides what a Numba cache locator takes for the freshness of the source."""
-
-        def get_source_stamp(self) -> str:
-            return source_stamp()
-
-    # Numba is not typed, so its classes are Any to the type checker.
-    class ChosenFolder(Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
-        """The folder of NUMBA_CACHE_DIR."""
-
-    class BesideSource(Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
-        """`__pycache__` beside the source."""
-
-    class UserWide(Stamped, caching.UserWideCacheLocator):  # type: ignore[misc]
-        """The user's cache folder, where the installation is read-only."""
-
-    class StampedCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
-        _locator_classes = (ChosenFolder, BesideSource, UserWide)
-
-    class StampedCache(caching.FunctionCache):  # type: ignore[misc]
-        _impl_class = StampedCacheImpl
-
-    return StampedCache
+    return cache_class(source_stamp)
 
 
 def compiler(sources: Sequence[Path]) -> Callable[[_Function], _Function]:

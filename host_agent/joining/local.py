@@ -13,10 +13,13 @@ from typing import IO, Final
 
 from host_agent.joining.errors import JoinError
 from host_agent.joining.seat import open_seats
+from host_agent.machine_code import news
 
 SERVICE_MODULE: Final = "netsum.local_service"
 """What is started where nobody named a service. A name only: the worker's side imports nothing of the switch's."""
 SERVICE_START_TIMEOUT_S: Final = 120.0
+QUIET_S: Final = 5.0
+"""A start that takes longer compiles something: the user is told."""
 
 
 def service_in_use() -> str | None:
@@ -66,6 +69,10 @@ def start_service(places: int) -> str:
         finally:
             os.close(write_end)
         threading.Thread(target=started.wait, name="netsum-service-reaper", daemon=True).start()
+        if not select.select([ready], [], [], QUIET_S)[0]:
+            news.tell(
+                "starting a switch on this machine's loopback; a first start compiles it, for about a minute"
+            )
         line = _read_line(ready, SERVICE_START_TIMEOUT_S)
     try:
         message = json.loads(line)

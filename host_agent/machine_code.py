@@ -1,0 +1,158 @@
+"""Where machine code is kept on disk, and what is said while it is compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from numba.core import caching
+
+_NEWS_S: Final = 10.0
+
+
+class CompilationNews:
+    """Lines on standard error that tell why a first run takes long.
+
+    Of the processes that torchrun starts on a machine, the first one writes them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._began = 0.0
+        self._told = 0.0
+        self._functions = 0
+
+    def begin(self, folder: str) -> None:
+        """Note that a function was not found in a cache."""
+        with self._lock:
+            if self._began:
+                return
+            self._began = self._told = time.monotonic()
+        self.tell(f"compiling for this machine, once, which takes about a minute; kept in {folder}")
+
+    def note_function(self) -> None:
+        """Note that a function was compiled."""
+        with self._lock:
+            self._functions += 1
+            now = time.monotonic()
+            if now - self._told < _NEWS_S:
+                return
+            self._told = now
+            told = f"still compiling: {self._functions} functions in {now - self._began:.0f} s"
+        self.tell(told)
+
+    def end(self) -> None:
+        """Note that all that is needed for now is there."""
+        with self._lock:
+            if not self._began:
+                return
+            seconds, self._began = time.monotonic() - self._began, 0.0
+            told = f"compiled {self._functions} functions in {seconds:.0f} s"
+            self._functions = 0
+        self.tell(told)
+
+    def tell(self, told: str) -> None:
+        """Write a line."""
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            with contextlib.suppress(OSError, ValueError):  # closed
+                print(f"netsum: {told}", file=sys.stderr, flush=True)
+
+
+news = CompilationNews()
+
+
+def cache_class(source_stamp: Callable[[], str]) -> type[Any]:
+    """Return a class of Numba caches that are stale when the stamp of the sources has changed.
+
+    The first place that can be used is taken: NUMBA_CACHE_DIR, ``__pycache__`` beside the source, the user's cache
+    folder, a temporary folder.
+    """
+
+    class Stamped:
+        """Overrides what a Numba cache locator takes for the freshness of the source."""
+
+        def get_source_stamp(self) -> str:
+            return source_stamp()
+
+    # Numba is not typed, so its classes are Any to the type checker.
+    class ChosenFolder(Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
+        """The folder of NUMBA_CACHE_DIR."""
+
+    class BesideSource(Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
+        """`__pycache__` beside the source."""
+
+    class FilledBesideSource(BesideSource):
+        """The same where it cannot be written, if what it holds is current: an image that was built with it."""
+
+        def ensure_cache_path(self) -> None:
+            """Accept a folder that cannot be written."""
+
+        @classmethod
+        def from_function(cls, py_func: Any, py_file: str) -> Any:
+            locator = cls(py_func, py_file)
+            pattern = f"*.{py_func.__qualname__}-{locator.get_disambiguator()}.py*.nbi"
+            for index in Path(locator.get_cache_path()).glob(pattern):
+                kept = caching.IndexDataCacheFile(str(index.parent), index.stem, source_stamp())
+                if kept._load_index():
+                    return locator
+            return None
+
+    class UserWide(Stamped, caching.UserWideCacheLocator):  # type: ignore[misc]
+        """The user's cache folder, where the installation is read-only."""
+
+    class Temporary(Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
+        """A temporary folder, where the user's folder is read-only too."""
+
+        def __init__(self, py_func: Any, py_file: str) -> None:
+            self._py_file = py_file
+            self._lineno = py_func.__code__.co_firstlineno
+            self._cache_path = os.path.join(_temporary_folder(), self.get_suitable_cache_subpath(py_file))
+
+        @classmethod
+        def from_function(cls, py_func: Any, py_file: str) -> Any:
+            locator = cls(py_func, py_file)
+            locator.ensure_cache_path()
+            return locator
+
+    class StampedCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
+        _locator_classes = (ChosenFolder, BesideSource, FilledBesideSource, UserWide, Temporary)
+
+    class StampedCache(caching.FunctionCache):  # type: ignore[misc]
+        _impl_class = StampedCacheImpl
+
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            found = super().load_overload(sig, target_context)
+            if found is None:
+                news.begin(self.cache_path)
+            return found
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            with contextlib.suppress(PermissionError):  # filled beside the source, for another kind of CPU
+                super().save_overload(sig, data)
+            news.note_function()
+
+    return StampedCache
+
+
+def _temporary_folder() -> str:
+    """Return a folder of ours alone: what is loaded from it is run.
+
+    Raises
+    ------
+    OSError
+        The system's temporary folder cannot be written.
+    """
+    folder = Path(tempfile.gettempdir()) / f"netsum-cache-{os.geteuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+        raise PermissionError(f"{folder} belongs to another user or can be written by others: delete it")
+    return str(folder)
