@@ -1,7 +1,8 @@
 """Makes ``torch.distributed.init_process_group("netsum")`` known to PyTorch.
 
 PyTorch calls `register` by itself when it is imported (entry point group ``torch.backends``); where that is switched
-off, ``import netsum.torch`` does it. `netsum.torch.allreduce_hook` is a DDP communication hook.
+off, ``import netsum.torch`` does it. `netsum.torch.allreduce_hook` is a DDP communication hook,
+`netsum.torch.monitored_barrier` a barrier that names the ranks that do not come.
 """
 
 from typing import Any
@@ -25,11 +26,15 @@ def _create(options: Any, backend_options: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name != "allreduce_hook":
-        raise AttributeError(f"module 'netsum.torch' has no attribute {name!r}")
-    from host_agent.torch.hook import allreduce_hook
+    if name == "allreduce_hook":
+        from host_agent.torch.hook import allreduce_hook
 
-    return allreduce_hook
+        return allreduce_hook
+    if name == "monitored_barrier":
+        from host_agent.torch.monitored_barrier import monitored_barrier
+
+        return monitored_barrier
+    raise AttributeError(f"module 'netsum.torch' has no attribute {name!r}")
 
 
 register()

@@ -323,10 +323,15 @@ class NetsumProcessGroup(dist.ProcessGroup):
                 finish_one()
 
         futures = [future for future, _ in parts]
-        what = f"{what}, call {next(self._calls)} of this group"
-        return NetsumWork(
-            what, outputs if value is None else value, futures, finish, self._failures.explain, patience
-        )
+        call = f"{what}, call {next(self._calls)} of this group"
+        value = outputs if value is None else value
+        if not torch.autograd._profiler_enabled():
+            return NetsumWork(call, value, futures, finish, self._failures.explain, patience)
+        size = sum(each.numel() * each.element_size() for each in outputs)
+        with torch.profiler.record_function(f"netsum:{what}, {size} bytes") as span:
+            work = NetsumWork(call, value, futures, finish, self._failures.explain, patience)
+            span._call_end_callbacks_on_future(work.get_future())  # the range ends with the collective
+        return work
 
     def _check_pieces(self, what: str, pieces: Sequence[Tensor]) -> None:
         if len(pieces) != self._size:
