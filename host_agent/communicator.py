@@ -18,9 +18,9 @@ from host_agent.codecs.table import load_all
 from host_agent.collectives import Collective, OnOverflow, Op, plan_allreduce, plan_barrier, plan_broadcast
 from host_agent.collectives.allreduce import Rounding
 from host_agent.collectives.sparse import Sparse
+from host_agent.compilation_news import news
 from host_agent.errors import MisuseError, UsedAdmissionError
 from host_agent.lifecycle import Lifecycle
-from host_agent.machine_code import news
 from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
 from host_agent.statistics import Statistics

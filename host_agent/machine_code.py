@@ -1,72 +1,29 @@
-"""Where machine code is kept on disk, and what is said while it is compiled."""
+"""Where machine code is kept on disk."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import stat
-import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Protocol
 
 from numba.core import caching
 
-_NEWS_S: Final = 10.0
 
-
-class CompilationNews:
-    """Lines on standard error that tell why a first run takes long.
-
-    Of the processes that torchrun starts on a machine, the first one writes them.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._began = 0.0
-        self._told = 0.0
-        self._functions = 0
+class CompilationWatcher(Protocol):
+    """Is told of functions that no cache holds."""
 
     def begin(self, folder: str) -> None:
-        """Note that a function was not found in a cache."""
-        with self._lock:
-            if self._began:
-                return
-            self._began = self._told = time.monotonic()
-        self.tell(f"compiling for this machine, once, which takes about a minute; kept in {folder}")
+        """Note that a function is not in the cache at `folder`, and will be compiled."""
 
     def note_function(self) -> None:
         """Note that a function was compiled."""
-        with self._lock:
-            self._functions += 1
-            now = time.monotonic()
-            if now - self._told < _NEWS_S:
-                return
-            self._told = now
-            told = f"still compiling: {self._functions} functions in {now - self._began:.0f} s"
-        self.tell(told)
-
-    def end(self) -> None:
-        """Note that all that is needed for now is there."""
-        with self._lock:
-            if not self._began:
-                return
-            seconds, self._began = time.monotonic() - self._began, 0.0
-            told = f"compiled {self._functions} functions in {seconds:.0f} s"
-            self._functions = 0
-        self.tell(told)
-
-    def tell(self, told: str) -> None:
-        """Write a line."""
-        if os.environ.get("LOCAL_RANK", "0") == "0":
-            with contextlib.suppress(OSError, ValueError):  # closed
-                print(f"netsum: {told}", file=sys.stderr, flush=True)
 
 
-news = CompilationNews()
+watchers: list[CompilationWatcher] = []
 
 
 def cache_class(source_stamp: Callable[[], str]) -> type[Any]:
@@ -131,13 +88,15 @@ def cache_class(source_stamp: Callable[[], str]) -> type[Any]:
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             found = super().load_overload(sig, target_context)
             if found is None:
-                news.begin(self.cache_path)
+                for watcher in watchers:
+                    watcher.begin(self.cache_path)
             return found
 
         def save_overload(self, sig: Any, data: Any) -> None:
             with contextlib.suppress(PermissionError):  # filled beside the source, for another kind of CPU
                 super().save_overload(sig, data)
-            news.note_function()
+            for watcher in watchers:
+                watcher.note_function()
 
     return StampedCache
 

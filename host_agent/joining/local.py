@@ -11,9 +11,9 @@ import threading
 import time
 from typing import IO, Final
 
+from host_agent.compilation_news import news
 from host_agent.joining.errors import JoinError
 from host_agent.joining.seat import open_seats
-from host_agent.machine_code import news
 
 SERVICE_MODULE: Final = "netsum.local_service"
 """What is started where nobody named a service. A name only: the worker's side imports nothing of the switch's."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import host_agent
 
 SMALL = """
-import numpy as np
+import host_agent.compilation_news
 from host_agent.compiled import compiler
 from pathlib import Path
 
