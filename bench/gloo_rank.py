@@ -16,7 +16,7 @@ import torch.distributed as dist
 from bench.torch_world import parse, world
 from netsum.allreduce.inputs import Array
 from netsum.allreduce.measurement import measure
-from netsum.allreduce.plan import Plan
+from netsum.allreduce.plan import Exchange, Plan
 from netsum.allreduce.worker import say_line
 
 
@@ -27,10 +27,11 @@ class Gloo:
         """Return when all ranks have called it."""
         dist.barrier()
 
-    def allreduce(self, array: Array, op: str, out: Array) -> None:
+    def allreduce(self, array: Array, exchange: Exchange, out: Array) -> None:
         """Reduce `array` over all ranks into `out`."""
         out[:] = array  # Gloo reduces in place.
-        dist.all_reduce(torch.from_numpy(out), op={"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}[op])
+        operation = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}[exchange.op]
+        dist.all_reduce(torch.from_numpy(out), op=operation)
 
     def counts(self) -> dict[str, Any]:
         """Return nothing: TCP's retransmissions are the kernel's."""

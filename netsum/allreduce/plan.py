@@ -23,6 +23,16 @@ _UNITS = {
 LARGEST_BYTES = 4 << 30
 
 
+BLOCK = 256
+"""Elements that are zero together in arrays with zeros: those of a packet of 256 lanes."""
+CHOICES: dict[str, tuple[int | str, ...]] = {
+    "overlap": ("full", "random", "none"),
+    "sparse": ("auto", "always", "never"),
+    "bits": ("full", 16, 8, 4, 2),
+    "rounding": ("nearest", "stochastic"),
+}
+
+
 class PlanError(ArgumentError):
     """There is no such all-reduce; the message says what is expected."""
 
@@ -39,11 +49,23 @@ class Exchange:
         One of `OPS`.
     elements
         How many.
+    density
+        Share of the blocks of `BLOCK` elements in which a rank has other numbers than zeros.
+    overlap
+        Whether these are the same blocks at all ranks (``full``), chosen by each rank (``random``), or different ones
+        at each (``none``).
+    sparse, bits, rounding
+        As `host_agent.Communicator.allreduce` takes them.
     """
 
     dtype: str
     op: str
     elements: int
+    density: float = 1.0
+    overlap: str = "random"
+    sparse: str = "auto"
+    bits: int | str = "full"
+    rounding: str = "nearest"
 
     def __post_init__(self) -> None:
         if self.dtype not in ITEM_BYTES:
@@ -52,6 +74,16 @@ class Exchange:
             raise PlanError(f"an operation is {', '.join(OPS)}, not {self.op!r}")
         if self.op == "bor" and not self.dtype.startswith("int"):
             raise PlanError(f"the operation bor takes int32 and int64, not {self.dtype}")
+        if not 0 <= self.density <= 1:
+            raise PlanError(f"a density is a share of blocks, 0 to 1, not {self.density}")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                expected = ", ".join(map(str, choices))
+                raise PlanError(f"{name} is one of {expected}, not {getattr(self, name)}")
+        if self.bits != "full" and (self.op != "sum" or self.dtype not in ("float32", "float16")):
+            raise PlanError(
+                f"{self.bits} bits take the sum of float32 and float16, not {self.op} of {self.dtype}"
+            )
         if not 1 <= self.elements <= LARGEST_BYTES // self.bytes_of_an_element:
             raise PlanError(
                 f"an array has 1 element to {LARGEST_BYTES >> 30} GiB, not {self.elements} elements"
@@ -111,6 +143,7 @@ class Plan:
         warmups: int = 1,
         seed: int = 0,
         timeout_s: float = 60.0,
+        **how: Any,
     ) -> "Plan":
         """Make a plan of every data type with every size.
 
@@ -124,6 +157,8 @@ class Plan:
             One of `OPS`.
         repeats, warmups, seed, timeout_s
             See the class.
+        how
+            Other attributes of `Exchange`.
 
         Raises
         ------
@@ -131,7 +166,7 @@ class Plan:
             The message says what is expected.
         """
         exchanges = tuple(
-            Exchange(dtype, op, -(-size // ITEM_BYTES.get(dtype, 1)))
+            Exchange(dtype, op, -(-size // ITEM_BYTES.get(dtype, 1)), **how)
             for dtype in _words(dtypes)
             for size in map(parse_size, _words(sizes))
         )

@@ -55,6 +55,13 @@ class Row:
         Of all ranks, in the timed repeats, sent and received; None if that is not known.
     checksums
         Of each timed repeat, the first 16 digits of the result's SHA-256 at rank 0.
+    density, overlap, sparse, bits
+        As in `netsum.allreduce.plan.Exchange`.
+    bytes_sent, bytes_received
+        UDP payload of all ranks in the timed repeats; None if that is not known.
+    own_share, union_share
+        Of the array's blocks, those in which a rank had anything but zeros, on the average of the ranks, and those in
+        which any had, which travelled; None if all blocks did, whatever they held.
     """
 
     dtype: str
@@ -72,6 +79,14 @@ class Row:
     packets: int | None
     retransmissions: int | None
     checksums: list[str]
+    density: float
+    overlap: str
+    sparse: str
+    bits: int | str
+    bytes_sent: int | None
+    bytes_received: int | None
+    own_share: float | None
+    union_share: float | None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -116,6 +131,14 @@ def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
                 _total(timed, "packets_sent", "packets_received"),
                 _total(timed, "retransmissions"),
                 [each[0]["checksum"] for each in timed],
+                exchange.density,
+                exchange.overlap,
+                exchange.sparse,
+                exchange.bits,
+                _total(timed, "bytes_sent"),
+                _total(timed, "bytes_received"),
+                _share(timed, "own_blocks"),
+                _share(timed, "union_blocks"),
             )
         )
     return rows
@@ -124,3 +147,10 @@ def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
 def _total(timed: Iterable[Iterable[Message]], *names: str) -> int | None:
     counted: list[Any] = [message.get(name) for each in timed for message in each for name in names]
     return None if None in counted else sum(counted)
+
+
+def _share(timed: Sequence[Sequence[Message]], name: str) -> float | None:
+    """Return a count of blocks over all blocks of block-sparse rounds."""
+    blocks = _total(timed, "sparse_blocks")
+    found = _total(timed, name)
+    return found / blocks if blocks and found is not None else None

@@ -19,7 +19,7 @@ from host_agent.joining import Seat, join
 from host_agent.wire.slots_wish import Slots
 from netsum.allreduce.inputs import Array
 from netsum.allreduce.measurement import measure
-from netsum.allreduce.plan import Plan
+from netsum.allreduce.plan import Exchange, Plan
 from netsum.compiling import ended_by_signals
 from netsum.slots_text import parse_slots
 from topologies.children import ending_in_order
@@ -43,9 +43,10 @@ class InNetwork:
         """Return when all ranks have called it."""
         self._communicator.barrier()
 
-    def allreduce(self, array: Array, op: str, out: Array) -> None:
+    def allreduce(self, array: Array, exchange: Exchange, out: Array) -> None:
         """Reduce `array` over all ranks into `out`."""
-        self._communicator.allreduce(array, op, out=out)  # type: ignore[arg-type]  # checked by Exchange
+        how: Any = {"sparse": exchange.sparse, "bits": exchange.bits, "rounding": exchange.rounding}
+        self._communicator.allreduce(array, exchange.op, out=out, **how)  # type: ignore[arg-type]  # checked by Exchange
 
     def counts(self) -> dict[str, Any]:
         """Return what the last all-reduce cost on the network."""
@@ -55,6 +56,11 @@ class InNetwork:
             "retransmissions",
             "packets_sent",
             "packets_received",
+            "bytes_sent",
+            "bytes_received",
+            "sparse_blocks",
+            "own_blocks",
+            "union_blocks",
             "duplicates",
             "stale",
             "probes",

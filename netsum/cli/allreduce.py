@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from netsum.cli.errors import UsageError
-from netsum.cli.options import AsJson, JoinTokenOption, Lanes, SlotsOption
+from netsum.cli.options import AsJson, Bits, JoinTokenOption, Lanes, Overlap, Rounding, SlotsOption, Sparse
 from netsum.cli.texts import epilog
 
 if TYPE_CHECKING:
@@ -44,6 +44,22 @@ def allreduce(
         str, typer.Option(metavar="TYPES", help="float32, float64, float16, int32, int64.")
     ] = "float32,int32",
     op: Annotated[str, typer.Option(help="sum, min, max; bor of int32 and int64.")] = "sum",
+    sparse: Annotated[
+        Sparse, typer.Option(help="Leave out blocks that are zero at every rank; auto: from 1 MiB on.")
+    ] = Sparse.auto,
+    bits: Annotated[
+        Bits, typer.Option(help="Of an element on the wire: sums of float32 and float16 in few bits.")
+    ] = Bits.full,
+    rounding: Annotated[Rounding, typer.Option(help="To few bits.")] = Rounding.nearest,
+    density: Annotated[
+        float,
+        typer.Option(
+            min=0.0, max=100.0, metavar="PERCENT", help="Of the blocks of a rank's array that are not zero."
+        ),
+    ] = 100.0,
+    overlap: Annotated[
+        Overlap, typer.Option(help="Whether these are the same blocks at all ranks.")
+    ] = Overlap.random,
     repeats: Annotated[int, typer.Option(min=1, help="How often each array is reduced and timed.")] = 3,
     warmups: Annotated[int, typer.Option(min=0, help="How often before that, checked and not timed.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of the numbers; the same at all ranks.")] = 0,
@@ -109,7 +125,9 @@ def allreduce(
     Columns are those of nccl-tests: `algbw` is the size of one rank's array over the median time, `busbw` that times
     2(n − 1)/n for n ranks. Times are until the last rank has its result.
 
-    The numbers come out of the seed, so every rank knows what must come out; they are chosen so that no sum is rounded.
+    `union` is the share of the array's blocks that travelled, where blocks of zeros were left out. The numbers come out of the
+    seed, so every rank knows what must come out; they are chosen so that no sum is rounded. With `--bits`, sums are right if they
+    are within the bound of their error.
     `--json` prints one document; with `--rank`, a line for each round.
     """
     from netsum.allreduce.plan import Plan, size_sweep
@@ -119,7 +137,20 @@ def allreduce(
         raise UsageError("a sweep of sizes needs both --minbytes and --maxbytes")
     if smallest is not None and largest is not None:
         sizes = size_sweep(smallest, largest, factor)
-    plan = Plan.of(sizes, dtypes, op, repeats=repeats, warmups=warmups, seed=seed, timeout_s=timeout)
+    plan = Plan.of(
+        sizes,
+        dtypes,
+        op,
+        repeats=repeats,
+        warmups=warmups,
+        seed=seed,
+        timeout_s=timeout,
+        sparse=sparse.value,
+        bits=bits.value if bits is Bits.full else int(bits.value),
+        rounding=rounding.value,
+        density=density / 100,
+        overlap=overlap.value,
+    )
     parse_slots(slots)
     if rank is not None:
         if job is None or world_size is None or controller is None:
@@ -260,7 +291,7 @@ def _tell(outcome: "Outcome", as_json: bool) -> None:
     )
     rows = Rows(
         *(">size", ">?elements", "type", "op", ">ms", ">least", ">most", ">algbw\nMB/s", ">busbw\nMB/s"),
-        *(">?elements/s", ">retrans-\nmissions", "right", "?same\nbits"),
+        *(">?elements/s", ">?union", ">retrans-\nmissions", "right", "?same\nbits"),
         key=3,
     )
     for row in outcome.rows:
@@ -275,6 +306,7 @@ def _tell(outcome: "Outcome", as_json: bool) -> None:
             ),
             *(digits_text(rate / 1e6) for rate in (row.algbw_bytes_per_s, row.busbw_bytes_per_s)),
             count_text(row.elements_per_s.median),
+            "" if row.union_share is None else f"{row.union_share:.1%}",
             "" if row.retransmissions is None else f"{row.retransmissions:,}",
             "yes" if row.correct else "NO",
             "yes" if row.same_bits else "NO",

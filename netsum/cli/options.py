@@ -23,6 +23,39 @@ class Lanes(StrEnum):
     wide = "256"
 
 
+class Sparse(StrEnum):
+    """Whether blocks that are zero at every worker are left out."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+class Bits(StrEnum):
+    """Bits of an element on the wire."""
+
+    full = "full"
+    sixteen = "16"
+    eight = "8"
+    four = "4"
+    two = "2"
+
+
+class Rounding(StrEnum):
+    """How elements are rounded to few bits."""
+
+    nearest = "nearest"
+    stochastic = "stochastic"
+
+
+class Overlap(StrEnum):
+    """Whether the blocks that are not zero are the same at all ranks."""
+
+    full = "full"
+    random = "random"
+    none = "none"
+
+
 class IfFull(StrEnum):
     """What becomes of a job whose slots are not free."""
 
