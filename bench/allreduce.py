@@ -36,7 +36,7 @@ from topologies.switch_process import missing_for_switch  # noqa: E402
 from topologies.topology_file import load_topology  # noqa: E402
 from topologies.units import parse_rate_bps  # noqa: E402
 
-__all__ = ["Result", "gloo_bound", "main", "netsum_bound"]
+__all__ = ["ETHERNET_IP_UDP_BYTES", "Result", "gloo_bound", "gloo_rows", "main", "netsum_bound"]
 
 ETHERNET_IP_UDP_BYTES = 14 + 20 + 8
 TCP_FRAME_BYTES, TCP_PAYLOAD_BYTES = 14 + 1500, 1500 - 20 - 20 - 12
@@ -124,7 +124,7 @@ class _Bench:
             self._keep(name, switch, rate, loss, workers, bound, outcome.rows, spent.of_exchanges())
             if with_gloo:
                 self._say(f"{GLOO} on {bed.state['topology']}, {where}")
-                rows = _gloo(bed, plan, self._logs(f"{switch}-gloo-{rate}-{loss}"))
+                rows = gloo_rows(bed, plan, self._logs(f"{switch}-gloo-{rate}-{loss}"))
                 nothing = [None] * len(rows)
                 self._keep(GLOO, switch, rate, loss, workers, gloo_bound(rate_bps, workers), rows, nothing)
 
@@ -192,7 +192,8 @@ class _SwitchTime:
         return sum(int(each.read_text().split()[0]) for each in self._threads.glob("*/schedstat")) / 1e9
 
 
-def _gloo(bed: RunningTestbed, plan: Plan, folder: Path) -> list[Row]:
+def gloo_rows(bed: RunningTestbed, plan: Plan, folder: Path) -> list[Row]:
+    """Measure what torch's Gloo does of a plan on a testbed; logs go to `folder`."""
     sites = testbed_sites(bed, ())
     hosts = bed.state["hosts"]
     master = hosts[sites[0].name]["ip"]

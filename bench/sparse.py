@@ -1,0 +1,250 @@
+"""``netsum bench sparse``: all-reduces of arrays with zeros, and of few bits, on limited links, beside dense ones and Gloo's.
+
+On one Mininet testbed, one after the other: netsum with dense arrays, with arrays of which a rank has 0.1 to 100 % of the blocks,
+and with elements of few bits; then torch's Gloo. All results are checked bit for bit, those of few bits against the bound of
+their error. The bound of a time is that of the links: of U, the share of the blocks that any rank has, each link carries every
+frame down to the worker, and no more than that up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench.allreduce import ETHERNET_IP_UDP_BYTES, gloo_rows  # noqa: E402
+from bench.engine import machine_and_date  # noqa: E402
+from bench.testbeds import testbed  # noqa: E402
+from host_agent.codecs.packed import BITS, packed_codec  # noqa: E402
+from host_agent.wire.constants import HEADER_BYTES  # noqa: E402
+from netsum.allreduce.plan import CHOICES, Exchange, Plan, PlanError, parse_size, size_text  # noqa: E402
+from netsum.allreduce.report import Row  # noqa: E402
+from netsum.allreduce.session import run_between, testbed_sites  # noqa: E402
+from netsum.links_text import loss_of, rate_of  # noqa: E402
+from netsum.programs import LANES  # noqa: E402
+from netsum.slots_text import parse_slots  # noqa: E402
+from topologies.children import ending_in_order  # noqa: E402
+from topologies.run_folder import new_run_folder  # noqa: E402
+from topologies.topology_file import load_topology  # noqa: E402
+from topologies.units import parse_rate_bps  # noqa: E402
+
+__all__ = ["Result", "main", "seconds_bound"]
+
+ITEM_BYTES = 4
+GLOO = "Gloo"
+
+
+def seconds_bound(rate_bps: int, lanes: int, elements: int, per_lane: int, union_share: float) -> float:
+    """Return how long a link carries the frames of the blocks that travel, in seconds."""
+    frame_bytes = ETHERNET_IP_UDP_BYTES + HEADER_BYTES + lanes * ITEM_BYTES
+    return union_share * -(-elements // (lanes * per_lane)) * frame_bytes * 8 / rate_bps
+
+
+@dataclass(frozen=True)
+class Result:
+    """One exchange, its bound, and how many times as fast it was as the dense one and as Gloo's of the same size."""
+
+    contender: str
+    workers: int
+    lanes: int
+    rate: str
+    loss_percent: str
+    row: Row
+    bound_seconds: float | None
+    times_dense: float | None
+    times_gloo: float | None
+
+    @property
+    def share(self) -> float | None:
+        """Of the bound, the median."""
+        return None if self.bound_seconds is None else self.bound_seconds / self.row.seconds.median
+
+
+def plan_of(
+    sizes: Sequence[str],
+    densities: Sequence[float],
+    overlaps: Sequence[str],
+    bits: Sequence[int],
+    workers: int,
+) -> list[Exchange]:
+    """Return the exchanges: for each size the dense one first."""
+    exchanges = []
+    for size in sizes:
+        elements = parse_size(size) // ITEM_BYTES
+        exchanges.append(Exchange("float32", "sum", elements, sparse="never"))
+        exchanges += [
+            Exchange("float32", "sum", elements, density, overlap)
+            for overlap in overlaps
+            for density in densities
+            # Without zeros all overlap alike; without overlap there must be room for all.
+            if (density < 1 or overlap == overlaps[0]) and (overlap != "none" or density * workers <= 1)
+        ]
+        exchanges += [Exchange("float32", "sum", elements, sparse="never", bits=each) for each in bits]
+    return exchanges
+
+
+def _results(
+    rows: Sequence[Row], gloo: Sequence[Row], *, workers: int, lanes: int, rate: str, loss: str
+) -> list[Result]:
+    of_gloo = {row.bytes: row.seconds.median for row in gloo}
+    dense: dict[int, float] = {}
+    results = []
+    for row in rows:
+        seconds = row.seconds.median
+        dense.setdefault(row.bytes, seconds)
+        per_lane = 1 if isinstance(row.bits, str) else packed_codec(row.bits, workers).per_lane
+        bound = seconds_bound(
+            parse_rate_bps(rate),
+            lanes,
+            row.elements,
+            per_lane,
+            1.0 if row.union_share is None else row.union_share,
+        )
+        peer = of_gloo.get(row.bytes)
+        times_gloo = None if peer is None else peer / seconds
+        results.append(
+            Result("netsum", workers, lanes, rate, loss, row, bound, dense[row.bytes] / seconds, times_gloo)
+        )
+    results += [Result(GLOO, workers, lanes, rate, loss, row, None, None, None) for row in gloo]
+    return results
+
+
+HEADINGS = (
+    *("size", "array", "own", "union", "ms (least … most)", "bound ms", "of bound", "x dense", "x Gloo"),
+    *("MB up", "MB down", "right"),
+)
+
+
+def _line(one: Result) -> list[str]:
+    row = one.row
+    ms = row.seconds
+    if one.contender == GLOO:
+        what = "Gloo (TCP)"
+    elif row.bits != "full":
+        what = f"{row.bits} bits"
+    elif row.sparse == "never":
+        what = "dense, sparse='never'"
+    elif row.density == 1:
+        what = "dense, sparse='auto'"
+    else:
+        what = f"{row.density:.4g} of the blocks, overlap {row.overlap}"
+
+    def optional(value: float | None, form: str) -> str:
+        return "" if value is None else format(value, form)
+
+    each = row.repeats * one.workers * 1e6
+    return [
+        size_text(row.bytes),
+        what,
+        optional(row.own_share, ".2%"),
+        optional(row.union_share, ".2%"),
+        f"{ms.median * 1e3:.1f} ({ms.least * 1e3:.1f} … {ms.most * 1e3:.1f})",
+        optional(one.bound_seconds and one.bound_seconds * 1e3, ".1f"),
+        optional(one.share, ".1%"),
+        optional(one.times_dense, ".2f"),
+        optional(one.times_gloo, ".2f"),
+        "" if row.bytes_sent is None else f"{row.bytes_sent / each:.2f}",
+        "" if row.bytes_received is None else f"{row.bytes_received / each:.2f}",
+        "yes" if row.correct and row.same_bits else "NO",
+    ]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="netsum bench sparse", description=main.__doc__)
+    parser.add_argument("--topology", default="star-4", help="a name or a file")
+    parser.add_argument("--rate", default="100mbit", help="of every link")
+    parser.add_argument("--loss", default="0", help="percent, of every link, each way")
+    parser.add_argument("--sizes", default="16MiB,64MiB")
+    parser.add_argument("--densities", default="100,50,20,10,5,2,1,0.1", help="percent of a rank's blocks")
+    parser.add_argument("--overlaps", default="full,random,none")
+    parser.add_argument("--bits", default="16,8,4,2", help="of packed elements; empty: none")
+    parser.add_argument("--lanes", type=int, default=256, choices=LANES)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--slots", help="chunks in flight, as netsum allreduce takes them")
+    parser.add_argument("--without-gloo", action="store_true")
+    parser.add_argument("--runs-folder", default="runs", help="where the folder with JSON and table goes")
+    return parser
+
+
+def _numbers(text: str, option: str, most: float) -> list[float]:
+    try:
+        numbers = [float(each) for each in text.split(",") if each.strip()]
+    except ValueError:
+        numbers = [-1.0]
+    if any(not 0 <= each <= most for each in numbers):
+        raise PlanError(f"{option}: expected numbers from 0 to {most:g} with commas between, not {text!r}")
+    return numbers
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure block-sparse and packed all-reduces on one topology and print the table; JSON and Markdown go to a run folder."""
+    from rich.console import Console
+
+    options = _parser().parse_args(arguments)
+    sizes = [each.strip() for each in options.sizes.split(",")]
+    densities = [each / 100 for each in _numbers(options.densities, "--densities", 100)]
+    bits = [int(each) for each in _numbers(options.bits, "--bits", 16)]
+    overlaps = options.overlaps.split(",")
+    if unknown := [each for each in overlaps if each not in CHOICES["overlap"]]:
+        raise PlanError(f"--overlaps: expected {', '.join(map(str, CHOICES['overlap']))}, not {unknown[0]!r}")
+    if unknown_bits := [each for each in bits if each not in BITS]:
+        raise PlanError(f"--bits: expected {', '.join(map(str, BITS[1:]))}, not {unknown_bits[0]}")
+    rate_of(options.rate)
+    loss_of(options.loss)
+    parse_slots(options.slots)
+    workers = len(load_topology(options.topology).hosts)
+    plan = Plan(tuple(plan_of(sizes, densities, overlaps, bits, workers)), options.repeats, timeout_s=120.0)
+    dense = Plan.of(options.sizes, repeats=options.repeats, timeout_s=120.0)
+    folder = new_run_folder(Path(options.runs_folder), "bench-sparse")
+    header = (
+        f"{machine_and_date()}\n{' '.join(['netsum bench sparse', *(arguments or ())])}\n"
+        f"load before: {os.getloadavg()[0]:.1f}; {workers} workers, {options.lanes} lanes, {options.rate}; float32, sum"
+    )
+    print(header, flush=True)
+    results: list[Result] = []
+    with ending_in_order(), Console(stderr=True).status("bringing up the testbed") as status:
+        with testbed(
+            options.topology,
+            switch="embedded",
+            lanes=options.lanes,
+            rate=options.rate,
+            loss_percent=options.loss,
+        ) as bed:
+            status.update(f"netsum: {len(plan.exchanges)} exchanges")
+            logs = folder / "logs"
+            logs.mkdir()
+            outcome = run_between(
+                plan,
+                testbed_sites(bed, ()),
+                controller=bed.controller_address,
+                folder=logs,
+                slots=options.slots,
+                on_message=lambda rank, message: status.update(f"netsum: {message}"[:120]),
+            )
+            gloo: list[Row] = []
+            if not options.without_gloo:
+                status.update("Gloo")
+                (folder / "gloo").mkdir()
+                gloo = gloo_rows(bed, dense, folder / "gloo")
+        results = _results(
+            outcome.rows, gloo, workers=workers, lanes=options.lanes, rate=options.rate, loss=options.loss
+        )
+        (folder / "results.json").write_text(
+            json.dumps([asdict(one) for one in results], indent=1), encoding="utf-8"
+        )
+    rows = [HEADINGS, ["---"] * len(HEADINGS), *map(_line, results)]
+    table = "".join("| " + " | ".join(row) + " |\n" for row in rows)
+    print(table)
+    (folder / "table.md").write_text(f"{header}\n\n{table}", encoding="utf-8")
+    print(f"results.json, table.md: {os.path.relpath(folder)}")
+
+
+if __name__ == "__main__":
+    main()
