@@ -133,6 +133,45 @@ def bench_allreduce(
 
 
 @bench_app.command(
+    "sparse",
+    epilog=epilog(
+        ("netsum bench sparse", "star-4 at 100 Mbit/s: about fifteen minutes"),
+        ("netsum bench sparse --sizes 16MiB --densities 10,1 --overlaps random", "a small part of it"),
+        ok="all was measured, and every sum was right",
+    ),
+)
+def bench_sparse(
+    topology: Topology = "star-4",
+    rate: Rate = "100mbit",
+    loss: Annotated[str, typer.Option(metavar="PERCENT", help="Of every link, each way.")] = "0",
+    sizes: Annotated[str, typer.Option(metavar="SIZES", help="Of each worker's array.")] = "16MiB,64MiB",
+    densities: Annotated[
+        str, typer.Option(metavar="PERCENT,…", help="Of a worker's blocks that are not zero.")
+    ] = "100,50,20,10,5,2,1,0.1",
+    overlaps: Annotated[
+        str, typer.Option(metavar="OVERLAP,…", help="Of these blocks between workers: full, random, none.")
+    ] = "full,random,none",
+    bits: Annotated[
+        str, typer.Option(metavar="BITS,…", help="Of packed elements; an empty text: none.")
+    ] = "16,8,4,2",
+    lanes: OneLanes = Lanes.wide,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each array is reduced and timed.")] = 3,
+    slots: SlotsOption = None,
+    gloo: Annotated[bool, typer.Option(help="Measure Gloo too.")] = True,
+) -> None:
+    """All-reduces of arrays with zeros, and of few bits, beside dense ones and torch's Gloo; needs root and PyTorch.
+
+    Results go to `runs/bench-sparse-DATE-TIME` as JSON and Markdown.
+    """
+    arguments = ["--topology", topology, "--rate", rate, "--loss", loss, "--sizes", sizes]
+    arguments += ["--densities", densities, "--overlaps", overlaps, "--bits", bits, "--lanes", lanes]
+    arguments += ["--repeats", str(repeats)]
+    arguments += [] if slots is None else ["--slots", slots]
+    arguments += [] if gloo else ["--without-gloo"]
+    run_bench("sparse", arguments)
+
+
+@bench_app.command(
     "torch",
     epilog=epilog(
         ("netsum bench torch", "two and four processes, 4 KiB to 64 MiB, and the examples"),

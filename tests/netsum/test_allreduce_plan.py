@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netsum.allreduce.inputs import SHIFT, make_inputs, same_bits
+from netsum.allreduce.inputs import SHIFT, make_inputs, same_bits, tolerance
 from netsum.allreduce.measurement import measure
-from netsum.allreduce.plan import ITEM_BYTES, Exchange, Plan, PlanError, parse_size, size_text
+from netsum.allreduce.plan import BLOCK, ITEM_BYTES, Exchange, Plan, PlanError, parse_size, size_text
 
 FIRST_OF_SEED_42 = [131749939, -252363665, 229417482]
 SUMS_OF_SEED_42 = [-277630075, -151482364, 665631879]
@@ -99,6 +99,10 @@ def test_rounds_are_timed_checked_and_numbered() -> None:
         "op": "sum",
         "elements": 10,
         "bytes": 40,
+        "density": 1.0,
+        "overlap": "random",
+        "sparse": "auto",
+        "bits": "full",
         "repeat": 0,
         "seconds": 5e-7,
         "processor_seconds": round(rounds[1].processor_seconds, 9),
@@ -158,3 +162,52 @@ def test_sizes(text: str, size: int) -> None:
 def test_a_wrong_plan_is_named(arguments: tuple[str, ...], sentence: str) -> None:
     with pytest.raises(PlanError, match=sentence):
         Plan.of(*arguments)
+
+
+@pytest.mark.parametrize("overlap", ["full", "random", "none"])
+def test_zeros_are_whole_blocks_at_the_share_and_with_the_overlap_that_was_asked_for(overlap: str) -> None:
+    exchange = Exchange("float32", "sum", 1000 * BLOCK, 0.1, overlap)
+    inputs = [make_inputs(exchange, rank, 4, 1, 3) for rank in range(4)]
+    present = np.array([each.contributions.reshape(-1, BLOCK).any(axis=1) for each in inputs])
+    assert (present.sum(axis=1) == 100).all()
+    union = int(present.any(axis=0).sum())
+    assert union == {"full": 100, "random": union, "none": 400}[overlap]
+    assert overlap != "random" or 300 < union < 400
+    total = sum(each.contributions for each in inputs)
+    assert all(same_bits(total, each.results) for each in inputs)
+
+
+def test_blocks_that_cannot_be_apart_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"4 ranks cannot have 30.0% of the blocks each without overlap"):
+        make_inputs(Exchange("float32", "sum", 1000 * BLOCK, 0.3, "none"), 0, 4, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"density": 1.5}, "a density is a share of blocks, 0 to 1, not 1.5"),
+        ({"overlap": "half"}, "overlap is one of full, random, none, not half"),
+        ({"sparse": "yes"}, "sparse is one of auto, always, never, not yes"),
+        ({"bits": 3}, "bits is one of full, 16, 8, 4, 2, not 3"),
+        ({"dtype": "int32", "bits": 8}, "8 bits take the sum of float32 and float16, not sum of int32"),
+    ],
+)
+def test_what_an_exchange_is_not(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        Exchange(**{"dtype": "float32", "op": "sum", "elements": 10, **how})
+
+
+def test_sums_of_few_bits_are_right_within_their_bound_only() -> None:
+    plan = Plan.of("4KiB", bits=8, repeats=1, warmups=0)
+    (exchange,) = plan.exchanges
+    off = tolerance(exchange, 4)
+
+    class Off(Exact):
+        def allreduce(self, array: Any, exchange: Exchange, out: Any) -> None:
+            super().allreduce(array, exchange, out)
+            out += np.float32(off * self.share)
+
+    for share, right in ((0.9, True), (1.1, False)):
+        reducer = Off(plan, 4)
+        reducer.share = share  # type: ignore[attr-defined]
+        assert [each.correct for each in measure(reducer, plan, 0, 4)] == [right]
