@@ -12,7 +12,7 @@ from controller.addresses import ipv4_int, mac_int
 from controller.errors import JobRefusedError, UnknownJobError
 from controller.slots import SlotAllocator, SlotRange
 from host_agent.wire.admission import Admission
-from host_agent.wire.constants import MAX_JOB_ID, MAX_WORKERS
+from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID
 
 JOB_IDS = range(1, MAX_JOB_ID + 1)
 """Job 0 is where the switch counts packets of jobs it does not know."""
@@ -330,8 +330,8 @@ class JobLedger:
 
 def _placed(workers: Sequence[WorkerEndpoint], switch: tuple[str, int] | None) -> tuple[WorkerEndpoint, ...]:
     """Return the workers by worker id, with ids and the switch's address filled in."""
-    if not 1 <= len(workers) <= MAX_WORKERS:
-        raise JobRefusedError(f"a job has 1 to {MAX_WORKERS} workers, not {len(workers)}")
+    if not 1 <= len(workers) <= MAX_CHILDREN:
+        raise JobRefusedError(f"a job has 1 to {MAX_CHILDREN} workers, not {len(workers)}")
     placed = [
         replace(
             worker,

@@ -71,5 +71,5 @@ def _stuck(core: WorkerCore) -> Stuck | None:
     if state["status_chunk"] == chunk:
         held = int(state["status_slot_chunk"]) == chunk & CHUNK_MASK
         seen = int(state["status_seen"]) if held else 0
-        missing = tuple(each for each in range(core.admission.num_workers) if not seen >> each & 1)
+        missing = core.admission.path[int(state["status_level"])].behind(seen)
     return Stuck(chunk & (core.admission.slot_count - 1), chunk & CHUNK_MASK, waiting_ns, missing)

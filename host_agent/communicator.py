@@ -89,12 +89,12 @@ class Communicator:
     @property
     def worker_id(self) -> int:
         """Id of this worker, 0…num_workers − 1."""
-        return self.admission.worker_id
+        return self.admission.rank
 
     @property
     def num_workers(self) -> int:
         """How many workers the job has."""
-        return self.admission.num_workers
+        return self.admission.world_size
 
     @property
     def lifecycle(self) -> Lifecycle:

@@ -54,7 +54,8 @@ class MissingWorkersError(PeerError, TimeoutError):
     Attributes
     ----------
     missing : tuple of int
-        Their worker ids, ascending.
+        Their ranks, ascending. In a tree of switches, of another switch's workers all: which of them is missing shows
+        in the errors of those.
     """
 
     def __init__(self, message: str, missing: tuple[int, ...]) -> None:

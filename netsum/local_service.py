@@ -19,7 +19,7 @@ from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.service.serve import RunningService, ServiceOptions, running_service
 from host_agent.errors import NetsumError
 from host_agent.wire.channel import TlsFiles
-from host_agent.wire.constants import MAX_WORKERS, UDP_PORT
+from host_agent.wire.constants import MAX_CHILDREN, UDP_PORT
 from netsum.programs import compiled_program
 from topologies.children import TestbedError, ending_in_order
 from topologies.loopback import LoopbackTestbed
@@ -145,8 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     announcement = _Announcement(options.ready_fd)
     try:
-        if not 1 <= options.places <= MAX_WORKERS:
-            raise LocalServiceError(f"one switch serves 1 to {MAX_WORKERS} processes, not {options.places}")
+        if not 1 <= options.places <= MAX_CHILDREN:
+            raise LocalServiceError(f"one switch serves 1 to {MAX_CHILDREN} processes, not {options.places}")
         with (
             ending_in_order(),
             run_folder(keep_on_error=FAILED_RUNS) as folder,

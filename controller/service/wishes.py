@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from controller.service.network import HostSite, Network
 from controller.service.served import Kind, RefusalError, ServedJob
 from host_agent.wire import jobs_pb2
-from host_agent.wire.constants import MAX_WORKERS
+from host_agent.wire.constants import MAX_CHILDREN
 from host_agent.wire.slots_wish import IF_FULL, IfFull, Slots, slots_wish
 
 
@@ -114,8 +114,8 @@ def check_world(world_size: int) -> None:
     RefusalError
         It is such a number.
     """
-    if not 1 <= world_size <= MAX_WORKERS:
-        raise RefusalError(Kind.WRONG, f"a job has 1 to {MAX_WORKERS} workers, not {world_size}")
+    if not 1 <= world_size <= MAX_CHILDREN:
+        raise RefusalError(Kind.WRONG, f"a job has 1 to {MAX_CHILDREN} workers, not {world_size}")
 
 
 def wish_of(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:

@@ -1,7 +1,7 @@
 """32-bit words as lanes, whole or in halves.
 
 A sum of int32 that might not fit travels in halves: the low 16 bits, unsigned, in one pass, the high 16 bits, signed,
-in another. Neither sum over 32 workers comes near 2^31, so the switch adds exactly; what does not fit int32 is seen
+in another. Neither sum over 4,096 workers comes near 2^31, so the switch adds exactly; what does not fit int32 is seen
 here, after the last addition.
 """
 

@@ -67,7 +67,7 @@ def plan_allreduce(
         target, deliver = working, deliver.after_rounding(working)
 
     what = f"allreduce number {sequence} ({op} of {values.size} {dtype})"
-    codec = CODEC_OF[working.dtype.name, op] if bits == "full" else packed_codec(bits, admission.num_workers)
+    codec = CODEC_OF[working.dtype.name, op] if bits == "full" else packed_codec(bits, admission.world_size)
     stochastic = bits != "full" and rounding == "stochastic"
     whole = Pass(
         codec if values.size else NOTHING,
@@ -76,8 +76,8 @@ def plan_allreduce(
         working,
         target,
         flip=-1 if op == "min" else 0,
-        divisor=admission.num_workers if op == "mean" else 1,
-        seed=_seed_of(seed, sequence, admission.worker_id) if stochastic else None,
+        divisor=admission.world_size if op == "mean" else 1,
+        seed=_seed_of(seed, sequence, admission.rank) if stochastic else None,
     )
     left_out = is_sparse(sparse, whole, op)
 
@@ -105,7 +105,7 @@ def plan_allreduce(
         while not all(work.done for work in data):
             yield None
         # Read the limit as in codecs.exponent.may_overflow; every worker sees the same exponents.
-        headroom = (admission.num_workers - 1).bit_length()
+        headroom = (admission.world_size - 1).bit_length()
         limit = EXPONENT_BIAS + INT32_BITS - headroom
         high = [_numbers_of(work)[work.exponents > limit] for work in data]
         listed = np.concatenate(high) if high else np.empty(0, np.int64)

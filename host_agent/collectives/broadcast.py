@@ -34,8 +34,8 @@ def plan_broadcast(
         raise UnsupportedTypeError(
             "broadcast: Python objects cannot be sent, only arrays of plain numbers or bytes"
         )
-    if not isinstance(root, int) or not 0 <= root < admission.num_workers:
-        raise MisuseError(f"broadcast: root must be a worker id, 0…{admission.num_workers - 1}, got {root!r}")
+    if not isinstance(root, int) or not 0 <= root < admission.world_size:
+        raise MisuseError(f"broadcast: root must be a worker id, 0…{admission.world_size - 1}, got {root!r}")
     dtype = values.dtype.newbyteorder("=")
     mark = fingerprint(
         kind="broadcast",
@@ -48,7 +48,7 @@ def plan_broadcast(
     words = target.view(np.uint32) if values.nbytes % 4 == 0 else np.zeros(values.nbytes // 4 + 1, np.uint32)
     source = words
     contributes = without_data(admission.lanes)
-    if admission.worker_id == root:
+    if admission.rank == root:
         source = _padded_words(flat_source(values, dtype))
         contributes = CONTRIBUTES_DATA
     if values.nbytes == 0:

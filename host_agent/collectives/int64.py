@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from host_agent.arrays import flat_source, flat_target
 from host_agent.codecs.codec import NOTHING
-from host_agent.codecs.digits import from_digits, to_digits
+from host_agent.codecs.digits import digit_bits, from_digits, to_digits
 from host_agent.codecs.halves import INT32
 from host_agent.codecs.raw import WORDS, WORDS_MAX
 from host_agent.collectives.collective import OPS, Array, Collective, OnOverflow, Op, check_choice
@@ -89,12 +89,13 @@ def plan_allreduce_int64(
             phase=phase,
         )
 
+    bits = digit_bits(admission.world_size)
     if values.size == 0:
         return Collective(what, 0, iter((Pass(NOTHING, OP_SUM, mark(0)),)), lambda statistics: deliver())
     if op == "bor":
         whole = Pass(WORDS, OP_BOR, 0, source.view(np.int32), target.view(np.int32))
     elif op == "sum":
-        digits = to_digits(source)
+        digits = to_digits(source, bits)
         whole = Pass(INT32, OP_SUM, 0, digits.reshape(-1), digits.reshape(-1))
     if op in ("bor", "sum"):
         left_out = is_sparse(sparse, whole, op)
@@ -107,7 +108,7 @@ def plan_allreduce_int64(
                 blocks.count(statistics)
             if op == "bor":
                 return deliver()
-            statistics.overflowed = from_digits(digits, target)
+            statistics.overflowed = from_digits(digits, target, bits)
             if statistics.overflowed and on_overflow == "raise":
                 raise SumOverflowError(
                     f"{what}: {statistics.overflowed} sums do not fit int64. Convert to float, or pass "

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsError
 from host_agent.wire import Admission, jobs_pb2
 from host_agent.wire.jobs_pb2 import FromWorker, ToWorker
+from host_agent.wire.path import Level
 
 _UNKNOWN: Final = "NOT_FOUND"
 """The status of a controller that knows no such job or worker."""
@@ -339,4 +340,8 @@ def _admission(ticket: jobs_pb2.AdmissionTicket) -> Admission:
         slot_count=ticket.slot_count,
         lanes=ticket.lanes,
         switch=(ticket.switch_ip, ticket.switch_port),
+        path=tuple(
+            Level(level.worker_id, tuple(tuple(child.ranks) for child in level.children))
+            for level in ticket.path
+        ),
     )

@@ -56,6 +56,7 @@ from host_agent.wire.constants import (
     LANE_BYTES,
     OP_BOR,
     OP_SUM,
+    TREE_LEVEL_SHIFT,
     VERSION,
 )
 from host_agent.wire.header import HEADER_WORDS, STATUS_DATAGRAM_BYTES, read_header, swap
@@ -126,7 +127,12 @@ def _on_datagram(
         )
     else:
         known &= (
-            kind == KIND_STATUS and length == STATUS_DATAGRAM_BYTES and (flags == 0 or flags == FLAG_MISMATCH)
+            kind == KIND_STATUS
+            and length == STATUS_DATAGRAM_BYTES
+            and (
+                flags == FLAG_MISMATCH
+                or (flags & (FLAG_LANES | FLAG_MISMATCH) == 0 and flags >> TREE_LEVEL_SHIFT < core.levels)
+            )
         )
     slot_number = slot_of(core, chunk)
     known &= pool_index == pool_index_of(core, chunk)
@@ -223,8 +229,9 @@ def _on_status(
     op, flags, chunk, number, fingerprint = header[2], header[3], header[9], header[10], header[11]
     seen = np.int64(swap(words[HEADER_WORDS]))
     slot_chunk = np.int64(swap(words[HEADER_WORDS + 1]))
-    everyone = (1 << core.num_workers) - 1
-    if seen & ~everyone != 0:
+    level = flags >> TREE_LEVEL_SHIFT
+    everyone = core.path_mask[level]
+    if flags != FLAG_MISMATCH and seen & ~everyone != 0:
         core.malformed += 1
         return
     waiting = slot.in_flight != 0 and slot.chunk & CHUNK_MASK == chunk
@@ -249,11 +256,13 @@ def _on_status(
     core.statuses += 1
     if slot.chunk == core.oldest_chunk:
         core.status_chunk = slot.chunk
+        core.status_level = level
         core.status_seen = seen
         core.status_slot_chunk = slot_chunk
         core.status_ns = now_ns
     slot.unanswered = 0
     held = slot_chunk == chunk
+    # Above `reach` a retransmission of this worker does nothing: another worker's is passed on, and it knows the same.
     full = held and seen == everyone
     probe = number % PROBE_RING
     if number != EXPONENT_ALL_ZERO and core.probe_number[probe] == number:
@@ -261,8 +270,8 @@ def _on_status(
         core.answered += 1
         take_probe_time(core, now_ns - core.probe_sent_ns[probe])
         # Packets are answered in the order in which they were sent: what was sent before the PROBE, and is not there, is lost.
-        missing = not held or seen >> core.worker_id & 1 == 0
-        if not (full or missing):
+        missing = not held or seen >> core.path_worker[level] & 1 == 0
+        if not (full or missing) or level > core.reach:
             slot.check_ns = core.probe_sent_ns[probe] + ask_again_after_ns(core, now_ns - slot.first_sent_ns)
             core.check_ns = min(core.check_ns, slot.check_ns)
             return
@@ -275,10 +284,10 @@ def _on_status(
             return
         core.suspects += SUSPECTS_PER_LOSS
         core.suspects_before = core.probe_sequence[probe]
-    elif not full or slot.room != 0:
+    elif not full or level > core.reach or slot.room != 0:
         return  # one that comes unasked says that the RESULT needs room, once
-    if full:
-        slot.room = 1
+    if full or level > 0:
+        slot.room = 1  # also where the switch below has lanes that must go up
     if slot.due == DUE_NO:
         core.due += 1
     slot.due = DUE_AGAIN

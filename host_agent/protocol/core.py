@@ -27,6 +27,7 @@ from host_agent.protocol.records import CORE, COUNTERS, FAILURE_NONE, NEVER, PAS
 from host_agent.protocol.timeout import reset_timeout
 from host_agent.wire import Admission
 from host_agent.wire.header import HEADER_WORDS, STATUS_WORDS
+from host_agent.wire.path import masks
 
 
 class WorkerCore:
@@ -61,7 +62,11 @@ class WorkerCore:
         core["num_workers"] = admission.num_workers
         core["slot_count"] = admission.slot_count
         core["lanes"] = admission.lanes
-        core["headroom"] = (admission.num_workers - 1).bit_length()
+        core["headroom"] = (admission.world_size - 1).bit_length()
+        own, every, reach = masks(admission.path)
+        core["levels"], core["reach"] = len(own), reach
+        core["path_worker"][: len(own)] = own
+        core["path_mask"][: len(own)] = every
         core["next_chunk"] = core["oldest_chunk"] = first_chunk
         core["next_sequence"] = 1
         core["check_ns"] = NEVER

@@ -41,6 +41,7 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
     state = core.state[0]
     host, port = core.admission.switch
     switch = f"the switch at {host}:{port}"
+    above = " or one above it" if len(core.admission.path) > 1 else ""
     if state["failure"] == FAILURE_MISMATCH:
         return MismatchError(
             f"{what}: the workers of job {core.admission.job_id} do not agree on this collective. All must call the same "
@@ -53,7 +54,7 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
     silent = state["heard_ns"] < recent_ns and state["unanswered"] >= SILENT_AFTER_PROBES
     if state["heard_ns"] < 0 or silent:
         return SwitchSilentError(
-            f"{after} and {switch} does not answer: it is down, out of reach, or does not admit worker "
+            f"{after} and {switch}{above} does not answer: it is down, out of reach, or does not admit worker "
             f"{core.admission.worker_id} of job {core.admission.job_id} from this address (any more). {_RESTART}"
         )
     asked, answered = int(state["asked"]), int(state["answered"])
@@ -72,20 +73,30 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
             f"{after}: {switch} is at chunk {held}, this worker at chunk {chunk}. Another process uses the admission of "
             f"worker {core.admission.worker_id}, or used it before: each serves one communicator, once. {_RESTART}"
         )
-    everyone = (1 << core.admission.num_workers) - 1
+    level = int(state["status_level"])
+    place = core.admission.path[level]
     seen = int(state["status_seen"]) if held == chunk else 0
-    if seen == everyone:
+    if seen == (1 << len(place.children)) - 1:
         cause = lossy or "Shorter packets do: check the MTU of every link on the way"
         return ResultsLostError(
             f"{after}: all workers contributed, but the results of {switch} do not arrive here. {_sentence(cause)} {_RESTART}"
         )
-    missing = tuple(w for w in range(core.admission.num_workers) if not seen >> w & 1)
-    if core.admission.worker_id in missing:
+    missing = place.behind(seen)
+    if core.admission.rank in missing and level:
+        cause = lossy or "Check the links between the switches and their MTU"
+        return SwitchSilentError(
+            f"{after}: the sum of {switch} does not reach level {level} of the tree of switches. {_sentence(cause)} {_RESTART}"
+        )
+    if core.admission.rank in missing:
         cause = lossy or "Shorter packets do: check the MTU of every link on the way"
         return SwitchSilentError(
             f"{after}: {switch} answers, but the contributions of this worker do not reach it. {_sentence(cause)} {_RESTART}"
         )
     names = f"worker {missing[0]}" if len(missing) == 1 else "workers " + ", ".join(map(str, missing))
+    if level:
+        return MissingWorkersError(
+            f"{after}: at least one of {names}, on other switches, did not contribute. {_RESTART}", missing
+        )
     return MissingWorkersError(f"{after}: {names} did not contribute. {_RESTART}", missing)
 
 

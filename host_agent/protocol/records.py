@@ -12,7 +12,7 @@ import numpy as np
 
 from host_agent.codecs.payload import PAYLOAD
 from host_agent.compiled import Integer, Record, compiled_inline
-from host_agent.wire.constants import LANE_BYTES
+from host_agent.wire.constants import LANE_BYTES, TREE_MAX_LEVELS
 
 PASS_RING: Final = 16
 """Passes that may be under way or wait their turn at once, a power of two."""
@@ -67,7 +67,9 @@ CORE: Final = _record(
     "num_workers",
     "slot_count",
     "lanes",
-    "headroom",  # ceil(log2(num_workers))
+    "headroom",  # ceil(log2(world size))
+    "levels",  # of switches on the path to the root
+    "reach",  # the highest of them that a retransmission reaches
     # Chunks.
     "next_chunk",
     "oldest_chunk",  # no older one is in flight
@@ -105,6 +107,7 @@ CORE: Final = _record(
     "answered",  # and their STATUSes
     "status_chunk",  # what the last STATUS about the oldest chunk said; -1: none
     "status_ns",  # and when
+    "status_level",
     "status_seen",
     "status_slot_chunk",
     "failure",
@@ -112,6 +115,9 @@ CORE: Final = _record(
     "objections",  # so many more contributions to it are sent, to make the switch repeat the MISMATCH
     *COUNTERS,
     more=[
+        # By level: the child that this worker is behind, and the bits of all children.
+        ("path_worker", np.int64, (TREE_MAX_LEVELS,)),
+        ("path_mask", np.int64, (TREE_MAX_LEVELS,)),
         # Of PROBE n, at n modulo PROBE_RING.
         ("probe_number", np.int64, (PROBE_RING,)),
         ("probe_sequence", np.int64, (PROBE_RING,)),

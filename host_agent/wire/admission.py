@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from host_agent.errors import AdmissionError
-from host_agent.wire.constants import LANE_COUNTS, MAX_JOB_ID, MAX_WORKERS, POOL_SLOTS, UDP_PORT
+from host_agent.wire.constants import LANE_COUNTS, MAX_CHILDREN, MAX_JOB_ID, POOL_SLOTS, UDP_PORT
+from host_agent.wire.path import Path, check_path, one_switch, path_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +24,18 @@ class Admission:
     epoch : int
         1…2^32 − 1; unique on the switch. Not sent: the switch knows it.
     worker_id : int
-        0…`num_workers` − 1.
+        The worker's at its switch, 0…`num_workers` − 1; its bit in the switch's worker bitmap.
     num_workers : int
-        1…32.
+        Of its switch, 1…32.
     slot_count : int
         Slots of this job, a power of two; as many chunks are in flight.
     lanes : int
         32-bit elements of a packet: 64 or 256, as the switch's program was compiled.
     switch : (str, int)
         IPv4 address (or name) and UDP port of the switch.
+    path : tuple of Level
+        The switches from the worker's own to the root of the job's tree. Empty: the job is on one switch, where
+        worker ids are ranks.
 
     Raises
     ------
@@ -47,16 +51,19 @@ class Admission:
     slot_count: int
     lanes: int
     switch: tuple[str, int] = ("127.0.0.1", UDP_PORT)
+    path: Path = ()
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "switch" and (not isinstance(value, int) or isinstance(value, bool)):
+            if field.name not in ("switch", "path") and (
+                not isinstance(value, int) or isinstance(value, bool)
+            ):
                 raise AdmissionError(f"admission: {field.name} must be an integer, got {value!r}")
         _check_range("job_id", self.job_id, 1, MAX_JOB_ID)
         _check_range("token", self.token, 0, 0xFFFFFFFF)
         _check_range("epoch", self.epoch, 1, 0xFFFFFFFF)
-        _check_range("num_workers", self.num_workers, 1, MAX_WORKERS)
+        _check_range("num_workers", self.num_workers, 1, MAX_CHILDREN)
         _check_range("worker_id", self.worker_id, 0, self.num_workers - 1)
         _check_range("slot_count", self.slot_count, 1, POOL_SLOTS)
         if self.slot_count & (self.slot_count - 1):
@@ -71,6 +78,26 @@ class Admission:
                 raise AdmissionError(
                     f"admission: switch must be (address, UDP port), such as ('127.0.0.1', {UDP_PORT}), got {self.switch!r}"
                 )
+
+        if not self.path:
+            object.__setattr__(self, "path", one_switch(self.worker_id, self.num_workers))
+        check_path(self.path)
+        own = self.path[0]
+        if (own.worker_id, len(own.children)) != (self.worker_id, self.num_workers):
+            raise AdmissionError(
+                f"admission: path begins at worker {own.worker_id} of {len(own.children)}, but worker_id is "
+                f"{self.worker_id} of {self.num_workers}"
+            )
+
+    @property
+    def rank(self) -> int:
+        """The worker's number in its job, 0…`world_size` − 1."""
+        return self.path[0].children[self.worker_id][0]
+
+    @property
+    def world_size(self) -> int:
+        """How many workers the job has."""
+        return len(self.path[-1].ranks)
 
     def to_json(self) -> str:
         """Return the admission as a JSON object, for handing to another process."""
@@ -92,10 +119,12 @@ class Admission:
         if not isinstance(members, dict):
             raise AdmissionError(f"admission: expected a JSON object, got {type(members).__name__}")
         names = {field.name for field in fields(cls)}
-        required = names - {"switch"}
+        required = names - {"switch", "path"}
         if not required <= members.keys() <= names:
             wrong = sorted((required - members.keys()) | (members.keys() - names))
             raise AdmissionError(f"admission: missing or unknown members {', '.join(wrong)}")
+        if "path" in members:
+            members["path"] = path_of(members["path"])
         return cls(**{name: _as_tuple(value) for name, value in members.items()})
 
 

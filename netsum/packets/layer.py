@@ -39,7 +39,7 @@ from host_agent.wire.constants import (
     KIND_RESULT,
     KIND_STATUS,
     LANE_BYTES,
-    MAX_WORKERS,
+    MAX_CHILDREN,
     OP_SUM,
     POOL_VERSIONS,
     STATUS_FIELDS,
@@ -208,7 +208,7 @@ def bind_port(port: int) -> None:
 
 
 def _workers(bitmap: int) -> list[int]:
-    return [worker_id for worker_id in range(MAX_WORKERS) if bitmap >> worker_id & 1]
+    return [worker_id for worker_id in range(MAX_CHILDREN) if bitmap >> worker_id & 1]
 
 
 bind_port(UDP_PORT)

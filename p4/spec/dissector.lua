@@ -242,8 +242,8 @@ local function add_derived(item, place, tvb, values)
         item:add_proto_expert_info(expert.op)
     elseif place.name == "job_id" and (values.job_id < 1 or values.job_id > SPEC.max_job_id) then
         item:add_proto_expert_info(expert.job_id, "a job is 1 to " .. SPEC.max_job_id)
-    elseif place.name == "worker_id" and values.worker_id >= SPEC.max_workers then
-        item:add_proto_expert_info(expert.worker_id, "a worker is 0 to " .. SPEC.max_workers - 1)
+    elseif place.name == "worker_id" and values.worker_id >= SPEC.max_children then
+        item:add_proto_expert_info(expert.worker_id, "a worker is 0 to " .. SPEC.max_children - 1)
     end
 end
 
@@ -274,7 +274,7 @@ local function add_status(tree, tvb, values)
         local range = tvb(layout.header.bytes + place.offset, place.bytes)
         local item = tree:add(place.field, range)
         if place.name == "seen" then
-            for worker_id = 0, SPEC.max_workers - 1 do
+            for worker_id = 0, SPEC.max_children - 1 do
                 if math.floor(status.seen / 2 ^ worker_id) % 2 == 1 then
                     item:add(fields.seen_worker, range, worker_id):set_generated()
                 elseif missing and worker_id < values.num_workers then
@@ -396,8 +396,8 @@ local function guess(tvb, pinfo, root)
     end
     local values = read(tvb, "header", 0)
     if values.version ~= SPEC.version or not SPEC.kinds[values.kind] or not SPEC.ops[values.op]
-        or values.job_id < 1 or values.job_id > SPEC.max_job_id or values.worker_id >= SPEC.max_workers
-        or values.num_workers > SPEC.max_workers or flags_are_wrong(values) or not check_length(values, bytes) then
+        or values.job_id < 1 or values.job_id > SPEC.max_job_id or values.worker_id >= SPEC.max_children
+        or values.num_workers > SPEC.max_children or flags_are_wrong(values) or not check_length(values, bytes) then
         return false
     end
     netsum.dissector(tvb, pinfo, root)

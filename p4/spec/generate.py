@@ -134,7 +134,8 @@ def python_constants(spec: Spec) -> str:
         "",
         f"VERSION: Final = {protocol['version']}",
         f"UDP_PORT: Final = {protocol['udp_port']}",
-        f"MAX_WORKERS: Final = {protocol['max_workers']}",
+        f"MAX_CHILDREN: Final = {protocol['max_children']}",
+        f"MAX_WORLD_SIZE: Final = {protocol['max_world_size']}",
         f"MAX_JOB_ID: Final = {protocol['max_job_id']}",
     ]
     for group in ("kind", "op", "flag"):
@@ -146,6 +147,9 @@ def python_constants(spec: Spec) -> str:
         f"EXPONENT_BIAS: Final = {exponent['bias']}",
         f"EXPONENT_ALL_ZERO: Final = {exponent['all_zero']}",
         f"EXPONENT_NON_FINITE: Final = {exponent['non_finite']}",
+        "",
+        f"TREE_MAX_LEVELS: Final = {spec['tree']['max_levels']}",
+        f"TREE_LEVEL_SHIFT: Final = {spec['tree']['level_shift']}",
         "",
         f"POOL_SLOTS: Final = {pool['slots']}",
         f"POOL_VERSIONS: Final = {pool['versions']}",
@@ -173,7 +177,10 @@ def lua_specification(spec: Spec) -> str:
     protocol, exponent = spec["protocol"], spec["exponent"]
     lines = [
         "local SPEC = {",
-        *(f"    {name} = {protocol[name]}," for name in ("version", "udp_port", "max_workers", "max_job_id")),
+        *(
+            f"    {name} = {protocol[name]},"
+            for name in ("version", "udp_port", "max_children", "max_job_id")
+        ),
         f"    pool_versions = {spec['pool']['versions']},",
         f"    lane_bytes = {spec['lanes']['bytes']},",
         f"    lane_counts = {{ {', '.join(map(str, lane_counts(spec)))} }},",

@@ -13,6 +13,7 @@ from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.passes import Pass
 from host_agent.wire import Header
 from host_agent.wire.constants import FLAG_LANES, HEADER_BYTES, KIND_RESULT, KIND_STATUS, OP_MAX, OP_SUM
+from host_agent.wire.path import Path
 
 MARK = 0xABCD
 TOKEN = 0x1234_5678
@@ -26,9 +27,15 @@ class BenchCore:
     """
 
     def __init__(
-        self, workers: int = 1, slots: int = 4, timeout_ns: int = 10**12, first_chunk: int = 0
+        self,
+        workers: int = 1,
+        slots: int = 4,
+        timeout_ns: int = 10**12,
+        first_chunk: int = 0,
+        path: Path = (),
     ) -> None:
-        self.admission = Admission(1, TOKEN, 9, 0, workers, slots, 64)
+        worker_id, children = (path[0].worker_id, len(path[0].children)) if path else (0, workers)
+        self.admission = Admission(1, TOKEN, 9, worker_id, children, slots, 64, path=path)
         self.core = WorkerCore(self.admission, timeout_ns, first_chunk)
         self.now_ns = 10**9
         self.rows = np.zeros((64, self.core.row_bytes), np.uint8)

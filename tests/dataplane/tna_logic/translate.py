@@ -26,6 +26,7 @@ PASSES = {"tna_logic": 1, "tna_passes": 2}
 RECIRCULATION_PORT = 68
 STAMP = HERE / "tna_logic.sha256"
 COMPILE_TIMEOUT_S = 300
+COMMENT = re.compile(r"[ \t]*//.*")
 
 PAIRS = {"tag_t": ("epoch", "chunk"), "seen_t": ("seen", "collective")}
 TYPE = r"\w+(?:<\d+>)?"
@@ -140,12 +141,12 @@ def with_passes(head: str, body: str) -> tuple[str, str]:
 
 
 def stamp() -> str:
-    """Hash what the compiled programs depend on."""
+    """Hash what the compiled programs depend on, without comments."""
     total = hashlib.sha256()
     for passes in PASSES.values():
-        total.update(source(passes).encode())
+        total.update(COMMENT.sub("", source(passes)).encode())
     for path in sorted([*(P4 / "shared").glob("*.p4"), *(P4 / "v1model").glob("*.p4")]):
-        total.update(path.read_bytes())
+        total.update(COMMENT.sub("", path.read_text(encoding="utf-8")).encode())
     return total.hexdigest() + "\n"
 
 
