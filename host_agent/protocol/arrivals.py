@@ -262,7 +262,6 @@ def _on_status(
         core.status_ns = now_ns
     slot.unanswered = 0
     held = slot_chunk == chunk
-    # Above `reach` a retransmission of this worker does nothing: another worker's is passed on, and it knows the same.
     full = held and seen == everyone
     probe = number % PROBE_RING
     if number != EXPONENT_ALL_ZERO and core.probe_number[probe] == number:
@@ -270,6 +269,7 @@ def _on_status(
         core.answered += 1
         take_probe_time(core, now_ns - core.probe_sent_ns[probe])
         # Packets are answered in the order in which they were sent: what was sent before the PROBE, and is not there, is lost.
+        # A retransmission of this worker gets up to level `reach`; above, that of another one, which is told the same.
         missing = not held or seen >> core.path_worker[level] & 1 == 0
         if not (full or missing) or level > core.reach:
             slot.check_ns = core.probe_sent_ns[probe] + ask_again_after_ns(core, now_ns - slot.first_sent_ns)
