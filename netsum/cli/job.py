@@ -108,13 +108,16 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> None:
     """List the jobs of a controller."""
-    from netsum.terminal import Rows, print_json
+    from netsum.terminal import Rows, print_json, say
 
     views = client.jobs(ended)
     if as_json:
         from controller.service.client import as_dict
 
         print_json([as_dict(view) for view in views])
+        return
+    if not views:
+        say("no jobs: workers make one when they join, or an operator by `netsum job create`")
         return
     rows = Rows("job", "state", ">workers", "switch", ">slots", ">lanes", ">?restarts", "~reason")
     for view in views:
