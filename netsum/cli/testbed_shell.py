@@ -29,7 +29,7 @@ USAGE: Final = {
     "status": "status",
     "pingall": "pingall",
     "iperf": "iperf [HOST HOST [SECONDS]]",
-    "link": "link NODE NODE up|down|rate=10mbit|loss=1|latency=5ms|queue=60",
+    "link": "link NODE NODE CHANGE…",
     "exit": "exit",
     "help": "help [COMMAND]",
 }
@@ -182,7 +182,7 @@ class TestbedShell(cmd.Cmd):
         say(f"{source} -> {target}: {rate[-1]} (TCP, {seconds} s)")
 
     def do_link(self, line: str) -> None:
-        """Change a link while it carries packets."""
+        """Change a link while it runs: up, down, rate=10mbit, loss=1, latency=5ms, queue=60."""
         words = shlex.split(line)
         if len(words) < 3:
             raise CommandError(
