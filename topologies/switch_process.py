@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from topologies.announcing import start_announced
+from topologies.captures import keep_earlier
 from topologies.children import Child, TestbedError
 from topologies.leftovers import MARK
 from topologies.namespaces import inside_of, run
@@ -99,6 +100,8 @@ class SwitchProcess(ABC):
     def _launch(self, command: Sequence[str], pass_fds: Sequence[int] = ()) -> Child:
         for left in self._files:
             left.unlink(missing_ok=True)
+        if self._pcaps is not None:
+            keep_earlier(self._pcaps, set(self.interfaces.values()))
         self._child = Child(
             f"{self.title} {self.spec.name}",
             [*self._prefix, *command],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netsum.cli import completions
+from netsum.cli import completions, testbed_captures
 from netsum.cli.errors import CommandError, UsageError, fail
 from netsum.cli.options import AsJson, Lanes, SwitchKind
 from netsum.cli.testbed_state import (
@@ -286,6 +286,9 @@ def restart(
     testbed = find_testbed(name)
     require_ready(testbed)
     keeper.restart(testbed, process)
+
+
+testbed_app.command("captures", epilog=testbed_captures.EPILOG)(testbed_captures.captures)
 
 
 @testbed_app.command(
