@@ -1,7 +1,7 @@
 """Packet captures of a switch's ports: kept from start to start, and merged into one file per port.
 
-A switch writes ``PORT_in.pcap`` and ``PORT_out.pcap``. Those of earlier starts are ``PORT_in.1.pcap``,
-``PORT_in.2.pcap`` and so on, in the order of the starts. A merged capture is a pcapng file in which each packet has its direction, as seen from the switch.
+A switch writes ``PORT_in.pcap`` and ``PORT_out.pcap``. Those of earlier starts are ``PORT_in.1.pcap``, ``PORT_in.2.pcap`` and so
+on, in the order of the starts. A merged capture is a pcapng file in which each packet has its direction, as seen from the switch.
 """
 
 import heapq

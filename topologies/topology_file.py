@@ -328,7 +328,7 @@ def _queue(found: object) -> int:
 
 
 def _device_id(found: object) -> int:
-    return _integer(found, 1, 2**63, "a P4Runtime device id from 1")
+    return _integer(found, 0, 2**63, "a P4Runtime device id from 0")
 
 
 def _integer(found: object, least: int, most: int, expected: str) -> int:

@@ -63,7 +63,7 @@ def switch_serve(
         int | None,
         typer.Option(min=0, max=65535, help="UDP port of switch port 0; 0: any. Default: the protocol's."),
     ] = None,
-    device_id: Annotated[int, typer.Option(min=1, help="What controllers know the switch by.")] = 1,
+    device_id: Annotated[int, typer.Option(min=0, help="What controllers know the switch by.")] = 1,
     drop_ppm: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="Packets per million to lose, each way.")
     ] = 0,

@@ -118,8 +118,8 @@ WRONG = [
         "switches.s1.runtime_json: unknown; expected ip, mac, device_id",
     ),
     (
-        {"switches": {"s1": {"device_id": 0}}},
-        "switches.s1.device_id: expected a P4Runtime device id from 1, found 0",
+        {"switches": {"s1": {"device_id": -1}}},
+        "switches.s1.device_id: expected a P4Runtime device id from 0, found -1",
     ),
     ({"links": {}}, "links: expected a list, […], found {}"),
     ({"links": [["h1"]]}, "links[0]: expected [end, end, latency, bandwidth]"),

@@ -20,6 +20,7 @@ from sim.switch import (
 from sim.switch.p4runtime.agreement import counting_hits, reconcile
 from sim.switch.p4runtime.arrays import Counters, Meters, Registers
 from sim.switch.p4runtime.catalog import Catalog
+from sim.switch.p4runtime.device_config import device_data
 from sim.switch.p4runtime.digests import DigestLists
 from sim.switch.p4runtime.direct import DirectResources
 from sim.switch.p4runtime.direct_entries import DirectCounters, DirectMeters
@@ -176,7 +177,8 @@ class Pipeline:
 
 
 def _load(compiled: bytes) -> ir.Program:
-    """Load BMv2 JSON; the engine reads files."""
+    """Load BMv2 JSON, bare or in a `P4DeviceConfig`; the engine reads files."""
+    compiled = device_data(compiled)
     with tempfile.TemporaryDirectory(prefix="netsum-") as folder:
         path = Path(folder, "p4_device_config.json")
         path.write_bytes(compiled)

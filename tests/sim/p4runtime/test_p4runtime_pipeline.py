@@ -4,8 +4,13 @@ import json
 
 import grpc
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.internal import builder
 
 from host_agent.p4rt import p4runtime_pb2
+from sim.switch.p4runtime import serve
+from sim.switch.ports import Chassis
+from tests.raw_p4runtime import RawClient
 from tests.sim.p4runtime.p4runtime_client import (
     DEADLINE_S,
     DELETE,
@@ -364,6 +369,44 @@ def test_writes_of_many_controllers_do_not_lose_each_other(bench):
     for call in calls:
         call.result()
     assert len(bench.read(bench.entry("lpm_table"))) == 64
+
+
+def p4_device_config(program):
+    """`p4.tmp.P4DeviceConfig` {reassign: true, device_data: the program}, as p4lang's tutorials send it."""
+    file = descriptor_pb2.FileDescriptorProto(name="tutorials.proto", package="tutorials", syntax="proto3")
+    message = file.message_type.add(name="P4DeviceConfig")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    message.field.add(name="reassign", number=1, type=kinds.TYPE_BOOL, label=kinds.LABEL_OPTIONAL)
+    message.field.add(name="device_data", number=3, type=kinds.TYPE_BYTES, label=kinds.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    module = {}
+    builder.BuildMessageAndEnumDescriptors(pool.FindFileByName(file.name), module)
+    builder.BuildTopDescriptorsAndMessages(pool.FindFileByName(file.name), __name__, module)
+    return module["P4DeviceConfig"](reassign=True, device_data=program).SerializeToString()
+
+
+def test_a_program_wrapped_as_the_tutorials_wrap_it(bare):
+    config = config_of(bare)
+    config.p4_device_config = p4_device_config(config.p4_device_config)
+    set_config(bare, SetRequest.VERIFY_AND_COMMIT, config)
+    assert get_config(bare) == config
+    bare.write(INSERT, bare.entry("lpm_table", {1: ("lpm", 10 << 24, 8)}, ("forward", 3)))
+    assert bare.one(TABLES, a=10 << 24)[0] == 3
+
+
+@pytest.mark.parametrize("cut", [1, 3, 1000])
+def test_a_wrapped_program_that_is_cut_off_is_refused(bare, cut):
+    config = config_of(bare)
+    config.p4_device_config = p4_device_config(config.p4_device_config)[:cut]
+    assert refused(set_config, bare, SetRequest.VERIFY_AND_COMMIT, config)[0] == "INVALID_ARGUMENT"
+
+
+def test_the_switch_may_be_device_0():
+    with serve(Chassis(), "127.0.0.1:0", device_id=0) as server:
+        client = RawClient(0, server.address, (0, 1))
+        client.set_fwd_pipe_config(str(PROGRAMS / "echo.p4info.txtpb"), str(PROGRAMS / "echo.json"))
+        client.tear_down()
 
 
 def test_capabilities(bench):
