@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from typing import IO, Final
 
 from host_agent.compilation_news import news
@@ -20,6 +21,8 @@ SERVICE_MODULE: Final = "netsum.local_service"
 SERVICE_START_TIMEOUT_S: Final = 120.0
 QUIET_S: Final = 5.0
 """A start that takes longer compiles something: the user is told."""
+SERVICE_NEEDS: Final = {"prometheus_client": "prometheus-client", "llvmlite": "llvmlite"}
+"""What the service imports beyond a worker's own needs, by import name: the package that brings it."""
 
 
 def service_in_use() -> str | None:
@@ -45,6 +48,12 @@ def start_service(places: int) -> str:
     JoinError
         It did not start.
     """
+    missing = [package for module, package in SERVICE_NEEDS.items() if find_spec(module) is None]
+    if missing:
+        raise JoinError(
+            f"no switch can be started on this machine without the Python package {' and '.join(missing)}: "
+            f"pip install {' '.join(missing)}, or set NETSUM_CONTROLLER to a running controller"
+        )
     read_end, write_end = os.pipe()
     # -P: files in the working directory must not hide the service's modules.
     command = [sys.executable, "-P", "-m", SERVICE_MODULE, "--places", str(places), "--until-unused"]
