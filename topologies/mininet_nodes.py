@@ -134,6 +134,8 @@ def build(topology: Topology, run_id: str, processes: Mapping[str, SwitchProcess
         )
     net.build()
     for host in topology.hosts.values():
+        # The host commands of p4lang's tutorials call a host's interface eth0.
+        net[host.name].run(f"ip link property add dev {net[host.name].defaultIntf()} altname eth0")
         for command in host.commands:
             net[host.name].run(command)
     return net

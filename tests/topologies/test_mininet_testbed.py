@@ -38,6 +38,7 @@ pytestmark = [
     pytest.mark.skipif(lacking is not None, reason=str(lacking)),
 ]
 
+FAR, FAR_MAC = "10.0.0.77", "08:00:00:00:01:00"
 LINKS = (
     LinkSpec((LinkEnd("h1"), LinkEnd("s1", 1)), rate_bps=12_345_000, queue_pkts=77),
     LinkSpec((LinkEnd("h2"), LinkEnd("s1", 2)), rate_bps=2_000_000_000, loss_ppm=20_000),
@@ -62,7 +63,9 @@ def program(bed: MininetTestbed) -> None:
 
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MininetTestbed]:
-    topology = replace(star(3), links=LINKS, mtu=MTU)
+    hosts = dict(star(3).hosts)
+    hosts["h1"] = replace(hosts["h1"], commands=(f"ip neigh add {FAR} lladdr {FAR_MAC} dev eth0",))
+    topology = replace(star(3), hosts=hosts, links=LINKS, mtu=MTU)
     before = interfaces_of_the_machine()
     with MininetTestbed(topology, "embedded", tmp_path_factory.mktemp("bed"), udp_port=UDP_PORT) as bed:
         program(bed)
@@ -86,6 +89,12 @@ def ends(bed: MininetTestbed) -> Iterator[tuple[LinkSpec, str, str]]:
 def tell(bed: MininetTestbed, node: str, *command: str) -> Any:
     done = bed.net[node].run(" ".join(command))
     return json.loads(done)
+
+
+def test_host_commands_may_call_the_interface_eth0(bed: MininetTestbed) -> None:
+    # As those of p4lang's tutorials do, with ip as with arp and route.
+    (neighbour,) = tell(bed, "h1", "ip", "-json", "neigh", "show", FAR)
+    assert (neighbour["dev"], neighbour["lladdr"]) == ("h1-eth0", FAR_MAC)
 
 
 def test_rates_and_queues_hold_at_both_ends(bed: MininetTestbed) -> None:

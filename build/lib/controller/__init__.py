@@ -1,0 +1,54 @@
+"""The control plane: jobs, slots, admission and forwarding of a netsum switch over P4Runtime.
+
+`SwitchController` needs the extra ``controller`` (gRPC and p4runtime-shell's client); the pure parts
+(`controller.slots`, `controller.jobs`, `controller.entries`) need neither, so nothing is imported before it
+is asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from controller.errors import (
+        ControllerError,
+        JobRefusedError,
+        NotPrimaryError,
+        SwitchRefusedError,
+        SwitchUnreachableError,
+        UnknownJobError,
+        WrongProgramError,
+    )
+    from controller.jobs import Job, WorkerEndpoint
+    from controller.switch_controller import SwitchController
+
+_HOME = {
+    "ControllerError": "controller.errors",
+    "Job": "controller.jobs",
+    "JobRefusedError": "controller.errors",
+    "NotPrimaryError": "controller.errors",
+    "SwitchController": "controller.switch_controller",
+    "SwitchRefusedError": "controller.errors",
+    "SwitchUnreachableError": "controller.errors",
+    "UnknownJobError": "controller.errors",
+    "WorkerEndpoint": "controller.jobs",
+    "WrongProgramError": "controller.errors",
+}
+
+__all__ = [
+    "ControllerError",
+    "Job",
+    "JobRefusedError",
+    "NotPrimaryError",
+    "SwitchController",
+    "SwitchRefusedError",
+    "SwitchUnreachableError",
+    "UnknownJobError",
+    "WorkerEndpoint",
+    "WrongProgramError",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'controller' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

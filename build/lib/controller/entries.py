@@ -1,0 +1,189 @@
+"""What a switch should hold, as plain values: the entries and groups of jobs, addresses, forwarding. No I/O.
+
+The names are those of the P4 program; `controller.p4info` turns them into the numbers of a compiled program.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from controller.addresses import ipv4_int, ipv4_prefix, mac_int
+from controller.jobs import Job
+from host_agent.wire.constants import POOL_VERSIONS
+
+WORKER_ADMISSION = "worker_admission"
+SWITCH_ADDRESS = "switch_address"
+COPY_REWRITE = "copy_rewrite"
+L2_FORWARD = "l2_forward"
+L3_ROUTE = "l3_route"
+
+COUNTERS = (
+    "contributions",
+    "results",
+    "duplicates_answered",
+    "duplicates_dropped",
+    "stale",
+    "not_admitted",
+    "out_of_range",
+    "mismatches",
+    "malformed",
+    "probes",
+)
+
+FLOOD_GROUP = 256
+"""The multicast group of frames to unknown stations; jobs use the groups of their ids, 1 to 255."""
+
+
+@dataclass(frozen=True, order=True)
+class Prefix:
+    """The value of a longest-prefix-match field."""
+
+    value: int
+    length: int
+
+
+Match = int | Prefix
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One table entry by name.
+
+    Attributes
+    ----------
+    table, action
+        Last component of their names in the P4 program.
+    match
+        (field, value) of every key field, in the table's order. Empty: the table's default action.
+    params
+        (parameter, value) of the action.
+    """
+
+    table: str
+    match: tuple[tuple[str, Match], ...]
+    action: str
+    params: tuple[tuple[str, int], ...]
+
+    @property
+    def key(self) -> tuple[str, tuple[tuple[str, Match], ...]]:
+        """What makes the entry the one it is in its switch."""
+        return self.table, self.match
+
+    def value(self, field: str) -> Match:
+        """Return the value of a key field."""
+        return dict(self.match)[field]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A multicast group: a copy of the packet for every (port, replica id)."""
+
+    group_id: int
+    replicas: tuple[tuple[int, int], ...]
+
+
+def entry(table: str, match: Mapping[str, Match], action: str, params: Mapping[str, int]) -> Entry:
+    """Write an entry as one reads it."""
+    return Entry(table, tuple(match.items()), action, tuple(params.items()))
+
+
+def admission_entries(job: Job) -> list[Entry]:
+    """Return the entries that let the job's workers in: without them nothing of the job reaches a slot."""
+    full_mask = (1 << len(job.workers)) - 1
+    return [
+        entry(
+            WORKER_ADMISSION,
+            {
+                "ingress_port": worker.port,
+                "ipv4_src": ipv4_int(worker.ip),
+                "job_id": job.job_id,
+                "worker_id": worker_id,
+                "token": job.token,
+            },
+            "admit",
+            {
+                "worker_bit": 1 << worker_id,
+                "full_mask": full_mask,
+                "num_workers": len(job.workers),
+                "epoch": job.epoch,
+                "pool_base": job.slots.base * POOL_VERSIONS,
+                "pool_indices": job.slots.count * POOL_VERSIONS,
+                "mcast_group": job.job_id,
+            },
+        )
+        for worker_id, worker in enumerate(job.workers)
+    ]
+
+
+def rewrite_entries(job: Job) -> list[Entry]:
+    """Return the entries that address each copy of a result to its worker."""
+    return [
+        entry(
+            COPY_REWRITE,
+            {"job_id": job.job_id, "worker_id": worker_id},
+            "rewrite",
+            {"dst_mac": mac_int(worker.mac), "dst_ip": ipv4_int(worker.ip), "dst_port": worker.udp_port},
+        )
+        for worker_id, worker in enumerate(job.workers)
+    ]
+
+
+def result_group(job: Job) -> Group:
+    """Return the multicast group of the job's results; replica ids are `worker_id + 1`, never 0."""
+    return Group(
+        job.job_id, tuple((worker.port, worker_id + 1) for worker_id, worker in enumerate(job.workers))
+    )
+
+
+def address_entry(ip: str, mac: str) -> Entry:
+    """Return an address the switch answers for."""
+    return entry(SWITCH_ADDRESS, {"address": ipv4_int(ip)}, "own_address", {"mac": mac_int(mac)})
+
+
+def l2_entries(stations: Mapping[str, int]) -> list[Entry]:
+    """Where each station (MAC address) is (switch port)."""
+    return [
+        entry(L2_FORWARD, {"dst": mac_int(mac)}, "forward", {"port": port}) for mac, port in stations.items()
+    ]
+
+
+def l2_default(flood: bool) -> Entry:
+    """Send frames to unknown stations to all ports of the flood group, or nowhere."""
+    return (
+        entry(L2_FORWARD, {}, "flood", {"mcast_group": FLOOD_GROUP})
+        if flood
+        else entry(L2_FORWARD, {}, "drop", {})
+    )
+
+
+def flood_group(ports: Iterable[int]) -> Group:
+    """Return the ports that frames to unknown stations go out of, but for the one they came from."""
+    return Group(FLOOD_GROUP, tuple((port, 0) for port in sorted(set(ports))))
+
+
+def l3_entry(network: str, port: int, src_mac: str, dst_mac: str) -> Entry:
+    """Route an IPv4 network out of a port."""
+    value, length = ipv4_prefix(network)
+    return entry(
+        L3_ROUTE,
+        {"dst": Prefix(value, length)},
+        "route",
+        {"port": port, "src_mac": mac_int(src_mac), "dst_mac": mac_int(dst_mac)},
+    )
+
+
+def difference(
+    present: Iterable[Entry], desired: Iterable[Entry]
+) -> tuple[list[Entry], list[Entry], list[Entry]]:
+    """Tell what to do to a switch that holds `present` so that it holds `desired`.
+
+    Returns
+    -------
+    tuple
+        (entries to delete, to insert, to modify).
+    """
+    held = {one.key: one for one in present}
+    wanted = {one.key: one for one in desired}
+    delete = [one for key, one in held.items() if key not in wanted]
+    insert = [one for key, one in wanted.items() if key not in held]
+    modify = [one for key, one in wanted.items() if key in held and held[key] != one]
+    return delete, insert, modify

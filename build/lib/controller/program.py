@@ -1,0 +1,88 @@
+"""What a P4 program must have for this controller to drive it, and what it says of itself."""
+
+import re
+
+from controller import entries
+from controller.errors import WrongProgramError
+from controller.p4info import ProgramNames
+from host_agent.wire.constants import POOL_SLOTS, POOL_VERSIONS
+
+Surface = dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]]
+
+TABLES: Surface = {
+    entries.WORKER_ADMISSION: (
+        ("ingress_port", "ipv4_src", "job_id", "worker_id", "token"),
+        {
+            "admit": (
+                "worker_bit",
+                "full_mask",
+                "num_workers",
+                "epoch",
+                "pool_base",
+                "pool_indices",
+                "mcast_group",
+            )
+        },
+    ),
+    entries.SWITCH_ADDRESS: (("address",), {"own_address": ("mac",)}),
+    entries.COPY_REWRITE: (("job_id", "worker_id"), {"rewrite": ("dst_mac", "dst_ip", "dst_port")}),
+    entries.L2_FORWARD: (("dst",), {"forward": ("port",), "flood": ("mcast_group",), "drop": ()}),
+    entries.L3_ROUTE: (("dst",), {"route": ("port", "src_mac", "dst_mac")}),
+}
+"""Table to (key fields, action to parameters)."""
+
+_LANE = re.compile(r"\.lane_\d+(\.held)?$")
+"""How the full name of a lane's register ends: on v1model all lanes are in one control, on TNA each has its own."""
+
+
+def require_control_surface(names: ProgramNames, where: str) -> None:
+    """Refuse a program that this controller cannot drive.
+
+    Parameters
+    ----------
+    names
+        The program's.
+    where
+        Its P4Info file, for the message.
+
+    Raises
+    ------
+    WrongProgramError
+        It names all that is missing.
+    """
+    lacks = names.missing(TABLES, entries.COUNTERS)
+    if not lanes_of(names):
+        lacks.append("registers lane_0, lane_1, …")
+    if lacks:
+        raise WrongProgramError(
+            f"{where} is not netsum's aggregation program: it has no {', no '.join(lacks)}"
+        )
+
+
+NEXT_PASS = "next_pass"
+"""The table of a program through which a packet passes more than once."""
+
+
+def lanes_of(names: ProgramNames) -> int:
+    """Return how many int32 values a packet carries: the program has a register array for each that it adds in one pass."""
+    return len(_lane_registers(names)) * passes_of(names)
+
+
+def slots_of(names: ProgramNames) -> int:
+    """Return how many slots the program has."""
+    return _cells_of_a_lane(names) // passes_of(names) // POOL_VERSIONS
+
+
+def passes_of(names: ProgramNames) -> int:
+    """Return how often a packet passes through the program; each register array has a cell for each pool index and pass."""
+    if NEXT_PASS not in names.tables or not _lane_registers(names):
+        return 1
+    return _cells_of_a_lane(names) // POOL_VERSIONS // POOL_SLOTS
+
+
+def _cells_of_a_lane(names: ProgramNames) -> int:
+    return names.register_size(_lane_registers(names)[0])
+
+
+def _lane_registers(names: ProgramNames) -> list[str]:
+    return [name for name in names.registers if _LANE.search(name)]

@@ -1,0 +1,194 @@
+"""How operators, and programs for them, speak to a controller service."""
+
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, cast
+
+import grpc
+from google.protobuf.message import Message
+
+from controller.errors import ServiceError
+from host_agent.wire import jobs_pb2, jobs_pb2_grpc
+from host_agent.wire.channel import (
+    CONTROLLER_VARIABLE,
+    DEFAULT_CONTROLLER,
+    KEEPALIVE,
+    TlsFiles,
+    connection_fault,
+    open_channel,
+    what_of_certificates,
+)
+from host_agent.wire.jobs_pb2 import JobView, SwitchView
+from host_agent.wire.slots_wish import IF_FULL, IfFull, Slots, slots_message
+
+_AT_CALLER = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.UNKNOWN,  # of a stream that keepalive ended
+)
+_NO_ANSWER = ("connect", "deadline exceeded", "keepalive", "ping timeout", "socket closed")
+"""What gRPC's own words for a connection that is no use have; a controller that answers speaks in sentences."""
+
+
+class OperatorClient:
+    """An operator's connection to a controller service; a context manager that closes it.
+
+    Every call raises `ServiceError`, with one sentence, if the service refuses or does not answer.
+
+    Parameters
+    ----------
+    controller
+        "HOST:PORT" or "unix:PATH"; None takes ``NETSUM_CONTROLLER``, or the default address on this machine.
+    tls
+        Certificates; None takes the ``NETSUM_TLS_*`` variables.
+    timeout_s
+        Deadline of every call, in seconds.
+
+    Raises
+    ------
+    host_agent.errors.MisuseError
+        The address or a certificate cannot be used.
+    """
+
+    def __init__(
+        self, controller: str | None = None, *, tls: TlsFiles | None = None, timeout_s: float = 10.0
+    ) -> None:
+        self.controller = controller or os.environ.get(CONTROLLER_VARIABLE) or DEFAULT_CONTROLLER
+        self._timeout_s = timeout_s
+        self._tls = TlsFiles.from_environment() if tls is None else tls
+        self._channel = open_channel(self.controller, self._tls, KEEPALIVE)
+        self._stub: Any = jobs_pb2_grpc.OperatorsStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def __enter__(self) -> "OperatorClient":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._channel.close()
+
+    def jobs(self, ended: bool = False) -> list[JobView]:
+        """Return all jobs; with `ended`, also those that ended lately."""
+        return list(self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest(ended=ended)).jobs)
+
+    def job(self, name: str) -> JobView:
+        """Return one job."""
+        return cast(JobView, self._call(self._stub.GetJob, jobs_pb2.JobName(name=name)))
+
+    def create_job(
+        self,
+        name: str,
+        world_size: int,
+        *,
+        slots: Slots | None = None,
+        if_full: IfFull = "refuse",
+        queue_s: float = 0.0,
+        switch: str = "",
+        join_token: str = "",
+        idle_s: float = 0.0,
+    ) -> JobView:
+        """Make a job that workers then join by its name.
+
+        Parameters
+        ----------
+        name
+            Unique among the jobs that have not ended.
+        world_size
+            How many workers it has, 1 to 32.
+        slots
+            A power of two, `BandwidthDelay` or `Share`; None: the controller's default.
+        if_full
+            What to do if so many are not free.
+        queue_s
+            With "queue", how long it may wait; 0: as long as it takes.
+        switch
+            On which switch to add; empty: the first.
+        join_token
+            What its workers must have; empty: nothing.
+        idle_s
+            How long it waits for a worker; 0: the controller's default.
+        """
+        request = jobs_pb2.CreateJobRequest(
+            name=name,
+            world_size=world_size,
+            slots=slots_message(slots),
+            if_full=IF_FULL[if_full],
+            queue_s=queue_s,
+            switch=switch,
+            join_token=join_token,
+            idle_s=idle_s,
+        )
+        return cast(JobView, self._call(self._stub.CreateJob, request))
+
+    def restart_job(self, name: str) -> JobView:
+        """Give a job a new epoch; ranks that left may join again."""
+        return cast(JobView, self._call(self._stub.RestartJob, jobs_pb2.JobName(name=name)))
+
+    def delete_job(self, name: str) -> None:
+        """End a job; its slots are free afterwards."""
+        self._call(self._stub.DeleteJob, jobs_pb2.JobName(name=name))
+
+    def watch_job(self, name: str, interval_s: float = 1.0) -> Iterator[JobView]:
+        """Iterate over views of a job, with rates over the interval; the last is of its end."""
+        request = jobs_pb2.WatchJobRequest(name=name, interval_s=interval_s)
+        views = self._stub.WatchJob(request)
+        try:
+            yield from views
+        except grpc.RpcError as error:
+            raise self._explained(error) from None
+        finally:
+            views.cancel()
+
+    def switches(self) -> list[SwitchView]:
+        """Return all switches."""
+        return list(self._call(self._stub.ListSwitches, jobs_pb2.ListSwitchesRequest()).switches)
+
+    def switch(self, name: str = "") -> SwitchView:
+        """Return one switch; without a name the only one."""
+        return cast(SwitchView, self._call(self._stub.GetSwitch, jobs_pb2.SwitchName(name=name)))
+
+    def _call(self, method: Any, request: Any) -> Any:
+        try:
+            return method(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            raise self._explained(error) from None
+
+    def _explained(self, error: Any) -> ServiceError:
+        details = " ".join(str(error.details()).split())
+        unanswered = any(word in details.lower() for word in _NO_ANSWER)
+        if (unanswered and error.code() in _AT_CALLER) or not details:
+            return ServiceError(
+                f"no controller answers at {self.controller} ({connection_fault(details) or error.code().name}): start one "
+                f"with `netsum controller serve`, or name another in {CONTROLLER_VARIABLE}"
+                + what_of_certificates(details, self._tls)
+            )
+        return ServiceError(details)
+
+
+def as_dict(message: Any) -> dict[str, Any]:
+    """Return a view as plain values, for JSON: numbers as numbers, states as words, all fields that are not optional."""
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            found[field.name] = dict(sorted(value.items()))
+        elif not isinstance(
+            value, (Message, str, int, float)
+        ):  # How fields say so differs between protobufs.
+            found[field.name] = [_plain(field, each) for each in value]
+        elif not field.has_presence or message.HasField(field.name):
+            found[field.name] = _plain(field, value)
+    return found
+
+
+def _plain(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return as_dict(value)
+    if field.enum_type is not None:
+        return field.enum_type.values_by_number[value].name.lower().replace("_", " ")
+    return value

@@ -1,0 +1,177 @@
+"""One switch, as the service has it: connecting, connecting again, waiting to be primary; one request at a time.
+
+The P4Runtime session blocks, so it lives in a thread of its own; all else is in the event loop's. Requests are done in the
+order they were made, and after a connection that broke nothing is done before the switch has been reconciled: so no
+job is ever let in beside remains of another.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+from typing import TypeVar
+
+from controller.errors import ControllerError, NotPrimaryError, SwitchUnreachableError
+from controller.service.network import SwitchSite
+from controller.session import P4RuntimeSession
+from controller.switch_tables import CompiledFiles, Reconciled, SwitchTables
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.2
+"""How often it is looked whether a session still stands."""
+FIRST_BACKOFF_S = 0.2
+LAST_BACKOFF_S = 5.0
+REQUEST_TIMEOUT_S = 5.0
+
+Result = TypeVar("Result")
+
+
+class LinkState(Enum):
+    """Where a link stands."""
+
+    CONNECTING = "connecting"
+    READY = "ready"
+    STANDBY = "standby"
+
+
+class SwitchLink:
+    """The link to one switch.
+
+    Parameters
+    ----------
+    site
+        The switch.
+    files
+        The program it is to run.
+    election_id
+        The controller with the highest is primary.
+    bring_up
+        Called whenever a session stands, before anything else is done on it; makes the switch hold what it should.
+    """
+
+    def __init__(
+        self,
+        site: SwitchSite,
+        files: CompiledFiles,
+        election_id: int,
+        bring_up: Callable[["SwitchLink"], Awaitable[None]],
+    ) -> None:
+        self.site = site
+        self.files = files
+        self.state = LinkState.CONNECTING
+        self.reason = "not connected yet"
+        self._connected = 0
+        self.restarts = 0
+        self.reconciled: tuple[float, Reconciled] | None = None
+        self._election_id = election_id
+        self._bring_up = bring_up
+        self._tables: SwitchTables | None = None
+        self._order = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"switch {site.name}")
+        self.changed = asyncio.Condition()
+
+    @property
+    def reconnects(self) -> int:
+        """How many sessions there were after the first."""
+        return max(0, self._connected - 1)
+
+    async def call(self, request: Callable[[SwitchTables], Result]) -> Result:
+        """Do something on the switch, after all that was asked for before.
+
+        Raises
+        ------
+        SwitchUnreachableError
+            There is no session now, or it broke.
+        ControllerError
+            The switch refused.
+        """
+        async with self._order:
+            if self.state is not LinkState.READY:
+                raise SwitchUnreachableError(f"switch {self.site.name} is not ready: {self.reason}")
+            return await self.do(request)
+
+    async def do(self, request: Callable[[SwitchTables], Result]) -> Result:
+        """Do something on the switch while it is being brought up; for `bring_up` alone."""
+        if self._tables is None:
+            raise SwitchUnreachableError(f"switch {self.site.name} is not ready: {self.reason}")
+        try:
+            return await self._in_thread(request, self._tables)
+        except (SwitchUnreachableError, NotPrimaryError) as error:
+            await self._lose(error)
+            raise
+
+    async def distrust(self, error: ControllerError) -> None:
+        """End the session after a refusal that leaves open what the switch holds: the next one reconciles it."""
+        await self._lose(error)
+
+    async def run(self) -> None:
+        """Keep the link up until cancelled."""
+        backoff_s = FIRST_BACKOFF_S
+        try:
+            while True:
+                try:
+                    await self._connect()
+                    backoff_s = FIRST_BACKOFF_S
+                    await self._watch()
+                    continue
+                except ControllerError as error:
+                    await self._lose(error)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, LAST_BACKOFF_S)
+        finally:
+            await self._tear_down()
+            self._thread.shutdown(wait=False)
+
+    async def _connect(self) -> None:
+        site = self.site
+        async with self._order:
+            session = await self._in_thread(
+                P4RuntimeSession,
+                site.p4runtime,
+                site.device_id,
+                self._election_id,
+                REQUEST_TIMEOUT_S,
+                site.tls,
+            )
+            self._tables = SwitchTables(session, self.files)
+            await self._bring_up(self)
+            await self._become(LinkState.READY, "")
+        self._connected += 1
+
+    async def _watch(self) -> None:
+        """Return when the session has ended, or another controller has become primary."""
+        while (tables := self._tables) is not None:
+            if tables.session.lost:
+                await self._lose(SwitchUnreachableError(f"the switch at {self.site.p4runtime} is gone"))
+            elif not tables.session.primary:
+                await self._lose(
+                    NotPrimaryError(f"another controller became primary at {self.site.p4runtime}")
+                )
+            else:
+                await asyncio.sleep(LOOK_S)
+
+    async def _lose(self, error: ControllerError) -> None:
+        standby = isinstance(error, NotPrimaryError)
+        await self._become(LinkState.STANDBY if standby else LinkState.CONNECTING, str(error))
+        await self._tear_down()
+
+    async def _tear_down(self) -> None:
+        tables, self._tables = self._tables, None
+        if tables is not None:
+            with contextlib.suppress(ControllerError):
+                await self._in_thread(tables.session.tear_down)
+
+    async def _become(self, state: LinkState, reason: str) -> None:
+        if reason and reason != self.reason:
+            log.warning("switch %s is not ready: %s", self.site.name, reason)
+        elif state is LinkState.READY:
+            log.info("switch %s is ready", self.site.name)
+        self.state, self.reason = state, reason
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def _in_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)

@@ -1,0 +1,140 @@
+"""What Prometheus reads."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from controller.errors import ConfigError
+from controller.service.desk import Desk
+from controller.service.link import LinkState
+from controller.service.served import Counted, ServedJob
+from controller.service.workers import WorkersDesk
+from host_agent.wire import jobs_pb2
+
+SNAPSHOT_TIMEOUT_S = 5.0
+_STATES = {jobs_pb2.GATHERING: "gathering", jobs_pb2.QUEUED: "queued", jobs_pb2.RUNNING: "running"}
+
+
+class ServiceCollector(Collector):
+    """Reads the desk whenever Prometheus asks, in the event loop's thread.
+
+    Parameters
+    ----------
+    desk, workers
+        What is read.
+    loop
+        The event loop that the desk lives in.
+    """
+
+    def __init__(self, desk: Desk, workers: WorkersDesk, loop: asyncio.AbstractEventLoop) -> None:
+        self._desk = desk
+        self._workers = workers
+        self._loop = loop
+
+    def describe(self) -> Iterable[Any]:
+        """Return nothing: metrics are not known before they are read."""
+        return ()
+
+    def collect(self) -> Iterable[Any]:
+        """Return all metrics."""
+        snapshot = asyncio.run_coroutine_threadsafe(self._snapshot(), self._loop)
+        return snapshot.result(SNAPSHOT_TIMEOUT_S)
+
+    async def _snapshot(self) -> list[Any]:
+        jobs = list(self._desk.jobs.values())
+        counted = list(zip(jobs, await self._desk.dispatch.counted(jobs), strict=True))
+        return [*self._of_jobs(jobs), *self._of_workers(jobs), *_counted(counted), *self._of_switches()]
+
+    def _of_jobs(self, jobs: list[ServedJob]) -> list[Any]:
+        by_state = GaugeMetricFamily("netsum_jobs", "Jobs that have not ended", labels=["state"])
+        for state, name in _STATES.items():
+            by_state.add_metric([name], sum(job.state == state for job in jobs))
+        slots = GaugeMetricFamily("netsum_job_slots", "Slots a job holds", labels=["job", "switch"])
+        restarts = CounterMetricFamily("netsum_job_restarts", "Epochs a job had before", labels=["job"])
+        for job in jobs:
+            slots.add_metric([job.name, job.record.switch], job.record.slot_count)
+            restarts.add_metric([job.name], job.record.restarts)
+        return [by_state, slots, restarts]
+
+    def _of_workers(self, jobs: list[ServedJob]) -> list[Any]:
+        live = GaugeMetricFamily(
+            "netsum_worker_attached", "1 if the worker's stream stands", labels=["job", "rank", "host"]
+        )
+        counts = {
+            name: CounterMetricFamily(
+                f"netsum_worker_{name}", f"Of the worker: {name}", labels=["job", "rank"]
+            )
+            for name in ("chunks", "retransmissions", "duplicates", "stale")
+        }
+        for job in jobs:
+            for seat in job.seats.values():
+                rank = str(seat.rank)
+                live.add_metric([job.name, rank, seat.worker.host], float(seat.outbox is not None))
+                for name, family in counts.items() if seat.report is not None else ():
+                    family.add_metric([job.name, rank], getattr(seat.report, name))
+        gone = CounterMetricFamily("netsum_workers_left", "Workers that left a job, of all jobs")
+        gone.add_metric([], self._workers.left)
+        return [live, *counts.values(), gone]
+
+    def _of_switches(self) -> list[Any]:
+        ready = GaugeMetricFamily("netsum_switch_ready", "1 if the switch takes jobs", labels=["switch"])
+        slots = GaugeMetricFamily("netsum_switch_slots", "Slots the switch has", labels=["switch"])
+        free = GaugeMetricFamily("netsum_switch_slots_free", "Slots that no job holds", labels=["switch"])
+        reconnects = CounterMetricFamily(
+            "netsum_switch_reconnects", "Sessions after the first", labels=["switch"]
+        )
+        restarts = CounterMetricFamily(
+            "netsum_switch_restarts", "Times it came back without its program", labels=["switch"]
+        )
+        for name, link in self._desk.dispatch.links.items():
+            ledger = self._desk.dispatch.ledgers[name]
+            ready.add_metric([name], float(link.state is LinkState.READY))
+            slots.add_metric([name], ledger.capacity)
+            free.add_metric([name], ledger.free_slots)
+            reconnects.add_metric([name], link.reconnects)
+            restarts.add_metric([name], link.restarts)
+        return [ready, slots, free, reconnects, restarts]
+
+
+def _counted(counted: list[tuple[ServedJob, Counted]]) -> list[Any]:
+    packets = CounterMetricFamily(
+        "netsum_job_packets", "Packets the switch counted for a job", labels=["job", "outcome"]
+    )
+    admitted = CounterMetricFamily(
+        "netsum_worker_admitted", "Packets the switch admitted from a worker", labels=["job", "rank"]
+    )
+    for job, counts in counted:
+        for outcome, count in counts.packets.items():
+            packets.add_metric([job.name, outcome], count)
+        for rank, count in counts.admitted.items():
+            admitted.add_metric([job.name, str(rank)], count)
+    return [packets, admitted]
+
+
+def serve_metrics(desk: Desk, workers: WorkersDesk, address: tuple[str, int]) -> tuple[Any, tuple[str, int]]:
+    """Serve metrics over HTTP, for the event loop that runs.
+
+    Returns
+    -------
+    tuple
+        (the server, to be shut down; where it listens).
+
+    Raises
+    ------
+    ConfigError
+        The address cannot be listened on.
+    """
+    registry = CollectorRegistry()
+    registry.register(ServiceCollector(desk, workers, asyncio.get_running_loop()))
+    try:
+        server, _ = start_http_server(address[1], address[0], registry)
+    except OSError as error:
+        raise ConfigError(
+            f"metrics cannot be served on {address[0]}:{address[1]}: {error.strerror}"
+        ) from None
+    host, port = server.server_address[:2]
+    return server, (str(host), int(port))

@@ -1,0 +1,180 @@
+"""The switches and hosts a controller has, and where each is; of a testbed, as its folder has them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controller.errors import ConfigError
+from host_agent.wire.channel import PLAINTEXT, TlsFiles
+
+
+@dataclass(frozen=True)
+class PortSite:
+    """A port of a switch: the name of its interface, or on the front panel, and what is at the other end."""
+
+    name: str = ""
+    peer: str = ""
+
+
+@dataclass(frozen=True)
+class SwitchSite:
+    """A switch.
+
+    Attributes
+    ----------
+    name
+        For people.
+    p4runtime
+        gRPC address of its P4Runtime server.
+    device_id
+        Its P4Runtime device id.
+    ip, mac
+        Its address on the data network.
+    stations
+        MAC address of every host (and other switch) to the port it is reached by.
+    ports
+        What is known of its ports.
+    tls
+        Certificates for its P4Runtime server.
+    """
+
+    name: str
+    p4runtime: str
+    device_id: int
+    ip: str
+    mac: str
+    stations: Mapping[str, int]
+    ports: Mapping[int, PortSite] = field(default_factory=dict)
+    tls: TlsFiles = PLAINTEXT
+
+
+@dataclass(frozen=True)
+class HostSite:
+    """A host.
+
+    Attributes
+    ----------
+    name
+        For people.
+    ip, mac
+        Its addresses on the data network.
+    switch
+        The switch it is on.
+    sends_to
+        (address, UDP port) at which it reaches the switch, where that is not the switch's own address.
+    """
+
+    name: str
+    ip: str
+    mac: str
+    switch: str
+    sends_to: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Network:
+    """All of them.
+
+    Attributes
+    ----------
+    switches, hosts
+        By name.
+    any_place
+        Whether a worker of no known address may take the place of any host, as on one machine's loopback.
+    """
+
+    switches: Mapping[str, SwitchSite]
+    hosts: Mapping[str, HostSite]
+    any_place: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.switches:
+            raise ConfigError("a controller needs at least one switch")
+        for host in self.hosts.values():
+            if host.switch not in self.switches:
+                raise ConfigError(f"host {host.name} is on switch {host.switch!r}, which is not there")
+            switch = self.switches[host.switch]
+            if host.sends_to is not None and host.sends_to[0] != switch.ip:
+                raise ConfigError(
+                    f"host {host.name} sends to {host.sends_to[0]}, but switch {switch.name} takes only what is sent to its "
+                    f"own address, {switch.ip}"
+                )
+
+    def host_of(self, addresses: Iterable[str]) -> HostSite | None:
+        """Return the host that has the first of these addresses that any has."""
+        by_address = {host.ip: host for host in self.hosts.values()}
+        return next((by_address[each] for each in addresses if each in by_address), None)
+
+    def port_to(self, switch: str, host: HostSite) -> int | None:
+        """Return the port of a switch that leads to a host."""
+        return self.switches[switch].stations.get(host.mac)
+
+
+def network_of_testbed(folder: Path) -> Network:
+    """Read the ``testbed.json`` of a testbed's run folder.
+
+    Raises
+    ------
+    ConfigError
+        There is none, or it does not say what is needed.
+    """
+    path, described = _described(folder)
+    try:
+        peers = _peers(described.get("links", ()))
+        switches = {
+            name: SwitchSite(
+                name=name,
+                p4runtime=one["p4runtime"],
+                device_id=one["device_id"],
+                ip=one["ip"],
+                mac=one["mac"],
+                stations=one["forward"],
+                ports={
+                    number: PortSite(interface, peers.get(interface, ""))
+                    for interface, number in one["ports"].items()
+                },
+            )
+            for name, one in described["switches"].items()
+        }
+        hosts = {
+            name: HostSite(name, one["ip"], one["mac"], one["switch"])
+            for name, one in described["hosts"].items()
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path}: expected the description of a testbed ({error!r})") from None
+    return Network(switches, hosts)
+
+
+def lanes_of_testbed(folder: Path) -> int | None:
+    """Return how many lanes the programs of a testbed's switches are to have, if it says.
+
+    Raises
+    ------
+    ConfigError
+        It is no testbed's folder.
+    """
+    lanes = _described(folder)[1].get("lanes")
+    return lanes if isinstance(lanes, int) else None
+
+
+def _described(folder: Path) -> tuple[Path, dict[str, Any]]:
+    path = folder / "testbed.json"
+    try:
+        described: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{folder} is no testbed's run folder: {path.name}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from None
+    return path, described
+
+
+def _peers(links: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what is at the other end of each interface."""
+    found = {}
+    for link in links:
+        ends = [str(end).partition("-")[0] for end in link["ends"]]
+        for interface, peer in zip(link["interfaces"], reversed(ends), strict=True):
+            found[interface] = peer
+    return found

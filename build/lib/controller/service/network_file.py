@@ -1,0 +1,231 @@
+"""The TOML file that names a controller's switches and hosts."""
+
+import ipaddress
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from controller.addresses import ipv4_int, mac_int
+from controller.errors import ConfigError
+from controller.service.network import HostSite, Network, PortSite, SwitchSite
+from controller.targets.tofino import front_panel_ports
+from host_agent.wire.channel import ChannelError, TlsFiles, check_target
+
+LAST_PORT = 509
+"""Of a v1model switch; 510 is the CPU, 511 drops."""
+
+
+def network_of_file(path: Path) -> Network:
+    """Read a TOML file that names switches and hosts; docs/controller.md shows one.
+
+    Raises
+    ------
+    ConfigError
+        With the file, the place in it and what was expected.
+    """
+    try:
+        described = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    _refuse_strangers(path, "the file", described, {"switch", "host", "link"})
+    switch_tables = _named(_tables(path, described, "switch"))
+    panels = {name: _Panel(name, table) for name, table in switch_tables.items()}
+    hosts: dict[str, HostSite] = {}
+    attached: dict[str, int] = {}
+    for name, table in _named(_tables(path, described, "host")).items():
+        switch = table.text("switch")
+        if switch not in panels:
+            raise ConfigError(
+                f"{table.where}: there is no switch {switch}, but {', '.join(panels) or 'none'}"
+            )
+        ip, mac = table.ipv4("ip"), table.mac("mac")
+        if ip in (host.ip for host in hosts.values()):
+            raise ConfigError(
+                f"{table.where}: ip: another host has {ip} already, and workers are told apart by it"
+            )
+        hosts[name] = HostSite(name, ip, mac, switch, table.endpoint("send_to"))
+        attached[name] = panels[switch].number(table.value("port"), table.where)
+        table.done()
+    links: dict[str, dict[int, str]] = {name: {} for name in switch_tables}
+    for table in _tables(path, described, "link"):
+        ends = table.get("switches", list), table.get("ports", list)
+        if len(ends[0]) != 2 or len(ends[1]) != 2 or any(each not in list(links) for each in ends[0]):
+            raise ConfigError(
+                f'{table.where}: expected switches = ["s1", "s2"], which the file has, and ports = [3, 1]'
+            )
+        for name, port, peer in zip(*ends, reversed(ends[0]), strict=True):
+            links[name][panels[name].number(port, table.where)] = peer
+        table.done()
+    switches = {}
+    for name, table in switch_tables.items():
+        tls = table.get("tls", dict, {})
+        _refuse_strangers(path, f"{table.where}.tls", tls, {"ca", "cert", "key"})
+        peers = {attached[host.name]: host.name for host in hosts.values() if host.switch == name}
+        switches[name] = SwitchSite(
+            name=name,
+            p4runtime=table.target("p4runtime"),
+            device_id=table.count("device_id", 0, (1 << 64) - 1, 1),
+            ip=table.ipv4("ip"),
+            mac=table.mac("mac"),
+            stations=_stations(name, hosts, attached, links),
+            ports={
+                port: PortSite(panels[name].name(port), peer)
+                for port, peer in sorted((peers | links[name]).items())
+            },
+            tls=TlsFiles(**{part: path.parent / file for part, file in tls.items()}),
+        )
+        table.done()
+    return Network(switches, hosts)
+
+
+class _Panel:
+    """How ports of a switch are written: by number, or by their names on the front panel if the file says which those are."""
+
+    def __init__(self, switch: str, table: "_Table") -> None:
+        self._switch = switch
+        self._source = table.get("pm_show", str, "")
+        self._ports: Mapping[str, int] = {}
+        if self._source:
+            file = table.path.parent / self._source
+            try:
+                self._ports = front_panel_ports(file.read_text(encoding="utf-8"))
+            except OSError as error:
+                raise ConfigError(f"{table.where}: pm_show: cannot read {file}: {error.strerror}") from None
+            except ValueError as error:  # UnicodeDecodeError is one.
+                raise ConfigError(f"{table.where}: pm_show: {file}: {error}") from None
+        self._names = {port: name for name, port in self._ports.items()}
+
+    def number(self, written: Any, where: str) -> int:
+        """Return the number of a port as P4Runtime knows it."""
+        if isinstance(written, str):
+            if not self._source:
+                raise ConfigError(
+                    f"{where}: port {written!r} is a name on the front panel: save what `pm show` prints in the driver's "
+                    f'shell, and name that file by pm_show = "FILE" for switch {self._switch}; or give the number'
+                )
+            if written not in self._ports:
+                raise ConfigError(
+                    f"{where}: switch {self._switch} has no port {written!r}, {self._source} has {', '.join(self._ports)}"
+                )
+            return self._ports[written]
+        if not isinstance(written, int) or isinstance(written, bool) or not 0 <= written <= LAST_PORT:
+            raise ConfigError(
+                f'{where}: expected a port such as 3, 0 to {LAST_PORT}, or "5/0" as on the front panel, not {written!r}'
+            )
+        return written
+
+    def name(self, port: int) -> str:
+        """Return a port's name on the front panel; empty if it is not known."""
+        return self._names.get(port, "")
+
+
+def _stations(
+    switch: str,
+    hosts: Mapping[str, HostSite],
+    attached: Mapping[str, int],
+    links: Mapping[str, Mapping[int, str]],
+) -> dict[str, int]:
+    """Return through which port of a switch each host is reached, by the fewest links."""
+    first_port: dict[str, int | None] = {switch: None}
+    frontier = [switch]
+    while frontier:
+        here = frontier.pop(0)
+        for port, peer in sorted(links[here].items()):
+            if peer not in first_port:
+                first_port[peer] = port if here == switch else first_port[here]
+                frontier.append(peer)
+    found = {}
+    for name, host in hosts.items():
+        via = attached[name] if host.switch == switch else first_port.get(host.switch)
+        if via is not None:
+            found[host.mac] = via
+    return found
+
+
+class _Table:
+    """One table of the file: every value is asked for by what it must be, and what nobody asks for is an error."""
+
+    def __init__(self, path: Path, where: str, held: dict[str, Any]) -> None:
+        self.path, self.where, self._held = path, f"{path}: {where}", dict(held)
+
+    def get(self, key: str, kind: type[Any], default: Any = None) -> Any:
+        if key not in self._held and default is not None:
+            return default
+        value = self._held.pop(key, None)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ConfigError(f"{self.where}: expected {key} = {_EXAMPLES[kind]}, not {value!r}")
+        return value
+
+    def value(self, key: str) -> Any:
+        return self._held.pop(key, None)
+
+    def text(self, key: str) -> str:
+        value: str = self._held[key] if key == "name" and isinstance(self._held.get(key), str) else ""
+        return value or str(self.get(key, str))
+
+    def count(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        value = int(self.get(key, int, default))
+        if not low <= value <= high:
+            raise ConfigError(f"{self.where}: {key} is {low} to {high}, not {value}")
+        return value
+
+    def ipv4(self, key: str) -> str:
+        return self._address(key, ipv4_int)
+
+    def mac(self, key: str) -> str:
+        return self._address(key, mac_int).lower()
+
+    def target(self, key: str) -> str:
+        return self._address(key, check_target)
+
+    def endpoint(self, key: str) -> tuple[str, int] | None:
+        if key not in self._held:
+            return None
+        host, _, port = str(self.get(key, str)).rpartition(":")
+        try:
+            return str(ipaddress.IPv4Address(host)), int(port)
+        except ValueError:
+            raise ConfigError(f'{self.where}: expected {key} = "127.0.0.1:28275"') from None
+
+    def done(self) -> None:
+        self._held.pop("name", None)
+        if self._held:
+            raise ConfigError(f"{self.where}: there is no {' or '.join(sorted(self._held))} here")
+
+    def _address(self, key: str, check: Any) -> str:
+        value = str(self.get(key, str))
+        try:
+            check(value)
+        except (ValueError, ChannelError) as error:
+            raise ConfigError(f"{self.where}: {key}: {error}") from None
+        return value
+
+
+_EXAMPLES = {str: '"text"', int: "a number", list: "a list", dict: "a table"}
+
+
+def _tables(path: Path, described: dict[str, Any], kind: str) -> list[_Table]:
+    held = described.get(kind, [])
+    if not isinstance(held, list) or not all(isinstance(each, dict) for each in held):
+        raise ConfigError(f"{path}: expected [[{kind}]] tables")
+    return [
+        _Table(path, f"[[{kind}]] {each.get('name', number)}", each) for number, each in enumerate(held, 1)
+    ]
+
+
+def _named(tables: list[_Table]) -> dict[str, _Table]:
+    found: dict[str, _Table] = {}
+    for table in tables:
+        name = table.text("name")
+        if name in found:
+            raise ConfigError(f"{table.where}: there are two of that name")
+        found[name] = table
+    return found
+
+
+def _refuse_strangers(path: Path, where: str, held: Mapping[str, Any], known: set[str]) -> None:
+    if strangers := held.keys() - known:
+        raise ConfigError(f"{path}: {where} has no {' or '.join(sorted(strangers))}")

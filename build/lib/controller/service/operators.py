@@ -1,0 +1,103 @@
+"""What operators ask: to make, restart and end jobs."""
+
+import time
+
+from controller.errors import JobRefusedError
+from controller.service.desk import Desk
+from controller.service.records import JobRecord
+from controller.service.served import Kind, RefusalError, ServedJob
+from controller.service.wishes import check_name, check_world
+from host_agent.wire.slots_wish import IfFull, Slots
+
+
+class OperatorsDesk:
+    """Makes, restarts and ends jobs.
+
+    Parameters
+    ----------
+    desk
+        The jobs.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def create(
+        self,
+        name: str,
+        world_size: int,
+        slots: Slots | None,
+        if_full: IfFull,
+        queue_s: float,
+        switch: str,
+        join_token: str,
+        idle_s: float,
+    ) -> ServedJob:
+        """Make a job that workers then join by its name.
+
+        Raises
+        ------
+        RefusalError
+            With the reason.
+        """
+        await self._desk.until_gone(name)
+        if name in self._desk.jobs:
+            raise RefusalError(Kind.TAKEN, f"there is a job named {name} already: end it first")
+        check_name(name)
+        check_world(world_size)
+        record = JobRecord(
+            name=name,
+            switch=self._desk.switch_for(switch, None),
+            world_size=world_size,
+            slots=self._desk.options.slots if slots is None else slots,
+            if_full=if_full,
+            queue_s=queue_s,
+            join_token=join_token,
+            idle_s=idle_s or self._desk.options.idle_s,
+            operated=True,
+            created=time.time(),
+        )
+        job = ServedJob(record)
+        try:
+            self._desk.dispatch.reserve(job)
+        except JobRefusedError as refusal:
+            if if_full != "queue" or not self._desk.dispatch.fits_ever(job):
+                raise RefusalError(Kind.FULL, str(refusal)) from None
+            job.reason = str(refusal)
+        self._desk.jobs[name] = job
+        self._desk.store.save(record)
+        if record.job_id:
+            self._desk.dispatch.idle(job)
+        else:
+            self._desk.dispatch.ask(job)
+        return job
+
+    async def restart(self, name: str) -> ServedJob:
+        """Give a job a new epoch; if workers have left it, they may come again first.
+
+        Raises
+        ------
+        RefusalError
+            It has not started.
+        ControllerError
+            The switch did not take it.
+        """
+        job = self._desk.find(name)
+        if not job.record.running:
+            raise RefusalError(
+                Kind.NOT_NOW,
+                f"job {name} has not started: {job.reason or f'workers {job.missing} have not come'}",
+            )
+        await self._desk.restart(job, "an operator restarted the job")
+        return job
+
+    async def delete(self, name: str) -> None:
+        """End a job and wait until its slots are free.
+
+        Raises
+        ------
+        RefusalError
+            There is none of that name.
+        """
+        self._desk.end(self._desk.find(name), "an operator deleted the job")
+        await self._desk.until_gone(name)

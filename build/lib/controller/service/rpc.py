@@ -1,0 +1,213 @@
+"""The job API: streams of workers and calls of operators, in front of who answers them."""
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+
+from controller.errors import ControllerError
+from controller.service.desk import Desk
+from controller.service.operators import OperatorsDesk
+from controller.service.served import Kind, Outbox, RefusalError, Seat, ServedJob
+from controller.service.views import add_rates, job_view, switch_view
+from controller.service.wishes import wish_of
+from controller.service.workers import WorkersDesk
+from host_agent.wire import jobs_pb2, jobs_pb2_grpc
+
+CODES = {
+    Kind.WRONG: grpc.StatusCode.INVALID_ARGUMENT,
+    Kind.NOT_NOW: grpc.StatusCode.FAILED_PRECONDITION,
+    Kind.FULL: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Kind.UNKNOWN: grpc.StatusCode.NOT_FOUND,
+    Kind.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    Kind.TAKEN: grpc.StatusCode.ALREADY_EXISTS,
+    Kind.TOO_LATE: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+
+LEAST_INTERVAL_S = 0.05
+
+Answer = TypeVar("Answer")
+
+
+class WorkersService(jobs_pb2_grpc.WorkersServicer):
+    """What workers call.
+
+    Parameters
+    ----------
+    desk
+        Whom it speaks for.
+    """
+
+    def __init__(self, desk: WorkersDesk) -> None:
+        self._desk = desk
+
+    async def Join(self, requests: Any, context: Any) -> None:
+        """Serve one worker's stream to its end."""
+        del requests
+        self._desk.streams += 1
+        try:
+            await self._attend(context)
+        except RefusalError as refusal:
+            await context.abort(CODES[refusal.kind], str(refusal))
+        finally:
+            self._desk.streams -= 1
+
+    async def _attend(self, context: Any) -> None:
+        outbox: Outbox = asyncio.Queue()
+        first = await context.read()
+        if first is grpc.aio.EOF:
+            return
+        match first.WhichOneof("message"):
+            case "join":
+                job, seat = await self._desk.sit_down(first.join, outbox)
+            case "attach":
+                job, seat = self._desk.attach(first.attach, outbox)
+            case other:
+                raise RefusalError(Kind.WRONG, f"a worker's stream begins with join or attach, not {other}")
+        listening = asyncio.create_task(self._listen(context, job, seat, outbox))
+        try:
+            while (message := await outbox.get()) is not None:
+                if isinstance(message, RefusalError):
+                    raise message
+                await context.write(message)
+        finally:
+            listening.cancel()
+            # Nothing to be said if it left, or has another stream by now.
+            self._desk.detach(job, seat, outbox)
+
+    async def _listen(self, context: Any, job: ServedJob, seat: Seat, outbox: Outbox) -> None:
+        """Take what a worker says, until it leaves or its stream ends."""
+        try:
+            while (message := await context.read()) is not grpc.aio.EOF:
+                match message.WhichOneof("message"):
+                    case "receive":
+                        self._desk.receive(job, seat, message.receive.udp_port)
+                    case "report":
+                        seat.take_report(message.report)
+                    case "again":
+                        await self._desk.again(job, seat, message.again)
+                    case "leave":
+                        self._desk.leave(job, seat, outbox)
+                        break
+                    case other:
+                        raise RefusalError(Kind.WRONG, f"a worker that has joined does not say {other}")
+            outbox.put_nowait(None)
+        except ControllerError as fault:
+            refusal = fault if isinstance(fault, RefusalError) else RefusalError(Kind.NOT_NOW, str(fault))
+            outbox.put_nowait(refusal)
+
+
+def _told(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Answer]]:
+    """Tell the caller of faults, by a status and a sentence."""
+
+    @functools.wraps(call)
+    async def told(self: Any, request: Any, context: Any) -> Answer:
+        try:
+            return await call(self, request, context)
+        except RefusalError as refusal:
+            await context.abort(CODES[refusal.kind], str(refusal))
+        except ControllerError as fault:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(fault))
+        raise AssertionError("abort raises")
+
+    return told
+
+
+class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
+    """What operators call.
+
+    Parameters
+    ----------
+    desk
+        The jobs.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._operators = OperatorsDesk(desk)
+
+    @_told
+    async def ListJobs(self, request: Any, context: Any) -> jobs_pb2.ListJobsReply:
+        """Return all jobs."""
+        jobs = [*(self._desk.ended if request.ended else ()), *self._desk.jobs.values()]
+        counted = await self._desk.dispatch.counted(jobs)
+        return jobs_pb2.ListJobsReply(jobs=list(map(job_view, jobs, counted)))
+
+    @_told
+    async def GetJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
+        """Return one job."""
+        return await self._view(self._desk.find(request.name))
+
+    @_told
+    async def CreateJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
+        """Make a job."""
+        slots, if_full = wish_of(request.slots, request.if_full)
+        job = await self._operators.create(
+            request.name,
+            request.world_size,
+            slots,
+            if_full,
+            request.queue_s,
+            request.switch,
+            request.join_token,
+            request.idle_s,
+        )
+        return await self._view(job)
+
+    @_told
+    async def RestartJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
+        """Give a job a new epoch."""
+        return await self._view(await self._operators.restart(request.name))
+
+    @_told
+    async def DeleteJob(self, request: Any, context: Any) -> jobs_pb2.DeleteJobReply:
+        """End a job."""
+        await self._operators.delete(request.name)
+        return jobs_pb2.DeleteJobReply()
+
+    async def WatchJob(self, request: Any, context: Any) -> AsyncIterator[jobs_pb2.JobView]:
+        """Show a job until it has ended."""
+        try:
+            job = self._desk.find(request.name)
+        except RefusalError as refusal:
+            await context.abort(CODES[refusal.kind], str(refusal))
+            return
+        interval_s = max(request.interval_s or 1.0, LEAST_INTERVAL_S)
+        before, then = None, 0.0
+        while True:
+            view, now = await self._view(job), time.monotonic()
+            if before is not None:
+                add_rates(view, before, now - then)
+            yield view
+            if view.state == jobs_pb2.ENDED:
+                return
+            before, then = view, now
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(job.ended.wait(), interval_s)
+
+    @_told
+    async def ListSwitches(self, request: Any, context: Any) -> jobs_pb2.ListSwitchesReply:
+        """Return all switches."""
+        views = [await switch_view(self._desk, link) for link in self._desk.dispatch.links.values()]
+        return jobs_pb2.ListSwitchesReply(switches=views)
+
+    @_told
+    async def GetSwitch(self, request: Any, context: Any) -> jobs_pb2.SwitchView:
+        """Return one switch; without a name the only one."""
+        links = self._desk.dispatch.links
+        name = request.name or (next(iter(links)) if len(links) == 1 else "")
+        if name not in links:
+            known = ", ".join(links)
+            raise RefusalError(
+                Kind.UNKNOWN,
+                f"there is no switch {name}, but {known}" if name else f"which switch: {known}?",
+            )
+        return await switch_view(self._desk, links[name])
+
+    async def _view(self, job: ServedJob) -> jobs_pb2.JobView:
+        (counted,) = await self._desk.dispatch.counted([job])
+        return job_view(job, counted)

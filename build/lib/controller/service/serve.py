@@ -1,0 +1,241 @@
+"""A running controller service: its memory, its desk, the job API and the metrics, up together and down in order."""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import signal
+import stat
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from controller.errors import ConfigError
+from controller.service.desk import Desk, DeskOptions
+from controller.service.link import LinkState
+from controller.service.network import Network
+from controller.service.restoring import restore_jobs
+from controller.service.rpc import OperatorsService, WorkersService
+from controller.service.store import Store
+from controller.service.workers import WorkersDesk
+from controller.switch_tables import CompiledFiles
+from host_agent.wire import jobs_pb2_grpc
+from host_agent.wire.channel import DEFAULT_CONTROLLER, PLAINTEXT, TlsFiles, check_target
+
+log = logging.getLogger(__name__)
+
+STOP_GRACE_S = 0.5
+
+_SERVER_OPTIONS = (
+    # Without this a second server on the same port would get every other call.
+    ("grpc.so_reuseport", 0),
+    # A worker whose machine is cut off is missed after these two.
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+)
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """What a controller service is to be.
+
+    Attributes
+    ----------
+    network
+        Its switches and hosts.
+    program, p4info
+        The compiled program its switches are to run, and its P4Info.
+    state
+        File of its memory; ":memory:" for none.
+    listen
+        Where the job API is: "HOST:PORT" (port 0: any) or "unix:PATH".
+    tls
+        Certificates of the job API; with `ca`, workers and operators need certificates too.
+    allow_remote
+        Whether it may listen without TLS where other machines can reach it.
+    metrics
+        Where Prometheus finds metrics; None for nowhere.
+    desk
+        Times and sizes.
+    election_id
+        With its switches.
+    """
+
+    network: Network
+    program: Path
+    p4info: Path
+    state: Path | str = ":memory:"
+    listen: tuple[str, ...] = (DEFAULT_CONTROLLER,)
+    tls: TlsFiles = PLAINTEXT
+    allow_remote: bool = False
+    metrics: tuple[str, int] | None = None
+    desk: DeskOptions = field(default_factory=DeskOptions)
+    election_id: int = 1
+
+
+@dataclass
+class RunningService:
+    """A service that is up.
+
+    Attributes
+    ----------
+    desk, workers
+        Its jobs, and who sits in them.
+    addresses
+        Where the job API is.
+    metrics
+        Where metrics are.
+    links
+        Ends, with an error, if the service cannot go on.
+    """
+
+    desk: Desk
+    workers: WorkersDesk
+    addresses: tuple[str, ...]
+    metrics: tuple[str, int] | None
+    links: asyncio.Task[None]
+
+    async def until_ready(self) -> None:
+        """Wait until every switch has its program and its jobs."""
+        for link in self.desk.dispatch.links.values():
+            async with link.changed:
+                await link.changed.wait_for(lambda link=link: link.state is LinkState.READY)  # type: ignore[misc]
+
+
+@contextlib.asynccontextmanager
+async def running_service(options: ServiceOptions) -> AsyncIterator[RunningService]:
+    """Run a service for as long as the block; its jobs outlast it.
+
+    Raises
+    ------
+    ControllerError
+        It cannot run as asked.
+    """
+    files = CompiledFiles(options.program, options.p4info)
+    slots = options.desk.slots
+    if not 0 < slots <= files.slots or slots & (slots - 1):
+        raise ConfigError(
+            f"the slots of a job that does not say are a power of two, at most the program's {files.slots}, not {slots}"
+        )
+    for site in options.network.switches.values():
+        if site.tls:
+            site.tls.channel_credentials()  # Now rather than in the background.
+    _check_addresses(options)  # Before the state's file is made.
+    async with contextlib.AsyncExitStack() as stack:
+        store = stack.enter_context(Store(options.state))
+        desk = Desk(options.network, store, files, options.desk, options.election_id)
+        workers = WorkersDesk(desk)
+        restore_jobs(desk, workers)
+        server = grpc.aio.server(options=_SERVER_OPTIONS)
+        jobs_pb2_grpc.add_WorkersServicer_to_server(WorkersService(workers), server)  # type: ignore[no-untyped-call]
+        jobs_pb2_grpc.add_OperatorsServicer_to_server(OperatorsService(desk), server)  # type: ignore[no-untyped-call]
+        addresses = tuple(_listen(server, each, options) for each in options.listen)
+        await server.start()
+        stack.push_async_callback(server.stop, STOP_GRACE_S)
+        metrics = None
+        if options.metrics is not None:
+            from controller.service.metrics import serve_metrics
+
+            http, metrics = serve_metrics(desk, workers, options.metrics)
+            stack.callback(http.server_close)
+            stack.callback(http.shutdown)
+        links = asyncio.create_task(desk.dispatch.run())
+        stack.push_async_callback(_cancelled, links)
+        stack.callback(desk.close)
+        yield RunningService(desk, workers, addresses, metrics, links)
+
+
+async def serve(options: ServiceOptions, announce: Callable[[dict[str, Any]], None]) -> None:
+    """Run a service until SIGINT, SIGTERM or SIGHUP.
+
+    Parameters
+    ----------
+    options
+        What it is to be.
+    announce
+        Told where it listens, once all switches are ready.
+
+    Raises
+    ------
+    ControllerError
+        It cannot run as asked.
+    """
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, asked.set)
+    async with running_service(options) as service:
+        log.info("job API on %s", ", ".join(service.addresses))
+        stopping = asyncio.create_task(asked.wait())
+        ready = asyncio.create_task(service.until_ready())
+        await asyncio.wait([stopping, ready, service.links], return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
+            announce({"addresses": service.addresses, "metrics": service.metrics})
+            await asyncio.wait([stopping, service.links], return_when=asyncio.FIRST_COMPLETED)
+        for task in (stopping, ready):
+            task.cancel()
+        if service.links.done():
+            service.links.result()
+    log.info("stopped; jobs go on, their state is in %s", options.state)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def _check_addresses(options: ServiceOptions) -> None:
+    """Refuse addresses that are written wrongly or open to other machines, and certificates that cannot be used."""
+    for address in options.listen:
+        check_target(address)
+        if not options.tls and not address.startswith("unix:"):
+            instead = "give a certificate (--tls-cert, --tls-key, --tls-ca), listen on 127.0.0.1 or unix:PATH"
+            _refuse_remote(address.rpartition(":")[0], options, "the job API", instead)
+    if options.tls:
+        options.tls.server_credentials()
+    if options.metrics is not None:
+        _refuse_remote(options.metrics[0], options, "the metrics", "serve them on 127.0.0.1")
+
+
+def _listen(server: Any, address: str, options: ServiceOptions) -> str:
+    """Add an address to a server; return it with its port."""
+    host, _, port = address.rpartition(":")
+    if address.startswith("unix:"):
+        _remove_stale_socket(Path(address.removeprefix("unix:")))
+    try:
+        if options.tls and not address.startswith("unix:"):
+            bound = server.add_secure_port(address, options.tls.server_credentials())
+        else:
+            bound = server.add_insecure_port(address)
+    except RuntimeError:
+        raise ConfigError(
+            f"the job API cannot listen on {address}: perhaps another controller does; stop that one or take another address"
+        ) from None
+    if address.startswith("unix:"):
+        Path(address.removeprefix("unix:")).chmod(0o600)
+        return address
+    return f"{host}:{bound if port == '0' else port}"
+
+
+def _refuse_remote(host: str, options: ServiceOptions, what: str, instead: str) -> None:
+    """Keep what is in clear to this machine, unless it was asked for otherwise."""
+    if options.allow_remote:
+        return
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ConfigError(f"{what} would be open to whoever reaches {host}: {instead}, or say --allow-remote")
+
+
+def _remove_stale_socket(path: Path) -> None:
+    """Remove what a controller that was killed left; gRPC says nothing of use if it is in the way."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            path.unlink()

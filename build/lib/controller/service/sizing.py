@@ -1,0 +1,49 @@
+"""How many slots a wish comes to on a switch."""
+
+import math
+
+from controller.errors import JobRefusedError
+from host_agent.wire.constants import HEADER_BYTES
+from host_agent.wire.slots_wish import BandwidthDelay, Share, Slots
+
+_LOWER_LAYERS_BYTES = 14 + 20 + 8
+"""Ethernet, IPv4 and UDP headers."""
+_ON_THE_WIRE_BYTES = 4 + 8 + 12
+"""Check sequence, preamble and gap, which a frame costs on the wire beside its bytes."""
+
+
+def wire_bits(lanes: int) -> int:
+    """Return what a chunk costs on a link, in bits."""
+    return 8 * (_LOWER_LAYERS_BYTES + HEADER_BYTES + 4 * lanes + _ON_THE_WIRE_BYTES)
+
+
+def slots_for(wish: Slots, lanes: int, capacity: int) -> int:
+    """Return how many slots a wish asks for; a power of two, perhaps more than the switch has.
+
+    Parameters
+    ----------
+    wish
+        What the job's first worker or its operator asked for.
+    lanes
+        int32 values a packet carries.
+    capacity
+        Slots of the switch.
+
+    Raises
+    ------
+    JobRefusedError
+        The wish makes no sense; the message says why.
+    """
+    match wish:
+        case BandwidthDelay(rate, rtt):
+            if not (0 < rate < 1e15 and 0 < rtt < 1e3):
+                raise JobRefusedError(
+                    f"slots by bandwidth-delay product need a rate in bit/s and a round-trip time in s, not {rate:g}, {rtt:g}"
+                )
+            return int(1 << max(0, math.ceil(rate * rtt / wire_bits(lanes)) - 1).bit_length())
+        case Share(part):
+            if not 0 < part <= 1:
+                raise JobRefusedError(f"a share of the switch's slots is above 0 to 1, not {part:g}")
+            return int(1 << max(1, math.floor(part * capacity)).bit_length() - 1)
+        case _:
+            return wish

@@ -1,0 +1,227 @@
+"""What must not be forgotten, in an SQLite file: jobs, their workers, and of each switch its last epoch and its mark.
+
+A change is on disk before it is on a switch, so what a killed controller leaves is never ahead of its memory. One process
+uses the file at a time.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from controller.errors import StoreError
+from controller.service.records import JobRecord, WorkerRecord
+from host_agent.wire.slots_wish import BandwidthDelay, Share, Slots
+
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE switch (name TEXT PRIMARY KEY, last_epoch INTEGER NOT NULL, mark INTEGER NOT NULL) STRICT;
+CREATE TABLE job (
+  name TEXT PRIMARY KEY, switch TEXT NOT NULL, world_size INTEGER NOT NULL, slots TEXT NOT NULL, if_full TEXT NOT NULL,
+  queue_s REAL NOT NULL, join_token TEXT NOT NULL, idle_s REAL NOT NULL, operated INTEGER NOT NULL, created REAL NOT NULL,
+  running INTEGER NOT NULL, restarts INTEGER NOT NULL, job_id INTEGER NOT NULL, slot_base INTEGER NOT NULL,
+  slot_count INTEGER NOT NULL, epoch INTEGER NOT NULL, token INTEGER NOT NULL, lanes INTEGER NOT NULL
+) STRICT;
+CREATE TABLE worker (
+  job TEXT NOT NULL REFERENCES job ON DELETE CASCADE, rank INTEGER NOT NULL, host TEXT NOT NULL, ip TEXT NOT NULL,
+  mac TEXT NOT NULL, port INTEGER NOT NULL, udp_port INTEGER NOT NULL, switch_ip TEXT NOT NULL,
+  switch_port INTEGER NOT NULL, lease TEXT NOT NULL, left TEXT NOT NULL, PRIMARY KEY (job, rank)
+) STRICT;
+"""
+
+_BOOLEANS = ("operated", "running")
+
+
+class Store:
+    """The state file; a context manager that closes it.
+
+    Parameters
+    ----------
+    path
+        Made if it is not there, readable by its owner alone: it holds tokens. ``:memory:`` forgets.
+
+    Raises
+    ------
+    StoreError
+        Another process uses it, it is of another version, or it is no such file.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = str(path)
+        self._lock = -1 if self._path == ":memory:" else _locked(Path(path))
+        try:
+            self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            with self._explained():
+                self._database.execute("PRAGMA journal_mode = WAL")
+                self._database.execute("PRAGMA synchronous = FULL")
+                self._database.execute("PRAGMA foreign_keys = ON")
+                self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, for another controller to take."""
+        if hasattr(self, "_database"):
+            self._database.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def switch(self, name: str) -> tuple[int, int]:
+        """Return the last epoch used on a switch and the mark its program has; 0 if there was none."""
+        with self._explained():
+            query = "SELECT last_epoch, mark FROM switch WHERE name = ?"
+            found = self._database.execute(query, (name,)).fetchone()
+        return (int(found[0]), int(found[1])) if found else (0, 0)
+
+    def mark_switch(self, name: str, mark: int) -> None:
+        """Remember the mark that a switch's program was given."""
+        with self._transaction():
+            self._put_switch(name, mark=mark)
+
+    def save(self, job: JobRecord) -> None:
+        """Remember a job as it is now, and that its epoch has been used."""
+        row = {**asdict(job), "slots": _slots_text(job.slots)}
+        del row["workers"]
+        with self._transaction():
+            self._put_switch(job.switch, epoch=job.epoch)
+            self._insert("job", row, conflict=["name"])
+            self._database.execute("DELETE FROM worker WHERE job = ?", (job.name,))
+            for worker in job.workers.values():
+                self._insert("worker", {"job": job.name, **asdict(worker)})
+
+    def forget(self, name: str) -> None:
+        """Remember a job no longer."""
+        with self._transaction():
+            self._database.execute("DELETE FROM job WHERE name = ?", (name,))
+
+    def jobs(self) -> list[JobRecord]:
+        """Return all jobs, the oldest first.
+
+        Raises
+        ------
+        StoreError
+            The file cannot be read.
+        """
+        with self._explained():
+            found = [_job(row) for row in self._rows("SELECT * FROM job ORDER BY created, name")]
+            by_name = {job.name: job for job in found}
+            for row in self._rows("SELECT * FROM worker ORDER BY rank"):
+                job = by_name[row.pop("job")]
+                job.workers[row["rank"]] = WorkerRecord(**row)
+        return found
+
+    def _prepare(self) -> None:
+        version = self._database.execute("PRAGMA user_version").fetchone()[0]
+        if version == SCHEMA_VERSION:
+            return
+        if version or self._database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            raise StoreError(
+                f"{self._path} has version {version} of the controller's state, this netsum has {SCHEMA_VERSION}: "
+                "use the netsum that wrote it, or another file"
+            )
+        with self._transaction():
+            for statement in _SCHEMA.split(";"):
+                self._database.execute(statement)
+            self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _put_switch(self, name: str, epoch: int = 0, mark: int | None = None) -> None:
+        held_epoch, held_mark = self.switch(name)
+        row = {
+            "name": name,
+            "last_epoch": max(epoch, held_epoch),
+            "mark": held_mark if mark is None else mark,
+        }
+        self._insert("switch", row, conflict=["name"])
+
+    def _insert(self, table: str, row: dict[str, Any], conflict: list[str] | None = None) -> None:
+        names = ", ".join(row)
+        statement = f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(row))})"
+        if conflict:
+            changes = ", ".join(f"{name} = excluded.{name}" for name in row if name not in conflict)
+            statement += f" ON CONFLICT ({', '.join(conflict)}) DO UPDATE SET {changes}"
+        self._database.execute(statement, tuple(row.values()))
+
+    def _rows(self, query: str) -> list[dict[str, Any]]:
+        cursor = self._database.execute(query)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._explained():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreError(f"the controller's state in {self._path} cannot be used: {error}") from error
+
+
+def _job(row: dict[str, Any]) -> JobRecord:
+    known = {field.name for field in fields(JobRecord)}
+    values: dict[str, Any] = {
+        name: bool(value) if name in _BOOLEANS else value for name, value in row.items() if name in known
+    }
+    values["slots"] = _slots_wish(row["slots"])
+    return JobRecord(**values)
+
+
+def _slots_text(wish: Slots) -> str:
+    return json.dumps(wish if isinstance(wish, int) else asdict(wish))
+
+
+def _slots_wish(text: str) -> Slots:
+    match json.loads(text):
+        case {"part": part}:
+            return Share(part)
+        case {"link_bits_per_s": rate, "rtt_s": rtt}:
+            return BandwidthDelay(rate, rtt)
+        case count:
+            return int(count)
+
+
+def _locked(path: Path) -> int:
+    """Open the lock beside a state file; it is ours until it is closed, or we end."""
+    if path.is_dir():
+        raise StoreError(f"expected a file for the controller's state, and {path} is a folder")
+    try:
+        path.touch(mode=0o600)
+        lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(f"cannot keep the controller's state in {path}: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(lock, 32, 0).decode(errors="replace").strip()
+        os.close(lock)
+        raise StoreError(
+            f"another controller (process {owner}) uses {path}: stop that one, or give this one a state of its own"
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock

@@ -1,0 +1,127 @@
+"""What operators are shown of jobs and switches."""
+
+import contextlib
+import time
+from pathlib import Path
+
+from controller.errors import ControllerError
+from controller.service.desk import Desk
+from controller.service.link import LinkState, SwitchLink
+from controller.service.network import PortSite
+from controller.service.served import Counted, Seat, ServedJob
+from host_agent.wire import jobs_pb2
+from host_agent.wire.jobs_pb2 import JobView, PortView, SwitchView, WorkerView
+
+_SWITCH_STATES = {
+    LinkState.CONNECTING: jobs_pb2.CONNECTING,
+    LinkState.READY: jobs_pb2.READY,
+    LinkState.STANDBY: jobs_pb2.STANDBY,
+}
+_INTERFACES = Path("/sys/class/net")
+_INTERFACE_COUNTS = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped")
+
+
+def job_view(job: ServedJob, counted: Counted) -> JobView:
+    """Return a job as it is now."""
+    record = job.record
+    return JobView(
+        name=record.name,
+        state=job.state,
+        reason=job.reason,
+        switch=record.switch,
+        world_size=record.world_size,
+        job_id=record.job_id,
+        epoch=record.epoch,
+        slot_base=record.slot_base,
+        slot_count=record.slot_count,
+        lanes=record.lanes,
+        created=record.created,
+        restarts=record.restarts,
+        workers=[
+            _worker_view(rank, job.seats.get(rank), counted.admitted.get(rank))
+            for rank in range(record.world_size)
+        ],
+        counters=counted.packets,
+    )
+
+
+def add_rates(view: JobView, before: JobView, seconds: float) -> None:
+    """Fill in how fast things changed since an earlier view of the same job."""
+    if seconds <= 0 or view.epoch != before.epoch:
+        return
+
+    def rate(now: int, then: int) -> float:
+        return max(0, now - then) / seconds
+
+    view.contributions_per_s = rate(view.counters["contributions"], before.counters["contributions"])
+    view.results_per_s = rate(view.counters["results"], before.counters["results"])
+    view.elements_per_s = view.results_per_s * view.lanes
+    for now, then in zip(view.workers, before.workers, strict=True):
+        now.chunks_per_s = rate(now.report.chunks, then.report.chunks)
+        now.retransmissions_per_s = rate(now.report.retransmissions, then.report.retransmissions)
+
+
+async def switch_view(desk: Desk, link: SwitchLink) -> SwitchView:
+    """Return a switch as it is now."""
+    site, ledger = link.site, desk.dispatch.ledgers[link.site.name]
+    strangers: dict[str, int] = {}
+    with contextlib.suppress(ControllerError):  # Then the view says that the switch is not ready.
+        strangers = (await link.call(lambda tables: tables.counters([0])))[0]
+    view = SwitchView(
+        name=site.name,
+        state=_SWITCH_STATES[link.state],
+        reason=link.reason,
+        address=site.p4runtime,
+        device_id=site.device_id,
+        ip=site.ip,
+        program=link.files.path.name,
+        lanes=link.files.lanes,
+        slots=ledger.capacity,
+        free_slots=ledger.free_slots,
+        largest_free=ledger.largest_free,
+        jobs=[job.name for job in desk.jobs.values() if job.record.switch == site.name],
+        ports=[_port_view(number, port) for number, port in sorted(site.ports.items())],
+        strangers=strangers,
+        reconnects=link.reconnects,
+        restarts=link.restarts,
+    )
+    if link.reconciled is not None:
+        at, found = link.reconciled
+        view.reconciliation.CopyFrom(
+            jobs_pb2.Reconciliation(
+                at=at,
+                kept=found.kept,
+                removed=found.removed,
+                written=found.written,
+                changed=found.changed,
+                findings=found.findings,
+            )
+        )
+    return view
+
+
+def _worker_view(rank: int, seat: Seat | None, admitted: int | None) -> WorkerView:
+    if seat is None:
+        return WorkerView(rank=rank, state=jobs_pb2.ABSENT)
+    worker = seat.worker
+    attached = jobs_pb2.DETACHED if seat.outbox is None else jobs_pb2.SEATED
+    return WorkerView(
+        rank=rank,
+        state=jobs_pb2.LEFT if worker.left else attached,
+        host=worker.host,
+        ip=worker.ip,
+        udp_port=worker.udp_port,
+        switch_port=worker.port,
+        seen_s=time.monotonic() - seat.reported if seat.report is not None else 0.0,
+        report=seat.report,
+        admitted=admitted,
+    )
+
+
+def _port_view(number: int, port: PortSite) -> PortView:
+    view = PortView(number=number, name=port.name, peer=port.peer)
+    folder = _INTERFACES / port.name / "statistics"
+    if port.name and folder.is_dir():  # The switch is on this machine, in this namespace.
+        for count in _INTERFACE_COUNTS:
+            setattr(view, count, int((folder / count).read_text()))
+    return view

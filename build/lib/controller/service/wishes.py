@@ -1,0 +1,134 @@
+"""What a worker or an operator asks for, held against what there is; every refusal is one sentence."""
+
+import secrets
+from collections.abc import Iterable
+
+from controller.service.network import HostSite, Network
+from controller.service.served import Kind, RefusalError, ServedJob
+from host_agent.wire import jobs_pb2
+from host_agent.wire.constants import MAX_WORKERS
+from host_agent.wire.slots_wish import IF_FULL, IfFull, Slots, slots_wish
+
+
+class DisagreementError(RefusalError):
+    """The workers of a job do not agree how many they are."""
+
+
+def host_for(network: Network, wish: jobs_pb2.Wish, jobs: Iterable[ServedJob]) -> HostSite:
+    """Return the host a worker is on; where any place will do, the one with the fewest workers.
+
+    Raises
+    ------
+    RefusalError
+        It is on none.
+    """
+    host = network.host_of(wish.addresses)
+    if host is not None:
+        return host
+    if network.any_place:
+        taken = dict.fromkeys(network.hosts, 0)
+        for job in jobs:
+            for seat in job.present():
+                taken[seat.worker.host] += 1
+        return network.hosts[min(taken, key=lambda name: taken[name])]
+    known = ", ".join(f"{host.name} ({host.ip})" for host in list(network.hosts.values())[:8])
+    has = " and ".join(wish.addresses[:4]) or "no address"
+    raise RefusalError(
+        Kind.WRONG,
+        f"worker {wish.rank} is on no host of this controller: it has {has}, the hosts are {known}",
+    )
+
+
+def check_wish(job: ServedJob, wish: jobs_pb2.Wish) -> None:
+    """Refuse a worker that cannot sit in a job.
+
+    Raises
+    ------
+    DisagreementError
+        It says another world size than the others: there is no telling who is right.
+    RefusalError
+        With the reason.
+    """
+    record = job.record
+    if record.join_token and not same_secret(record.join_token, wish.join_token):
+        raise RefusalError(
+            Kind.FORBIDDEN,
+            f"job {job.name} takes only workers that have its token: "
+            + ("that is another" if wish.join_token else "worker has none"),
+        )
+    if wish.world_size != record.world_size:
+        if record.operated or record.running:
+            raise RefusalError(
+                Kind.WRONG,
+                f"job {job.name} has {record.world_size} workers, and worker {wish.rank} says they are {wish.world_size}",
+            )
+        raise DisagreementError(
+            Kind.WRONG,
+            f"the workers of job {job.name} do not agree how many they are: worker {wish.rank} says "
+            f"{wish.world_size}, others said {record.world_size}",
+        )
+    if wish.rank >= record.world_size:
+        raise RefusalError(
+            Kind.WRONG,
+            f"a job of {record.world_size} has workers 0 to {record.world_size - 1}, not {wish.rank}",
+        )
+    seat = job.seats.get(wish.rank)
+    if seat is None:
+        return
+    if seat.worker.left:
+        raise RefusalError(
+            Kind.NOT_NOW,
+            f"worker {wish.rank} of job {job.name} has left ({seat.worker.left}): restart the job, then it may come again",
+        )
+    if seat.outbox is None and not record.running:
+        job.vacate(wish.rank)  # The same worker, who forgot its lease, or another in its place.
+        return
+    raise RefusalError(
+        Kind.TAKEN,
+        f"worker {wish.rank} of job {job.name} has come already, on {seat.worker.host} ({seat.worker.ip})",
+    )
+
+
+def same_secret(held: str, shown: str) -> bool:
+    """Compare in a time that does not tell where two secrets differ."""
+    return secrets.compare_digest(held.encode(), shown.encode())
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no job can have.
+
+    Raises
+    ------
+    RefusalError
+        It is such a name.
+    """
+    if not name or len(name) > 200 or not name.isprintable():
+        raise RefusalError(Kind.WRONG, "a job needs a name of 1 to 200 printable characters")
+
+
+def check_world(world_size: int) -> None:
+    """Refuse a number of workers that no job can have.
+
+    Raises
+    ------
+    RefusalError
+        It is such a number.
+    """
+    if not 1 <= world_size <= MAX_WORKERS:
+        raise RefusalError(Kind.WRONG, f"a job has 1 to {MAX_WORKERS} workers, not {world_size}")
+
+
+def wish_of(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:
+    """Read what a job is to get, and what is to be done if that is not free.
+
+    Raises
+    ------
+    RefusalError
+        What is to be done is none of the things that can be.
+    """
+    word = next((word for word, number in IF_FULL.items() if number == if_full), None)
+    if word is None:
+        raise RefusalError(
+            Kind.WRONG, f"what to do if slots are not free is REFUSE, QUEUE or TAKE_LESS, not {if_full}"
+        )
+    return slots_wish(slots), word

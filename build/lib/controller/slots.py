@@ -1,0 +1,138 @@
+"""Slot ranges of the jobs on one switch: a power of two long, aligned to their length, disjoint.
+
+A power of two, because chunk numbers count on modulo 2^32 and chunk ``c`` uses slot ``c mod S``: with any
+other S the slot would jump when the count wraps. Aligned, because then freed ranges always join again to
+whole larger ones.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controller.errors import JobRefusedError
+
+
+@dataclass(frozen=True, order=True)
+class SlotRange:
+    """Slots ``base`` to ``base + count - 1`` of a switch.
+
+    Attributes
+    ----------
+    base
+        First slot of the range; a multiple of `count`.
+    count
+        Number of slots; a power of two.
+    """
+
+    base: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """The first slot after the range."""
+        return self.base + self.count
+
+    def overlaps(self, other: "SlotRange") -> bool:
+        """Whether the two ranges share a slot."""
+        return self.base < other.end and other.base < self.end
+
+
+class SlotAllocator:
+    """Hands out disjoint slot ranges of one switch.
+
+    Parameters
+    ----------
+    capacity
+        Number of slots the switch's program has.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"a switch has at least one slot, not {capacity}")
+        self.capacity = capacity
+        self._taken: set[SlotRange] = set()
+
+    @property
+    def taken(self) -> tuple[SlotRange, ...]:
+        """The ranges in use, in order."""
+        return tuple(sorted(self._taken))
+
+    @property
+    def free_slots(self) -> int:
+        """How many slots no range holds."""
+        return self.capacity - sum(taken.count for taken in self._taken)
+
+    def allocate(self, count: int) -> SlotRange:
+        """Take a free range of `count` slots, from the smallest gap that has one.
+
+        Raises
+        ------
+        JobRefusedError
+            `count` is not a power of two, or no aligned range of that length is free; the message says what
+            is.
+        """
+        if count < 1 or count & (count - 1):
+            raise JobRefusedError(
+                f"a job's slots must be a power of two (chunk numbers wrap at 2^32), not {count}"
+            )
+        candidates = [(gap.count, base) for gap in self._gaps() for base in _aligned_bases(gap, count)]
+        if not candidates:
+            raise JobRefusedError(self._refusal(count))
+        chosen = SlotRange(min(candidates)[1], count)
+        self._taken.add(chosen)
+        return chosen
+
+    def take(self, slots: SlotRange) -> None:
+        """Take a certain range, as one that was allocated before this allocator was made.
+
+        Raises
+        ------
+        JobRefusedError
+            It is not wholly free.
+        """
+        if slots.end > self.capacity or any(slots.overlaps(taken) for taken in self._taken):
+            raise JobRefusedError(
+                f"slots {slots.base} to {slots.end - 1} are not free on a switch of {self.capacity} slots"
+            )
+        self._taken.add(slots)
+
+    def free(self, slots: SlotRange) -> None:
+        """Give a range back.
+
+        Raises
+        ------
+        KeyError
+            The range is not in use.
+        """
+        self._taken.remove(slots)
+
+    def largest_free(self) -> int:
+        """Return the length of the longest range that could be allocated now; 0 if none."""
+        count = 1 << (self.capacity.bit_length() - 1)
+        while count and not any(_aligned_bases(gap, count) for gap in self._gaps()):
+            count //= 2
+        return count
+
+    def _gaps(self) -> Iterable[SlotRange]:
+        start = 0
+        for taken in self.taken:
+            if taken.base > start:
+                yield SlotRange(start, taken.base - start)
+            start = taken.end
+        if start < self.capacity:
+            yield SlotRange(start, self.capacity - start)
+
+    def _refusal(self, count: int) -> str:
+        if count > self.capacity:
+            return f"{count} slots were asked for and the switch has {self.capacity}"
+        largest = self.largest_free()
+        room = f"the longest free range has {largest}" if largest else "none is free"
+        return (
+            f"{count} slots were asked for; of the switch's {self.capacity}, {self.free_slots} are free "
+            f"and {room}: ask for fewer or end a job"
+        )
+
+
+def _aligned_bases(gap: SlotRange, count: int) -> range:
+    """Every multiple of `count` at which a range of that length fits into the gap."""
+    first_multiple = -(-gap.base // count) * count
+    return range(first_multiple, gap.end - count + 1, count)

@@ -1,0 +1,47 @@
+"""What differs between switches beneath P4Runtime: how a compiled program is handed over, how ports are named.
+
+Tables, groups, counters and all that is written into them are the same on every target.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from controller.targets import tofino
+
+
+def device_config(program: Path) -> bytes:
+    """Return a compiled program as its switch takes it in ``SetForwardingPipelineConfig``.
+
+    Parameters
+    ----------
+    program
+        What the compiler wrote: BMv2 JSON, or the ``.conf`` of a Tofino program, which names its other files. Any
+        other file is taken to be packed already, and handed over as it is.
+
+    Raises
+    ------
+    WrongProgramError
+        A file cannot be read, or is not what it should be.
+    """
+    if program.suffix == ".conf":
+        return tofino.for_stratum(tofino.read_program(program))
+    return tofino.read_file(program)
+
+
+def require_reach(program: Path, ports: Iterable[int]) -> None:
+    """Refuse a job whose workers' ports a switch with this program cannot bring together.
+
+    Parameters
+    ----------
+    program
+        As for `device_config`.
+    ports
+        Of the job's workers.
+
+    Raises
+    ------
+    JobRefusedError
+        With the reason.
+    """
+    if program.suffix == ".conf":
+        tofino.require_one_pipe(ports)

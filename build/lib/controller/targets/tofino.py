@@ -1,0 +1,238 @@
+"""Tofino: a compiled program in the forms its P4Runtime servers take, and the names of front-panel ports.
+
+A Tofino program is three kinds of files: the binary and the context of each pipeline, and the BF-Runtime description of the
+program. Their names are in the ``.conf`` that the compiler writes beside them.
+
+``python -m controller.targets.tofino netsum.conf --server pi --out netsum.bin`` packs them into one file.
+"""
+
+import argparse
+import json
+import re
+import struct
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.errors import JobRefusedError, WrongProgramError
+
+_PM_SHOW_ROW = re.compile(r"^\s*(\d+/\d+)\s*\|\s*\d+/\s*\d+\s*\|\s*(\d+)\s*\|")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One pipeline of a program.
+
+    Attributes
+    ----------
+    name
+        As the P4 program calls it.
+    context, binary
+        Its ``context.json`` and its ``tofino.bin`` or ``tofino2.bin``.
+    pipes
+        The chip's pipes that run it.
+    """
+
+    name: str
+    context: bytes
+    binary: bytes
+    pipes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled program.
+
+    Attributes
+    ----------
+    name
+        The compiler's.
+    bfrt
+        Its ``bf-rt.json``.
+    pipelines
+        At least one.
+    """
+
+    name: str
+    bfrt: bytes
+    pipelines: tuple[Pipeline, ...]
+
+
+def read_file(path: Path) -> bytes:
+    """Read a file of a compiled program.
+
+    Raises
+    ------
+    WrongProgramError
+        It cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise WrongProgramError(f"cannot read the compiled program {path}: {error.strerror}") from None
+
+
+def read_program(conf: Path) -> Program:
+    """Read a program by the ``.conf`` that the compiler wrote for the switch driver.
+
+    Parameters
+    ----------
+    conf
+        The file; the names in it are looked for beside it if they are not there as they stand, for the compiler writes
+        them as they were on the machine it ran on.
+
+    Raises
+    ------
+    WrongProgramError
+        It is not such a file, or one that it names cannot be read.
+    """
+    try:
+        described = json.loads(read_file(conf))["p4_devices"][0]["p4_programs"][0]
+        pipelines = tuple(
+            Pipeline(
+                name=one["p4_pipeline_name"],
+                context=read_file(_beside(conf, one["context"])),
+                binary=read_file(_beside(conf, one["config"])),
+                pipes=tuple(one.get("pipe_scope", (0, 1, 2, 3))),
+            )
+            for one in described["p4_pipelines"]
+        )
+        return Program(
+            described["program-name"], read_file(_beside(conf, described["bfrt-config"])), pipelines
+        )
+    except (ValueError, LookupError, TypeError) as error:
+        raise WrongProgramError(
+            f"{conf} does not describe a Tofino program ({error!r}): give the .conf that p4c wrote for it"
+        ) from None
+
+
+def for_stratum(program: Program) -> bytes:
+    """Pack a program for Stratum: its message ``BfPipelineConfig``.
+
+    Notes
+    -----
+    stratum/hal/lib/barefoot/bf.proto of https://github.com/stratum/stratum. Four kinds of fields in two messages, so they
+    are written here by hand; Stratum's ``bf_pipeline_builder`` makes the same.
+    """
+    packed = _text(1, program.name) + _delimited(2, program.bfrt)
+    for one in program.pipelines:
+        pipes = b"".join(_varint(pipe) for pipe in one.pipes)
+        profile = _text(1, one.name) + _delimited(2, one.context) + _delimited(3, one.binary)
+        packed += _delimited(3, profile + _delimited(4, pipes))
+    return packed
+
+
+def for_pi(program: Program) -> bytes:
+    """Pack a program for the P4Runtime server of P4 Studio, which is p4lang's PI.
+
+    Raises
+    ------
+    WrongProgramError
+        It has several pipelines, for which this form has no place.
+
+    Notes
+    -----
+    Name, binary and context, each behind its length in 4 bytes, little endian.
+    """
+    if len(program.pipelines) != 1:
+        raise WrongProgramError(
+            f"{program.name} has {len(program.pipelines)} pipelines; the server of P4 Studio takes one"
+        )
+    (pipeline,) = program.pipelines
+    parts = (program.name.encode(), pipeline.binary, pipeline.context)
+    return b"".join(struct.pack("<i", len(part)) + part for part in parts)
+
+
+SERVERS = {"stratum": for_stratum, "pi": for_pi}
+"""P4Runtime server to what packs a program for it."""
+
+
+def front_panel_ports(pm_show: str) -> Mapping[str, int]:
+    """Read from what the driver's shell prints for ``pm show`` which device port each front-panel port is.
+
+    Parameters
+    ----------
+    pm_show
+        The text. P4Runtime servers know device ports (column D_P) only, and which one a port of the panel is differs from
+        box to box.
+
+    Returns
+    -------
+    mapping
+        Such as ``{"5/0": 164}``.
+
+    Raises
+    ------
+    ValueError
+        There is no port in it.
+    """
+    ports = {found[1]: int(found[2]) for found in map(_PM_SHOW_ROW.match, pm_show.splitlines()) if found}
+    if not ports:
+        raise ValueError(
+            "expected the table that `pm show` prints in bf_shell, with the columns PORT, MAC, D_P"
+        )
+    return ports
+
+
+def require_one_pipe(ports: Iterable[int]) -> None:
+    """Refuse workers whose packets would not meet: each pipe of the chip has registers of its own.
+
+    Parameters
+    ----------
+    ports
+        Device ports; the pipe is what is left of bit 7.
+
+    Raises
+    ------
+    JobRefusedError
+        They are on several pipes.
+    """
+    by_pipe: dict[int, list[int]] = {}
+    for port in sorted(set(ports)):
+        by_pipe.setdefault(port >> 7, []).append(port)
+    if len(by_pipe) > 1:
+        where = "; ".join(f"pipe {pipe}: ports {', '.join(map(str, held))}" for pipe, held in by_pipe.items())
+        raise JobRefusedError(
+            f"the workers are on several pipes of the switch, which do not share memory ({where}): "
+            "use ports of one pipe"
+        )
+
+
+def _beside(conf: Path, named: str) -> Path:
+    """Find a file that the ``.conf`` names: as it stands, or by the last parts of its path beside the ``.conf``."""
+    parts = Path(named).parts
+    shorter: Iterator[Path] = (conf.parent.joinpath(*parts[start:]) for start in range(len(parts)))
+    return next((path for path in (Path(named), *shorter) if path.is_file()), Path(named))
+
+
+def _varint(value: int) -> bytes:
+    low, rest = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+
+
+def _delimited(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _text(number: int, text: str) -> bytes:
+    return _delimited(number, text.encode())
+
+
+def main() -> int:
+    """Pack a compiled program into one file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("conf", type=Path, help="the .conf that p4c wrote")
+    parser.add_argument("--server", choices=SERVERS, default="stratum", help="whose form (default: stratum)")
+    parser.add_argument("--out", type=Path, required=True, help="the file to write")
+    arguments = parser.parse_args()
+    try:
+        arguments.out.write_bytes(SERVERS[arguments.server](read_program(arguments.conf)))
+    except (WrongProgramError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""The worker side of netsum: sums arrays over the workers of a job in the network.
+
+What needs Numba, which takes half a second to import, is imported when it is first used: a controller or a command
+that only reads admissions does without.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from host_agent.errors import (
+    AdmissionError,
+    ArrayError,
+    BrokenCommunicatorError,
+    ClosedCommunicatorError,
+    DuplicateWorkerError,
+    MismatchError,
+    MissingWorkersError,
+    MisuseError,
+    NetsumError,
+    PeerError,
+    ResultsLostError,
+    SumOverflowError,
+    SwitchSilentError,
+    UnsupportedTypeError,
+    UsedAdmissionError,
+)
+from host_agent.statistics import Statistics
+from host_agent.wire import Admission
+
+if TYPE_CHECKING:
+    from host_agent.communicator import Communicator, compile_ahead
+
+__all__ = [
+    "Admission",
+    "AdmissionError",
+    "ArrayError",
+    "BrokenCommunicatorError",
+    "ClosedCommunicatorError",
+    "Communicator",
+    "DuplicateWorkerError",
+    "MismatchError",
+    "MissingWorkersError",
+    "MisuseError",
+    "NetsumError",
+    "PeerError",
+    "ResultsLostError",
+    "Statistics",
+    "SumOverflowError",
+    "SwitchSilentError",
+    "UnsupportedTypeError",
+    "UsedAdmissionError",
+    "compile_ahead",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Communicator", "compile_ahead"):
+        from host_agent import communicator
+
+        return getattr(communicator, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

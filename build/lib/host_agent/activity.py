@@ -1,0 +1,75 @@
+"""What a worker is doing, read from outside while it does it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from host_agent.protocol.arrivals import CHUNK_MASK
+from host_agent.protocol.core import WorkerCore
+
+STUCK_AFTER_NS: Final = 500_000_000
+"""A chunk that everything has waited for so long is worth a look."""
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """The oldest chunk a worker waits for.
+
+    Attributes
+    ----------
+    slot, chunk : int
+        Which one; the slot is relative to the job's range.
+    waiting_ns : int
+        Since when nothing has completed.
+    missing : tuple of int, optional
+        Workers whose contribution the switch does not hold, by its last answer; None if it gave none.
+    """
+
+    slot: int
+    chunk: int
+    waiting_ns: int
+    missing: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Activity:
+    """A worker's counts so far, and what it waits for.
+
+    Attributes
+    ----------
+    counters : dict
+        As in `WorkerCore.counters`, since the communicator was made.
+    in_flight : int
+        Chunks.
+    srtt_ns : int
+        Smoothed round trip to the switch; 0 before the first.
+    stuck : Stuck, optional
+        Unset while chunks complete.
+    """
+
+    counters: dict[str, int]
+    in_flight: int
+    srtt_ns: int
+    stuck: Stuck | None
+
+
+def activity_of(core: WorkerCore) -> Activity:
+    """Look at a core that another thread may be driving; what is read together may be a moment apart."""
+    state = core.state[0].copy()
+    return Activity(core.counters(), int(state["in_flight"]), int(state["srtt_ns"]), _stuck(core))
+
+
+def _stuck(core: WorkerCore) -> Stuck | None:
+    state = core.state[0].copy()
+    waiting_ns = time.monotonic_ns() - int(state["progress_ns"])
+    if state["in_flight"] == 0 or waiting_ns < STUCK_AFTER_NS or core.failed:
+        return None
+    chunk = int(state["oldest_chunk"])
+    missing = None
+    if state["status_chunk"] == chunk:
+        held = int(state["status_slot_chunk"]) == chunk & CHUNK_MASK
+        seen = int(state["status_seen"]) if held else 0
+        missing = tuple(each for each in range(core.admission.num_workers) if not seen >> each & 1)
+    return Stuck(chunk & (core.admission.slot_count - 1), chunk & CHUNK_MASK, waiting_ns, missing)

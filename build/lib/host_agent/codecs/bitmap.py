@@ -1,0 +1,91 @@
+"""Which blocks of an array hold anything but zeros, as bits in words.
+
+Block b is bit b mod 32 of word b div 32. Words are numbers of the host; as lanes they travel like any others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.codecs.payload import PAYLOAD, find_exponent
+from host_agent.compiled import Integer, Records, compiled
+
+WORD_BLOCKS: Final = 32
+"""Blocks in a word."""
+
+Words = npt.NDArray[np.uint32]
+
+
+@compiled
+def find_blocks(
+    payloads: Records,
+    routine: int,
+    lane_count: int,
+    first: int,
+    count: int,
+    own: npt.NDArray[np.uint16],
+    bitmap: Words,
+) -> Integer:
+    """Look at `count` blocks of the source, from block `first` on.
+
+    Parameters
+    ----------
+    payloads : PAYLOAD array, one element
+        Of a pass over the whole array.
+    routine : int
+        Address of `Codec.nonzero`.
+    lane_count : int
+        Of a packet.
+    first, count : int
+        Which blocks.
+    own : uint16 array
+        Of all blocks of the array; set to what the routine finds in each.
+    bitmap : uint32 array
+        Set: bit 0 of its first word is block `first`.
+
+    Returns
+    -------
+    int
+        How many blocks are not zero.
+    """
+    payload = payloads[0]
+    found = 0
+    bitmap[:] = np.uint32(0)
+    for at in range(count):
+        exponent = find_exponent(routine, payload, first + at, lane_count)
+        own[first + at] = np.uint16(exponent)
+        if exponent != 0:
+            found += 1
+            bitmap[at // WORD_BLOCKS] |= np.uint32(1) << np.uint32(at % WORD_BLOCKS)
+    return found
+
+
+@compiled
+def list_blocks(bitmap: Words, first: int, count: int, out: npt.NDArray[np.int64]) -> Integer:
+    """Write the numbers of the blocks in a bitmap of `count` blocks from block `first` on; returns how many they are."""
+    listed = 0
+    for at in range(count):
+        if bitmap[at // WORD_BLOCKS] >> np.uint32(at % WORD_BLOCKS) & np.uint32(1):
+            out[listed] = first + at
+            listed += 1
+    return listed
+
+
+@compiled
+def clear_blocks(bitmap: Words, count: int, block_bytes: int, target: npt.NDArray[np.uint8]) -> None:
+    """Fill with zeros what a bitmap of `count` blocks does not have; `target` begins with the first of them."""
+    for at in range(count):
+        if not bitmap[at // WORD_BLOCKS] >> np.uint32(at % WORD_BLOCKS) & np.uint32(1):
+            target[at * block_bytes : min((at + 1) * block_bytes, target.size)] = np.uint8(0)
+
+
+def load() -> None:
+    """Compile these functions, or load what was compiled, before the first collective needs them."""
+    nothing: Any = np.zeros(1, PAYLOAD)
+    bitmap = np.zeros(1, np.uint32)
+    find_blocks(nothing, 0, 1, 0, 0, np.zeros(1, np.uint16), bitmap)
+    list_blocks(bitmap, 0, 0, np.zeros(1, np.int64))
+    clear_blocks(bitmap, 0, 1, np.zeros(1, np.uint8))

@@ -1,0 +1,74 @@
+"""The root's array at every worker, and the barrier."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.arrays import flat_source, flat_target
+from host_agent.codecs.codec import NOTHING
+from host_agent.codecs.raw import WORDS
+from host_agent.collectives.collective import Array, Collective
+from host_agent.errors import MisuseError, UnsupportedTypeError
+from host_agent.protocol.passes import Pass
+from host_agent.protocol.records import CONTRIBUTES_DATA, without_data
+from host_agent.statistics import Statistics
+from host_agent.wire import Admission, describe_dtype, fingerprint
+from host_agent.wire.constants import OP_BOR, OP_SUM
+
+
+def plan_barrier(admission: Admission, sequence: int) -> Collective:
+    """Plan a collective that is done when all workers have begun it."""
+    mark = fingerprint(kind="barrier", sequence=sequence)
+    return Collective(
+        f"barrier number {sequence}", 0, iter((Pass(NOTHING, OP_SUM, mark),)), lambda statistics: None
+    )
+
+
+def plan_broadcast(
+    admission: Admission, sequence: int, array: npt.ArrayLike, root: int, out: Array | None
+) -> Collective:
+    """Plan the distribution of the root's array; the arguments are those of `Communicator.broadcast`."""
+    values = np.asarray(array)
+    if values.dtype.hasobject:
+        raise UnsupportedTypeError(
+            "broadcast: Python objects cannot be sent, only arrays of plain numbers or bytes"
+        )
+    if not isinstance(root, int) or not 0 <= root < admission.num_workers:
+        raise MisuseError(f"broadcast: root must be a worker id, 0…{admission.num_workers - 1}, got {root!r}")
+    dtype = values.dtype.newbyteorder("=")
+    mark = fingerprint(
+        kind="broadcast",
+        dtype=describe_dtype(dtype),
+        count=values.size,
+        root=int(root),
+        sequence=sequence,
+    )
+    target, deliver = flat_target(values, dtype, out, may_be_source=True)
+    words = target.view(np.uint32) if values.nbytes % 4 == 0 else np.zeros(values.nbytes // 4 + 1, np.uint32)
+    source = words
+    contributes = without_data(admission.lanes)
+    if admission.worker_id == root:
+        source = _padded_words(flat_source(values, dtype))
+        contributes = CONTRIBUTES_DATA
+    if values.nbytes == 0:
+        only = Pass(NOTHING, OP_BOR, mark)
+    else:
+        only = Pass(WORDS, OP_BOR, mark, source, words, contributes=contributes)
+
+    def finish(statistics: Statistics) -> Array:
+        if not np.may_share_memory(target, words):
+            target.view(np.uint8)[:] = words.view(np.uint8)[: values.nbytes]
+        return deliver()
+
+    what = f"broadcast number {sequence} ({values.size} {dtype} from worker {root})"
+    return Collective(what, values.size, iter((only,)), finish)
+
+
+def _padded_words(flat: Array) -> npt.NDArray[np.uint32]:
+    """Return the bytes of a flat array as 32-bit words, the last one filled up with zeros."""
+    if flat.nbytes % 4 == 0:
+        return flat.view(np.uint32)
+    words = np.zeros(flat.nbytes // 4 + 1, np.uint32)
+    words.view(np.uint8)[: flat.nbytes] = flat.view(np.uint8)
+    return words

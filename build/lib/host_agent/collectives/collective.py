@@ -1,0 +1,73 @@
+"""What a collective is to the schedule: an iterator of passes, and what makes the result of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
+
+import numpy.typing as npt
+
+from host_agent.errors import MisuseError
+from host_agent.protocol.passes import Pass
+from host_agent.statistics import Statistics
+from host_agent.wire import fingerprint
+
+Op = Literal["sum", "mean", "min", "max", "bor"]
+OnOverflow = Literal["raise", "saturate"]
+Array = npt.NDArray[Any]
+
+OPS: Final[tuple[Op, ...]] = get_args(Op)
+
+
+@dataclass
+class Collective:
+    """One call under way.
+
+    Attributes
+    ----------
+    what : str
+        For messages: "allreduce number 7 (sum of 100 float32)".
+    elements : int
+        For the statistics.
+    passes : iterator of Pass or None
+        The passes, in the order in which all workers begin them. None means that the next one depends on results that
+        are not there yet: the iterator is asked again when a pass of the collective is done (`Pass.done`). Until the
+        iterator is exhausted the next collective waits, as all workers number their chunks in the same order.
+    finish : callable
+        Returns the result when all passes are done, or raises.
+    future : Future
+        Receives the result.
+    label_mark : int
+        Becomes part of the fingerprint of every pass.
+    """
+
+    what: str
+    elements: int
+    passes: Iterator[Pass | None]
+    finish: Callable[[Statistics], Any]
+    future: Future[Any] = field(default_factory=Future)
+    label_mark: int = 0
+
+    def agree_on(self, label: str, sequence: int) -> None:
+        """Make the workers' labels part of what they must agree on, and the collective's name."""
+        self.label_mark = fingerprint(label=label)
+        self.what = f"{label}, number {sequence}"
+
+
+def check_choice(name: str, choice: object, choices: tuple[object, ...]) -> None:
+    """Refuse an unknown value of an argument.
+
+    Raises
+    ------
+    MisuseError
+        If `choice` is none of `choices`.
+    """
+    if choice not in choices:
+        expected = (
+            " or ".join(map(repr, choices))
+            if len(choices) == 2
+            else f"one of {', '.join(map(repr, choices))}"
+        )
+        raise MisuseError(f"{name} must be {expected}, got {choice!r}")

@@ -1,0 +1,303 @@
+"""All-reduce, broadcast and barrier over NumPy arrays."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+import numpy.typing as npt
+
+from host_agent.activity import Activity, activity_of
+from host_agent.claims import claim
+from host_agent.codecs import bitmap
+from host_agent.codecs.packed import Bits
+from host_agent.codecs.table import load_all
+from host_agent.collectives import Collective, OnOverflow, Op, plan_allreduce, plan_barrier, plan_broadcast
+from host_agent.collectives.allreduce import Rounding
+from host_agent.collectives.sparse import Sparse
+from host_agent.errors import MisuseError, UsedAdmissionError
+from host_agent.lifecycle import Lifecycle
+from host_agent.progress import Progress
+from host_agent.protocol.core import WorkerCore
+from host_agent.statistics import Statistics
+from host_agent.transport.udp import UdpLink
+from host_agent.wire import Admission
+
+Array = npt.NDArray[Any]
+
+
+class Communicator:
+    """One worker's membership in one epoch of a job.
+
+    All workers of the job must call the same collectives in the same order, with the same operation, data type and
+    number of elements; if they do not, they get `MismatchError`, not a sum. Results are bit-identical on all workers.
+    Threads that share a communicator must agree on the order of their calls themselves.
+
+    Every collective takes a `label`: text that the workers must agree on too, such as the shape, or which call of the
+    program it is. Errors name the collective by it.
+
+    Each collective has a form that returns at once, with a `concurrent.futures.Future`: `result(timeout)` waits,
+    `done()` asks, `add_done_callback` chains. The first such call starts a thread, so the collective progresses whatever
+    the caller does. Several can be under way; they are done in the order of the calls. Until one is done, its input may
+    not be changed nor its output used. It cannot be cancelled, as the other workers count on it.
+
+    Parameters
+    ----------
+    admission : Admission
+        From the controller. Each serves one communicator, once.
+    bind : (str, int)
+        Local IPv4 address and UDP port, as admitted; ("", 0) lets the system choose both.
+    timeout_s : float
+        A collective fails if none of its chunks completes for that long.
+
+    Raises
+    ------
+    MisuseError
+        If the address cannot be bound.
+    UsedAdmissionError
+        If a communicator of this process has used the admission before.
+
+    Examples
+    --------
+    >>> with Communicator(admission, bind=("127.0.1.1", 28300)) as comm:  # doctest: +SKIP
+    ...     total = comm.allreduce(gradients)
+    """
+
+    def __init__(
+        self, admission: Admission, *, bind: tuple[str, int] = ("", 0), timeout_s: float = 30.0
+    ) -> None:
+        if not 0.001 <= timeout_s <= 1e6:
+            raise MisuseError(f"timeout_s must be between 0.001 and 1,000,000 seconds, got {timeout_s}")
+        self.admission = admission
+        self._core = WorkerCore(admission, int(timeout_s * 1e9))
+        self._link = UdpLink(self._core, bind)
+        try:
+            claim(admission)
+        except UsedAdmissionError:
+            self._link.close()
+            raise
+        # Compiles, or loads what was compiled, now rather than while the others wait for the first collective.
+        _load(self._link)
+        self._progress = Progress(self._core, self._link)
+        self._order = threading.Lock()  # held while a collective gets its place in the order
+        self._sequence = 0
+
+    @property
+    def worker_id(self) -> int:
+        """Id of this worker, 0…num_workers − 1."""
+        return self.admission.worker_id
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers the job has."""
+        return self.admission.num_workers
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """Where it stands, and what it failed with."""
+        return self._progress.lifecycle
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Local address and UDP port."""
+        return self._link.address
+
+    @property
+    def trouble(self) -> str:
+        """What the system has reported about the way to the switch since it was last idle; empty if nothing."""
+        return self._link.trouble()
+
+    @property
+    def stats(self) -> Statistics:
+        """What the collective that was done last cost."""
+        return self._progress.last
+
+    @property
+    def total_stats(self) -> Statistics:
+        """What all collectives together cost."""
+        return self._progress.total
+
+    def allreduce(
+        self,
+        array: npt.ArrayLike,
+        op: Op = "sum",
+        *,
+        out: Array | None = None,
+        on_overflow: OnOverflow = "raise",
+        sparse: Sparse = "auto",
+        bits: Bits = "full",
+        rounding: Rounding = "nearest",
+        seed: int = 0,
+        label: str = "",
+    ) -> Array:
+        """Reduce an array over all workers, element by element.
+
+        Parameters
+        ----------
+        array : float32, float64, float16, int32 or int64 array
+            Any shape and memory layout; the same shape on all workers.
+        op : {"sum", "mean", "min", "max", "bor"}
+            "sum" and "mean" of floats are computed in blocks of as many elements as a packet has lanes, with
+            30 − ceil(log2 n) bits below the largest magnitude of the block: more than float32 needs for the large
+            elements, less for elements far below them, and less than float64 holds. float16 is summed as float32
+            and rounded once. Sums of integers are exact. "min" and "max" are exact; NaN wins. "bor" (bitwise or)
+            takes integers, "mean" takes floats.
+        out : array, optional
+            Where the result goes; may be `array` itself.
+        on_overflow : {"raise", "saturate"}
+            What to do if a sum does not fit the integer type: raise at every worker alike, or return the nearest value
+            that fits.
+        sparse : {"auto", "always", "never"}
+            Whether blocks, of as many elements as a packet holds, that are zero at every worker are left out. The
+            result has the same bits either way. "auto" does so for arrays of 1 MiB and more, where zero is neutral to
+            the operation: "sum", "mean" and "bor".
+        bits : {"full", 16, 8, 4, 2}
+            Sums and means of float32 and float16 with so many bits an element, those for the carries of the sum
+            included, two to eight and more elements in a lane; 2 means −1, 0 and 1 times the block's largest magnitude.
+            Each worker's part is off by at most M / (2 * levels), where M is the block's largest magnitude over all workers
+            (rounded up to 8 significant bits) and levels = (2^(bits - 1) - 1) // n, or 1 for 2 bits.
+        rounding : {"nearest", "stochastic"}
+            With fewer bits: "stochastic" is unbiased, and off by twice as much at most.
+        seed : int
+            Of stochastic rounding, not negative; the same seeds and calls give the same bits.
+        label : str
+            Text that all workers must agree on.
+
+        Returns
+        -------
+        array
+            `out`, or a new array of the same shape and type.
+
+        Raises
+        ------
+        UnsupportedTypeError
+            (a TypeError) for other types and pairs of type and operation.
+        SumOverflowError
+            See `on_overflow`. The communicator stays usable.
+        MissingWorkersError, SwitchSilentError, ResultsLostError
+            (TimeoutErrors) if nothing completed for `timeout_s`. The communicator is broken then.
+        MismatchError
+            If the workers called different collectives. The communicator is broken then.
+        """
+        result: Array = self._progress.wait(
+            self._submit(plan_allreduce, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
+        )
+        return result
+
+    def allreduce_async(
+        self,
+        array: npt.ArrayLike,
+        op: Op = "sum",
+        *,
+        out: Array | None = None,
+        on_overflow: OnOverflow = "raise",
+        sparse: Sparse = "auto",
+        bits: Bits = "full",
+        rounding: Rounding = "nearest",
+        seed: int = 0,
+        label: str = "",
+    ) -> Future[Array]:
+        """Begin an `allreduce` and return a future of its result."""
+        self._progress.start_thread()
+        return self._submit(plan_allreduce, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
+
+    def broadcast(
+        self, array: npt.ArrayLike, root: int, *, out: Array | None = None, label: str = ""
+    ) -> Array:
+        """Return the root's array at every worker, bit for bit.
+
+        Parameters
+        ----------
+        array : array without Python objects
+            On the root, what to send; elsewhere only its shape and type matter, which must be the root's.
+        root : int
+            Worker id of the sender.
+        out : array, optional
+            Where the result goes; may be `array` itself.
+        label : str
+            Text that all workers must agree on.
+
+        Raises
+        ------
+        PeerError, UnsupportedTypeError
+            As for `allreduce`.
+        """
+        result: Array = self._progress.wait(self._submit(plan_broadcast, label, array, root, out))
+        return result
+
+    def broadcast_async(
+        self, array: npt.ArrayLike, root: int, *, out: Array | None = None, label: str = ""
+    ) -> Future[Array]:
+        """Begin a `broadcast` and return a future of its result."""
+        self._progress.start_thread()
+        return self._submit(plan_broadcast, label, array, root, out)
+
+    def barrier(self, *, label: str = "") -> None:
+        """Return when all workers have called it.
+
+        Parameters
+        ----------
+        label : str
+            Text that all workers must agree on.
+
+        Raises
+        ------
+        PeerError
+            As for `allreduce`.
+        """
+        self._progress.wait(self._submit(plan_barrier, label))
+
+    def barrier_async(self, *, label: str = "") -> Future[None]:
+        """Begin a `barrier` and return a future that is done when all workers have."""
+        self._progress.start_thread()
+        return self._submit(plan_barrier, label)
+
+    def activity(self) -> Activity:
+        """Return what it has done so far and what it waits for, in the middle of a collective too; from any thread."""
+        return activity_of(self._core)
+
+    def close(self) -> None:
+        """Close the socket. Collectives that are not done fail with `ClosedCommunicatorError`."""
+        self._progress.close()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _submit(self, plan: Callable[..., Collective], label: str, *arguments: Any) -> Future[Any]:
+        """Submit what `plan` makes of the arguments for its place in the order."""
+        with self._order:
+            collective = plan(self.admission, self._sequence, *arguments)
+            if label:
+                collective.agree_on(label, self._sequence)
+            future = self._progress.submit(collective)
+            self._sequence += 1
+        return future
+
+
+def compile_ahead() -> None:
+    """Compile the worker's machine code to disk, so that processes started afterwards need not.
+
+    Takes some tens of seconds after an installation or a change of it, well under a second otherwise.
+    """
+    core = WorkerCore(Admission(1, 0, 1, 0, 1, 1, 64), timeout_ns=1)
+    link = UdpLink(core, ("", 0))
+    _load(link)
+    link.close()
+
+
+def _load(link: UdpLink) -> None:
+    """Compile what a worker runs, or load what was compiled."""
+    load_all()
+    bitmap.load()
+    link.exchange(0.0)

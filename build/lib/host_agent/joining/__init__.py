@@ -1,0 +1,23 @@
+"""Joining a job that a controller service has: `join` returns a `Seat`, which lasts as long as one takes part."""
+
+from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsError
+from host_agent.joining.local import service_in_use, start_service
+from host_agent.joining.seat import Seat, join
+from host_agent.wire.channel import CONTROLLER_VARIABLE, TlsFiles
+from host_agent.wire.slots_wish import BandwidthDelay, IfFull, Share, Slots
+
+__all__ = [
+    "CONTROLLER_VARIABLE",
+    "AbsentWorkersError",
+    "BandwidthDelay",
+    "IfFull",
+    "JoinError",
+    "NoSlotsError",
+    "Seat",
+    "Share",
+    "Slots",
+    "TlsFiles",
+    "join",
+    "service_in_use",
+    "start_service",
+]

@@ -1,0 +1,102 @@
+"""A switch and its controller on this machine's loopback, for those who have no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from importlib.util import find_spec
+from typing import IO, Final
+
+from host_agent.joining.errors import JoinError
+from host_agent.joining.seat import open_seats
+
+SERVICE_MODULE: Final = "netsum.local_service"
+"""What is started where nobody named a service. A name only: the worker's side imports nothing of the switch's."""
+SERVICE_START_TIMEOUT_S: Final = 120.0
+SERVICE_NEEDS: Final = {"prometheus_client": "prometheus-client", "llvmlite": "llvmlite"}
+"""What the service imports beyond a worker's own needs, by import name: the package that brings it."""
+
+
+def service_in_use() -> str | None:
+    """Return the address of a controller that this process is connected to; a local one stays up while that lasts."""
+    return next((seat.controller for seat in list(open_seats)), None)
+
+
+def start_service(places: int) -> str:
+    """Start a switch and its controller on this machine's loopback, for as long as somebody is connected.
+
+    Parameters
+    ----------
+    places : int
+        How many processes can take part.
+
+    Returns
+    -------
+    str
+        "host:port" of the service.
+
+    Raises
+    ------
+    JoinError
+        It did not start.
+    """
+    missing = [package for module, package in SERVICE_NEEDS.items() if find_spec(module) is None]
+    if missing:
+        raise JoinError(
+            f"no switch can be started on this machine without the Python package {' and '.join(missing)}: "
+            f"pip install {' '.join(missing)}, or set NETSUM_CONTROLLER to a running controller"
+        )
+    read_end, write_end = os.pipe()
+    # -P: files in the working directory must not hide the service's modules.
+    command = [sys.executable, "-P", "-m", SERVICE_MODULE, "--places", str(places), "--until-unused"]
+    for option, variable in (
+        ("--lanes", "NETSUM_LANES"),
+        ("--slots", "NETSUM_SLOTS"),
+        ("--drop-ppm", "NETSUM_DROP_PPM"),
+    ):
+        if os.environ.get(variable):
+            command += [option, os.environ[variable]]
+    with open(read_end, "rb", buffering=0) as ready:
+        try:
+            # A session of its own: what ends us, Ctrl-C or a launcher that kills our process group, must not take
+            # the switch from the others in the middle of a sum.
+            started = subprocess.Popen(
+                [*command, "--ready-fd", str(write_end)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=(write_end,),
+            )
+        finally:
+            os.close(write_end)
+        threading.Thread(target=started.wait, name="netsum-service-reaper", daemon=True).start()
+        line = _read_line(ready, SERVICE_START_TIMEOUT_S)
+    try:
+        message = json.loads(line)
+    except ValueError:
+        message = {
+            "error": f"{SERVICE_MODULE} ended or said nothing for {SERVICE_START_TIMEOUT_S:.0f} s; its output above says why"
+        }
+    if "address" not in message:
+        raise JoinError(f"no switch could be started on this machine: {message.get('error')}")
+    address: str = message["address"]
+    return address
+
+
+def _read_line(pipe: IO[bytes], seconds: float) -> bytes:
+    """Read a line; what there is of it if time runs out."""
+    deadline = time.monotonic() + seconds
+    line = b""
+    while not line.endswith(b"\n"):
+        if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            break
+        more = os.read(pipe.fileno(), 4096)
+        if not more:
+            break
+        line += more
+    return line

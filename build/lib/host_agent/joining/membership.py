@@ -1,0 +1,342 @@
+"""What a worker knows of its job: what the controller's messages have told so far, and waiting for more.
+
+Messages come in one thread, questions from others; a condition guards the state.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsError
+from host_agent.wire import Admission, jobs_pb2
+from host_agent.wire.jobs_pb2 import FromWorker, ToWorker
+
+_UNKNOWN: Final = "NOT_FOUND"
+"""The status of a controller that knows no such job or worker."""
+_FULL: Final = "RESOURCE_EXHAUSTED"
+"""The status of a controller whose switch has no slots free."""
+
+
+class Watcher(NamedTuple):
+    """Who is told what becomes of a job; see `Seat.watch`."""
+
+    on_left: Callable[[int, str], None]
+    on_ended: Callable[[str], None]
+    on_restarted: Callable[[Admission, str], None]
+    on_unreachable: Callable[[str], None]
+
+
+class Membership:
+    """A worker's part in a job, as the controller tells it.
+
+    Parameters
+    ----------
+    wish : jobs_pb2.Wish
+        What is asked for first.
+    starts : bool
+        Whether to ask for slots as soon as there is a place; else `start` does.
+
+    Attributes
+    ----------
+    admission : Admission
+        The present one; there is none before `joined` has returned.
+    host : str
+        The host the controller takes this machine for.
+    bind : (str, int)
+        Where this worker receives.
+    report_s : float
+        How often the controller wants a report.
+    """
+
+    admission: Admission
+
+    def __init__(self, wish: jobs_pb2.Wish, starts: bool = True) -> None:
+        self.host = ""
+        self.bind = ("", 0)
+        self.report_s = 1.0
+        self._wish = wish
+        self._changed = threading.Condition()  # guards all below
+        self._starts = starts
+        self._lease = ""
+        self._admitted = False
+        self._epoch_over = False
+        self._held: socket.socket | None = None
+        self._waiting_for = ""
+        self._missing: list[int] = []
+        self._failure: JoinError | None = None
+        self._ended = ""
+        self._left: dict[int, str] = {}
+        self._restarts = 0
+        self._watchers: list[Watcher] = []
+        self._closed = False
+
+    # For the worker
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell somebody of what has happened already, and from now on of what happens."""
+        with self._changed:
+            self._watchers.append(watcher)
+            left, ended = dict(self._left), self._ended
+        for rank, reason in left.items():
+            watcher.on_left(rank, reason)
+        if ended:
+            watcher.on_ended(ended)
+
+    @property
+    def left(self) -> dict[int, str]:
+        """The ranks of the workers that have left, and why."""
+        with self._changed:
+            return dict(self._left)
+
+    @property
+    def trouble(self) -> str:
+        """What keeps the present admission from being of use, in a sentence; empty if nothing does."""
+        with self._changed:
+            if self._ended:
+                return f"the job ended: {self._ended}"
+            if self._epoch_over:
+                return f"the job is being restarted: {self._waiting_for}"
+            if self._left:
+                return "; ".join(f"worker {rank} left: {reason}" for rank, reason in self._left.items())
+            return ""
+
+    def placed(self, controller: str, timeout_s: float) -> None:
+        """Wait until the worker has a place in the job.
+
+        Raises
+        ------
+        JoinError
+            It is refused, or the controller did not answer in time.
+        """
+        self._await(lambda: self._lease != "", controller, timeout_s, "joining")
+
+    def start(self) -> FromWorker | None:
+        """Ask for slots from now on; return what the controller is to be told, if there is a place already."""
+        with self._changed:
+            if self._starts or self._held is None:
+                self._starts = True
+                return None
+            self._starts = True
+            return self._receiver()
+
+    def joined(self, controller: str, timeout_s: float) -> None:
+        """Wait until the worker is admitted.
+
+        Raises
+        ------
+        JoinError
+            It is refused, or was not admitted in time.
+        """
+        self._await(lambda: self._admitted, controller, timeout_s, "joining")
+
+    def restarted(self, controller: str, timeout_s: float) -> Admission:
+        """Wait for a restart of the job that has not been returned yet, and return the new admission.
+
+        Raises
+        ------
+        JoinError
+            The job ended, or was not restarted in time.
+        """
+        self._await(lambda: self._restarts > 0, controller, timeout_s, "waiting for a restart of")
+        with self._changed:
+            self._restarts = 0
+            return self.admission
+
+    def epoch_after(
+        self, epoch: int, controller: str, timeout_s: float, ask: Callable[[], None]
+    ) -> Admission:
+        """Ask for another epoch of the job than one until there is one, and return the new admission.
+
+        Raises
+        ------
+        JoinError
+            The job ended, or got no other epoch in time.
+        """
+        self._await(lambda: self.admission.epoch != epoch, controller, timeout_s, "starting again in", ask)
+        with self._changed:
+            self._restarts = 0
+            return self.admission
+
+    def close(self) -> None:
+        """Tell nobody anything any more."""
+        with self._changed:
+            self._closed = True
+            self._failure = self._failure or JoinError(f"the place in job {self._wish.job} was given up")
+            self._changed.notify_all()
+        self._release()
+
+    # For the stream
+
+    def opening(self) -> FromWorker:
+        """Return what a stream begins with."""
+        with self._changed:
+            if not self._lease:
+                return FromWorker(join=self._wish)
+            epoch = self.admission.epoch if self._admitted else 0
+            return FromWorker(
+                attach=jobs_pb2.Reattachment(
+                    job=self._wish.job, rank=self._wish.rank, lease=self._lease, epoch=epoch
+                )
+            )
+
+    def take(self, message: ToWorker) -> FromWorker | None:
+        """Take what the controller says; return what it is to be answered, if anything."""
+        answer = None
+        match message.WhichOneof("message"):
+            case "place":
+                answer = self._take_place(message.place)
+            case "gathering":
+                self._wait_for(message.gathering)
+            case "admitted":
+                self.report_s = message.admitted.report_s
+                self._admit(message.admitted.admission, "")
+            case "restarted":
+                self._admit(message.restarted.admission, message.restarted.reason)
+            case "left":
+                self._note_left(message.left.rank, message.left.reason)
+            case "ended":
+                self._end(message.ended.reason)
+        with self._changed:
+            self._changed.notify_all()
+        return answer
+
+    def refused(self, status: str, sentence: str) -> bool:
+        """Take the sentence of a controller that ends the stream for good; return whether to begin again all the same."""
+        with self._changed:
+            if status == _UNKNOWN and self._lease and not self._admitted:
+                self._lease = ""  # The controller restarted while we gathered: begin anew.
+                return True
+            if not self._admitted:
+                self._failure = NoSlotsError(sentence) if status == _FULL else JoinError(sentence)
+                self._changed.notify_all()
+                return False
+        self._end(sentence)
+        return False
+
+    def unreachable(self, sentence: str) -> bool:
+        """Take why the connection broke, with what to do; return whether to go on connecting."""
+        with self._changed:
+            if not self._lease and not self._closed:
+                self._failure = JoinError(sentence)
+                self._changed.notify_all()
+                return False
+            if self._ended:
+                return False
+            watchers = () if self._closed else tuple(self._watchers)
+        for watcher in watchers:
+            watcher.on_unreachable(sentence)
+        return True
+
+    def _take_place(self, place: jobs_pb2.Place) -> FromWorker | None:
+        self._release()
+        held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            held.bind((place.ip, 0))
+        except OSError as error:
+            held.close()
+            with self._changed:
+                self._failure = JoinError(
+                    f"the controller takes this machine for host {place.host}, whose address {place.ip} "
+                    f"it cannot use: {error}"
+                )
+            return None
+        with self._changed:
+            if self._closed:
+                held.close()
+                return None
+            self._held = held
+            self._lease, self.host = place.lease, place.host
+            self.bind = held.getsockname()
+            return self._receiver() if self._starts else None
+
+    def _receiver(self) -> FromWorker:
+        return FromWorker(receive=jobs_pb2.Receiver(udp_port=self.bind[1]))
+
+    def _wait_for(self, gathering: jobs_pb2.Gathering) -> None:
+        with self._changed:
+            missing = self._missing = list(gathering.missing)
+            self._waiting_for = gathering.queued or (f"workers {missing} have not come" if missing else "")
+            self._epoch_over = self._admitted
+
+    def _admit(self, ticket: jobs_pb2.AdmissionTicket, reason: str) -> None:
+        # Held until now, so that nobody else got the port; from here on the communicator's.
+        self._release()
+        with self._changed:
+            self.admission = _admission(ticket)
+            self._epoch_over = False
+            self._left.clear()
+            if self._admitted:
+                self._restarts += 1
+            self._admitted = True
+            watchers = list(self._watchers)
+        if reason:
+            for watcher in watchers:
+                watcher.on_restarted(self.admission, reason)
+
+    def _note_left(self, rank: int, reason: str) -> None:
+        with self._changed:
+            if rank in self._left:
+                return
+            self._left[rank] = reason
+            watchers = list(self._watchers)
+        for watcher in watchers:
+            watcher.on_left(rank, reason)
+
+    def _end(self, reason: str) -> None:
+        with self._changed:
+            if self._ended:
+                return
+            self._ended = reason
+            if not self._admitted:
+                self._failure = JoinError(reason)
+            watchers = () if self._closed else tuple(self._watchers)
+            self._changed.notify_all()
+        for watcher in watchers:
+            watcher.on_ended(reason)
+
+    def _release(self) -> None:
+        with self._changed:
+            if self._held is not None:
+                self._held.close()
+                self._held = None
+
+    def _await(
+        self,
+        done: Callable[[], bool],
+        controller: str,
+        timeout_s: float,
+        what: str,
+        ask: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Wait, and ask about once a second."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not done():
+                if self._failure is not None:
+                    raise self._failure
+                if self._ended:
+                    raise JoinError(f"job {self._wish.job} ended: {self._ended}")
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    why = self._waiting_for or f"the controller at {controller} said nothing"
+                    message = f"{what} job {self._wish.job} took longer than {timeout_s:g} s: {why}"
+                    raise AbsentWorkersError(message, self._missing) if self._missing else JoinError(message)
+                ask()
+                self._changed.wait(min(left_s, 1.0))
+
+
+def _admission(ticket: jobs_pb2.AdmissionTicket) -> Admission:
+    return Admission(
+        job_id=ticket.job_id,
+        token=ticket.token,
+        epoch=ticket.epoch,
+        worker_id=ticket.worker_id,
+        num_workers=ticket.num_workers,
+        slot_count=ticket.slot_count,
+        lanes=ticket.lanes,
+        switch=(ticket.switch_ip, ticket.switch_port),
+    )

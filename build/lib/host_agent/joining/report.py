@@ -1,0 +1,43 @@
+"""What a worker reports of itself."""
+
+from __future__ import annotations
+
+from host_agent.communicator import Communicator
+from host_agent.wire import jobs_pb2
+
+_COUNTERS = (
+    "chunks",
+    "retransmissions",
+    "packets_sent",
+    "packets_received",
+    "bytes_sent",
+    "bytes_received",
+    "duplicates",
+    "stale",
+    "probes",
+)
+
+
+def report_of(communicator: Communicator) -> jobs_pb2.Report:
+    """Return what a communicator has done so far, and which chunk it waits for if it has waited for long."""
+    now = communicator.activity()
+    total = communicator.total_stats
+    report = jobs_pb2.Report(
+        collectives=total.collectives,
+        elements=total.elements,
+        srtt_ns=now.srtt_ns,
+        in_flight=now.in_flight,
+    )
+    for name in _COUNTERS:
+        setattr(report, name, now.counters[name])
+    if now.stuck is not None:
+        report.stuck.CopyFrom(
+            jobs_pb2.StuckSlot(
+                slot=now.stuck.slot,
+                chunk=now.stuck.chunk,
+                waiting_ns=now.stuck.waiting_ns,
+                switch_answered=now.stuck.missing is not None,
+                missing=now.stuck.missing or (),
+            )
+        )
+    return report

@@ -1,0 +1,346 @@
+"""A worker's place in a job, from when it joins until it leaves."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from host_agent.claims import is_used
+from host_agent.communicator import Communicator
+from host_agent.errors import PeerError
+from host_agent.joining.addresses import own_addresses
+from host_agent.joining.errors import JoinError
+from host_agent.joining.membership import Membership, Watcher
+from host_agent.joining.report import report_of
+from host_agent.joining.stream import JoinStream
+from host_agent.lifecycle import Lifecycle
+from host_agent.wire import Admission, jobs_pb2
+from host_agent.wire.channel import (
+    CONTROLLER_VARIABLE,
+    ChannelError,
+    TlsFiles,
+    connection_fault,
+    what_of_certificates,
+)
+from host_agent.wire.jobs_pb2 import FromWorker, ToWorker
+from host_agent.wire.slots_wish import IF_FULL, IfFull, Slots, slots_message
+
+
+def join(
+    controller: str | None = None,
+    *,
+    job: str,
+    rank: int,
+    world_size: int,
+    slots: Slots | None = None,
+    if_full: IfFull = "refuse",
+    queue_s: float = 0.0,
+    addresses: Sequence[str] | None = None,
+    join_token: str = "",
+    switch: str = "",
+    tls: TlsFiles | None = None,
+    timeout_s: float = 60.0,
+    start: bool = True,
+) -> Seat:
+    """Join a job, and return when all its workers have.
+
+    Parameters
+    ----------
+    controller : str, optional
+        "HOST:PORT" or "unix:PATH" of the controller service; None takes ``NETSUM_CONTROLLER``.
+    job : str
+        Name of the job; the same for all its workers, and for no other job.
+    rank, world_size : int
+        Which worker this is, of how many.
+    slots : int, BandwidthDelay or Share, optional
+        How many chunks may be in flight; a number must be a power of two. The first worker's wish counts, unless an
+        operator created the job. None leaves it to the controller.
+    if_full : {"refuse", "queue", "take less"}
+        What to do if so many are not free.
+    queue_s : float
+        With "queue", how long the job may wait; 0: as long as `timeout_s` allows.
+    addresses : sequence of str, optional
+        IPv4 addresses of this machine; the controller takes the first that is one of its hosts. None finds them out.
+    join_token : str
+        Of a job that an operator created with one.
+    switch : str
+        On which switch to add, where there are several; the controller chooses.
+    tls : TlsFiles, optional
+        Certificates; None takes the ``NETSUM_TLS_*`` variables.
+    timeout_s : float
+        How long to wait for the controller and for the other workers.
+    start : bool
+        False returns as soon as the worker has its place. The job starts, and takes slots of the switch, when all its
+        workers have called `Seat.start`.
+
+    Raises
+    ------
+    NoSlotsError
+        (a JoinError) The switch has no slots free, and `if_full` does not say to wait.
+    AbsentWorkersError
+        (a JoinError) Some workers did not join in time.
+    JoinError
+        With the reason; after `timeout_s` it says who was missing.
+
+    Examples
+    --------
+    >>> with join(job="digits", rank=0, world_size=4) as seat, seat.communicator() as comm:  # doctest: +SKIP
+    ...     total = comm.allreduce(gradients)
+    """
+    target = controller or os.environ.get(CONTROLLER_VARIABLE)
+    if not target:
+        raise JoinError(f"no controller is named: set {CONTROLLER_VARIABLE} to HOST:PORT or unix:PATH")
+    wish = jobs_pb2.Wish(
+        job=job,
+        rank=rank,
+        world_size=world_size,
+        addresses=own_addresses() if addresses is None else addresses,
+        join_token=join_token,
+        slots=slots_message(slots),
+        if_full=IF_FULL[if_full],
+        queue_s=queue_s,
+        switch=switch,
+    )
+    return Seat(target, wish, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)
+
+
+class Seat:
+    """The place of this process in a job; a context manager that leaves it. Made by `join`.
+
+    Attributes
+    ----------
+    controller : str
+        Of which controller.
+    """
+
+    def __init__(
+        self, controller: str, wish: jobs_pb2.Wish, tls: TlsFiles, timeout_s: float, start: bool = True
+    ) -> None:
+        self.controller = controller
+        self._tls = tls
+        self._membership = Membership(wish, starts=start)
+        self._communicator: weakref.ref[Communicator] | None = None
+        self._lifecycle: Lifecycle | None = None
+        self._closed = threading.Event()
+        try:
+            self._stream = JoinStream(
+                controller,
+                tls,
+                self._membership.opening,
+                self._on_message,
+                self._on_refusal,
+                self._on_unreachable,
+            )
+        except ChannelError as error:
+            raise JoinError(f"{CONTROLLER_VARIABLE}: {error}") from error
+        open_seats.add(self)
+        self._stream.start()
+        try:
+            if start:
+                self.start(timeout_s)
+            else:
+                self._membership.placed(controller, timeout_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Seat:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self, timeout_s: float) -> None:
+        """Return when the job has started, for which all its workers must call this; called once.
+
+        Raises
+        ------
+        JoinError
+            As for `join`.
+        """
+        message = self._membership.start()
+        if message is not None:
+            self._stream.say(message)
+        self._membership.joined(self.controller, timeout_s)
+        threading.Thread(target=self._report, name="netsum-report", daemon=True).start()
+
+    @property
+    def admission(self) -> Admission:
+        """For the communicator; a new one after a restart of the job."""
+        return self._membership.admission
+
+    @property
+    def bind(self) -> tuple[str, int]:
+        """Where the communicator must be bound."""
+        return self._membership.bind
+
+    @property
+    def host(self) -> str:
+        """The host the controller takes this machine for."""
+        return self._membership.host
+
+    @property
+    def left(self) -> dict[int, str]:
+        """The ranks of the workers that have left, and why."""
+        return self._membership.left
+
+    @property
+    def trouble(self) -> str:
+        """What keeps the present admission from being of use, in a sentence; empty if nothing does."""
+        return self._membership.trouble
+
+    def communicator(self, timeout_s: float = 30.0) -> Communicator:
+        """Return a communicator for the present admission, and tell the controller what it does from now on.
+
+        Parameters
+        ----------
+        timeout_s : float
+            A collective fails if none of its chunks completes for that long.
+
+        Raises
+        ------
+        UsedAdmissionError
+            If the present admission has served one: `start_again` first.
+        """
+        made = Communicator(self.admission, bind=self.bind, timeout_s=timeout_s)
+        self.report_on(made)
+        return made
+
+    def report_on(self, communicator: Communicator) -> None:
+        """Tell the controller, about once a second, what a communicator does; operators are shown it."""
+        self._communicator = weakref.ref(communicator)
+        self._lifecycle = communicator.lifecycle
+
+    def start_again(self, timeout_s: float = 60.0) -> Admission:
+        """Get an admission that no communicator has used, in a new epoch of the job if need be.
+
+        All workers close their communicator, call this and make a new one. Where this worker's communicator has failed,
+        the job gets its new epoch at once: the others' collectives fail, and they are told (`watch`). Else it gets it when
+        all have called.
+
+        Parameters
+        ----------
+        timeout_s : float
+            How long to wait for the others.
+
+        Raises
+        ------
+        JoinError
+            The job ended, or got no new epoch in time.
+        """
+        used = self.admission
+        if not is_used(used):
+            return used
+        broken = self._lifecycle is not None and self._lifecycle.cause is not None
+        asking = FromWorker(again=jobs_pb2.Again(epoch=used.epoch, broken=broken))
+        # Said again and again, as a stream may break and another begin meanwhile.
+        return self._membership.epoch_after(
+            used.epoch, self.controller, timeout_s, lambda: self._stream.say(asking)
+        )
+
+    def watch(
+        self,
+        on_left: Callable[[int, str], None],
+        on_ended: Callable[[str], None],
+        on_restarted: Callable[[Admission, str], None] | None = None,
+        on_unreachable: Callable[[str], None] | None = None,
+    ) -> None:
+        """Be told what becomes of the job: at once of what has happened already, later from a thread of the seat.
+
+        Parameters
+        ----------
+        on_left : callable
+            Takes the rank of a worker that left, and why.
+        on_ended : callable
+            Takes why the job, or this worker's part in it, has ended.
+        on_restarted : callable, optional
+            Takes the new admission, and why the job was restarted: collectives under way come to nothing.
+        on_unreachable : callable, optional
+            Takes why the controller cannot be reached; called with each attempt, about once a second. That alone does
+            not disturb a running job.
+        """
+        self._membership.watch(
+            Watcher(
+                on_left,
+                on_ended,
+                on_restarted or (lambda admission, reason: None),
+                on_unreachable or (lambda reason: None),
+            )
+        )
+
+    def restarted(self, timeout_s: float) -> Admission:
+        """Wait for a restart of the job that has not been returned yet, and return the new admission.
+
+        Raises
+        ------
+        JoinError
+            The job ended, or was not restarted in time.
+        """
+        return self._membership.restarted(self.controller, timeout_s)
+
+    def close(self) -> None:
+        """Leave the job; may be called again."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        open_seats.discard(self)
+        self._membership.close()
+        self._stream.close()
+
+    def forget(self) -> None:
+        """Drop the connection in a forked child: it is the parent's, and must end with it."""
+        self._stream.forget()
+
+    # What the stream asks and tells, in its thread
+
+    def _on_message(self, message: ToWorker) -> None:
+        answer = self._membership.take(message)
+        if answer is not None:
+            self._stream.say(answer)
+
+    def _on_refusal(self, code: Any, sentence: str) -> bool:
+        return self._membership.refused(code.name, sentence)
+
+    def _on_unreachable(self, sentence: str) -> bool:
+        return self._membership.unreachable(
+            f"nothing answers at {self.controller} ({connection_fault(sentence)}): start the service, or unset "
+            f"{CONTROLLER_VARIABLE} for a switch on loopback" + what_of_certificates(sentence, self._tls)
+        )
+
+    def _report(self) -> None:
+        while not self._closed.wait(self._membership.report_s):
+            communicator = self._communicator() if self._communicator is not None else None
+            if communicator is not None:
+                self._stream.say(FromWorker(report=report_of(communicator)))
+            del communicator
+
+
+open_seats: weakref.WeakSet[Seat] = weakref.WeakSet()
+
+_inherited: list[Seat] = []
+"""Seats of a parent process. Kept: gRPC's threads are not in a forked child, and taking its objects down would wait for them."""
+
+
+def _leave_all() -> None:
+    for seat in list(open_seats):
+        with contextlib.suppress(PeerError):
+            seat.close()
+
+
+def _forget_in_child() -> None:
+    for seat in list(open_seats):
+        seat.forget()
+        _inherited.append(seat)
+    open_seats.clear()
+
+
+atexit.register(_leave_all)
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,165 @@
+"""The stream between a worker and the controller, begun again whenever it breaks.
+
+A thread of its own reads it: what comes is handed to callbacks there. A controller that restarts does not disturb a
+running job, so a broken stream is no error; only what a controller says is.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+os.environ.setdefault(
+    "GRPC_VERBOSITY", "NONE"
+)  # Else it writes of every lost connection to a trainer's terminal.
+
+import grpc
+
+from host_agent.wire import jobs_pb2_grpc
+from host_agent.wire.channel import KEEPALIVE, TlsFiles, open_channel
+from host_agent.wire.jobs_pb2 import FromWorker, Leave, ToWorker
+
+FIRST_BACKOFF_S: Final = 0.05
+LAST_BACKOFF_S: Final = 1.0
+CLOSING_S: Final = 2.0
+
+_BROKEN: Final = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.CANCELLED,
+)
+"""Statuses that tell of the connection, not of what the controller thinks."""
+
+
+class JoinStream:
+    """One worker's stream.
+
+    Parameters
+    ----------
+    controller : str
+        "HOST:PORT" or "unix:PATH".
+    tls : TlsFiles
+        Certificates.
+    opening : callable
+        Returns what a stream begins with.
+    on_message : callable
+        Takes what the controller says.
+    on_refusal : callable
+        Takes the sentence of a controller that ends the stream for good; returns whether to begin again all the same.
+        Its first argument is the status.
+    on_unreachable : callable
+        Told, before every new attempt, why the last one broke; returns whether to go on.
+    """
+
+    def __init__(
+        self,
+        controller: str,
+        tls: TlsFiles,
+        opening: Callable[[], FromWorker],
+        on_message: Callable[[ToWorker], None],
+        on_refusal: Callable[[grpc.StatusCode, str], bool],
+        on_unreachable: Callable[[str], bool],
+    ) -> None:
+        self._controller = controller
+        self._peers = _resolved(controller)
+        self._channel: Any = open_channel(controller, tls, KEEPALIVE)
+        self._opening = opening
+        self._on_message = on_message
+        self._on_refusal = on_refusal
+        self._on_unreachable = on_unreachable
+        self._outgoing: queue.SimpleQueue[FromWorker | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._call: Any = None
+        self._thread = threading.Thread(target=self._run, name="netsum-seat", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the callbacks are called from here on."""
+        self._thread.start()
+
+    def say(self, message: FromWorker) -> None:
+        """Send something on the present stream."""
+        self._outgoing.put(message)
+
+    def close(self) -> None:
+        """End the stream in order, which is how a worker leaves."""
+        self._closing.set()
+        self._outgoing.put(FromWorker(leave=Leave()))
+        self._outgoing.put(None)
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(CLOSING_S)
+        if self._call is not None:
+            self._call.cancel()
+        self._channel.close()
+
+    def forget(self) -> None:
+        """Close, in a forked child, the parent's connection, so that it ends with the parent."""
+        for name in os.listdir("/proc/self/fd"):
+            descriptor = int(name)
+            try:
+                known = socket.socket(fileno=descriptor)
+            except OSError:
+                continue
+            try:
+                ours = known.getpeername() in self._peers
+            except OSError:
+                ours = False
+            known.detach()
+            if ours:
+                os.close(descriptor)
+
+    def _run(self) -> None:
+        backoff_s = FIRST_BACKOFF_S
+        while not self._closing.is_set():
+            heard, going_on = self._attend()
+            if not going_on:
+                return
+            backoff_s = FIRST_BACKOFF_S if heard else min(2 * backoff_s, LAST_BACKOFF_S)
+            self._closing.wait(backoff_s)
+
+    def _attend(self) -> tuple[bool, bool]:
+        """Be on one stream until it ends; whether anything was heard on it, and whether to begin another."""
+        outgoing: queue.SimpleQueue[FromWorker | None] = queue.SimpleQueue()
+        self._outgoing = outgoing
+        if self._closing.is_set():
+            return False, False
+        heard = False
+        stub = jobs_pb2_grpc.WorkersStub(self._channel)  # type: ignore[no-untyped-call]
+        self._call = stub.Join(_sent(self._opening(), outgoing))
+        try:
+            for message in self._call:
+                heard = True
+                self._on_message(message)
+            return heard, not self._closing.is_set() and self._on_unreachable("it ended the stream")
+        except grpc.RpcError as error:
+            sentence = " ".join(str(error.details()).split())
+            code = error.code()
+            if self._closing.is_set():
+                return heard, False
+            if code in _BROKEN:
+                return heard, self._on_unreachable(sentence)
+            return heard, self._on_refusal(code, sentence)
+        finally:
+            outgoing.put(None)
+
+
+def _sent(first: FromWorker, rest: queue.SimpleQueue[FromWorker | None]) -> Iterator[FromWorker]:
+    yield first
+    yield from iter(rest.get, None)
+
+
+def _resolved(controller: str) -> set[Any]:
+    """Return what the sockets that lead to a controller say of their other end."""
+    if controller.startswith("unix:"):
+        path = controller.removeprefix("unix:")
+        return {path, path.encode()}
+    host, _, port = controller.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except (OSError, ValueError):
+        return set()
+    return {each[4] for each in found}

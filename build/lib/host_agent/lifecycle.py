@@ -1,0 +1,79 @@
+"""The states of a communicator, as a table. An event that is not in it raises and leaves the state as it was."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
+
+
+class State(Enum):
+    """Where a communicator stands."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    BROKEN = "broken"
+    CLOSED = "closed"
+
+
+class Event(Enum):
+    """What can happen to it."""
+
+    SUBMIT = "submit a collective"
+    DRAIN = "finish the last collective"
+    FAIL = "fail"
+    CLOSE = "close"
+
+
+TRANSITIONS: Final = {
+    (State.IDLE, Event.SUBMIT): State.RUNNING,
+    (State.IDLE, Event.FAIL): State.BROKEN,
+    (State.IDLE, Event.CLOSE): State.CLOSED,
+    (State.RUNNING, Event.SUBMIT): State.RUNNING,
+    (State.RUNNING, Event.DRAIN): State.IDLE,
+    (State.RUNNING, Event.FAIL): State.BROKEN,
+    (State.RUNNING, Event.CLOSE): State.CLOSED,
+    (State.BROKEN, Event.CLOSE): State.CLOSED,
+    (State.CLOSED, Event.CLOSE): State.CLOSED,
+}
+
+
+class Lifecycle:
+    """The state of one communicator. Not locked: its owner is."""
+
+    def __init__(self) -> None:
+        self.state = State.IDLE
+        self.cause: BaseException | None = None
+        """What it failed with; kept when it is closed."""
+
+    def on(self, event: Event, cause: BaseException | None = None) -> None:
+        """Move on.
+
+        Parameters
+        ----------
+        event : Event
+            What happened.
+        cause : exception, optional
+            Why, for FAIL; named by the errors that follow.
+
+        Raises
+        ------
+        BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
+            If the event cannot happen in this state.
+        """
+        after = TRANSITIONS.get((self.state, event))
+        if after is None:
+            raise self._refusal(event) from self.cause
+        if event is Event.FAIL:
+            self.cause = cause
+        self.state = after
+
+    def _refusal(self, event: Event) -> MisuseError:
+        if self.state is State.CLOSED:
+            return ClosedCommunicatorError("the communicator is closed: make a new one with a new admission")
+        if self.state is State.BROKEN:
+            return BrokenCommunicatorError(
+                f"the communicator is broken ({self.cause}): restart the job and make a new one with a new admission"
+            )
+        return MisuseError(f"a communicator that is {self.state.value} cannot {event.value}")

@@ -1,0 +1,284 @@
+"""What a datagram does to a worker core.
+
+A RESULT counts only if it is, field by field, the answer to a chunk in flight. Everything else is counted as what it
+is and changes nothing:
+
+malformed
+    not a RESULT or STATUS of this version and of the right size, or with values that no switch sends;
+foreign
+    of another job, epoch (token), worker or collective;
+duplicate
+    the RESULT of a chunk that already had it;
+stale
+    the RESULT or STATUS of any other chunk that is not in flight.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.codecs.payload import (
+    block_has_lanes,
+    exponent_is_possible,
+    has_exponents,
+    learn_exponent,
+    read_block,
+)
+from host_agent.compiled import Record, Records, Words, borrowed, compiled
+from host_agent.protocol.records import (
+    DUE_AGAIN,
+    DUE_NO,
+    FAILURE_MISMATCH,
+    FAILURE_NONE,
+    PASS_RING,
+    PROBE_RING,
+    pool_index_of,
+    slot_of,
+)
+from host_agent.protocol.timeout import (
+    REPEATS_AT_ONCE,
+    ask_again_after_ns,
+    quiet_after_ns,
+    repeat_after_ns,
+    take_probe_time,
+    take_result_time,
+)
+from host_agent.wire.constants import (
+    EXPONENT_ALL_ZERO,
+    FLAG_LANES,
+    FLAG_MISMATCH,
+    HEADER_BYTES,
+    KIND_RESULT,
+    KIND_STATUS,
+    LANE_BYTES,
+    OP_BOR,
+    OP_SUM,
+    VERSION,
+)
+from host_agent.wire.header import HEADER_WORDS, STATUS_DATAGRAM_BYTES, read_header, swap
+
+CHUNK_MASK: Final = 0xFFFFFFFF
+SUSPECTS_PER_LOSS: Final = 4
+"""A loss that is found makes so many more of the oldest chunks suspect: losses come together."""
+
+
+OBJECTIONS: Final = 8
+"""A worker that is told of a MISMATCH contributes so often to the chunk before it falls silent. A PROBE that finds a MISMATCH
+leaves the slot as it was; a contribution makes it disputed, and the switch tells everyone again."""
+
+
+@compiled
+def on_datagrams(
+    state: Records,
+    slots: Records,
+    passes: Records,
+    rx: npt.NDArray[np.uint8],
+    rx_bytes: npt.NDArray[np.int32],
+    count: int,
+    now_ns: int,
+) -> None:
+    """Take in datagrams.
+
+    Parameters
+    ----------
+    state, slots, passes : structured arrays
+        The worker core (`WorkerCore.records`).
+    rx : uint8 array, (at least count, row_bytes)
+        A datagram a row, C-contiguous; `row_bytes` a multiple of 4 and at least `WorkerCore.row_bytes`.
+    rx_bytes : int32 array
+        Their lengths; a longer one than a row is taken for malformed.
+    count : int
+        How many rows hold datagrams.
+    now_ns : int
+        The time, on any clock that does not go back.
+    """
+    state, slots, passes = borrowed(state), borrowed(slots), borrowed(passes)
+    core = state[0]
+    words = borrowed(rx).view(np.uint32)
+    for i in range(count):
+        _on_datagram(core, slots, passes, words[i], int(rx_bytes[i]), now_ns)
+
+
+@compiled
+def _on_datagram(
+    core: Record,
+    slots: Records,
+    passes: Records,
+    words: Words,
+    length: int,
+    now_ns: int,
+) -> None:
+    core.packets_received += 1
+    core.bytes_received += max(length, 0)
+    if length < HEADER_BYTES or length > words.size * 4:
+        core.malformed += 1
+        return
+    header = read_header(words)
+    version, kind, op, flags, job_id, token, worker_id, num_workers, pool_index, chunk, _, _ = header
+    lane_count = core.lanes
+    known = version == VERSION and OP_SUM <= op <= OP_BOR
+    if kind == KIND_RESULT:
+        known &= (flags == 0 and length == HEADER_BYTES) or (
+            flags == FLAG_LANES and length == HEADER_BYTES + LANE_BYTES * lane_count
+        )
+    else:
+        known &= (
+            kind == KIND_STATUS and length == STATUS_DATAGRAM_BYTES and (flags == 0 or flags == FLAG_MISMATCH)
+        )
+    slot_number = slot_of(core, chunk)
+    known &= pool_index == pool_index_of(core, chunk)
+    if not known:
+        core.malformed += 1
+        return
+    ours = job_id == core.job_id and token == core.token and worker_id == core.worker_id
+    if not ours or num_workers != core.num_workers:
+        core.foreign += 1
+        return
+    if core.failure != FAILURE_NONE:
+        core.stale += 1  # the arrays of the collective that failed are the caller's again
+        return
+    core.heard_ns = now_ns
+    core.unanswered = 0
+    if kind == KIND_RESULT:
+        _on_result(core, slots, passes, slots[slot_number], words, header, now_ns)
+    else:
+        _on_status(core, passes, slots[slot_number], words, header, now_ns)
+
+
+@compiled
+def _on_result(
+    core: Record,
+    slots: Records,
+    passes: Records,
+    slot: Record,
+    words: Words,
+    header: tuple[int, ...],
+    now_ns: int,
+) -> None:
+    op, flags, chunk, exponent, fingerprint = header[2], header[3], header[9], header[10], header[11]
+    if slot.chunk < 0 or slot.chunk & CHUNK_MASK != chunk:
+        core.stale += 1
+        return
+    if slot.in_flight == 0:
+        core.duplicates += 1
+        return
+    record = passes[slot.pass_number % PASS_RING]
+    if op != record.op or fingerprint != record.fingerprint:
+        core.foreign += 1
+        return
+    index = slot.index
+    block = index - record.lead
+    has_lanes = block >= 0 and block_has_lanes(record.payload, block)
+    carries_exponent = has_exponents(record.payload) and index < record.payload.data_blocks
+    possible = exponent == EXPONENT_ALL_ZERO
+    if carries_exponent:
+        possible = exponent_is_possible(record.payload, exponent, slot.exponent)
+    if not possible or has_lanes != (flags == FLAG_LANES):
+        core.malformed += 1
+        return
+
+    if carries_exponent:
+        learn_exponent(record.payload, index, exponent)
+    if has_lanes:
+        read_block(
+            record.payload, block, core.lanes, core.headroom, words[HEADER_WORDS : HEADER_WORDS + core.lanes]
+        )
+    elif block >= 0:
+        read_block(record.payload, block, core.lanes, core.headroom, words[:0])
+    core.chunks += 1
+    core.progress_ns = now_ns
+    core.asked = 0
+    core.answered = 0
+    core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))
+    if slot.retransmissions == 0:
+        take_result_time(core, now_ns - slot.first_sent_ns)
+    # The first transmission even if there were more: which one the RESULT answers is not known, and to take it for a
+    # later one than it was would make chunks look overtaken that were not.
+    core.overtaker = max(core.overtaker, slot.first_sequence)
+    slot.in_flight = 0
+    core.in_flight -= 1
+    if slot.due != DUE_NO:
+        slot.due = DUE_NO
+        core.due -= 1
+    while core.oldest_chunk < core.next_chunk:
+        oldest = slots[slot_of(core, core.oldest_chunk)]
+        if oldest.in_flight != 0 and oldest.chunk == core.oldest_chunk:
+            break
+        core.oldest_chunk += 1
+    record.results += 1
+    while core.passes_done < core.passes_begun:
+        first = passes[core.passes_done % PASS_RING]
+        if first.results < first.chunks:
+            break
+        core.passes_done += 1
+
+
+@compiled
+def _on_status(
+    core: Record, passes: Records, slot: Record, words: Words, header: tuple[int, ...], now_ns: int
+) -> None:
+    op, flags, chunk, number, fingerprint = header[2], header[3], header[9], header[10], header[11]
+    seen = np.int64(swap(words[HEADER_WORDS]))
+    slot_chunk = np.int64(swap(words[HEADER_WORDS + 1]))
+    everyone = (1 << core.num_workers) - 1
+    if seen & ~everyone != 0:
+        core.malformed += 1
+        return
+    waiting = slot.in_flight != 0 and slot.chunk & CHUNK_MASK == chunk
+    if flags == FLAG_MISMATCH:
+        # It goes to the whole job and may come before this worker has begun the collective that it is about.
+        ahead = (chunk - core.next_chunk) & CHUNK_MASK
+        if not waiting and ahead >= 2 * core.slot_count:
+            core.stale += 1
+        elif core.failure == FAILURE_NONE:
+            core.statuses += 1
+            core.failure = FAILURE_MISMATCH
+            core.failure_chunk = chunk
+            core.objections = OBJECTIONS if waiting else 0
+        return
+    if not waiting:
+        core.stale += 1
+        return
+    record = passes[slot.pass_number % PASS_RING]
+    if op != record.op or fingerprint != record.fingerprint:
+        core.foreign += 1
+        return
+    core.statuses += 1
+    if slot.chunk == core.oldest_chunk:
+        core.status_chunk = slot.chunk
+        core.status_seen = seen
+        core.status_slot_chunk = slot_chunk
+        core.status_ns = now_ns
+    slot.unanswered = 0
+    held = slot_chunk == chunk
+    full = held and seen == everyone
+    probe = number % PROBE_RING
+    if number != EXPONENT_ALL_ZERO and core.probe_number[probe] == number:
+        core.probe_number[probe] = 0
+        core.answered += 1
+        take_probe_time(core, now_ns - core.probe_sent_ns[probe])
+        # Packets are answered in the order in which they were sent: what was sent before the PROBE, and is not there, is lost.
+        missing = not held or seen >> core.worker_id & 1 == 0
+        if not (full or missing):
+            slot.check_ns = core.probe_sent_ns[probe] + ask_again_after_ns(core, now_ns - slot.first_sent_ns)
+            core.check_ns = min(core.check_ns, slot.check_ns)
+            return
+        if slot.last_sequence > core.probe_sequence[probe]:
+            return
+        if slot.retransmissions >= REPEATS_AT_ONCE:
+            slot.lost = 1
+            slot.check_ns = slot.last_sent_ns + repeat_after_ns(core, slot.retransmissions)
+            core.check_ns = min(core.check_ns, slot.check_ns)
+            return
+        core.suspects += SUSPECTS_PER_LOSS
+        core.suspects_before = core.probe_sequence[probe]
+    elif not full or slot.room != 0:
+        return  # one that comes unasked says that the RESULT needs room, once
+    if full:
+        slot.room = 1
+    if slot.due == DUE_NO:
+        core.due += 1
+    slot.due = DUE_AGAIN

@@ -1,0 +1,150 @@
+"""The worker core: begin passes, feed it datagrams and time, send what it says, look at the outcome.
+
+Theory of operation
+-------------------
+A driver (the socket, a simulator, a test) owns time and transport. Whenever datagrams have come it calls
+`on_datagrams`; then, and whenever `next_timer_ns` has come, it calls `transmit` until no more rows are filled, and
+sends them. Passes are begun in the same order by all workers of the job; several may be under way, and the chunks of
+one follow those of the one before without a gap. A pass is done when all its RESULTs have come, all passes are done
+in order, and nothing that arrives afterwards touches their arrays.
+
+After a failure nothing is sent any more and nothing that arrives has an effect. There is no way back but a new core
+with a new admission: chunk numbers of this epoch that the others have used cannot be used again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.compiled import Records
+from host_agent.errors import MisuseError
+from host_agent.protocol import arrivals, departures
+from host_agent.protocol.passes import Pass
+from host_agent.protocol.records import CORE, COUNTERS, FAILURE_NONE, NEVER, PASS, PASS_RING, SLOT
+from host_agent.protocol.timeout import reset_timeout
+from host_agent.wire import Admission
+from host_agent.wire.header import HEADER_WORDS, STATUS_WORDS
+
+
+class WorkerCore:
+    """State of one worker in one epoch of a job.
+
+    Parameters
+    ----------
+    admission : Admission
+        Its place in the job.
+    timeout_ns : int
+        A collective fails if no RESULT comes for that long.
+    first_chunk : int
+        Chunk number to start with; all workers of the job must agree.
+
+    Attributes
+    ----------
+    records : (state, slots, passes)
+        The structured arrays that the compiled functions take.
+    row_bytes : int
+        Bytes of a row in the arrays of datagrams: one word more than the longest valid one, so that longer ones show.
+    """
+
+    def __init__(self, admission: Admission, timeout_ns: int, first_chunk: int = 0) -> None:
+        self.admission = admission
+        self.row_bytes = 4 * (max(HEADER_WORDS + admission.lanes, STATUS_WORDS) + 1)
+        self._under_way: deque[Pass] = deque()
+        state = np.zeros(1, CORE)
+        core = state[0]
+        core["job_id"] = admission.job_id
+        core["token"] = admission.token
+        core["worker_id"] = admission.worker_id
+        core["num_workers"] = admission.num_workers
+        core["slot_count"] = admission.slot_count
+        core["lanes"] = admission.lanes
+        core["headroom"] = (admission.num_workers - 1).bit_length()
+        core["next_chunk"] = core["oldest_chunk"] = first_chunk
+        core["next_sequence"] = 1
+        core["check_ns"] = NEVER
+        core["timeout_ns"] = timeout_ns
+        core["heard_ns"] = -1
+        core["status_chunk"] = -1
+        reset_timeout(core)
+        first = CORE.fields[COUNTERS[0]][1] // 8  # type: ignore[index]
+        self._counts = state.view(np.int64)[first : first + len(COUNTERS)]
+        slots = np.zeros(admission.slot_count, SLOT)
+        slots["chunk"] = -1
+        self.records = (state, slots, np.zeros(PASS_RING, PASS))
+
+    @property
+    def state(self) -> Records:
+        """The record `CORE`, one element."""
+        return self.records[0]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the core has failed; `host_agent.protocol.outcome` says how."""
+        return bool(self.state["failure"][0] != FAILURE_NONE)
+
+    @property
+    def passes_under_way(self) -> int:
+        """How many passes were begun and are not done."""
+        return int(self.state["passes_begun"][0] - self.state["passes_done"][0])
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another pass can be begun."""
+        return self.passes_under_way < PASS_RING
+
+    def begin(self, work: Pass, now_ns: int) -> None:
+        """Queue a pass. Its arrays must neither be changed nor looked at until it is done or the core has failed.
+
+        Raises
+        ------
+        MisuseError
+            If the core has failed or is full.
+        """
+        if self.failed:
+            raise MisuseError("the worker core has failed: start a new one with a new admission")
+        if not self.has_room:
+            raise MisuseError(f"at most {PASS_RING} passes can be under way: wait until one is done")
+        state, _, passes = self.records
+        core = state[0]
+        if self.passes_under_way == 0:
+            core["progress_ns"] = now_ns
+            core["status_chunk"] = -1
+            core["unanswered"] = core["asked"] = core["answered"] = 0
+            core["heard_ns"] = -1
+        record = work.lay_out(self.admission.lanes, self.admission.slot_count)
+        passes[int(core["passes_begun"]) % PASS_RING] = record[0]
+        core["passes_begun"] += 1
+        self._under_way.append(work)
+
+    def take_done(self) -> list[Pass]:
+        """Return the passes that were done since the last call, in order, with their records up to date."""
+        done = []
+        passes = self.records[2]
+        first = int(self.state["passes_begun"][0]) - len(self._under_way)
+        for number in range(first, int(self.state["passes_done"][0])):
+            work = self._under_way.popleft()
+            work.record[0] = passes[number % PASS_RING]
+            work.done = True
+            done.append(work)
+        return done
+
+    def on_datagrams(
+        self, rx: npt.NDArray[np.uint8], rx_bytes: npt.NDArray[np.int32], count: int, now_ns: int
+    ) -> None:
+        """Take in datagrams; see `arrivals.on_datagrams`."""
+        arrivals.on_datagrams(*self.records, rx, rx_bytes, count, now_ns)
+
+    def transmit(self, now_ns: int, tx: npt.NDArray[np.uint8], tx_bytes: npt.NDArray[np.int32]) -> int:
+        """Write what is to be sent now; see `departures.transmit`."""
+        return int(departures.transmit(*self.records, now_ns, tx, tx_bytes))
+
+    def next_timer_ns(self) -> int:
+        """When `transmit` must be called even if nothing arrives."""
+        return int(departures.next_timer_ns(self.state))
+
+    def counters(self) -> dict[str, int]:
+        """Return what was counted since the core was made."""
+        return dict(zip(COUNTERS, self._counts.tolist(), strict=True))

@@ -1,0 +1,385 @@
+"""What a worker core sends, and when it must be asked again.
+
+Chunks go out in order. Chunk c waits for the RESULT of c - S, whose slot it takes (S slots; this also is what keeps a
+RESULT readable in the switch until all have it, across collectives), and within its pass for that of the chunk it
+depends on, whose exponent or high words it needs. Both are in flight or done, so one look at a slot answers each
+question.
+
+Recovery. A chunk becomes suspect when RESULTs of chunks sent later have overtaken it (RFC 9002, section 6.1), when no
+RESULT at all has come for a while (the oldest few only: if the others are late, asking after more tells nothing), or when
+others near it turn out to be lost. An overtaken one is sent again at once, as that most often ends the matter; after every
+suspect one a PROBE asks. The STATUS tells what is the case: this worker's contribution is missing, or the RESULT is
+there, and the chunk is sent again; or other workers' contributions are missing, and there is nothing to do but to ask
+again later. Without a STATUS, too, it is asked again. The intervals grow with the time that the chunk has waited, by the
+same share each time: that bounds how much longer a worker waits than it must, and so how much of its waiting it passes
+on to the others. Doubling them does not: with many workers there is always one that waits twice as long as the others, then
+one that waits twice as long as that one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.codecs.payload import block_has_lanes, has_exponents, is_absent, own_exponent, write_block
+from host_agent.compiled import Integer, Record, Records, Words, borrowed, compiled, compiled_inline
+from host_agent.protocol.records import (
+    CONTRIBUTES_DATA,
+    CONTRIBUTES_NOTHING,
+    DUE_AGAIN,
+    DUE_NO,
+    DUE_OVERTAKEN,
+    DUE_PROBE,
+    FAILURE_DEADLINE,
+    FAILURE_NONE,
+    NEVER,
+    PASS_RING,
+    PROBE_NUMBERS,
+    PROBE_RING,
+    pool_index_of,
+    slot_of,
+)
+from host_agent.protocol.timeout import (
+    PACKET_THRESHOLD,
+    overtaken_after_ns,
+    quiet_after_ns,
+    repeat_after_ns,
+)
+from host_agent.wire.constants import (
+    EXPONENT_ALL_ZERO,
+    FLAG_LANES,
+    HEADER_BYTES,
+    KIND_CONTRIBUTE,
+    KIND_PROBE,
+    LANE_BYTES,
+    VERSION,
+)
+from host_agent.wire.header import HEADER_WORDS, write_header
+
+OLDEST_SUSPECTED: Final = 2
+"""How many chunks are asked after when no RESULT has come for a while."""
+
+
+@compiled
+def transmit(
+    state: Records,
+    slots: Records,
+    passes: Records,
+    now_ns: int,
+    tx: npt.NDArray[np.uint8],
+    tx_bytes: npt.NDArray[np.int32],
+) -> Integer:
+    """Write the datagrams that are to be sent now.
+
+    Parameters
+    ----------
+    state, slots, passes : structured arrays
+        The worker core.
+    now_ns : int
+        The time.
+    tx : uint8 array, (at least 2, row_bytes)
+        Filled with a datagram a row; `row_bytes` as for `on_datagrams`.
+    tx_bytes : int32 array
+        Filled with their lengths.
+
+    Returns
+    -------
+    int
+        How many rows were filled. If that is all of them or all but one, there may be more: call again.
+    """
+    state, slots, passes, tx_bytes = borrowed(state), borrowed(slots), borrowed(passes), borrowed(tx_bytes)
+    core = state[0]
+    fail_at_deadline(state, now_ns)
+    words = borrowed(tx).view(np.uint32)
+    if core.failure != FAILURE_NONE:
+        return _object(core, slots, passes, words, tx_bytes)
+    if core.passes_done == core.passes_begun:
+        return 0
+    if core.in_flight > 0:
+        if now_ns >= core.quiet_ns:
+            core.quiet_ns = now_ns + quiet_after_ns(core, now_ns - core.progress_ns)
+            _suspect_oldest(core, slots)
+        if core.suspects > 0:
+            _suspect_more(core, slots)
+        if core.overtaker > core.looked_at or now_ns >= core.check_ns:
+            _look_at_all(core, slots, now_ns)
+    room = tx.shape[0]
+    # A plain 0 is a type of its own to Numba: _send_again would be compiled twice.
+    filled: Integer = np.int64(0)
+    chunk = core.oldest_chunk
+    while core.due > 0 and filled + 2 <= room and chunk < core.next_chunk:
+        slot = slots[slot_of(core, chunk)]
+        if slot.in_flight != 0 and slot.due != DUE_NO:
+            filled += _send_again(core, passes, slot, now_ns, words, tx_bytes, filled)
+        chunk += 1
+    while filled < room and _may_send_next(core, slots, passes):
+        _send_next(core, slots, passes, now_ns, words[filled], tx_bytes, filled)
+        filled += 1
+    return filled
+
+
+@compiled
+def fail_at_deadline(state: Records, now_ns: int) -> None:
+    """Fail if the deadline has passed. A driver that cannot send calls this instead of `transmit`."""
+    core = state[0]
+    if now_ns >= deadline_ns(state):
+        core.failure = FAILURE_DEADLINE
+        core.failure_chunk = core.oldest_chunk
+
+
+@compiled
+def deadline_ns(state: Records) -> Integer:
+    """When the core fails unless a RESULT comes; `NEVER` if nothing is under way."""
+    core = state[0]
+    if core.failure != FAILURE_NONE or core.passes_done == core.passes_begun:
+        return NEVER
+    return core.progress_ns + core.timeout_ns
+
+
+@compiled
+def _object(
+    core: Record,
+    slots: Records,
+    passes: Records,
+    words: npt.NDArray[np.uint32],
+    tx_bytes: npt.NDArray[np.int32],
+) -> Integer:
+    """Contribute, as headers, to the chunk of a MISMATCH: the caller has its arrays back."""
+    slot = slots[slot_of(core, core.failure_chunk)]
+    record = passes[slot.pass_number % PASS_RING]
+    filled: Integer = np.int64(0)
+    while core.objections > 0 and filled < tx_bytes.size:
+        _write_header(
+            core, record, slot, np.int64(KIND_CONTRIBUTE), np.int64(0), slot.exponent, words[filled]
+        )
+        tx_bytes[filled] = HEADER_BYTES
+        core.packets_sent += 1
+        core.bytes_sent += HEADER_BYTES
+        core.objections -= 1
+        filled += 1
+    return filled
+
+
+@compiled
+def next_timer_ns(state: Records) -> Integer:
+    """When `transmit` must be called again even if nothing arrives; `NEVER` if nothing is under way."""
+    core = state[0]
+    if core.failure != FAILURE_NONE or core.passes_done == core.passes_begun:
+        return NEVER
+    return min(core.quiet_ns, core.check_ns, deadline_ns(state))
+
+
+@compiled
+def _suspect_oldest(core: Record, slots: Records) -> None:
+    """Ask after the few oldest chunks in flight, but for those that are asked after anyway."""
+    count = 0
+    for chunk in range(core.oldest_chunk, core.next_chunk):
+        slot = slots[slot_of(core, chunk)]
+        if slot.in_flight == 0:
+            continue
+        if slot.due == DUE_NO and slot.check_ns == NEVER:
+            slot.due = DUE_PROBE
+            core.due += 1
+        count += 1
+        if count == OLDEST_SUSPECTED:
+            return
+
+
+@compiled
+def _suspect_more(core: Record, slots: Records) -> None:
+    """Ask after `suspects` more chunks, of those that have been under way for a round trip at least."""
+    for chunk in range(core.oldest_chunk, core.next_chunk):
+        slot = slots[slot_of(core, chunk)]
+        if slot.in_flight == 0 or slot.due != DUE_NO or slot.check_ns != NEVER:
+            continue
+        if slot.last_sequence > core.suspects_before:
+            break  # first transmissions are in order
+        slot.due = DUE_PROBE
+        core.due += 1
+        core.suspects -= 1
+        if core.suspects == 0:
+            return
+    core.suspects = 0
+
+
+@compiled
+def _look_at_all(core: Record, slots: Records, now_ns: int) -> None:
+    """Find out which chunks have been overtaken, and which it is time to ask after again."""
+    core.check_ns = NEVER
+    core.looked_at = core.overtaker
+    after_ns = overtaken_after_ns(core)
+    for chunk in range(core.oldest_chunk, core.next_chunk):
+        slot = slots[slot_of(core, chunk)]
+        if slot.in_flight == 0 or slot.due != DUE_NO:
+            continue
+        due = DUE_NO
+        if slot.check_ns != NEVER:
+            check_ns = slot.check_ns
+            if now_ns >= check_ns:
+                due = DUE_AGAIN if slot.lost else DUE_PROBE
+        elif slot.last_sequence < core.overtaker:
+            check_ns = slot.last_sent_ns + after_ns
+            if core.overtaker - slot.last_sequence >= PACKET_THRESHOLD or now_ns >= check_ns:
+                due = DUE_OVERTAKEN
+        else:
+            continue
+        if due == DUE_NO:
+            core.check_ns = min(core.check_ns, check_ns)
+        else:
+            slot.due = due
+            core.due += 1
+
+
+@compiled
+def _send_again(
+    core: Record,
+    passes: Records,
+    slot: Record,
+    now_ns: int,
+    words: npt.NDArray[np.uint32],
+    tx_bytes: npt.NDArray[np.int32],
+    row: int,
+) -> Integer:
+    """Ask after a chunk, and send it again unless that is all that is due; returns the number of datagrams."""
+    record = passes[slot.pass_number % PASS_RING]
+    rows = np.int64(0)
+    if slot.due != DUE_PROBE:
+        if slot.due == DUE_OVERTAKEN:
+            core.overtaken += 1
+        slot.lost = 0
+        slot.retransmissions += 1
+        core.retransmissions += 1
+        record.retransmissions += 1
+        tx_bytes[row] = _write_contribution(core, record, slot, words[row])
+        _sent(core, slot, now_ns, tx_bytes[row])
+        rows += 1
+    slot.due = DUE_NO
+    core.due -= 1
+    slot.check_ns = now_ns + repeat_after_ns(core, slot.unanswered)
+    slot.unanswered += 1
+    core.check_ns = min(core.check_ns, slot.check_ns)
+    core.probe = core.probe % PROBE_NUMBERS + 1
+    probe = core.probe % PROBE_RING
+    core.probe_number[probe] = core.probe
+    core.probe_sequence[probe] = core.next_sequence
+    core.probe_sent_ns[probe] = now_ns
+    _write_header(
+        core, record, slot, np.int64(KIND_PROBE), np.int64(0), np.int64(core.probe), words[row + rows]
+    )
+    tx_bytes[row + rows] = HEADER_BYTES
+    core.probes += 1
+    core.asked += 1
+    core.unanswered += 1
+    core.next_sequence += 1
+    core.packets_sent += 1
+    core.bytes_sent += HEADER_BYTES
+    return rows + 1
+
+
+@compiled
+def _may_send_next(core: Record, slots: Records, passes: Records) -> bool:
+    if core.sending_pass == core.passes_begun:
+        return False
+    chunk = core.next_chunk
+    if slots[slot_of(core, chunk)].in_flight != 0:
+        return False
+    dependency = passes[core.sending_pass % PASS_RING].dependency
+    if 0 < dependency <= core.sending_index:
+        needed = slots[slot_of(core, chunk - dependency)]
+        if needed.in_flight != 0 and needed.chunk == chunk - dependency:
+            return False
+    return True
+
+
+@compiled
+def _send_next(
+    core: Record,
+    slots: Records,
+    passes: Records,
+    now_ns: int,
+    words: Words,
+    tx_bytes: npt.NDArray[np.int32],
+    row: int,
+) -> None:
+    record = passes[core.sending_pass % PASS_RING]
+    slot = slots[slot_of(core, core.next_chunk)]
+    slot.chunk = core.next_chunk
+    slot.in_flight = 1
+    slot.pass_number = core.sending_pass
+    slot.index = core.sending_index
+    slot.exponent = EXPONENT_ALL_ZERO
+    if has_exponents(record.payload) and slot.index < record.payload.data_blocks:
+        slot.exponent = own_exponent(record.payload, slot.index, core.lanes)
+    slot.first_sequence = core.next_sequence
+    slot.first_sent_ns = now_ns
+    slot.retransmissions = 0
+    slot.unanswered = 0
+    slot.due = DUE_NO
+    slot.check_ns = NEVER
+    slot.lost = 0
+    slot.room = 0
+    if core.in_flight == 0:
+        core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))
+    core.in_flight += 1
+    core.next_chunk += 1
+    core.sending_index += 1
+    if core.sending_index == record.chunks:
+        core.sending_pass += 1
+        core.sending_index = 0
+    tx_bytes[row] = _write_contribution(core, record, slot, words)
+    _sent(core, slot, now_ns, tx_bytes[row])
+
+
+@compiled_inline
+def _sent(core: Record, slot: Record, now_ns: int, length: int) -> None:
+    slot.last_sequence = core.next_sequence
+    slot.last_sent_ns = now_ns
+    core.next_sequence += 1
+    core.packets_sent += 1
+    core.bytes_sent += length
+
+
+@compiled
+def _write_contribution(core: Record, record: Record, slot: Record, words: Words) -> Integer:
+    """Write a CONTRIBUTE; returns its length."""
+    lane_count = core.lanes
+    block = slot.index - record.lead
+    has_lanes = block >= 0 and block_has_lanes(record.payload, block)
+    contributes = record.contributes
+    if has_lanes and contributes == CONTRIBUTES_DATA and is_absent(record.payload, block):
+        contributes = record.absent
+    if contributes == CONTRIBUTES_NOTHING and slot.room == 0:
+        has_lanes = False
+    flags = np.int64(FLAG_LANES if has_lanes else 0)
+    _write_header(core, record, slot, np.int64(KIND_CONTRIBUTE), flags, slot.exponent, words)
+    if not has_lanes:
+        return HEADER_BYTES
+    lanes = words[HEADER_WORDS : HEADER_WORDS + lane_count]
+    if contributes == CONTRIBUTES_DATA:
+        write_block(record.payload, block, lane_count, core.headroom, lanes)
+    else:
+        lanes[:] = np.uint32(0)
+    return HEADER_BYTES + LANE_BYTES * lane_count
+
+
+@compiled_inline
+def _write_header(
+    core: Record, record: Record, slot: Record, kind: Integer, flags: Integer, exponent: Integer, words: Words
+) -> None:
+    write_header(
+        words,
+        VERSION,
+        kind,
+        record.op,
+        flags,
+        core.job_id,
+        core.token,
+        core.worker_id,
+        0,
+        pool_index_of(core, slot.chunk),
+        slot.chunk,
+        exponent,
+        record.fingerprint,
+    )

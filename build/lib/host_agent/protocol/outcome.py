@@ -1,0 +1,93 @@
+"""How a worker core failed, as an error that says who or what is missing."""
+
+from __future__ import annotations
+
+from host_agent.errors import (
+    DuplicateWorkerError,
+    MismatchError,
+    MissingWorkersError,
+    PeerError,
+    ResultsLostError,
+    SwitchSilentError,
+)
+from host_agent.protocol.arrivals import CHUNK_MASK
+from host_agent.protocol.core import WorkerCore
+from host_agent.protocol.records import FAILURE_MISMATCH
+
+SILENT_AFTER_PROBES = 24
+"""So many PROBEs in a row without an answer, and as little for `RECENT_SHARE` of the deadline, mean that the switch does not
+answer, whatever it said before. Where half of all packets are lost each way, one run of 24 in a thousand goes unanswered."""
+RECENT_SHARE = 4
+"""Workers are named only by what the switch said in the last one of so many parts of the deadline: earlier, others may have
+been missing that were only recovering from losses."""
+LOSSY_SHARE = 4
+"""The network, not its MTU, is blamed where more than one PROBE in so many goes unanswered: PROBEs are short."""
+
+_RESTART = "The communicator is broken; restart the job to get a new admission."
+
+
+def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
+    """Put the failure of a core into words.
+
+    Parameters
+    ----------
+    core : WorkerCore
+        One that has failed.
+    what : str
+        What was going on, for the message: "allreduce number 7 (sum of 100 float32)".
+    trouble : str
+        What the driver knows about the way to the switch.
+    """
+    state = core.state[0]
+    host, port = core.admission.switch
+    switch = f"the switch at {host}:{port}"
+    if state["failure"] == FAILURE_MISMATCH:
+        return MismatchError(
+            f"{what}: the workers of job {core.admission.job_id} do not agree on this collective. All must call the same "
+            f"collectives in the same order, with the same operation, data type and number of elements. {_RESTART}"
+        )
+    after = f"{what}: no progress for {state['timeout_ns'] / 1e9:g} s"
+    if trouble:
+        after += f" ({trouble})"
+    recent_ns = state["progress_ns"] + state["timeout_ns"] * (RECENT_SHARE - 1) // RECENT_SHARE
+    silent = state["heard_ns"] < recent_ns and state["unanswered"] >= SILENT_AFTER_PROBES
+    if state["heard_ns"] < 0 or silent:
+        return SwitchSilentError(
+            f"{after} and {switch} does not answer: it is down, out of reach, or does not admit worker "
+            f"{core.admission.worker_id} of job {core.admission.job_id} from this address (any more). {_RESTART}"
+        )
+    asked, answered = int(state["asked"]), int(state["answered"])
+    lossy = ""
+    if (asked - answered) * LOSSY_SHARE > asked:
+        lossy = f"the network loses packets: of {asked} questions to {switch} {answered} were answered"
+    if state["status_chunk"] != state["oldest_chunk"] or state["status_ns"] < recent_ns:
+        return SwitchSilentError(
+            f"{after}, and {switch} did not say who is missing shortly before the deadline"
+            f"{f' ({lossy})' if lossy else ''}. {_RESTART}"
+        )
+    chunk = int(state["status_chunk"]) & CHUNK_MASK
+    held = int(state["status_slot_chunk"])
+    if held != chunk and (held - chunk) & CHUNK_MASK < 1 << 31:
+        return DuplicateWorkerError(
+            f"{after}: {switch} is at chunk {held}, this worker at chunk {chunk}. Another process uses the admission of "
+            f"worker {core.admission.worker_id}, or used it before: each serves one communicator, once. {_RESTART}"
+        )
+    everyone = (1 << core.admission.num_workers) - 1
+    seen = int(state["status_seen"]) if held == chunk else 0
+    if seen == everyone:
+        cause = lossy or "Shorter packets do: check the MTU of every link on the way"
+        return ResultsLostError(
+            f"{after}: all workers contributed, but the results of {switch} do not arrive here. {_sentence(cause)} {_RESTART}"
+        )
+    missing = tuple(w for w in range(core.admission.num_workers) if not seen >> w & 1)
+    if core.admission.worker_id in missing:
+        cause = lossy or "Shorter packets do: check the MTU of every link on the way"
+        return SwitchSilentError(
+            f"{after}: {switch} answers, but the contributions of this worker do not reach it. {_sentence(cause)} {_RESTART}"
+        )
+    names = f"worker {missing[0]}" if len(missing) == 1 else "workers " + ", ".join(map(str, missing))
+    return MissingWorkersError(f"{after}: {names} did not contribute. {_RESTART}", missing)
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."

@@ -1,0 +1,125 @@
+"""One run over the data, as the core executes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.codecs.codec import Codec
+from host_agent.compiled import Records
+from host_agent.protocol.records import CONTRIBUTES_DATA, PASS, without_data
+
+_NO_DATA = np.zeros(0, np.uint8)
+
+
+@dataclass
+class Pass:
+    """What the core is to do with one array, and the memory that it needs until it is done.
+
+    Parameters
+    ----------
+    codec : Codec
+        How blocks become lanes.
+    op : int
+        `OP_*` of the switch.
+    fingerprint : int
+        16 bits.
+    source, target : contiguous arrays of `elements` elements
+        What is contributed, and where results go; may be the same array, except for the low halves of int32 sums (the
+        pass over the high halves reads the source again). Of the type that the codec takes.
+    flip : int
+        −1 to complement (MIN), else 0.
+    divisor : int
+        What block floating point sums are divided by.
+    contributes : int
+        `CONTRIBUTES_*`: data, header-only, or zeros.
+    blocks : int64 array, optional
+        The numbers of the blocks to go over; all if unset.
+    own : uint16 array, optional
+        This worker's exponent of every block of the array, found before. Blocks that are *all zero* are then
+        contributed as a worker does that has nothing to add.
+    seed : int, optional
+        Of stochastic rounding; without it numbers are rounded to the nearest.
+
+    Attributes
+    ----------
+    exponents : uint16 array
+        Wire exponents of all workers' blocks, in the order of the pass, if the codec has any.
+    done : bool
+        Whether all RESULTs have come.
+    """
+
+    codec: Codec
+    op: int
+    fingerprint: int
+    source: npt.NDArray[Any] = field(default_factory=lambda: _NO_DATA)
+    target: npt.NDArray[Any] = field(default_factory=lambda: _NO_DATA)
+    flip: int = 0
+    divisor: int = 1
+    contributes: int = CONTRIBUTES_DATA
+    blocks: npt.NDArray[np.int64] | None = None
+    own: npt.NDArray[np.uint16] | None = None
+    seed: int | None = None
+    exponents: npt.NDArray[np.uint16] = field(init=False, default_factory=lambda: np.zeros(0, np.uint16))
+    partial: npt.NDArray[Any] = field(init=False, default_factory=lambda: _NO_DATA)
+    record: Records = field(init=False)
+    done: bool = field(init=False, default=False)
+
+    def lay_out(self, lane_count: int, slot_count: int) -> Records:
+        """Allocate what the pass needs and return its record (`PASS`, one element)."""
+        codec = self.codec
+        elements = self.target.size
+        data_blocks = -(-elements // (lane_count * codec.per_lane))
+        if self.blocks is not None:
+            data_blocks = self.blocks.size
+        lead = 0
+        chunks = codec.rounds * data_blocks
+        dependency = data_blocks if codec.rounds > 1 else 0
+        if codec.encode is None:
+            chunks = 1
+        if codec.partial is not None:
+            self.partial = np.empty(elements, codec.partial)
+        if codec.exponent is not None:
+            self.exponents = np.zeros(data_blocks, np.uint16)
+            lead = dependency = min(slot_count, data_blocks)
+            chunks += lead
+        self.record = np.zeros(1, PASS)
+        values = {
+            "op": self.op,
+            "fingerprint": self.fingerprint,
+            "contributes": self.contributes,
+            "absent": without_data(lane_count),
+            "lead": lead,
+            "dependency": dependency,
+            "chunks": chunks,
+        }
+        payload = {
+            "encode": codec.encode.address if codec.encode else 0,
+            "decode": codec.decode.address if codec.decode else 0,
+            "exponent": codec.exponent.address if codec.exponent else 0,
+            "least_exponent": codec.exponents[0],
+            "greatest_exponent": codec.exponents[1],
+            "may_be_non_finite": codec.non_finite,
+            "per_lane": codec.per_lane,
+            "flip": self.flip,
+            "divisor": self.divisor,
+            "elements": elements,
+            "data_blocks": data_blocks,
+            "source": self.source.ctypes.data,
+            "target": self.target.ctypes.data,
+            "exponents": self.exponents.ctypes.data,
+            "partial": self.partial.ctypes.data,
+            "blocks": self.blocks.ctypes.data if self.blocks is not None else 0,
+            "own": self.own.ctypes.data if self.own is not None else 0,
+            "stochastic": self.seed is not None,
+            "seed": self.seed or 0,
+            **codec.settings,
+        }
+        for name, value in values.items():
+            self.record[name] = value
+        for name, value in payload.items():
+            self.record["payload"][name] = value
+        return self.record

@@ -1,0 +1,177 @@
+"""The records that a worker core consists of.
+
+All fields are int64: chunk numbers count on beyond 2^32 here and are cut to 32 bits on the wire only, and signed
+arithmetic of one width has no surprises. Time is in nanoseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from host_agent.codecs.payload import PAYLOAD
+from host_agent.compiled import Integer, Record, compiled_inline
+from host_agent.wire.constants import LANE_BYTES
+
+PASS_RING: Final = 16
+"""Passes that may be under way or wait their turn at once, a power of two."""
+
+PROBE_RING: Final = 256
+"""PROBEs whose STATUSes can be told apart, a power of two."""
+PROBE_NUMBERS: Final = 8191
+"""They are numbered 1 to this on the wire, where other STATUSes carry an exponent: none has such a value but 0."""
+
+NEVER: Final = (1 << 63) - 1
+"""A time that does not come."""
+
+FAILURE_NONE: Final = 0
+FAILURE_MISMATCH: Final = 1
+FAILURE_DEADLINE: Final = 2
+
+DUE_NO: Final = 0
+DUE_PROBE: Final = 1
+"""To be asked after."""
+DUE_AGAIN: Final = 2
+"""To be sent again, and asked after."""
+DUE_OVERTAKEN: Final = 3
+"""The same, because RESULTs of chunks sent later have come."""
+
+
+def _record(*names: str, more: list[Any] | None = None) -> np.dtype[Any]:
+    return np.dtype([(name, np.int64) for name in names] + (more or []), align=True)
+
+
+COUNTERS: Final = (
+    "packets_sent",
+    "bytes_sent",
+    "packets_received",
+    "bytes_received",
+    "chunks",  # RESULTs accepted
+    "retransmissions",  # all of them
+    "overtaken",  # those because of DUE_OVERTAKEN
+    "probes",
+    "statuses",
+    "duplicates",  # RESULTs of a chunk that had its RESULT
+    "stale",  # RESULTs and STATUSes of other chunks
+    "foreign",  # not for this worker, this epoch or this collective
+    "malformed",
+)
+"""What a core counts, over its whole life."""
+
+CORE: Final = _record(
+    # The admission.
+    "job_id",
+    "token",
+    "worker_id",
+    "num_workers",
+    "slot_count",
+    "lanes",
+    "headroom",  # ceil(log2(num_workers))
+    # Chunks.
+    "next_chunk",
+    "oldest_chunk",  # no older one is in flight
+    "in_flight",
+    # Passes: numbers that count on; a pass lives at its number modulo PASS_RING.
+    "passes_begun",
+    "passes_done",  # all before this one have all RESULTs
+    "sending_pass",
+    "sending_index",
+    # Time: the way to the switch and back, and from contribution to RESULT, which includes waiting for other workers.
+    "srtt_ns",  # 0: no sample yet
+    "rttvar_ns",
+    "rto_ns",
+    "measured",  # whether a PROBE has been timed; else SRTT is but a bound
+    "max_rto_ns",
+    "result_ns",  # smoothed
+    "min_result_ns",
+    "max_result_ns",
+    # Recovery.
+    "next_sequence",  # transmissions are numbered, to tell which overtook which
+    "overtaker",  # largest number of a first transmission whose RESULT has come
+    "looked_at",  # the overtaker when chunks were last looked at for having been overtaken
+    "check_ns",  # when a chunk must be looked at; never later than it should be
+    "quiet_ns",  # when the oldest chunks become suspect unless a RESULT comes
+    "suspects",  # so many more chunks are to be asked after,
+    "suspects_before",  # of those with a smaller number of transmission
+    "probe",  # number of the last PROBE
+    "due",  # chunks waiting to be sent again or asked after
+    # The deadline.
+    "timeout_ns",
+    "progress_ns",
+    "heard_ns",  # when the switch last said anything to this worker; -1: never
+    "unanswered",  # PROBEs since
+    "asked",  # PROBEs since the last RESULT
+    "answered",  # and their STATUSes
+    "status_chunk",  # what the last STATUS about the oldest chunk said; -1: none
+    "status_ns",  # and when
+    "status_seen",
+    "status_slot_chunk",
+    "failure",
+    "failure_chunk",
+    "objections",  # so many more contributions to it are sent, to make the switch repeat the MISMATCH
+    *COUNTERS,
+    more=[
+        # Of PROBE n, at n modulo PROBE_RING.
+        ("probe_number", np.int64, (PROBE_RING,)),
+        ("probe_sequence", np.int64, (PROBE_RING,)),
+        ("probe_sent_ns", np.int64, (PROBE_RING,)),
+    ],
+)
+
+SLOT: Final = _record(
+    "chunk",  # -1: none yet
+    "in_flight",
+    "pass_number",
+    "index",  # in its pass
+    "exponent",  # sent with it
+    "first_sequence",
+    "last_sequence",
+    "first_sent_ns",
+    "last_sent_ns",
+    "retransmissions",
+    "unanswered",  # PROBEs about it since the last STATUS
+    "due",
+    "check_ns",  # when to ask after it again; NEVER: nothing is suspected
+    "lost",  # known to be, but sent again so often that it waits for check_ns
+    "room",  # send lanes along, so that the RESULT has room for its own
+)
+
+CONTRIBUTES_NOTHING: Final = 0
+CONTRIBUTES_DATA: Final = 1
+CONTRIBUTES_ZEROS: Final = 2
+
+_GROWTH_BYTES: Final = 512
+"""What a packet can grow by inside every switch; BMv2's limit. A result longer than that needs a contribution with
+lanes to travel in."""
+
+PASS: Final = _record(
+    "op",
+    "fingerprint",
+    "contributes",
+    "absent",  # how blocks are contributed that this worker has only zeros of
+    "lead",  # K: by how many chunks exponents precede their lanes; 0: no exponents
+    "dependency",  # chunk i needs the RESULT of chunk i - dependency; 0: none
+    "chunks",
+    "results",
+    "retransmissions",
+    more=[("payload", PAYLOAD)],
+)
+
+
+def without_data(lanes: int) -> int:
+    """Return how a worker contributes that has nothing to add to chunks with lanes: `CONTRIBUTES_*`."""
+    return CONTRIBUTES_ZEROS if lanes * LANE_BYTES > _GROWTH_BYTES else CONTRIBUTES_NOTHING
+
+
+@compiled_inline
+def slot_of(core: Record, chunk: int) -> Integer:
+    """Return the slot of a chunk. The number of slots is a power of two."""
+    return chunk & (core.slot_count - 1)
+
+
+@compiled_inline
+def pool_index_of(core: Record, chunk: int) -> Integer:
+    """Return slot * 2 + pool version of a chunk."""
+    version = 1 if chunk & core.slot_count != 0 else 0
+    return slot_of(core, chunk) * 2 + version

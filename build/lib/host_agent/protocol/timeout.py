@@ -1,0 +1,108 @@
+"""How long the way to the switch and back takes, after RFC 6298, and what follows from it.
+
+Departures from the RFC, with reasons. What is timed is a PROBE and its STATUS, which the switch answers at once; PROBEs are
+numbered, so no sample is ambiguous. The time from contribution to RESULT also includes waiting for the slowest worker,
+and under loss for the recoveries of all others: as a round trip it would make each worker slower by the losses of
+the others, and the others by that. It only bounds the round trip from above. The initial value and the lower bound of
+1 s (2.1, 2.4) protect against needless retransmissions; here an expiry makes a worker ask, with a header alone, and only what
+is known to be lost is sent again. Instead of doubling (5.5) intervals grow slowly: while PROBEs go unanswered, with how
+many there were; once the switch has said that other workers are late, with what was waited.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from host_agent.compiled import Integer, Record, compiled, compiled_inline
+from host_agent.protocol.records import NEVER
+
+GRANULARITY_NS: Final = 1_000_000
+"""G of RFC 6298; kGranularity of RFC 9002."""
+QUIET_NS: Final = 10_000_000
+"""Nothing is suspected before no RESULT has come for this long: an operating system may leave a worker waiting for some
+milliseconds."""
+INITIAL_RTO_NS: Final = 30_000_000
+MAX_RTO_NS: Final = 1_000_000_000
+EXPIRIES_BEFORE_DEADLINE: Final = 16
+"""The timeout is kept so small that it expires about this often before the deadline: time to ask who is missing."""
+WAITED_SHARE: Final = 8
+"""A chunk is asked after when it has waited longer by one part in so many."""
+REPEATS_AT_ONCE: Final = 8
+"""So often the same is repeated after RTO, or what is known to be lost at once, before the interval grows: losses are mostly
+by chance, but long packets may not get through at all, and a switch may be down."""
+REPEAT_SHARE: Final = 4
+"""By one part in so many the interval grows then."""
+PACKET_THRESHOLD: Final = 3
+"""kPacketThreshold of RFC 9002, section 6.1.1."""
+
+
+@compiled
+def reset_timeout(core: Record) -> None:
+    """Forget all samples; `timeout_ns` must be set."""
+    core.max_rto_ns = min(MAX_RTO_NS, max(GRANULARITY_NS, core.timeout_ns // EXPIRIES_BEFORE_DEADLINE))
+    core.srtt_ns = 0
+    core.rttvar_ns = 0
+    core.measured = 0
+    core.rto_ns = min(INITIAL_RTO_NS, core.max_rto_ns)
+    core.result_ns = 0
+    core.min_result_ns = NEVER
+    core.max_result_ns = 0
+
+
+@compiled
+def take_sample(core: Record, rtt_ns: int) -> None:
+    """Update SRTT, RTTVAR and RTO by a round trip."""
+    if core.srtt_ns == 0:
+        core.srtt_ns = max(rtt_ns, 1)
+        core.rttvar_ns = rtt_ns // 2
+    else:
+        core.rttvar_ns += (abs(core.srtt_ns - rtt_ns) - core.rttvar_ns) // 4
+        core.srtt_ns = max(core.srtt_ns + (rtt_ns - core.srtt_ns) // 8, 1)
+    core.rto_ns = min(core.srtt_ns + max(GRANULARITY_NS, 4 * core.rttvar_ns), core.max_rto_ns)
+
+
+@compiled
+def take_probe_time(core: Record, ns: int) -> None:
+    """Take in the time from a PROBE to its STATUS; the first one replaces what RESULTs had let suppose."""
+    if core.measured == 0:
+        core.measured = 1
+        core.srtt_ns = 0
+    take_sample(core, ns)
+
+
+@compiled
+def take_result_time(core: Record, ns: int) -> None:
+    """Take in the time from a contribution, sent once, to its RESULT: the round trip is at most that."""
+    if core.srtt_ns == 0 or ns < core.srtt_ns:
+        take_sample(core, ns)
+    core.result_ns = ns if core.result_ns == 0 else core.result_ns + (ns - core.result_ns) // 8
+    core.min_result_ns = min(core.min_result_ns, ns)
+    core.max_result_ns = max(core.max_result_ns, ns)
+
+
+@compiled_inline
+def quiet_after_ns(core: Record, waited_ns: Integer) -> Integer:
+    """How long no RESULT may come, after none has for so long already, before the oldest chunks are asked after."""
+    return min(max(core.rto_ns, QUIET_NS, waited_ns // WAITED_SHARE), core.max_rto_ns)
+
+
+@compiled_inline
+def ask_again_after_ns(core: Record, waited_ns: int) -> Integer:
+    """How long to leave other workers that are late alone, by a chunk that was first sent so long ago."""
+    return min(max(core.rto_ns, waited_ns // WAITED_SHARE), core.max_rto_ns)
+
+
+@compiled
+def repeat_after_ns(core: Record, times: int) -> Integer:
+    """How long to wait for the effect of what was sent so many times before in vain."""
+    ns = core.rto_ns
+    while times > REPEATS_AT_ONCE and ns < core.max_rto_ns:
+        ns += ns // REPEAT_SHARE
+        times -= 1
+    return min(ns, core.max_rto_ns)
+
+
+@compiled_inline
+def overtaken_after_ns(core: Record) -> Integer:
+    """How long after its transmission an overtaken chunk counts as lost (RFC 9002, section 6.1.2)."""
+    return max(core.srtt_ns * 9 // 8, GRANULARITY_NS)

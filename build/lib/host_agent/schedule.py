@@ -1,0 +1,176 @@
+"""Which collectives the core works on, in which order, and what becomes of them. No I/O, no clock, no thread.
+
+Collectives are begun in the order in which they were submitted, several at once as long as the core has room, so the next
+one's first chunks follow the last ones of the one before without waiting for their results.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from host_agent.collectives import Collective
+from host_agent.errors import PeerError
+from host_agent.protocol.core import WorkerCore
+from host_agent.protocol.outcome import failure_of
+from host_agent.protocol.passes import Pass
+from host_agent.protocol.records import COUNTERS
+from host_agent.statistics import Statistics
+
+_OF_THE_CORE = tuple(name for name in COUNTERS if name not in ("chunks", "retransmissions", "statuses"))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a collective ended: with a result (None for a barrier) or an error."""
+
+    collective: Collective
+    statistics: Statistics
+    result: npt.NDArray[Any] | None
+    error: Exception | None
+
+    def resolve(self) -> None:
+        """Resolve the collective's future."""
+        if self.error is None:
+            self.collective.future.set_result(self.result)
+        else:
+            self.collective.future.set_exception(self.error)
+
+
+class _Running:
+    """A collective that the core works on."""
+
+    def __init__(self, collective: Collective, core: WorkerCore, now_ns: int) -> None:
+        self.collective = collective
+        self.exhausted = False  # all its passes were begun
+        self._next: Pass | None = None  # taken from the iterator, for which the core had no room yet
+        self._under_way = 0
+        self._statistics = Statistics(collectives=1, elements=collective.elements)
+        self._started_ns = now_ns
+        self._before = core.counters()
+
+    @property
+    def done(self) -> bool:
+        """Whether all RESULTs of all passes are there."""
+        return self.exhausted and self._under_way == 0
+
+    def begin_passes(self, core: WorkerCore, now_ns: int) -> None:
+        """Begin what passes there are, as far as the core has room."""
+        while not self.exhausted:
+            if self._next is None:
+                try:
+                    self._next = next(self.collective.passes)
+                except StopIteration:
+                    self.exhausted = True
+                    return
+            if self._next is None or core.failed or not core.has_room:
+                return
+            self._next.fingerprint ^= self.collective.label_mark
+            core.begin(self._next, now_ns)
+            self._next = None
+            self._under_way += 1
+
+    def end_pass(self, done: Pass) -> None:
+        """Take the counts of a pass that is done."""
+        record = done.record[0]
+        self._statistics.chunks += int(record["results"])
+        self._statistics.retransmissions += int(record["retransmissions"])
+        self._statistics.overflowed += int(record["payload"]["overflowed"])
+        self._statistics.non_finite += int(record["payload"]["non_finite"])
+        self._under_way -= 1
+
+    def end(self, core: WorkerCore, now_ns: int) -> Outcome:
+        statistics = self._statistics
+        statistics.duration_ns = now_ns - self._started_ns
+        after = core.counters()
+        for name in _OF_THE_CORE:
+            setattr(statistics, name, after[name] - self._before[name])
+        state = core.state[0]
+        for name in ("srtt_ns", "result_ns", "max_result_ns"):
+            setattr(statistics, name, int(state[name]))
+        statistics.min_result_ns = min(int(state["min_result_ns"]), statistics.max_result_ns)
+        try:
+            return Outcome(self.collective, statistics, self.collective.finish(statistics), None)
+        except Exception as error:
+            return Outcome(self.collective, statistics, None, error)
+
+
+class Schedule:
+    """The collectives of one worker, in order. Used by one thread at a time, but for `add`.
+
+    Parameters
+    ----------
+    core : WorkerCore
+        What works on them. Its driver calls `begin` before it looks at what to transmit, and `take_ended` after
+        datagrams or time have come.
+
+    Attributes
+    ----------
+    failure : PeerError, optional
+        What the collectives failed with that ended because the core failed; set by `take_ended`.
+    """
+
+    def __init__(self, core: WorkerCore) -> None:
+        self._core = core
+        self._waiting: deque[Collective] = deque()
+        self._running: deque[_Running] = deque()
+        self.failure: PeerError | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._running)
+
+    def add(self, collective: Collective) -> None:
+        """Put a collective at the end. Callable from any thread."""
+        self._waiting.append(collective)
+
+    def begin(self, now_ns: int) -> None:
+        """Give the core what it has room for.
+
+        The next collective waits until all passes of the one before are begun: all workers number their chunks alike.
+        """
+        while not self._core.failed:
+            if self._running:
+                self._running[-1].begin_passes(self._core, now_ns)
+                if not self._running[-1].exhausted:
+                    return
+            if not self._waiting or not self._core.has_room:
+                return
+            self._running.append(_Running(self._waiting.popleft(), self._core, now_ns))
+
+    def take_ended(self, now_ns: int, trouble: str = "") -> list[Outcome]:
+        """Return what has ended since the last call; if the core has failed, that is everything.
+
+        A core can fail behind the last collective: the MISMATCH of the next one may come in the same batch as the last
+        RESULT. Nothing fails then until the next collective is added, and that one fails with the core's error.
+
+        Parameters
+        ----------
+        now_ns : int
+            The time.
+        trouble : str
+            What the driver knows about the way to the switch, for the message of a failure.
+        """
+        ended = []
+        for done in self._core.take_done():
+            running = self._running[0]
+            running.end_pass(done)
+            running.begin_passes(self._core, now_ns)
+            if running.done:
+                self._running.popleft()
+                ended.append(running.end(self._core, now_ns))
+        if self._core.failed and len(self):
+            first = self._running[0].collective if self._running else self._waiting[0]
+            self.failure = failure_of(self._core, first.what, trouble)
+            ended += self.drop(self.failure)
+        return ended
+
+    def drop(self, error: Exception) -> list[Outcome]:
+        """End everything with an error."""
+        dropped = [running.collective for running in self._running]
+        self._running.clear()
+        while self._waiting:  # to which another thread may add
+            dropped.append(self._waiting.popleft())
+        return [Outcome(collective, Statistics(), None, error) for collective in dropped]

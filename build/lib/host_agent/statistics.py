@@ -1,0 +1,69 @@
+"""What a call cost, and what the network did meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts of one collective, or of all collectives of a communicator.
+
+    Packets are counted for the communicator as a whole from the collective's start to its end, so collectives that
+    run at the same time count each other's; chunks and retransmissions are the collective's own.
+    """
+
+    collectives: int = 0
+    elements: int = 0
+    duration_ns: int = 0
+    chunks: int = 0
+    """RESULTs accepted."""
+    retransmissions: int = 0
+    packets_sent: int = 0
+    bytes_sent: int = 0
+    """UDP payload."""
+    packets_received: int = 0
+    bytes_received: int = 0
+    overtaken: int = 0
+    """Retransmissions because RESULTs of later chunks had come, not because the timer expired."""
+    probes: int = 0
+    duplicates: int = 0
+    """RESULTs of chunks that had theirs."""
+    stale: int = 0
+    """RESULTs and STATUSes of chunks long done."""
+    foreign: int = 0
+    """Packets of another job, epoch, worker or collective."""
+    malformed: int = 0
+    overflowed: int = 0
+    """Elements of int32 sums that did not fit."""
+    non_finite: int = 0
+    """Blocks that came out as NaN because an input was not finite."""
+    sparse_blocks: int = 0
+    """Blocks of the arrays that were reduced block-sparse,"""
+    own_blocks: int = 0
+    """of which this worker had something in so many,"""
+    union_blocks: int = 0
+    """and any worker in so many: those travelled."""
+    srtt_ns: int = 0
+    """Smoothed round trip to the switch, at the end."""
+    result_ns: int = 0
+    """Smoothed time from contribution to RESULT, at the end: the round trip, and waiting for other workers."""
+    min_result_ns: int = 0
+    """Least and largest of these since the communicator was made."""
+    max_result_ns: int = 0
+
+    @property
+    def elements_per_s(self) -> float:
+        """Throughput; 0 if nothing was timed."""
+        return self.elements / self.duration_ns * 1e9 if self.duration_ns else 0.0
+
+    def add(self, other: Statistics) -> None:
+        """Add another's counts; the round-trip and result times are taken over."""
+        for name in _COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in _LAST:
+            setattr(self, name, getattr(other, name))
+
+
+_LAST = ("srtt_ns", "result_ns", "min_result_ns", "max_result_ns")
+_COUNTED = tuple(field.name for field in fields(Statistics) if field.name not in _LAST)

@@ -1,0 +1,151 @@
+"""What became of a collective that failed, in the words of those who use torch: ranks, and what each of them called."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import torch.distributed as dist
+
+from host_agent.errors import (
+    BrokenCommunicatorError,
+    ClosedCommunicatorError,
+    MismatchError,
+    MissingWorkersError,
+    NetsumError,
+    PeerError,
+    SumOverflowError,
+)
+from host_agent.joining import AbsentWorkersError, JoinError
+
+LEAVING_GRACE_S: Final = 2.0
+"""How long a collective may go on after a worker has left: one that all took part in still ends well."""
+TELLING_S: Final = 2.0
+"""How long ranks that do not agree wait to read what the others called."""
+_AFTERWARDS: Final = (
+    "This group is of no use any more: destroy it and make a new one, or let torchrun restart the job"
+)
+
+
+class Failures:
+    """Why the collectives of one process group fail.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+        The group's own: ranks that do not agree tell each other there what they called.
+    rank : int
+        In the group.
+    ranks : sequence of int
+        The rank in the world of each rank of the group; what people know processes by.
+    timeout_s : float
+        The group's.
+    """
+
+    def __init__(self, store: dist.Store, rank: int, ranks: Sequence[int], timeout_s: float) -> None:
+        self._store = dist.PrefixStore("called/", store)
+        self._rank = rank
+        self._ranks = ranks
+        self._timeout_s = timeout_s
+        self._left: dict[int, None] = {}
+        self._first_left_at = math.inf
+        self._end = ""
+        self._destroyed = False
+        self._first = ""
+
+    def note_left(self, worker_id: int) -> None:
+        """Keep that a worker left the job."""
+        # Who leaves much later than the first most likely leaves because of that.
+        now = time.monotonic()
+        self._first_left_at = min(self._first_left_at, now)
+        if now - self._first_left_at < LEAVING_GRACE_S / 2:
+            self._left[worker_id] = None
+
+    def note_end(self, reason: str) -> None:
+        """Keep why the job, or this rank's part in it, ended."""
+        self._end = f"the job of this group has ended: {reason}"
+
+    def note_restart(self, reason: str) -> None:
+        """Keep why the job was restarted: what was under way in it is lost."""
+        self._end = f"{reason}, so what was added for this group is lost"
+
+    def note_destroyed(self) -> None:
+        """Keep that this rank has left by itself."""
+        self._destroyed = True
+
+    def explain(self, what: str, error: BaseException) -> BaseException:
+        """Return the error that users of torch are to see; its ``__cause__`` is netsum's own.
+
+        Parameters
+        ----------
+        what : str
+            The collective.
+        error : BaseException
+            What it ended with. Anything but netsum's own errors is returned as it is.
+        """
+        if not isinstance(error, NetsumError):
+            return error
+        if isinstance(error, SumOverflowError):
+            reason = (
+                f"{error.elements} of the sums do not fit the type: convert to a wider one before the call"
+            )
+            return backend_error(what, reason, error)
+        if isinstance(error, ClosedCommunicatorError):
+            if self._destroyed or not (self._left or self._end):
+                return backend_error(what, "the process group was destroyed before this was done", error)
+            error = PeerError(self._departure())
+        elif isinstance(error, JoinError) and (self._left or self._end):
+            error = PeerError(self._departure())
+        elif isinstance(error, BrokenCommunicatorError):
+            return backend_error(what, f"this process group failed before: {self._first}", error)
+        reason = self._reason(what, error)
+        self._first = self._first or f"{what}: {reason}"
+        return backend_error(what, f"{reason}. {_AFTERWARDS}", error)
+
+    def _reason(self, what: str, error: NetsumError) -> str:
+        if isinstance(error, MissingWorkersError | AbsentWorkersError):
+            missing = self._names(error.missing)
+            return f"{missing} did not take part before the timeout of {self._timeout_s:g} s"
+        if isinstance(error, MismatchError):
+            return f"the ranks do not agree on this collective; {self._who_called_what(what)}"
+        return str(error)
+
+    def _departure(self) -> str:
+        if self._end:
+            return self._end
+        return f"{self._names(sorted(self._left))} left before this was done"
+
+    def _who_called_what(self, what: str) -> str:
+        """Tell the others what this rank called, and read what they did."""
+        callers: dict[str, list[int]] = {what: [self._rank]}
+        # A connection of its own: another thread may be waiting for something on the group's.
+        store = self._store
+        with contextlib.suppress(RuntimeError):
+            store = store.clone()
+            store.set(str(self._rank), what)
+        until = time.monotonic() + TELLING_S
+        for other in range(len(self._ranks)):
+            if other == self._rank:
+                continue
+            said = "something else, or nothing yet"
+            with contextlib.suppress(RuntimeError):
+                store.wait([str(other)], timedelta(seconds=max(0.001, until - time.monotonic())))
+                said = store.get(str(other)).decode()
+            callers.setdefault(said, []).append(other)
+        in_order = sorted(callers.items(), key=lambda item: min(item[1]))
+        return "; ".join(f"{self._names(sorted(members))} called {said}" for said, members in in_order)
+
+    def _names(self, worker_ids: Sequence[int]) -> str:
+        names = [str(self._ranks[worker_id]) for worker_id in worker_ids]
+        return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names[:-1])} and {names[-1]}"
+
+
+def backend_error(what: str, reason: str, cause: BaseException) -> BaseException:
+    """Return an error of the type that torch's users expect of a backend."""
+    shown: BaseException = dist.DistBackendError(f"{what}: {reason}")
+    shown.__cause__ = cause
+    return shown

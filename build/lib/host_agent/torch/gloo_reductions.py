@@ -1,0 +1,115 @@
+"""The collectives of a communicator, done by Gloo: for groups that the switch has no slots for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from host_agent.collectives import Op
+from host_agent.errors import ClosedCommunicatorError, SumOverflowError
+
+Array = npt.NDArray[Any]
+
+_OPERATIONS: Final = {
+    "sum": dist.ReduceOp.SUM,
+    "mean": dist.ReduceOp.SUM,
+    "min": dist.ReduceOp.MIN,
+    "max": dist.ReduceOp.MAX,
+    "bor": dist.ReduceOp.BOR,
+}
+_WIDER: Final = {np.dtype(np.float16): np.float32, np.dtype(np.int32): np.int64}
+"""Types that are added in another one: rounded, or checked for overflow, once at the end."""
+
+
+class GlooReductions:
+    """The methods of `Communicator` that a process group uses.
+
+    Labels are not compared. Sums of int64 that do not fit wrap around.
+
+    Parameters
+    ----------
+    gloo : ProcessGroupGloo
+        Nobody else's: its collectives must begin in the same order at all ranks.
+    size : int
+        Of the group.
+    """
+
+    def __init__(self, gloo: Any, size: int) -> None:
+        self._gloo = gloo
+        self._size = size
+        self._closed = False
+
+    def allreduce_async(self, array: Array, op: Op, *, out: Array, label: str) -> Future[Any]:
+        """Begin to reduce an array over all ranks; see `Communicator.allreduce`."""
+        del label
+        wider = _WIDER.get(array.dtype, array.dtype) if op in ("sum", "mean") else array.dtype
+        working = torch.from_numpy(np.array(array, wider, order="C").reshape(-1))
+
+        def finish() -> None:
+            if op == "mean":
+                working.div_(self._size)
+            result = working.numpy().reshape(out.shape)
+            if array.dtype == np.int32 and wider == np.int64:
+                _check_fit(result)
+            np.copyto(out, result, casting="same_kind")
+
+        options = dist.AllreduceOptions()
+        options.reduceOp = _OPERATIONS[op]
+        return self._begin(lambda: self._gloo.allreduce([working], options), working, finish)
+
+    def broadcast_async(self, array: Array, root: int, *, out: Array, label: str) -> Future[Any]:
+        """Begin to overwrite a flat array with that of the rank `root`."""
+        del label
+        working = torch.from_numpy(array.copy())
+        options = dist.BroadcastOptions()
+        options.rootRank = root
+        return self._begin(
+            lambda: self._gloo.broadcast([working], options),
+            working,
+            lambda: np.copyto(out, working.numpy()),
+        )
+
+    def barrier_async(self, *, label: str) -> Future[Any]:
+        """Begin to wait for all ranks."""
+        del label
+        return self._begin(self._gloo.barrier, None, lambda: None)
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._closed = True
+
+    def _begin(
+        self, begin: Callable[[], Any], working: Tensor | None, finish: Callable[[], None]
+    ) -> Future[Any]:
+        if self._closed:
+            raise ClosedCommunicatorError("the process group was destroyed")
+        done: Future[Any] = Future()
+        if working is not None and working.numel() == 0:
+            done.set_result(None)
+            return done
+
+        def end(gloo_future: torch.futures.Future[Any]) -> None:
+            try:
+                gloo_future.value()  # raises what the collective failed with
+                finish()
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        begin().get_future().add_done_callback(end)
+        return done
+
+
+def _check_fit(sums: Array) -> None:
+    limits = np.iinfo(np.int32)
+    beyond = int(((sums < limits.min) | (sums > limits.max)).sum())
+    if beyond:
+        raise SumOverflowError(f"{beyond} sums do not fit int32", beyond)

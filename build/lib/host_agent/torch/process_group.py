@@ -1,0 +1,402 @@
+"""The process group: the c10d surface on top of the slots, and of an inner Gloo group for what they do not do.
+
+On the slots: all-reduce, reduce, reduce-scatter, broadcast, all-gather and barrier, in all their forms. Through Gloo:
+what goes from one process to another (send, recv, all-to-all, gather, scatter), where a switch that adds and
+multicasts has nothing to give; PRODUCT and BXOR; sparse tensors. All ranks choose alike, by the call, its operation
+and the data type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from host_agent.communicator import Communicator
+from host_agent.errors import ArrayError
+from host_agent.joining import NoSlotsError, Seat
+from host_agent.torch.failures import Failures
+from host_agent.torch.gloo_reductions import GlooReductions
+from host_agent.torch.memory import overwrite
+from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction
+from host_agent.torch.rendezvous import join
+from host_agent.torch.slot_group import SlotGroup
+from host_agent.torch.staging import staged
+from host_agent.torch.tracing import untraced_methods
+from host_agent.torch.work import NetsumWork
+
+NAME: Final = "netsum"
+Finish = Callable[[], None]
+_SHOWN: Final = 3
+"""So many tensors of a call are named in messages."""
+
+
+@untraced_methods
+class NetsumProcessGroup(dist.ProcessGroup):
+    """A process group whose collectives are done by a switch; made by ``init_process_group("netsum")`` and ``new_group``.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+        The group's own.
+    rank, size : int
+        In the group.
+    timeout : timedelta
+        For joining and for each collective.
+    seat : Seat
+        In the job, not started.
+    ranks : sequence of int
+        The ranks in the world of the group's ranks.
+    """
+
+    def __init__(
+        self, store: dist.Store, rank: int, size: int, timeout: timedelta, seat: Seat, ranks: Sequence[int]
+    ) -> None:
+        super().__init__(rank, size)
+        self._rank, self._size, self._timeout, self._ranks = rank, size, timeout, ranks
+        self._calls = itertools.count()
+        self._failures = Failures(store, rank, ranks, timeout.total_seconds())
+        self._slots = SlotGroup(
+            seat,
+            timeout.total_seconds(),
+            self._failures,
+            self._without_slots,
+        )
+        self._store = store
+        gloo = self._new_gloo(store, "gloo/")
+        # Base methods, which C++ code calls for what is not overridden here, find their backend by it.
+        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
+        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self._gloo: Any = gloo
+
+    def start(self) -> None:
+        """Take slots of the switch now, rather than with the first collective.
+
+        Raises
+        ------
+        JoinError
+            The job of this group did not start.
+        """
+        self._slots.start()
+
+    @property
+    def communicator(self) -> Communicator:
+        """The worker of this group: its statistics, and its id, which is the rank in the group."""
+        return self._slots.communicator
+
+    def getBackendName(self) -> str:
+        """Return "netsum"."""
+        return NAME
+
+    name = getBackendName
+
+    # Reductions
+
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Reduce tensors in place, at every rank alike."""
+        tensors = _listed(tensors)
+        operation = _operation(opts)
+        kind = kind_of(operation)
+        if any(tensor.is_sparse or not on_slots(tensor.dtype, kind) for tensor in tensors):
+            # Gloo's plain form would reduce the tensors of a list with one another as well.
+            if len(tensors) == 1:
+                return self._gloo.allreduce(tensors, _options(dist.AllreduceOptions(), reduceOp=operation))
+            return self._gloo.allreduce_coalesced(
+                tensors, _options(dist.distributed_c10d.AllreduceCoalescedOptions(), reduceOp=operation)
+            )
+        parts = [self._reduce(each, each, operation, "all_reduce") for each in tensors]
+        return self._work(_label("all_reduce", kind, *tensors), tensors, parts)
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        """Reduce several tensors in place."""
+        return self.allreduce(tensors, opts)
+
+    def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Any:
+        """Reduce a tensor; the result goes to the root alone."""
+        if isinstance(opts, int):
+            opts = _options(
+                dist.ReduceOptions(), rootRank=opts, reduceOp=dist.ReduceOp.SUM if op is None else op
+            )
+        tensors = _listed(tensors)
+        operation, root = _operation(opts), opts.rootRank
+        kind = kind_of(operation)
+        if any(tensor.is_sparse or not on_slots(tensor.dtype, kind) for tensor in tensors):
+            return self._gloo.reduce(tensors, opts)
+        label = f"reduce to rank {self._ranks[root]}"
+        parts = [
+            self._reduce(each, each if self._rank == root else None, operation, label) for each in tensors
+        ]
+        return self._work(_label(label, kind, *tensors), tensors, parts)
+
+    def reduce_scatter(
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None
+    ) -> Any:
+        """Reduce a list of tensors, one for each rank."""
+        outputs = _listed(outputs)
+        inputs = [inputs] if isinstance(inputs[0], Tensor) else inputs
+        operation = _operation(opts)
+        parts = []
+        for output, pieces in zip(outputs, inputs, strict=True):
+            self._check_pieces("reduce_scatter", pieces)
+            parts += [
+                self._reduce(piece, output if rank == self._rank else None, operation, "reduce_scatter")
+                for rank, piece in enumerate(pieces)
+            ]
+        return self._work(_label("reduce_scatter", kind_of(operation), *outputs), outputs, parts)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
+        """Reduce a tensor; each rank gets its part of it."""
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Reduce several tensors; each rank gets its part of each."""
+        pieces = [_cut(whole, piece, self._size) for whole, piece in zip(inputs, outputs, strict=True)]
+        return self.reduce_scatter([output.view(-1) for output in outputs], pieces, opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # What goes from one to all
+
+    def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Overwrite tensors with the root's."""
+        tensors = _listed(tensors)
+        root = 0 if opts is None else opts if isinstance(opts, int) else opts.rootRank
+        label = f"broadcast from rank {self._ranks[root]}"
+        parts = [self._send_out(tensor, root, label) for tensor in tensors]
+        return self._work(_label(label, "", *tensors), tensors, parts)
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Gather a tensor of every rank at every rank."""
+        outputs = [outputs] if isinstance(outputs[0], Tensor) else outputs
+        inputs = _listed(inputs)
+        parts = []
+        for pieces, own in zip(outputs, inputs, strict=True):
+            self._check_pieces("all_gather", pieces)
+            if pieces[self._rank].numel() != own.numel() or pieces[self._rank].dtype != own.dtype:
+                raise ArrayError(
+                    f"all_gather: output {self._rank} must be like the input, {own.dtype} {list(own.shape)}, "
+                    f"not {pieces[self._rank].dtype} {list(pieces[self._rank].shape)}"
+                )
+            overwrite(pieces[self._rank], own.reshape(pieces[self._rank].shape))
+            parts += [
+                self._send_out(piece, rank, f"all_gather from rank {self._ranks[rank]}")
+                for rank, piece in enumerate(pieces)
+            ]
+        written = [piece for pieces in outputs for piece in pieces]
+        return self._work(_label("all_gather", "", *inputs), written, parts, value=outputs)
+
+    def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
+        """Gather several tensors of every rank; `output_lists` has one list for each rank."""
+        by_input = [list(pieces) for pieces in zip(*output_lists, strict=True)]
+        return self.allgather(by_input, inputs, opts)
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
+        """Gather a tensor of every rank in one tensor."""
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Gather several tensors of every rank, each in one tensor."""
+        pieces = [_cut(whole, piece, self._size) for whole, piece in zip(outputs, inputs, strict=True)]
+        return self.allgather(pieces, inputs, opts)
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Wait for all ranks."""
+        given = timedelta(0) if opts is None else opts.timeout  # negative if nobody gave one
+        return self._work("barrier", [], [(self._slots.barrier("barrier"), _nothing)], patience=given)
+
+    # What goes through Gloo
+
+    def gather(self, *arguments: Any) -> Any:
+        """Gather tensors at one rank, through Gloo."""
+        return self._gloo.gather(*arguments)
+
+    def scatter(self, *arguments: Any) -> Any:
+        """Scatter one rank's tensors, through Gloo."""
+        return self._gloo.scatter(*arguments)
+
+    def alltoall(self, *arguments: Any) -> Any:
+        """Exchange tensors between all pairs, through Gloo."""
+        return self._gloo.alltoall(*arguments)
+
+    def all_to_all_single(self, *arguments: Any) -> Any:
+        """Exchange parts of a tensor between all pairs, through Gloo."""
+        return self._gloo.alltoall_base(*arguments)
+
+    alltoall_base = all_to_all_single
+
+    def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
+        """Send to one rank, through Gloo."""
+        return self._gloo.send(_listed(tensors), dst, tag)
+
+    def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
+        """Receive from one rank, through Gloo."""
+        return self._gloo.recv(_listed(tensors), src, tag)
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
+        """Receive from any rank, through Gloo."""
+        return self._gloo.recv_anysource(_listed(tensors), tag)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Wait for all ranks, and name those that do not come, through Gloo."""
+        self._gloo.monitored_barrier(self._timeout if timeout is None else timeout, wait_all_ranks)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Refuse: what the slots do keeps the timeout that the group was made with."""
+        raise NotImplementedError(
+            f"a netsum group keeps its timeout of {self._timeout}: make a new group with another"
+        )
+
+    def shutdown(self) -> None:
+        """Leave the job."""
+        self._slots.close()
+
+    abort = shutdown
+
+    # How it is done
+
+    def _new_gloo(self, store: dist.Store, name: str) -> Any:
+        return dist.ProcessGroupGloo(dist.PrefixStore(name, store), self._rank, self._size, self._timeout)
+
+    def _without_slots(self, refusal: NoSlotsError) -> GlooReductions:
+        """Connect the ranks through Gloo once more, for collectives that begin in an order of their own."""
+        if self._rank == 0:
+            warnings.warn(f"{refusal}. This process group reduces through Gloo instead.", stacklevel=2)
+        store = self._store
+        with contextlib.suppress(RuntimeError):  # Another thread may be waiting for something on the group's.
+            store = store.clone()
+        return GlooReductions(self._new_gloo(store, "without slots/"), self._size)
+
+    def _reduce(
+        self, source: Tensor, target: Tensor | None, operation: Any, label: str
+    ) -> tuple[Future[Any], Finish]:
+        """Begin a reduction; without a target the result is of no interest here."""
+        kind = kind_of(operation)
+        factor = operation.factor if kind == "PREMUL_SUM" else None
+        given = staged(source, read=True, write=target is source)
+        if target is None and given.tensor is source:
+            target = torch.empty_like(source)  # not the caller's tensor, though nobody needs the result
+        taken = given if target is None or target is source else staged(target, read=False, write=True)
+        plan = reduction(given.tensor, taken.tensor, kind, self._size, factor)
+
+        def finish() -> None:
+            plan.finish()
+            taken.bring_back()
+
+        return self._slots.allreduce(plan.array, plan.op, plan.out, _label(label, kind, source)), finish
+
+    def _send_out(self, tensor: Tensor, root: int, label: str) -> tuple[Future[Any], Finish]:
+        sends = root == self._rank
+        given = staged(tensor, read=sends, write=not sends)
+        flat, unpack = bytes_of(given.tensor)
+
+        def finish() -> None:
+            if not sends:
+                unpack()
+                given.bring_back()
+
+        return self._slots.broadcast(flat, root, _label(label, "", tensor)), finish
+
+    def _work(
+        self,
+        what: str,
+        outputs: Sequence[Tensor],
+        parts: list[tuple[Future[Any], Finish]],
+        value: Any = None,
+        patience: timedelta = timedelta(0),
+    ) -> NetsumWork:
+        def finish() -> None:
+            for _, finish_one in parts:
+                finish_one()
+
+        futures = [future for future, _ in parts]
+        what = f"{what}, call {next(self._calls)} of this group"
+        return NetsumWork(
+            what, outputs if value is None else value, futures, finish, self._failures.explain, patience
+        )
+
+    def _check_pieces(self, what: str, pieces: Sequence[Tensor]) -> None:
+        if len(pieces) != self._size:
+            raise ArrayError(f"{what}: expected a tensor for each of {self._size} ranks, got {len(pieces)}")
+
+
+_creation = threading.Lock()
+_default_groups = 0
+
+
+def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
+    """Make a process group; torch calls it at every rank that is in the group."""
+    rank, size, timeout = options.group_rank, options.group_size, options.timeout
+    ranks = options.global_ranks_in_group or range(size)
+    places = max(size, dist.get_world_size() if dist.is_initialized() else 0)
+    group = options.group_id or "0"
+    with _creation:  # The first group of a process may start what the next one shares.
+        store = dist.PrefixStore(f"netsum/{_life(not options.global_ranks_in_group)}/", options.store)
+        seat = join(store, rank, ranks, places=places, group=group, timeout=timeout, start=False)
+        made = NetsumProcessGroup(store, rank, size, timeout, seat, ranks)
+        # Other groups may never reduce anything: these take slots with their first collective.
+        if not options.global_ranks_in_group:
+            made.start()
+        return made
+
+
+def _life(default_group: bool) -> str:
+    """Name this life of the job, alike at all ranks: what torchrun restarts may find the store of the life before.
+
+    Default groups are counted, as all ranks are in each of them; names of other groups differ while a default group lasts.
+    """
+    global _default_groups
+    _default_groups += default_group
+    return f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}.{_default_groups}"
+
+
+def _listed(tensors: Any) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def _operation(opts: Any) -> Any:
+    """Return the operation of options, of a bare operation, or the default."""
+    if opts is None:
+        return dist.ReduceOp(dist.ReduceOp.SUM)
+    return getattr(opts, "reduceOp", opts)
+
+
+def _options(opts: Any, **values: Any) -> Any:
+    for name, value in values.items():
+        setattr(opts, name, value)
+    return opts
+
+
+def _cut(whole: Tensor, piece: Tensor, count: int) -> list[Tensor]:
+    """Cut a tensor into as many flat pieces as there are ranks."""
+    if whole.numel() != piece.numel() * count or whole.dtype != piece.dtype or not whole.is_contiguous():
+        raise ArrayError(
+            f"expected a contiguous {piece.dtype} tensor of {count} times {piece.numel()} elements, "
+            f"got {whole.dtype} {list(whole.shape)}"
+        )
+    return list(whole.detach().view(count, piece.numel()).unbind())
+
+
+def _label(what: str, kind: str, *tensors: Tensor) -> str:
+    """Name a call so that people find it: "all_reduce (SUM) of torch.float32 [3, 4]"."""
+    shown = [f"{tensor.dtype} {list(tensor.shape)}" for tensor in tensors[:_SHOWN]]
+    more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
+    operation = f" ({kind})" if kind else ""
+    return f"{what}{operation} of {', '.join(shown)}{more}"
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,168 @@
+"""What a reduction of a tensor becomes on the slots: an array, an operation, and what is left to do with the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from host_agent.collectives import Op
+from host_agent.errors import SumOverflowError, UnsupportedTypeError
+from host_agent.torch.memory import array_of, overwrite
+
+Array = npt.NDArray[Any]
+Kind = str
+"""SUM, AVG, MIN, MAX, BOR, BAND, PRODUCT, BXOR or PREMUL_SUM."""
+
+_KINDS: Final = ("SUM", "AVG", "MIN", "MAX", "BOR", "BAND", "PRODUCT", "BXOR", "PREMUL_SUM")
+_FLOAT_OPS: Final[dict[str, Op]] = {"SUM": "sum", "AVG": "mean", "MIN": "min", "MAX": "max"}
+_INTEGER_OPS: Final[dict[str, Op]] = {"SUM": "sum", "AVG": "sum", "MIN": "min", "MAX": "max"}
+_BOOL_OPS: Final[dict[str, Op]] = {
+    "SUM": "max", "MAX": "max", "BOR": "max", "MIN": "min", "BAND": "min", "PRODUCT": "min"
+}  # fmt: skip
+_FLOATS: Final = (torch.float32, torch.float64, torch.float16)
+_NARROW: Final = (torch.int8, torch.uint8, torch.int16)
+_LANE_WIDE: Final = (torch.int32, torch.int64)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction as the slots do it.
+
+    Attributes
+    ----------
+    array
+        What is contributed.
+    op
+        How it is combined.
+    out
+        Where the result goes; may be `array`.
+    finish
+        Brings the result into the tensor.
+    """
+
+    array: Array
+    op: Op
+    out: Array
+    finish: Callable[[], None]
+
+
+def kind_of(op: Any) -> Kind:
+    """Return the name of a `torch.distributed.ReduceOp`."""
+    for name in _KINDS:
+        if op == getattr(dist.ReduceOp, name):
+            return name
+    raise UnsupportedTypeError(f"expected a torch.distributed.ReduceOp, got {op!r}")
+
+
+def on_slots(dtype: torch.dtype, kind: Kind) -> bool:
+    """Whether the slots can do it; all that they cannot goes through Gloo."""
+    return kind != "BXOR" and (kind != "PRODUCT" or dtype == torch.bool)
+
+
+def reduction(source: Tensor, target: Tensor, kind: Kind, ranks: int, factor: Any = None) -> Reduction:
+    """Plan the reduction of a CPU tensor.
+
+    AVG of integers divides the exact sum and drops the fraction, as NCCL does.
+
+    Parameters
+    ----------
+    source, target : tensor
+        Of one shape and type; may be the same tensor. Neither need be contiguous.
+    kind : str
+        One that is `on_slots`.
+    ranks : int
+        Size of the group.
+    factor : float or tensor, optional
+        For PREMUL_SUM.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        The operation is not defined for the type.
+    """
+    source, target = source.detach(), target.detach()
+    if kind == "PREMUL_SUM":
+        scaled = source * factor
+        if scaled.dtype != source.dtype:
+            raise UnsupportedTypeError(f"PREMUL_SUM: {source.dtype} times the factor is {scaled.dtype}")
+        source, kind = scaled, "SUM"
+    dtype = source.dtype
+    if dtype == torch.bool and kind in _BOOL_OPS:
+        return _converted(source, target, torch.int32, _BOOL_OPS[kind])
+    if kind in ("BOR", "BAND") and dtype in _LANE_WIDE + _NARROW:
+        return _bitwise(source, target, invert=kind == "BAND")
+    if kind in _FLOAT_OPS:
+        if dtype in _FLOATS:
+            return Reduction(array_of(source), _FLOAT_OPS[kind], array_of(target), _nothing)
+        if dtype == torch.bfloat16:
+            return _converted(source, target, torch.float32, _FLOAT_OPS[kind])
+    if kind in _INTEGER_OPS:
+        divisor = ranks if kind == "AVG" else 1
+        if dtype in _LANE_WIDE:
+            divide = _nothing if divisor == 1 else lambda: overwrite(target, _divided(target, divisor))
+            return Reduction(array_of(source), _INTEGER_OPS[kind], array_of(target), divide)
+        if dtype in _NARROW:
+            return _converted(source, target, torch.int32, _INTEGER_OPS[kind], divisor)
+    raise UnsupportedTypeError(f"{kind} is not defined for {dtype}")
+
+
+def bytes_of(tensor: Tensor) -> tuple[Array, Callable[[], None]]:
+    """Return a tensor's bytes as a flat array, and what brings changes of them back into the tensor."""
+    plain = tensor.detach()
+    packed = plain.contiguous()
+    flat = array_of(packed.reshape(-1).view(torch.uint8))
+    if packed.data_ptr() == plain.data_ptr():
+        return flat, _nothing
+    return flat, lambda: overwrite(plain, packed)
+
+
+def _divided(sums: Tensor, divisor: int) -> Tensor:
+    return torch.div(sums, divisor, rounding_mode="trunc")
+
+
+def _converted(source: Tensor, target: Tensor, wider: torch.dtype, op: Op, divisor: int = 1) -> Reduction:
+    """Reduce in a type that holds all values of the tensor's; divide, round or check once at the end."""
+    working = source.to(wider)
+    array = array_of(working)
+
+    def finish() -> None:
+        if divisor != 1:
+            overwrite(working, _divided(working, divisor))
+        if target.dtype in _NARROW and op == "sum":
+            limits = torch.iinfo(target.dtype)
+            beyond = int(((working < limits.min) | (working > limits.max)).sum())
+            if beyond:
+                raise SumOverflowError(
+                    f"{beyond} sums do not fit {target.dtype}. Convert to a wider type before the call.",
+                    beyond,
+                )
+        overwrite(target, working)
+
+    return Reduction(array, op, array, finish)
+
+
+def _bitwise(source: Tensor, target: Tensor, invert: bool) -> Reduction:
+    """Or the bytes, four to a lane; AND is the complement of OR of the complements."""
+    packed = array_of(source.contiguous().reshape(-1).view(torch.uint8))
+    padded = np.zeros(-(-packed.size // 4) * 4, np.uint8)
+    padded[: packed.size] = ~packed if invert else packed
+    words = padded.view(np.int32)
+
+    def finish() -> None:
+        result = padded[: packed.size]
+        if invert:
+            np.invert(result, out=result)
+        overwrite(target, torch.from_numpy(result).view(target.dtype).reshape(target.shape))
+
+    return Reduction(words, "bor", words, finish)
+
+
+def _nothing() -> None:
+    """Do nothing: the result is where it belongs."""

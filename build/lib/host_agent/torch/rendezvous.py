@@ -1,0 +1,138 @@
+"""How the processes of a group meet, through torch's store, before they join a job.
+
+The first one finds or starts a service; all learn of it and of the job's name. Each says how large a world it was
+started with, so that those who cannot become one group hear why, and who has not come, before the job begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import torch.distributed as dist
+
+from host_agent import joining
+from host_agent.joining import CONTROLLER_VARIABLE, JoinError, Seat, service_in_use, start_service
+
+_KEY: Final = "job"
+_TELLING_S: Final = 10.0
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def join(
+    store: dist.Store,
+    rank: int,
+    ranks: Sequence[int],
+    *,
+    places: int,
+    group: str,
+    timeout: timedelta,
+    start: bool = True,
+) -> Seat:
+    """Join the job of a process group.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+        The group's own.
+    rank : int
+        In the group.
+    ranks : sequence of int
+        The ranks in the world of the group's ranks.
+    places : int
+        Size of the world: how many ports a switch needs that is started for it.
+    group : str
+        The group's name, for people.
+    timeout : timedelta
+        How long to wait for the others.
+    start : bool
+        Whether to wait until the job has started, which takes slots; see `Seat.start`.
+
+    Raises
+    ------
+    JoinError
+        At all ranks, if the first one finds no service, if a rank does not come, or was started with another size of the
+        world; else at those that cannot join.
+    """
+    if rank == 0:
+        try:
+            message = _invitation(places, group)
+        except JoinError as error:
+            store.set(_KEY, json.dumps({"error": str(error)}))
+            raise
+        store.set(_KEY, json.dumps(message))
+    # Starting a switch is not waiting for the others.
+    until = time.monotonic() + timeout.total_seconds()
+    size = len(ranks)
+    store.set(f"size/{rank}", str(size))
+    if not _comes(store, _KEY, until):
+        raise JoinError(f"group {group}: rank {ranks[0]} did not come within {timeout.total_seconds():g} s")
+    message = json.loads(store.get(_KEY))
+    if "error" in message:
+        raise JoinError(f"rank {ranks[0]}: {message['error']}")
+    missing = [ranks[each] for each in range(size) if not _comes(store, f"size/{each}", until)]
+    sizes = {each: int(store.get(f"size/{each}")) for each in range(size) if ranks[each] not in missing}
+    others = {each: other for each, other in sizes.items() if other != size}
+    if others:
+        other, its_size = next(iter(others.items()))
+        _tell(store, rank, sizes)
+        raise JoinError(
+            f"group {group}: rank {ranks[rank]} was started for {size} ranks, rank {ranks[other]} for {its_size}: all must "
+            "be given the same world size"
+        )
+    if missing:
+        names = ", ".join(map(str, missing))
+        _tell(store, rank, sizes)
+        raise JoinError(
+            f"group {group}: rank {names} of {size} did not come within {timeout.total_seconds():g} s"
+        )
+    if message["machine"] not in ("", _machine()):
+        raise JoinError(
+            f"rank {ranks[rank]} runs on another machine than rank {ranks[0]}, whose switch is on loopback: set "
+            f"{CONTROLLER_VARIABLE} on all ranks"
+        )
+    return joining.join(
+        message["service"],
+        job=message["job"],
+        rank=rank,
+        world_size=size,
+        if_full="take less",
+        timeout_s=max(1.0, until - time.monotonic()),
+        start=start,
+    )
+
+
+def _comes(store: dist.Store, key: str, until: float) -> bool:
+    """Wait for a key of the store; False if it is not there in time."""
+    try:
+        store.wait([key], timedelta(seconds=max(0.001, until - time.monotonic())))
+    except RuntimeError:  # DistStoreError, and what else the kinds of stores raise
+        return False
+    return True
+
+
+def _tell(store: dist.Store, rank: int, there: Iterable[int]) -> None:
+    """Let all who are there learn why there will be no group: the first one mostly holds the store, and ends with it."""
+    with contextlib.suppress(RuntimeError):
+        store.set(f"told/{rank}", "")
+    until = time.monotonic() + _TELLING_S
+    for each in there if rank == 0 else ():
+        _comes(store, f"told/{each}", until)
+
+
+def _invitation(places: int, group: str) -> dict[str, str]:
+    named = os.environ.get(CONTROLLER_VARIABLE)
+    service = named or service_in_use() or start_service(places)
+    job = f"torch {group} {secrets.token_hex(4)}"
+    return {"service": service, "job": job, "machine": "" if named else _machine()}
+
+
+def _machine() -> str:
+    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else os.uname().nodename

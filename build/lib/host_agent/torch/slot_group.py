@@ -1,0 +1,231 @@
+"""A process group's membership in a job: its communicator, and what becomes of it when others leave."""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+import numpy.typing as npt
+
+from host_agent.collectives import Op
+from host_agent.communicator import Communicator
+from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
+from host_agent.joining import NoSlotsError, Seat
+from host_agent.torch.failures import LEAVING_GRACE_S, Failures
+from host_agent.torch.gloo_reductions import GlooReductions
+from host_agent.wire import Admission
+
+Array = npt.NDArray[Any]
+Collectives = Communicator | GlooReductions
+"""What does a group's collectives."""
+Begin = Callable[[Any], Future[Any]]
+"""Begins a collective, given the `Collectives`."""
+
+GONE_S: Final = 2.0
+"""How long a collective may wait for a switch that refuses packets, while its controller does not answer either."""
+UNREACHABLE_S: Final = 10.0
+"""How long a group that starts waits for a controller that was there before and does not answer."""
+LONGEST_S: Final = 1e6
+"""A communicator's longest timeout, eleven days; people who want none ask torch for more."""
+
+
+class SlotGroup:
+    """The collectives that the switch does for one process group.
+
+    All methods return at once with a future; what they begin is done in the order of the calls. The arrays must be left
+    alone until then. The job takes slots of the switch with the first collective, or with `start`.
+
+    Parameters
+    ----------
+    seat : Seat
+        In the job, not started; closed with the group.
+    timeout_s : float
+        A collective fails if none of its chunks completes for that long.
+    failures : Failures
+        Is told who leaves.
+    without_slots : callable
+        Connects the ranks through Gloo; called at all of them, with the switch's refusal, if it has no slots free.
+    """
+
+    def __init__(
+        self,
+        seat: Seat,
+        timeout_s: float,
+        failures: Failures,
+        without_slots: Callable[[NoSlotsError], GlooReductions],
+    ) -> None:
+        self._seat = seat
+        self._timeout_s = min(timeout_s, LONGEST_S)
+        self._failures = failures
+        self._without_slots = without_slots
+        self._lock = threading.RLock()  # guards all below, and keeps collectives in order
+        self._collectives: Collectives | None = None
+        self._start_error: BaseException | None = None
+        self._waiting: list[tuple[Begin, Future[Any]]] = []
+        self._starting = False
+        self._ending = False
+        self._closer: threading.Timer | None = None
+        self._unreachable_since = self._unreachable_last = -math.inf
+        seat.watch(self._on_left, self._on_end, self._on_restarted, self._on_unreachable)
+
+    @property
+    def communicator(self) -> Communicator:
+        """The communicator, for its statistics."""
+        if isinstance(self._collectives, Communicator):
+            return self._collectives
+        raise MisuseError(
+            "this process group has no slots of a switch"
+            + ("" if self._collectives else " yet: it takes them with its first collective")
+        )
+
+    def start(self) -> None:
+        """Take slots now; without free ones, go through Gloo.
+
+        Raises
+        ------
+        JoinError
+            The job did not start. The seat is closed then.
+        """
+        try:
+            collectives = self._started()
+        except BaseException as error:
+            self._seat.close()
+            self._set_started(None, error)
+            raise
+        self._set_started(collectives, None)
+
+    def allreduce(self, array: Array, op: Op, out: Array, label: str) -> Future[Any]:
+        """Reduce an array; as `Communicator.allreduce` does."""
+        return self._begin(lambda doing: doing.allreduce_async(array, op, out=out, label=label))
+
+    def broadcast(self, array: Array, root: int, label: str) -> Future[Any]:
+        """Overwrite a contiguous array with that of the worker `root`."""
+        return self._begin(lambda doing: doing.broadcast_async(array, root, out=array, label=label))
+
+    def barrier(self, label: str) -> Future[Any]:
+        """Meet all workers."""
+        return self._begin(lambda doing: doing.barrier_async(label=label))
+
+    def close(self) -> None:
+        """Leave the job; what is under way fails."""
+        self._failures.note_destroyed()
+        self._seat.close()
+        with self._lock:
+            collectives = self._collectives
+        closed = ClosedCommunicatorError("the process group was destroyed")
+        if collectives is None:
+            self._set_started(None, closed)
+        else:
+            collectives.close()
+
+    def _begin(self, begin: Begin) -> Future[Any]:
+        """Begin a collective, or queue it until the job has started."""
+        with self._lock:
+            if self._collectives is not None:
+                return _begun(begin, self._collectives)
+            if self._start_error is not None:
+                return _failed(self._start_error)
+            queued: Future[Any] = Future()
+            self._waiting.append((begin, queued))
+            if not self._starting:
+                self._starting = True
+                threading.Thread(target=self._start_in_background, name="netsum-start", daemon=True).start()
+            return queued
+
+    def _start_in_background(self) -> None:
+        try:
+            self._set_started(self._started(), None)
+        except BaseException as error:
+            self._set_started(None, error)
+
+    def _started(self) -> Collectives:
+        try:
+            self._seat.start(self._timeout_s)
+        except NoSlotsError as refusal:
+            self._seat.close()
+            return self._without_slots(refusal)
+        return self._seat.communicator(self._timeout_s)
+
+    def _set_started(self, collectives: Collectives | None, error: BaseException | None) -> None:
+        """Keep how the start ended, and begin or fail what waits for it."""
+        with self._lock:
+            if self._start_error is not None:  # closed meanwhile
+                if collectives is not None:
+                    collectives.close()
+                return
+            self._collectives, self._start_error = collectives, error
+            waiting, self._waiting = self._waiting, []
+            for begin, queued in waiting:
+                try:
+                    begun = _failed(error) if collectives is None else _begun(begin, collectives)
+                except BaseException as misuse:
+                    begun = _failed(misuse)
+                begun.add_done_callback(functools.partial(_copy_outcome, queued))
+            if self._ending:
+                self._close_soon()
+
+    def _on_left(self, worker_id: int, reason: str) -> None:
+        del reason
+        self._failures.note_left(worker_id)
+        self._close_soon()
+
+    def _on_end(self, reason: str) -> None:
+        self._failures.note_end(reason)
+        self._close_soon()
+
+    def _on_restarted(self, admission: Admission, reason: str) -> None:
+        del admission  # A group has one epoch: torch has no way to begin its collectives again.
+        self._failures.note_restart(reason)
+        self._close_soon()
+
+    def _on_unreachable(self, reason: str) -> None:
+        # A controller that restarts disturbs nobody. One that is gone together with its switch does not come back.
+        now = time.monotonic()
+        if now - self._unreachable_last > UNREACHABLE_S / 2:  # it was reached in between
+            self._unreachable_since = now
+        self._unreachable_last = now
+        collectives = self._collectives
+        if isinstance(collectives, Communicator):
+            stuck = collectives.activity().stuck
+            if stuck is not None and stuck.waiting_ns > GONE_S * 1e9 and collectives.trouble:
+                self._failures.note_end(f"{collectives.trouble}, and {reason}")
+                self._close_soon()
+        elif self._starting and now - self._unreachable_since > UNREACHABLE_S:
+            self._failures.note_end(reason)
+            self._seat.close()  # which ends the start
+
+    def _close_soon(self) -> None:
+        with self._lock:
+            self._ending = True
+            if self._collectives is None or self._closer is not None:
+                return
+            self._closer = threading.Timer(LEAVING_GRACE_S, self._collectives.close)
+            self._closer.daemon = True
+            self._closer.start()
+
+
+def _begun(begin: Begin, collectives: Collectives) -> Future[Any]:
+    """Return the future of a collective; one that failed if nothing can be begun any more."""
+    try:
+        return begin(collectives)
+    except (BrokenCommunicatorError, ClosedCommunicatorError) as error:
+        return _failed(error)
+
+
+def _failed(error: BaseException | None) -> Future[Any]:
+    failed: Future[Any] = Future()
+    failed.set_exception(error)
+    return failed
+
+
+def _copy_outcome(queued: Future[Any], ended: Future[Any]) -> None:
+    error = ended.exception()
+    if error is None:
+        queued.set_result(ended.result())
+    else:
+        queued.set_exception(error)

@@ -1,0 +1,157 @@
+"""What a collective returns: a `Work` that completes in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from host_agent.torch.callbacks import call_back
+from host_agent.torch.tracing import untraced_methods
+
+
+def tensors_in(outputs: Sequence[Any]) -> list[Tensor]:
+    """Return the tensors of a list of tensors or of lists of them."""
+    return [each for item in outputs for each in ([item] if isinstance(item, Tensor) else item)]
+
+
+@untraced_methods
+class NetsumWork(dist._Work):
+    """Handle of collectives under way.
+
+    Parameters
+    ----------
+    what : str
+        For messages.
+    outputs : list of tensor
+        What the collective writes; the value of its future.
+    parts : sequence of Future
+        What must be done first. Collectives end in the order they began in, or all fail together.
+    finish : callable
+        What is then left to do, such as rounding into the tensors. Runs once, in the thread that progresses collectives.
+    explain : callable, optional
+        Given `what` and the error that occurred, returns the one that `wait` raises.
+    patience : timedelta
+        How long `wait` waits that is given no time of its own; 0 or less for as long as the group's own timeout allows.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        outputs: Sequence[Tensor],
+        parts: Sequence[Future[Any]],
+        finish: Callable[[], None] = lambda: None,
+        explain: Callable[[str, BaseException], BaseException] = lambda what, error: error,
+        patience: timedelta = timedelta(0),
+    ) -> None:
+        super().__init__()
+        self._what = what
+        self._outputs = list(outputs)
+        self._finish = finish
+        self._explain = explain
+        self._patience = patience
+        self._error: BaseException | None = None
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._future: torch.futures.Future[Any] | None = None
+        self._parts = list(parts)
+        self._open_parts = len(parts)
+        for part in parts:
+            part.add_done_callback(self._part_done)
+        if not parts:
+            self._complete(None)
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait until the tensors hold the result.
+
+        Parameters
+        ----------
+        timeout : timedelta
+            How long at most; 0 for as long as the call, or else the group's own timeout, allows.
+
+        Raises
+        ------
+        torch.distributed.DistBackendError
+            The collective failed; `__cause__` is netsum's own error, which says why.
+        """
+        seconds = (timeout if timeout > timedelta(0) else self._patience).total_seconds()
+        if not self._done.wait(seconds if seconds > 0 else None):
+            raise dist.DistBackendError(f"{self._what} was not done within {seconds:g} s; it goes on")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Return a future of the output tensors."""
+        with self._lock:
+            if self._future is None:
+                # Tensors that are not on the CPU need a future that knows their devices.
+                devices = {each.device for each in tensors_in(self._outputs) if each.device.type != "cpu"}
+                self._future = torch.futures.Future(devices=list(devices))
+                if self._done.is_set():
+                    self._resolve(self._future)  # nobody has a callback there yet
+            source = self._future
+
+        # DDP's reducer looks at this future from C++, where the error of a Python future is but another value. One
+        # that a callback raises is an error there too.
+        def value(done: torch.futures.Future[Any]) -> Any:
+            outcome = done.value()
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
+
+        return source.then(value)
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._done.is_set()
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self._done.is_set() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """Return the error it ended with."""
+        return self._error
+
+    def result(self) -> list[Tensor]:
+        """Return the output tensors, once it is done."""
+        self.wait()
+        return self._outputs
+
+    def synchronize(self) -> None:
+        """Wait, as on the CPU there is no stream to wait for."""
+        self.wait()
+
+    def _part_done(self, part: Future[Any]) -> None:
+        with self._lock:
+            self._open_parts -= 1
+            if self._open_parts:
+                return
+        error = next((done.exception() for done in self._parts if done.exception() is not None), None)
+        if error is None:
+            try:
+                self._finish()
+            except BaseException as defect:
+                error = defect
+        self._complete(error)
+
+    def _complete(self, error: BaseException | None) -> None:
+        self._error = None if error is None else self._explain(self._what, error)
+        # The closure holds buffers that nobody needs any more.
+        self._finish = lambda: None
+        self._parts.clear()
+        with self._lock:
+            self._done.set()
+            future = self._future
+        if future is not None:
+            call_back(lambda: self._resolve(future))
+
+    def _resolve(self, future: torch.futures.Future[Any]) -> None:
+        future.set_result(self._outputs if self._error is None else self._error)

@@ -1,0 +1,1 @@
+"""Datagrams to and from the switch over UDP, in batches."""

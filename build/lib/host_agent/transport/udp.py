@@ -1,0 +1,168 @@
+"""A worker core's UDP socket."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import os
+import socket
+import time
+from typing import Any, Final
+
+import numpy as np
+
+from host_agent.errors import MisuseError
+from host_agent.protocol.core import WorkerCore
+from host_agent.transport.exchange import exchange
+from host_agent.transport.messages import LARGEST_MESSAGE_BYTES, LINK, make_inbox, make_outbox
+from host_agent.transport.segmentation import MOST_SEGMENTS, segments_towards
+from host_agent.transport.system_calls import POLLFD, POLLIN, SOL_UDP, UDP_GRO
+
+BUFFER_BYTES: Final = 8 << 20
+"""What is asked of the kernel for each direction of the socket."""
+BURST_BYTES: Final = 12_000
+"""What a message of several datagrams may hold on a network: a link of 100 Mbit/s takes a millisecond for it."""
+_KERNEL_OVERHEAD_BYTES: Final = 1280
+"""What a datagram costs in a socket buffer beside its bytes, roughly."""
+_SO_RCVBUFFORCE: Final = 33
+_SO_SNDBUFFORCE: Final = 32
+_IP_MTU_DISCOVER: Final = 10
+_IP_PMTUDISC_DO: Final = 2
+
+_log = logging.getLogger(__name__)
+
+
+class UdpLink:
+    """A connected UDP socket and the buffers between it and a worker core.
+
+    Parameters
+    ----------
+    core : WorkerCore
+        Whose datagrams it carries.
+    bind : (str, int)
+        Local IPv4 address and port; port 0 lets the system choose.
+
+    Raises
+    ------
+    MisuseError
+        If the address cannot be bound or the switch's cannot be reached at all.
+    """
+
+    def __init__(self, core: WorkerCore, bind: tuple[str, int]) -> None:
+        self._core = core
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        switch = core.admission.switch
+        try:
+            self._socket.setblocking(False)
+            self._ask_for_buffers()
+            # The switch takes no fragments: a packet too long for the way is better refused here.
+            self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
+            self._socket.bind(bind)
+            # Connected, the kernel drops what others send and reports when nothing listens on the switch's port.
+            self._socket.connect(switch)
+        except OSError as error:
+            self._socket.close()
+            raise MisuseError(
+                f"cannot open a UDP socket from {bind} to the switch at {switch}: {error}"
+            ) from error
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.link = np.zeros(1, LINK)
+        self.link["fd"] = self._socket.fileno()
+        merged = self._allow_segments()
+        poll_fds = np.zeros(2, POLLFD)
+        poll_fds["fd"] = [self._socket.fileno(), self._wake_fd]
+        poll_fds["events"] = POLLIN
+        self._buffers: tuple[Any, ...] = (
+            self.link,
+            make_inbox(core.row_bytes, merged),
+            make_outbox(core.row_bytes),
+            poll_fds,
+            np.zeros(2, np.int64),
+        )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Local address and port."""
+        host, port = self._socket.getsockname()
+        return host, port
+
+    def exchange(self, seconds: float) -> int:
+        """Send and receive for at most that long; see `exchange.exchange` for when it returns earlier and what."""
+        until_ns = time.monotonic_ns() + int(seconds * 1e9)
+        arguments: tuple[Any, ...] = (*self._core.records, *self._buffers, until_ns)
+        reason: int = exchange(*arguments)
+        return reason
+
+    def wake(self) -> None:
+        """Make `exchange`, running in another thread, return soon. Callable from any thread."""
+        self.link["wake"] = 1
+        with contextlib.suppress(BlockingIOError):  # full: it is awake already
+            os.eventfd_write(self._wake_fd, 1)
+
+    def clear_wake(self) -> None:
+        """Make `exchange` run again after `wake`."""
+        self.link["wake"] = 0
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake_fd)
+
+    def trouble(self) -> str:
+        """Say what the system reported about the way to the switch; empty if nothing."""
+        host, port = self._core.admission.switch
+        found = []
+        if self.link["refused"][0]:
+            found.append(f"nothing listens on UDP port {port} of {host} (connection refused)")
+        if self.link["send_errors"][0]:
+            reason = os.strerror(int(self.link["send_errno"][0]))
+            found.append(f"{self.link['send_errors'][0]} packets could not be sent ({reason})")
+        waiting = int(self.link["messages"][0] - self.link["messages_sent"][0])
+        if waiting:
+            found.append(
+                f"the send buffer is full and {waiting} messages wait: the network interface sends nothing"
+            )
+        return "; ".join(found)
+
+    def forget_trouble(self) -> None:
+        """Start `trouble` anew."""
+        self.link["refused"] = 0
+        self.link["send_errors"] = 0
+
+    def close(self) -> None:
+        """Close the socket; `exchange` must not be running."""
+        self._socket.close()
+        os.close(self._wake_fd)
+
+    def _allow_segments(self) -> bool:
+        """Let messages hold several datagrams as far as the way takes them; returns whether they also come so."""
+        host, _ = self.address
+        if not ipaddress.ip_address(host).is_loopback:
+            self.link["segments"] = segments_towards(host)
+            self.link["message_bytes"] = BURST_BYTES
+            # On loopback datagrams come merged, and processes wait for each other: rests gain nothing there.
+            self.link["rests"] = 1
+            return False
+        self.link["message_bytes"] = LARGEST_MESSAGE_BYTES
+        try:
+            self._socket.setsockopt(SOL_UDP, UDP_GRO, 1)
+        except OSError:
+            self.link["segments"] = 1
+            return False
+        self.link["segments"] = MOST_SEGMENTS
+        return True
+
+    def _ask_for_buffers(self) -> None:
+        for option, forced in ((socket.SO_RCVBUF, _SO_RCVBUFFORCE), (socket.SO_SNDBUF, _SO_SNDBUFFORCE)):
+            try:
+                self._socket.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
+            except PermissionError:
+                self._socket.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        granted = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        needed = self._core.admission.slot_count * (self._core.row_bytes + _KERNEL_OVERHEAD_BYTES)
+        if granted < needed:
+            _log.warning(
+                "the receive buffer holds %d bytes, %d slots in flight may need %d: expect retransmissions, or raise "
+                "net.core.rmem_max",
+                granted,
+                self._core.admission.slot_count,
+                needed,
+            )

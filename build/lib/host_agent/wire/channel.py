@@ -1,0 +1,237 @@
+"""gRPC connections of the project: where to, with which certificates, and never through a proxy."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from host_agent.errors import MisuseError
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Else it writes of every lost connection to the terminal.
+
+import grpc
+
+CONTROLLER_VARIABLE: Final = "NETSUM_CONTROLLER"
+"""Names the job API for workers and operators: "HOST:PORT" or "unix:PATH"."""
+DEFAULT_CONTROLLER: Final = "127.0.0.1:28276"
+
+_OPTIONS: Final = (
+    # A controller or a switch is on the machine or on a management network, not behind the environment's proxy.
+    ("grpc.enable_http_proxy", 0),
+    # A server that restarts is found again within a second, not after the two minutes that gRPC backs off to.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Channels of one process to one address otherwise share a connection, and what one thinks of it.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+_LOOK_TIMEOUT_S: Final = 2.0
+
+KEEPALIVE: Final = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000))
+"""More of gRPC's channel options, for streams: one whose other end is cut off without a sign ends after these two."""
+
+
+class ChannelError(MisuseError):
+    """An address or a certificate that cannot be used."""
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """PEM files for one side of a TLS connection.
+
+    Attributes
+    ----------
+    ca : path, optional
+        Whom to trust. A server that has it demands certificates of its clients (mutual TLS).
+    cert, key : path, optional
+        What to show the other side, and the private key to it; both or none.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is any TLS at all."""
+        return bool(self.ca or self.cert or self.key)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> TlsFiles:
+        """Read the variables NETSUM_TLS_CA, NETSUM_TLS_CERT and NETSUM_TLS_KEY."""
+        named = (environment.get(f"NETSUM_TLS_{part}") for part in ("CA", "CERT", "KEY"))
+        return cls(*(Path(name) if name else None for name in named))
+
+    def channel_credentials(self) -> Any:
+        """Return what a client needs.
+
+        Raises
+        ------
+        ChannelError
+            A file cannot be read, or one of `cert` and `key` is missing.
+        """
+        self._require_pair()
+        return grpc.ssl_channel_credentials(_read(self.ca), _read(self.key), _read(self.cert))
+
+    def server_credentials(self) -> Any:
+        """Return what a server needs: with `ca` it takes only clients with a certificate from there.
+
+        Raises
+        ------
+        ChannelError
+            A file cannot be read, or `cert` and `key` are missing.
+        """
+        self._require_pair()
+        if self.cert is None:
+            raise ChannelError("a server that speaks TLS needs a certificate and its key")
+        return grpc.ssl_server_credentials(
+            [(_read(self.key), _read(self.cert))], _read(self.ca), require_client_auth=self.ca is not None
+        )
+
+    def _require_pair(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise ChannelError("a certificate and its private key belong together: give both or none")
+        self._require_pem()
+
+    def _require_pem(self) -> None:
+        """Read the files with Python's `ssl`, which says what is wrong with them; gRPC fails later, and only logs why."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.ca is not None:
+            _read(self.ca)
+            try:
+                context.load_verify_locations(self.ca)
+            except ssl.SSLError:
+                raise ChannelError(f"expected a certificate in PEM form in {self.ca}, found none") from None
+        if self.cert is not None and self.key is not None:
+            _read(self.cert), _read(self.key)
+            try:
+                context.load_cert_chain(self.cert, self.key, password="")
+            except ssl.SSLError as error:
+                matching = "KEY_VALUES_MISMATCH" not in str(error)
+                raise ChannelError(
+                    f"expected a certificate in {self.cert} and its private key in {self.key}, both in PEM form"
+                    + (" and not encrypted" if matching else ": they do not belong together")
+                ) from None
+
+
+PLAINTEXT: Final = TlsFiles()
+
+
+def open_channel(target: str, tls: TlsFiles = PLAINTEXT, options: Sequence[tuple[str, int]] = ()) -> Any:
+    """Return a gRPC channel; it connects when it is first used.
+
+    Parameters
+    ----------
+    target : str
+        "HOST:PORT" or "unix:PATH".
+    tls : TlsFiles
+        Certificates; none for a connection in clear, as over unix sockets always.
+    options : sequence of (str, int)
+        More of gRPC's channel options.
+
+    Raises
+    ------
+    ChannelError
+        The target is written otherwise, or a certificate cannot be read.
+    """
+    check_target(target)
+    arguments = [*_OPTIONS, *options]
+    if not tls or target.startswith("unix:"):  # Who may use a socket is said by its permissions.
+        return grpc.insecure_channel(target, arguments)
+    return grpc.secure_channel(target, tls.channel_credentials(), arguments)
+
+
+def check_target(target: str) -> None:
+    """Refuse an address that is not written as "HOST:PORT" or "unix:PATH".
+
+    Raises
+    ------
+    ChannelError
+        It is not.
+    """
+    scheme, _, path = target.partition(":")
+    host, _, port = target.rpartition(":")
+    if scheme == "unix":
+        if not path:
+            raise ChannelError(f"expected unix:PATH, not {target!r}")
+    elif not host or not port.isdigit() or int(port) > 0xFFFF:
+        raise ChannelError(f"expected an address such as {DEFAULT_CONTROLLER} or unix:PATH, not {target!r}")
+
+
+def connection_fault(details: str) -> str:
+    """Return, of what gRPC says of a connection that failed, the last phrase: why."""
+    return " ".join(details.split()).rpartition(": ")[2]
+
+
+def what_of_certificates(details: str, tls: TlsFiles) -> str:
+    """Return what else to check when a connection failed, for the end of a sentence; empty if there is nothing."""
+    if tls:
+        return ", or check the certificates of both sides"
+    # How gRPC without certificates finds a server with them.
+    return ", or set NETSUM_TLS_CA if it wants TLS" if details.endswith("Socket closed") else ""
+
+
+def advice_on_silence(address: str, tls: TlsFiles) -> str:
+    """Say what to do about a server that does not answer, after a look at what listens at its address.
+
+    Parameters
+    ----------
+    address : str
+        "HOST:PORT" or "unix:PATH".
+    tls : TlsFiles
+        What it was spoken to with.
+
+    Returns
+    -------
+    str
+        The end of a sentence, such as "start it".
+    """
+    if address.startswith("unix:"):
+        return "start it"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        with socket.create_connection(split_host_port(address), timeout=_LOOK_TIMEOUT_S) as connection:
+            try:
+                context.wrap_socket(connection).close()
+                speaks_tls = True
+            except OSError as error:
+                speaks_tls = "ALERT" in str(error)  # It wants a certificate of ours.
+    except OSError:
+        return "start it"
+    if speaks_tls:
+        return "check the certificates of both sides" if tls else "it speaks TLS: give the certificates"
+    return (
+        "it does not speak TLS: leave the certificates out" if tls else "what listens there is another server"
+    )
+
+
+def split_host_port(address: str) -> tuple[str, int]:
+    """Return host and port of "HOST:PORT".
+
+    Raises
+    ------
+    ChannelError
+        It is written otherwise.
+    """
+    if address.startswith("unix:"):
+        raise ChannelError(f"expected HOST:PORT, not {address!r}")
+    check_target(address)
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _read(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ChannelError(f"cannot read {path}: {error.strerror}") from None

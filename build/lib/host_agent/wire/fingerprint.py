@@ -1,0 +1,31 @@
+"""The 16-bit mark by which workers find out that they do not mean the same collective."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+
+def fingerprint(**agreed: int | str) -> int:
+    """Hash what the workers must agree on into 16 bits.
+
+    BLAKE2b, so that no pattern of differences collides by itself, as with a linear code: any two collectives that differ do with
+    probability 2^-16.
+
+    Parameters
+    ----------
+    **agreed
+        Everything that must be the same at all workers, by name. What is left out differs from every value.
+    """
+    text = json.dumps(agreed, sort_keys=True, separators=(",", ":"), default=int)
+    return int.from_bytes(blake2b(text.encode(), digest_size=2).digest(), "big")
+
+
+@cache
+def describe_dtype(dtype: np.dtype[Any]) -> str:
+    """Return a type as text that is the same at all workers: kind, size, unit and fields, without the machine's byte order."""
+    return repr(np.lib.format.dtype_to_descr(dtype.newbyteorder("<")))

@@ -1,0 +1,75 @@
+"""How many slots a job is to get: by number, by the link to be filled, or by share of the switch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from host_agent.wire import jobs_pb2
+
+
+@dataclass(frozen=True)
+class BandwidthDelay:
+    """As many chunks in flight as fill a link; rounded up to a power of two.
+
+    Attributes
+    ----------
+    link_bits_per_s : float
+        Rate of the slowest link between a worker and the switch.
+    rtt_s : float
+        From a contribution to its result.
+    """
+
+    link_bits_per_s: float
+    rtt_s: float
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of the switch's slots, above 0 to 1; rounded down to a power of two."""
+
+    part: float
+
+
+Slots = int | BandwidthDelay | Share
+"""A number must be a power of two."""
+
+IfFull = Literal["refuse", "queue", "take less"]
+"""What to do if that many are not free: say so, wait, or take the largest power of two that is."""
+
+IF_FULL: Final[dict[IfFull, jobs_pb2.IfFull]] = {
+    "refuse": jobs_pb2.REFUSE,
+    "queue": jobs_pb2.QUEUE,
+    "take less": jobs_pb2.TAKE_LESS,
+}
+
+
+def slots_message(wish: Slots | None) -> jobs_pb2.Slots:
+    """Write a wish as the job API has it; None leaves it to the controller."""
+    match wish:
+        case None:
+            return jobs_pb2.Slots()
+        case BandwidthDelay():
+            return jobs_pb2.Slots(
+                bandwidth_delay=jobs_pb2.BandwidthDelay(
+                    link_bits_per_s=wish.link_bits_per_s, rtt_s=wish.rtt_s
+                )
+            )
+        case Share():
+            return jobs_pb2.Slots(share=wish.part)
+        case _:
+            return jobs_pb2.Slots(count=wish)
+
+
+def slots_wish(message: Any) -> Slots | None:
+    """Read what `slots_message` wrote."""
+    match message.WhichOneof("how"):
+        case None:
+            return None
+        case "bandwidth_delay":
+            asked = message.bandwidth_delay
+            return BandwidthDelay(asked.link_bits_per_s, asked.rtt_s)
+        case "share":
+            return Share(message.share)
+        case _:
+            return int(message.count)

@@ -1,0 +1,80 @@
+"""In-network aggregation that anyone can run: P4 switches add the gradients of a training job.
+
+The names here are those of the worker's side, and need NumPy and Numba alone. They are imported when first used, so that the
+`netsum` command starts at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from host_agent import (
+        Admission,
+        AdmissionError,
+        ArrayError,
+        BrokenCommunicatorError,
+        ClosedCommunicatorError,
+        Communicator,
+        DuplicateWorkerError,
+        MismatchError,
+        MissingWorkersError,
+        MisuseError,
+        NetsumError,
+        PeerError,
+        ResultsLostError,
+        Statistics,
+        SumOverflowError,
+        SwitchSilentError,
+        UnsupportedTypeError,
+        UsedAdmissionError,
+    )
+    from host_agent.joining import (
+        AbsentWorkersError,
+        BandwidthDelay,
+        JoinError,
+        NoSlotsError,
+        Seat,
+        Share,
+        join,
+    )
+
+_JOINING = ("AbsentWorkersError", "BandwidthDelay", "JoinError", "NoSlotsError", "Seat", "Share", "join")
+"""Names of `host_agent.joining`; the others are those of `host_agent`."""
+
+__all__ = [
+    "AbsentWorkersError",
+    "Admission",
+    "AdmissionError",
+    "ArrayError",
+    "BandwidthDelay",
+    "BrokenCommunicatorError",
+    "ClosedCommunicatorError",
+    "Communicator",
+    "DuplicateWorkerError",
+    "JoinError",
+    "MismatchError",
+    "MissingWorkersError",
+    "MisuseError",
+    "NetsumError",
+    "NoSlotsError",
+    "PeerError",
+    "ResultsLostError",
+    "Seat",
+    "Share",
+    "Statistics",
+    "SumOverflowError",
+    "SwitchSilentError",
+    "UnsupportedTypeError",
+    "UsedAdmissionError",
+    "join",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'netsum' has no attribute {name!r}")
+    return getattr(import_module("host_agent.joining" if name in _JOINING else "host_agent"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

@@ -1,0 +1,172 @@
+"""Runs a rank on each of several hosts and collects what they say."""
+
+import contextlib
+import json
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from host_agent.errors import NetsumError
+from netsum.allreduce.plan import Plan
+from netsum.allreduce.report import Message
+from topologies.children import Child, stop_all, uninterrupted
+
+START_TIMEOUT_S = 180.0
+"""Compiling the worker's machine code on a busy machine, if that was not done before, with room to spare."""
+SILENCE_S = 60.0
+"""How long beyond the deadline of a collective the ranks may say nothing: they compute their numbers meanwhile."""
+
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""A rank is one of several on the machine; more threads would only get in each other's way."""
+
+
+class RankError(NetsumError):
+    """A rank failed; the message says which and why."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a rank runs.
+
+    Attributes
+    ----------
+    name
+        For people and for the log file.
+    prefix
+        What a command line must begin with to run there.
+    environment
+        Added to ours.
+    """
+
+    name: str
+    prefix: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Ranks:
+    """A process for each rank; they are gone when the ``with`` block ends.
+
+    Parameters
+    ----------
+    command
+        What a rank runs, given its number; it prints messages as lines of JSON, and stays after its last, ``done``, until its
+        standard input ends.
+    sites
+        Where; one a rank.
+    folder
+        For their logs.
+    """
+
+    def __init__(self, command: Callable[[int], Sequence[str]], sites: Sequence[Site], folder: Path) -> None:
+        self._command = command
+        self._sites = sites
+        self._folder = folder
+        self._children: list[Child] = []
+        self._heard: queue.Queue[tuple[int, Message | None]] = queue.Queue()
+
+    def __enter__(self) -> "Ranks":
+        try:
+            for rank, site in enumerate(self._sites):
+                child = Child(
+                    f"rank {rank} on {site.name}",
+                    [*site.prefix, *self._command(rank)],
+                    self._folder / f"rank{rank}-{site.name}.log",
+                    pipes=True,
+                    environment={**ONE_THREAD, **site.environment},
+                )
+                self._children.append(child)
+                threading.Thread(
+                    target=self._listen, args=(rank, child), name=f"listen {rank}", daemon=True
+                ).start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def follow(self, silence_s: float, on_message: Callable[[int, Message], None]) -> None:
+        """Take messages until every rank has said ``done``.
+
+        Parameters
+        ----------
+        silence_s
+            How long all of them together may say nothing.
+        on_message
+            Called with the rank and each of its messages.
+
+        Raises
+        ------
+        RankError
+            A rank failed or ended, or they were silent for too long.
+        """
+        waiting = set(range(len(self._sites)))
+        joined = False
+        while waiting:
+            try:
+                rank, message = self._heard.get(timeout=silence_s if joined else START_TIMEOUT_S + silence_s)
+            except queue.Empty:
+                silent = ", ".join(self._name(rank) for rank in sorted(waiting))
+                raise RankError(
+                    f"{silent} said nothing for {silence_s:g} s; what they wrote last: {self._last_words()}"
+                ) from None
+            if message is None:
+                if rank in waiting:
+                    raise RankError(self._children[rank].how_it_ended())
+                continue
+            on_message(rank, message)
+            if message["event"] == "failed":
+                raise RankError(f"{self._name(rank)}: {message['error']}")
+            joined = joined or message["event"] == "joined"
+            if message["event"] == "done":
+                waiting.discard(rank)
+
+    def dismiss(self, timeout_s: float = 10.0) -> None:
+        """Let ranks that are done leave, and wait for their end."""
+        for child in self._children:
+            with contextlib.suppress(OSError):
+                child.stdin.close()
+        deadline = time.monotonic() + timeout_s
+        while any(child.running for child in self._children) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _name(self, rank: int) -> str:
+        return f"rank {rank} on {self._sites[rank].name}"
+
+    def _last_words(self) -> str:
+        return "; ".join(words for child in self._children if (words := child.last_words())) or "nothing"
+
+    def _listen(self, rank: int, child: Child) -> None:
+        with contextlib.suppress(OSError, ValueError):  # The pipe is closed when the child is stopped.
+            for line in child.stdout:
+                self._heard.put((rank, json.loads(line)))
+        self._heard.put((rank, None))
+
+    def _stop(self) -> None:
+        with uninterrupted():
+            stop_all(self._children)
+
+
+def rank_command(
+    plan: Plan, job: str, world_size: int, *, controller: str, slots: str | None, rank: int
+) -> list[str]:
+    """Return the command line of one rank that adds in the network."""
+    return [
+        *(sys.executable, "-P", "-m", "netsum.allreduce.worker", "--stay", "--job", job, "--rank", str(rank)),
+        *("--world-size", str(world_size), "--plan", plan.to_json(), "--controller", controller),
+        *(() if slots is None else ("--slots", slots)),
+    ]
+
+
+def silence_of(plan: Plan) -> float:
+    """Return how long ranks with a plan may say nothing, in seconds."""
+    largest: int = max(exchange.elements for exchange in plan.exchanges)
+    return plan.timeout_s + SILENCE_S + largest * 1e-6

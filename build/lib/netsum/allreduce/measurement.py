@@ -1,0 +1,119 @@
+"""Times and checks one rank's part, whatever does the reducing: netsum, or what it is compared with."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from netsum.allreduce.inputs import Array, make_inputs, same_bits
+from netsum.allreduce.plan import Exchange, Plan
+
+
+class Reducer(Protocol):
+    """An all-reduce among ranks, all of which call the same in the same order."""
+
+    def barrier(self) -> None:
+        """Return when all ranks have called it."""
+
+    def allreduce(self, array: Array, op: str, out: Array) -> None:
+        """Reduce `array` over all ranks into `out`."""
+
+    def counts(self) -> dict[str, Any]:
+        """Return what the last all-reduce cost on the network; empty if that is not known."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One all-reduce at one rank.
+
+    Attributes
+    ----------
+    exchange
+        What was reduced.
+    repeat
+        0 and up; a warm-up has -1.
+    seconds
+        From the end of the barrier before to the result.
+    processor_seconds
+        What this process had of the processors meanwhile, the system's work for it included.
+    correct
+        Whether the result was right, bit for bit.
+    checksum
+        First 16 digits of the SHA-256 of its bytes.
+    counts
+        See `Reducer.counts`.
+    """
+
+    exchange: Exchange
+    repeat: int
+    seconds: float
+    processor_seconds: float
+    correct: bool
+    checksum: str
+    counts: dict[str, Any] = field(default_factory=dict)
+
+    def to_message(self, rank: int) -> dict[str, Any]:
+        """Return the line of JSON on it, as docs/cli.md describes it."""
+        exchange = self.exchange
+        return {
+            "event": "round",
+            "rank": rank,
+            "dtype": exchange.dtype,
+            "op": exchange.op,
+            "elements": exchange.elements,
+            "bytes": exchange.array_bytes,
+            "repeat": self.repeat,
+            "seconds": round(self.seconds, 9),
+            "processor_seconds": round(self.processor_seconds, 9),
+            "elements_per_s": round(exchange.elements / self.seconds, 3),
+            "correct": self.correct,
+            "checksum": self.checksum,
+            **self.counts,
+        }
+
+
+def measure(
+    reducer: Reducer,
+    plan: Plan,
+    rank: int,
+    world_size: int,
+    *,
+    clock_ns: Callable[[], int] = time.perf_counter_ns,
+) -> Iterator[Round]:
+    """Run a plan as one rank and yield every round of it.
+
+    Parameters
+    ----------
+    reducer
+        What does it.
+    plan
+        The same at all ranks.
+    rank, world_size
+        Which of how many.
+    clock_ns
+        Where the time comes from.
+    """
+    rounds = plan.warmups + plan.repeats
+    for number, exchange in enumerate(plan.exchanges):
+        inputs = make_inputs(exchange, rank, world_size, rounds, plan.seed + number)
+        out = np.empty(exchange.elements, exchange.dtype)
+        for each in range(rounds):
+            contribution = inputs.contribution(each)
+            reducer.barrier()
+            spent_ns, start_ns = time.process_time_ns(), clock_ns()
+            reducer.allreduce(contribution, exchange.op, out)
+            seconds = max(clock_ns() - start_ns, 1) / 1e9
+            processor_seconds = (time.process_time_ns() - spent_ns) / 1e9
+            yield Round(
+                exchange,
+                max(each - plan.warmups, -1),
+                seconds,
+                processor_seconds,
+                same_bits(out, inputs.result(each)),
+                hashlib.sha256(out.data).hexdigest()[:16],
+                reducer.counts(),
+            )
+            out.fill(0)  # so that a result that is not written is not right

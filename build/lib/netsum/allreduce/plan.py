@@ -1,0 +1,192 @@
+"""What is to be reduced, how often; the same for all ranks."""
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from host_agent.errors import ArgumentError
+
+ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "int32": 4, "int64": 8}
+"""Data types, and the size of an element in bytes."""
+OPS = ("sum", "min", "max", "bor")
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "K": 1 << 10,
+    "M": 1 << 20,
+    "G": 1 << 30,  # as nccl-tests writes them
+}
+LARGEST_BYTES = 4 << 30
+
+
+class PlanError(ArgumentError):
+    """There is no such all-reduce; the message says what is expected."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One array to be reduced.
+
+    Attributes
+    ----------
+    dtype
+        A key of `ITEM_BYTES`.
+    op
+        One of `OPS`.
+    elements
+        How many.
+    """
+
+    dtype: str
+    op: str
+    elements: int
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ITEM_BYTES:
+            raise PlanError(f"a data type is {', '.join(ITEM_BYTES)}, not {self.dtype!r}")
+        if self.op not in OPS:
+            raise PlanError(f"an operation is {', '.join(OPS)}, not {self.op!r}")
+        if self.op == "bor" and not self.dtype.startswith("int"):
+            raise PlanError(f"the operation bor takes int32 and int64, not {self.dtype}")
+        if not 1 <= self.elements <= LARGEST_BYTES // self.bytes_of_an_element:
+            raise PlanError(
+                f"an array has 1 element to {LARGEST_BYTES >> 30} GiB, not {self.elements} elements"
+            )
+
+    @property
+    def bytes_of_an_element(self) -> int:
+        """Its size in memory."""
+        return ITEM_BYTES[self.dtype]
+
+    @property
+    def array_bytes(self) -> int:
+        """Size of the array in memory."""
+        return self.elements * self.bytes_of_an_element
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A series of exchanges.
+
+    Attributes
+    ----------
+    exchanges
+        In this order.
+    repeats
+        How often each is timed.
+    warmups
+        How often each is done before, checked and not timed.
+    seed
+        Of the numbers.
+    timeout_s
+        Deadline of a collective, in seconds: it fails if nothing of it completes for that long.
+    """
+
+    exchanges: tuple[Exchange, ...]
+    repeats: int = 3
+    warmups: int = 1
+    seed: int = 0
+    timeout_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not self.exchanges:
+            raise PlanError("a plan has at least one size and one data type")
+        if self.repeats < 1 or self.warmups < 0:
+            raise PlanError(
+                f"expected at least 1 repeat and 0 warm-ups, got {self.repeats} and {self.warmups}"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        sizes: str,
+        dtypes: str = "float32",
+        op: str = "sum",
+        *,
+        repeats: int = 3,
+        warmups: int = 1,
+        seed: int = 0,
+        timeout_s: float = 60.0,
+    ) -> "Plan":
+        """Make a plan of every data type with every size.
+
+        Parameters
+        ----------
+        sizes
+            Sizes of the array in memory, such as "4KiB,1MiB"; a number without a unit is bytes.
+        dtypes
+            Data types, such as "float32,int32".
+        op
+            One of `OPS`.
+        repeats, warmups, seed, timeout_s
+            See the class.
+
+        Raises
+        ------
+        PlanError
+            The message says what is expected.
+        """
+        exchanges = tuple(
+            Exchange(dtype, op, -(-size // ITEM_BYTES.get(dtype, 1)))
+            for dtype in _words(dtypes)
+            for size in map(parse_size, _words(sizes))
+        )
+        return cls(exchanges, repeats, warmups, seed, timeout_s)
+
+    def to_json(self) -> str:
+        """Return what `from_json` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        """Read what `to_json` wrote."""
+        members: dict[str, Any] = json.loads(text)
+        return cls(**{**members, "exchanges": tuple(Exchange(**each) for each in members["exchanges"])})
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def parse_size(text: str) -> int:
+    """Read a size in bytes, such as "64MiB".
+
+    Raises
+    ------
+    PlanError
+        It is none.
+    """
+    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text)
+    if match is None or match[2] not in _UNITS or int(match[1]) == 0:
+        raise PlanError(f"a size is a whole number of bytes, KiB, MiB or GiB, such as 64KiB, not {text!r}")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def size_sweep(smallest: str, largest: str, factor: int) -> str:
+    """Return sizes from the smallest to the largest, each `factor` times the one before, as `Plan.of` reads them.
+
+    Raises
+    ------
+    PlanError
+        One is no size, or the largest is below the smallest.
+    """
+    size, last = parse_size(smallest), parse_size(largest)
+    if size > last:
+        raise PlanError(f"expected a largest size of at least the smallest, {smallest}, not {largest}")
+    sizes = []
+    while size <= last:
+        sizes.append(str(size))
+        size *= factor
+    return ",".join(sizes)
+
+
+def size_text(size_bytes: int) -> str:
+    """Write a size as people read it."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if size_bytes >= _UNITS[unit]:
+            return f"{size_bytes / _UNITS[unit]:.4g} {unit}"
+    return f"{size_bytes} B"

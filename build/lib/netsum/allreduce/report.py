@@ -1,0 +1,126 @@
+"""Puts together what the ranks said: one row for each exchange."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from netsum.allreduce.plan import Plan
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number that was measured several times."""
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        """Put values together."""
+        found = sorted(values)
+        return cls(statistics.median(found), found[0], found[-1])
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one exchange came to.
+
+    Attributes
+    ----------
+    dtype, op, elements, bytes
+        What was reduced; the size of one rank's array in memory.
+    repeats
+        How often it was timed.
+    seconds
+        From the barrier before to the result at the rank that had it last.
+    elements_per_s
+        Elements of one rank's array over those seconds.
+    algbw_bytes_per_s
+        Algorithm bandwidth as nccl-tests defines it: bytes of one rank's array over the median time.
+    busbw_bytes_per_s
+        Bus bandwidth as nccl-tests defines it for an all-reduce of n ranks: the algorithm bandwidth times 2(n − 1)/n, which
+        is what each link of a ring would carry.
+    processor_seconds
+        What all ranks together had of the processors in the timed repeats.
+    correct
+        Whether all results of all ranks were right bit for bit, warm-ups included.
+    same_bits
+        Whether all ranks had the same bits.
+    packets, retransmissions
+        Of all ranks, in the timed repeats, sent and received; None if that is not known.
+    checksums
+        Of each timed repeat, the first 16 digits of the result's SHA-256 at rank 0.
+    """
+
+    dtype: str
+    op: str
+    elements: int
+    bytes: int
+    repeats: int
+    seconds: Spread
+    elements_per_s: Spread
+    algbw_bytes_per_s: float
+    busbw_bytes_per_s: float
+    processor_seconds: float
+    correct: bool
+    same_bits: bool
+    packets: int | None
+    retransmissions: int | None
+    checksums: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
+    """Put together what was measured.
+
+    Parameters
+    ----------
+    plan
+        What was done.
+    rounds
+        For each rank its messages of event "round", in order.
+    """
+    by_round: dict[int, list[Message]] = defaultdict(list)
+    for said in rounds:
+        for number, message in enumerate(said):
+            by_round[number].append(message)
+    rows = []
+    count = plan.warmups + plan.repeats
+    for number, exchange in enumerate(plan.exchanges):
+        all_rounds = [by_round[number * count + each] for each in range(count)]
+        timed = all_rounds[plan.warmups :]
+        seconds = [max(message["seconds"] for message in each) for each in timed]
+        algbw = exchange.array_bytes / statistics.median(seconds)
+        rows.append(
+            Row(
+                exchange.dtype,
+                exchange.op,
+                exchange.elements,
+                exchange.array_bytes,
+                plan.repeats,
+                Spread.of(seconds),
+                Spread.of(exchange.elements / each for each in seconds),
+                algbw,
+                algbw * 2 * (len(rounds) - 1) / len(rounds),
+                sum(message["processor_seconds"] for each in timed for message in each),
+                all(message["correct"] for each in all_rounds for message in each),
+                all(len({message["checksum"] for message in each}) == 1 for each in all_rounds),
+                _total(timed, "packets_sent", "packets_received"),
+                _total(timed, "retransmissions"),
+                [each[0]["checksum"] for each in timed],
+            )
+        )
+    return rows
+
+
+def _total(timed: Iterable[Iterable[Message]], *names: str) -> int | None:
+    counted: list[Any] = [message.get(name) for each in timed for message in each for name in names]
+    return None if None in counted else sum(counted)

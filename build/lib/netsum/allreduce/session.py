@@ -1,0 +1,207 @@
+"""A whole all-reduce between hosts: of this machine over an embedded switch, of a testbed, or through a given controller."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from controller.errors import ControllerError
+from controller.service.client import OperatorClient
+from netsum.allreduce.launch import Ranks, Site, rank_command, silence_of
+from netsum.allreduce.plan import Plan
+from netsum.allreduce.report import Message, Row, make_rows
+from topologies.announcing import start_announced
+from topologies.children import Child, TestbedError
+from topologies.run_folder import RunningTestbed
+
+JOIN_TOKEN_VARIABLE = "NETSUM_JOIN_TOKEN"
+SERVICE_TIMEOUT_S = 120.0
+"""A first start after an installation compiles the switch's own loops; later ones take seconds."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an all-reduce between hosts came to.
+
+    Attributes
+    ----------
+    job
+        Its name at the controller.
+    hosts
+        Of each rank.
+    slots, lanes
+        Chunks in flight at most, and int32 values a packet carries.
+    rows
+        One for each exchange.
+    counters
+        What the switch counted for the job; empty if it was not told.
+    """
+
+    job: str
+    hosts: list[str]
+    slots: int
+    lanes: int
+    rows: list[Row]
+    counters: dict[str, int]
+
+    @property
+    def correct(self) -> bool:
+        """Whether all results were right bit for bit, and the same at all ranks."""
+        return all(row.correct and row.same_bits for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as `netsum allreduce --json` shows it."""
+        return {
+            "correct": self.correct,
+            "job": self.job,
+            "workers": len(self.hosts),
+            "hosts": self.hosts,
+            "slots": self.slots,
+            "lanes": self.lanes,
+            "results": [row.to_json() for row in self.rows],
+            "switch": self.counters,
+        }
+
+
+def run_between(
+    plan: Plan,
+    sites: Sequence[Site],
+    *,
+    controller: str,
+    folder: Path,
+    job: str | None = None,
+    slots: str | None = None,
+    join_token: str = "",
+    on_message: Callable[[int, Message], None] = lambda rank, message: None,
+) -> Outcome:
+    """Run a rank on each of several sites.
+
+    Parameters
+    ----------
+    plan
+        What is reduced.
+    sites
+        Where; one a rank.
+    controller
+        Address of the controller service, as seen from the sites and from here.
+    folder
+        For the ranks' logs.
+    job
+        Name of the job; None: one that no other has.
+    slots
+        As `netsum.slots_text` reads it; None: the controller's default.
+    join_token
+        Of a job that an operator created with one.
+    on_message
+        Called with the rank and each of its messages.
+
+    Raises
+    ------
+    RankError
+        A rank failed.
+    """
+    name = job or f"allreduce-{time.time_ns() // 1_000_000:x}"
+    rounds: list[list[Message]] = [[] for _ in sites]
+    joined: dict[int, Message] = {}
+
+    def take(rank: int, message: Message) -> None:
+        if message["event"] == "round":
+            rounds[rank].append(message)
+        elif message["event"] == "joined":
+            joined[rank] = message
+        on_message(rank, message)
+
+    def command(rank: int) -> Sequence[str]:
+        return rank_command(plan, name, len(sites), controller=controller, slots=slots, rank=rank)
+
+    if join_token:  # In the environment, where other users of the machine do not see it.
+        sites = [
+            replace(site, environment={**site.environment, JOIN_TOKEN_VARIABLE: join_token}) for site in sites
+        ]
+    with Ranks(command, sites, folder) as ranks:
+        ranks.follow(silence_of(plan), take)
+        counters = _counters(controller, name)
+        ranks.dismiss()
+    return Outcome(
+        name,
+        [str(joined[rank]["host"]) for rank in range(len(sites))],
+        int(joined[0]["slots"]),
+        int(joined[0]["lanes"]),
+        make_rows(plan, rounds),
+        counters,
+    )
+
+
+def _counters(controller: str, job: str) -> dict[str, int]:
+    try:
+        with OperatorClient(controller) as client:
+            return dict(client.job(job).counters)
+    except ControllerError:  # The sums are right or wrong all the same.
+        return {}
+
+
+@contextmanager
+def loopback_controller(workers: int, lanes: int, drop_ppm: int, folder: Path) -> Iterator[str]:
+    """Run an embedded switch on loopback and its controller, as long as the ``with`` block lasts; give its address.
+
+    Raises
+    ------
+    TestbedError
+        It does not come up; the message says why.
+    """
+
+    def start(ready_fd: int) -> Child:
+        return Child(
+            "the switch on loopback and its controller",
+            [
+                *(sys.executable, "-P", "-m", "netsum.local_service", "--places", str(workers)),
+                *("--lanes", str(lanes), "--drop-ppm", str(drop_ppm), "--ready-fd", str(ready_fd)),
+            ],
+            folder / "controller.log",
+            pass_fds=(ready_fd,),
+        )
+
+    service, line = start_announced(start, SERVICE_TIMEOUT_S)
+    try:
+        message = json.loads(line)
+        if "address" not in message:
+            raise TestbedError(str(message.get("error", line)))
+        yield str(message["address"])
+    finally:
+        service.stop()
+
+
+def local_sites(workers: int) -> list[Site]:
+    """Return sites for ranks that are all processes of this machine."""
+    return [Site("here")] * workers
+
+
+def testbed_sites(testbed: RunningTestbed, hosts: Sequence[str]) -> list[Site]:
+    """Return the hosts of a testbed as sites.
+
+    Parameters
+    ----------
+    testbed
+        It is up.
+    hosts
+        Names; none: all of them.
+
+    Raises
+    ------
+    TestbedError
+        There is no such host.
+    """
+    there = list(testbed.state["hosts"])
+    if unknown := sorted(set(hosts) - set(there)):
+        raise TestbedError(
+            f"the testbed {testbed.name} has no host {', '.join(unknown)}: expected {', '.join(there)}"
+        )
+    names = list(hosts) or there
+    return [
+        Site(name, ("mnexec", "-a", str(testbed.namespace_pid(name))), {"NETSUM_TESTBED": testbed.name})
+        for name in names
+    ]

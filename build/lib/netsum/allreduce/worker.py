@@ -1,0 +1,248 @@
+"""One rank as a process: ``python -m netsum.allreduce.worker --job NAME --rank 0 --world-size 4 --plan JSON``.
+
+It joins the job through the controller that ``NETSUM_CONTROLLER`` names, and prints lines of JSON: ``joined``, a ``round``
+for every all-reduce, then ``done``, or ``failed`` with the reason. docs/cli.md describes them.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from host_agent.communicator import Communicator, compile_ahead
+from host_agent.errors import ClosedCommunicatorError, NetsumError, PeerError
+from host_agent.joining import Seat, join
+from host_agent.wire.slots_wish import Slots
+from netsum.allreduce.inputs import Array
+from netsum.allreduce.measurement import measure
+from netsum.allreduce.plan import Plan
+from netsum.compiling import ended_by_signals
+from netsum.slots_text import parse_slots
+from topologies.children import ending_in_order
+
+Say = Callable[[dict[str, Any]], None]
+
+
+class InNetwork:
+    """netsum as a `Reducer`.
+
+    Parameters
+    ----------
+    communicator
+        Of the rank.
+    """
+
+    def __init__(self, communicator: Communicator) -> None:
+        self._communicator = communicator
+
+    def barrier(self) -> None:
+        """Return when all ranks have called it."""
+        self._communicator.barrier()
+
+    def allreduce(self, array: Array, op: str, out: Array) -> None:
+        """Reduce `array` over all ranks into `out`."""
+        self._communicator.allreduce(array, op, out=out)  # type: ignore[arg-type]  # checked by Exchange
+
+    def counts(self) -> dict[str, Any]:
+        """Return what the last all-reduce cost on the network."""
+        spent = self._communicator.stats
+        names = (
+            "chunks",
+            "retransmissions",
+            "packets_sent",
+            "packets_received",
+            "duplicates",
+            "stale",
+            "probes",
+            "srtt_ns",
+        )
+        return {name: getattr(spent, name) for name in names}
+
+
+def take_part(
+    plan: Plan,
+    *,
+    job: str,
+    rank: int,
+    world_size: int,
+    controller: str | None,
+    slots: Slots | None,
+    join_token: str,
+    join_timeout_s: float,
+    say: Say,
+    stay: Callable[[], object] = lambda: None,
+) -> bool:
+    """Be one rank from joining to the end.
+
+    Parameters
+    ----------
+    plan
+        The same at all ranks.
+    job, rank, world_size, controller, slots, join_token
+        See `host_agent.joining.join`.
+    join_timeout_s
+        How long to wait for the controller and the other ranks.
+    say
+        Called with every message.
+    stay
+        Called when all is done, before the rank leaves the job.
+
+    Returns
+    -------
+    bool
+        Whether all results were right.
+
+    Raises
+    ------
+    NetsumError
+        The job could not be joined, or a collective failed.
+    """
+    with ended_by_signals():
+        compile_ahead()  # Before others wait for us.
+    with join(
+        controller,
+        job=job,
+        rank=rank,
+        world_size=world_size,
+        slots=slots,
+        if_full="take less",
+        join_token=join_token,
+        timeout_s=join_timeout_s,
+    ) as seat:
+        admission = seat.admission
+        say(
+            {
+                "event": "joined",
+                "rank": rank,
+                "host": seat.host,
+                "job_id": admission.job_id,
+                "slots": admission.slot_count,
+                "lanes": admission.lanes,
+            }
+        )
+        correct, rounds = True, 0
+        with (
+            seat.communicator(timeout_s=plan.timeout_s) as communicator,
+            _ending_with(seat, communicator) as told,
+        ):
+            for each in measure(InNetwork(communicator), plan, rank, world_size):
+                say(each.to_message(rank))
+                correct, rounds = correct and each.correct, rounds + 1
+            told.finishing = True
+            communicator.barrier()  # None leaves while another still needs an answer.
+            spent = communicator.total_stats
+            say(
+                {
+                    "event": "done",
+                    "rank": rank,
+                    "rounds": rounds,
+                    "correct": correct,
+                    "retransmissions": spent.retransmissions,
+                    "packets_sent": spent.packets_sent,
+                    "packets_received": spent.packets_received,
+                }
+            )
+            stay()
+    return correct
+
+
+class JobLostError(PeerError):
+    """What the job was joined for cannot be done any more; the message says why."""
+
+
+@dataclass
+class _Told:
+    """What the controller said of the job.
+
+    Attributes
+    ----------
+    reason
+        Why no collective will end any more; empty while it will.
+    finishing
+        Whether only the end is left: others may leave then, without harm.
+    """
+
+    reason: str = ""
+    finishing: bool = False
+
+
+@contextmanager
+def _ending_with(seat: Seat, communicator: Communicator) -> Iterator[_Told]:
+    """End collectives as soon as the controller says that they cannot, and not only at their deadline."""
+    told = _Told()
+
+    def lost(reason: str) -> None:
+        told.reason = told.reason or reason
+        communicator.close()
+
+    def left(rank: int, reason: str) -> None:
+        if not told.finishing:
+            lost(f"rank {rank} left: {reason}")
+
+    seat.watch(
+        left,
+        lambda reason: lost(f"the job ended: {reason}"),
+        lambda _, reason: lost(f"the job was restarted: {reason}"),
+    )
+    try:
+        yield told
+    except ClosedCommunicatorError:
+        raise JobLostError(told.reason) from None
+
+
+def say_line(message: dict[str, Any]) -> None:
+    """Print a message as one line."""
+    print(json.dumps(message), flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Be one rank; 0 if all results were right."""
+    parser = argparse.ArgumentParser(
+        prog="python -m netsum.allreduce.worker", description=(__doc__ or "").split(":")[0]
+    )
+    parser.add_argument(
+        "--job", required=True, help="name of the job; the same at all ranks, and no other job's"
+    )
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--world-size", type=int, required=True)
+    parser.add_argument(
+        "--plan", type=Plan.from_json, required=True, help="JSON of a netsum.allreduce.plan.Plan"
+    )
+    parser.add_argument("--controller", help="HOST:PORT or unix:PATH; default: NETSUM_CONTROLLER")
+    parser.add_argument(
+        "--slots", help="chunks in flight: 64, 25%% or 10gbit*50us; default: the controller's"
+    )
+    parser.add_argument("--join-token", default=os.environ.get("NETSUM_JOIN_TOKEN", ""))
+    parser.add_argument("--join-timeout-s", type=float, default=120.0)
+    parser.add_argument(
+        "--stay", action="store_true", help="when done, leave the job only when standard input ends"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        with ending_in_order():
+            correct = take_part(
+                options.plan,
+                job=options.job,
+                rank=options.rank,
+                world_size=options.world_size,
+                controller=options.controller,
+                slots=parse_slots(options.slots),
+                join_token=options.join_token,
+                join_timeout_s=options.join_timeout_s,
+                say=say_line,
+                stay=sys.stdin.read if options.stay else lambda: None,
+            )
+    except NetsumError as fault:
+        say_line({"event": "failed", "rank": options.rank, "error": str(fault)})
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0 if correct else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""The `netsum` command, put together from its groups. What commands do is imported when they run, so that ``--help`` is fast."""
+
+from typing import Annotated
+
+import typer
+
+from netsum.cli import allreduce, doctor, shell, wireshark
+from netsum.cli.bench import bench_app
+from netsum.cli.controller import controller_app
+from netsum.cli.errors import CommandGroup
+from netsum.cli.job import job_app
+from netsum.cli.run import run_app
+from netsum.cli.switch import switch_app
+from netsum.cli.testbed import testbed_app
+
+app = typer.Typer(
+    name="netsum",
+    cls=CommandGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+TRY, OPERATE, LOOK = "Try it", "Operate it", "Look closer"
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"netsum {version('netsum')}")
+        raise typer.Exit
+
+
+@app.callback()
+def netsum(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Say which version this is."),
+    ] = False,
+) -> None:
+    """In-network aggregation that anyone can run: P4 switches add the gradients of a training job."""
+
+
+app.add_typer(run_app, name="run", rich_help_panel=TRY)
+app.command("allreduce", rich_help_panel=TRY, epilog=allreduce.EPILOG)(allreduce.allreduce)
+app.command("doctor", rich_help_panel=TRY, epilog=doctor.EPILOG)(doctor.doctor)
+app.add_typer(switch_app, name="switch", rich_help_panel=OPERATE)
+app.add_typer(job_app, name="job", rich_help_panel=OPERATE)
+app.add_typer(controller_app, name="controller", rich_help_panel=OPERATE)
+app.add_typer(testbed_app, name="testbed", rich_help_panel=OPERATE)
+app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
+app.command("shell", rich_help_panel=LOOK, epilog=shell.EPILOG)(shell.shell)
+app.command("wireshark", rich_help_panel=LOOK, epilog=wireshark.EPILOG)(wireshark.wireshark)

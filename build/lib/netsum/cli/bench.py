@@ -1,0 +1,182 @@
+"""The benchmarks live in the source checkout, beside the README that quotes them; they are not installed."""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netsum.cli.errors import CommandError
+from netsum.cli.options import Lanes, SlotsOption
+from netsum.cli.texts import epilog
+
+bench_app = typer.Typer(help="Measure what the README quotes.", no_args_is_help=True)
+
+BothLanes = Annotated[Lanes | None, typer.Option(help="int32 values a packet carries; default: both.")]
+OneLanes = Annotated[Lanes, typer.Option(help="int32 values a packet carries.")]
+BothRuns = Annotated[int, typer.Option(min=1, help="Runs of each switch and program.")]
+TurnRuns = Annotated[int, typer.Option(min=1, help="Of everything, both backends in turn.")]
+Topology = Annotated[str, typer.Option(help="As `netsum testbed up` takes it.")]
+Rate = Annotated[str, typer.Option(metavar="RATE", help="Of every link.")]
+Loss = Annotated[str, typer.Option(metavar="PERCENT", help="Of every link, each way.")]
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def run_bench(name: str, arguments: Sequence[str]) -> None:
+    """Run ``bench/NAME.py`` of the checkout with command line arguments.
+
+    Raises
+    ------
+    CommandError
+        This netsum does not run from a checkout.
+    """
+    if not (CHECKOUT / "bench" / f"{name}.py").is_file():
+        raise CommandError(f"{CHECKOUT} has no bench/{name}.py: run netsum from its source checkout")
+    sys.path.insert(0, str(CHECKOUT))
+    main: Callable[[Sequence[str]], None] = import_module(f"bench.{name}").main
+    main(arguments)
+
+
+@bench_app.command(
+    "engine",
+    epilog=epilog(
+        ("netsum bench engine", "both programs, three runs: the table in the README"),
+        ok="measured; without BMv2, the embedded engine alone",
+    ),
+)
+def bench_engine(
+    runs: BothRuns = 3,
+    lanes: BothLanes = None,
+) -> None:
+    """Packets/s of the embedded engine and, where it is installed, of BMv2: same program, same packets."""
+    run_bench("engine", ["--runs", str(runs), *([] if lanes is None else ["--lanes", lanes])])
+
+
+@bench_app.command(
+    "host",
+    epilog=epilog(("netsum bench host --lanes 64", "five runs: the table in the README"), ok="measured"),
+)
+def bench_host(
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each operation.")] = 5,
+    lanes: OneLanes = Lanes.wide,
+) -> None:
+    """Nanoseconds an element costs the worker library to quantize, beside a plain copy."""
+    run_bench("host", ["--runs", str(runs), "--lanes", lanes])
+
+
+@bench_app.command(
+    "veth",
+    epilog=epilog(
+        ("sudo netsum bench veth --lanes 256", "three runs of each switch"),
+        ok="measured; without BMv2, the embedded engine alone",
+    ),
+)
+def bench_veth(
+    runs: BothRuns = 3,
+    lanes: BothLanes = None,
+    workers: Annotated[int, typer.Option(min=1, max=32, help="Ports of the switch.")] = 2,
+    slots: Annotated[int, typer.Option(min=1, help="Chunks under way; a power of two.")] = 64,
+    packets: Annotated[int, typer.Option(min=1, help="Packets of a run.")] = 40_000,
+    bmv2: Annotated[bool, typer.Option(help="Measure BMv2 too, if it is installed.")] = True,
+) -> None:
+    """Packets/s of the embedded switch and BMv2 as processes on the same virtual cables; needs root."""
+    arguments = ["--runs", runs, "--workers", workers, "--slots", slots, "--packets", packets]
+    arguments += [] if lanes is None else ["--lanes", lanes]
+    arguments += [] if bmv2 else ["--no-bmv2"]
+    run_bench("veth", list(map(str, arguments)))
+
+
+@bench_app.command(
+    "allreduce",
+    epilog=epilog(
+        ("netsum bench allreduce", "star-4 at 100 Mbit/s: about ten minutes"),
+        ("netsum bench allreduce --topology star-8 --rate 50mbit --loss 0", "eight workers, no loss"),
+        ok="all was measured, and every sum was right",
+    ),
+)
+def bench_allreduce(
+    topology: Topology = "star-4",
+    rate: Rate = "100mbit",
+    sizes: Annotated[
+        str, typer.Option(metavar="SIZES", help="Of each worker's array.")
+    ] = "4KiB,64KiB,1MiB,16MiB,64MiB",
+    lossy_sizes: Annotated[
+        str, typer.Option(metavar="SIZES", help="The same where packets are lost.")
+    ] = "64KiB,1MiB,16MiB",
+    loss: Annotated[
+        str, typer.Option(metavar="PERCENT,…", help="Of every link, each way; each is measured.")
+    ] = "0,0.1,1",
+    lanes: Annotated[
+        str, typer.Option(metavar="LANES,…", help="int32 values a packet carries; each is measured.")
+    ] = "256,64",
+    repeats: Annotated[int, typer.Option(min=1, help="How often each array is reduced and timed.")] = 3,
+    slots: SlotsOption = None,
+    bmv2_rate: Annotated[
+        str, typer.Option(metavar="RATE", help="Of every link, for the comparison on BMv2; 0: none.")
+    ] = "10mbit",
+    bmv2_sizes: Annotated[
+        str, typer.Option(metavar="SIZES", help="Of each worker's array there.")
+    ] = "64KiB,1MiB",
+) -> None:
+    """All-reduces of netsum and of torch's Gloo on the same limited links: a table, and plots; needs root and PyTorch.
+
+    Results go to `runs/bench-allreduce-DATE-TIME` as JSON, Markdown, PNG and SVG.
+    """
+    arguments = ["--topology", topology, "--rate", rate, "--sizes", sizes, "--lossy-sizes", lossy_sizes]
+    arguments += ["--loss", loss, "--lanes", lanes, "--repeats", str(repeats)]
+    arguments += [] if slots is None else ["--slots", slots]
+    arguments += ["--bmv2-rate", bmv2_rate, "--bmv2-sizes", bmv2_sizes]
+    run_bench("allreduce", arguments)
+
+
+@bench_app.command(
+    "torch",
+    epilog=epilog(
+        ("netsum bench torch", "two and four processes, 4 KiB to 64 MiB, and the examples"),
+        ("netsum bench torch --workers 2 --examples ''", "the all-reduces alone"),
+        ok="all was measured, and every sum was right",
+    ),
+)
+def bench_torch(
+    workers: Annotated[str, typer.Option(metavar="N,…", help="Numbers of processes.")] = "2,4",
+    sizes: Annotated[
+        str, typer.Option(metavar="SIZES", help="Of the float32 tensors.")
+    ] = "4KiB,64KiB,1MiB,16MiB,64MiB",
+    runs: TurnRuns = 5,
+    lanes: OneLanes = Lanes.wide,
+    examples: Annotated[
+        str, typer.Option(metavar="NAME,…", help="Which to train besides; empty: none.")
+    ] = "digits_cnn,char_lstm,wide_embedding",
+) -> None:
+    """torch.distributed over netsum and over Gloo on plain loopback, where no link limits either; needs PyTorch.
+
+    All-reduces of the sizes that DDP's buckets have, and steps of the examples, in the same processes.
+    """
+    arguments = ["--workers", workers, "--sizes", sizes, "--runs", str(runs), "--lanes", lanes.value]
+    run_bench("torch_loopback", [*arguments, "--examples", examples])
+
+
+@bench_app.command(
+    "training",
+    epilog=epilog(
+        ("netsum bench training", "the examples on four hosts at 100 Mbit/s"),
+        ("netsum bench training --topology star-2 --rate 50mbit --loss 0.1", "two hosts, packets lost"),
+        ok="all was measured",
+    ),
+)
+def bench_training(
+    topology: Topology = "star-4",
+    rate: Rate = "100mbit",
+    loss: Loss = "0",
+    lanes: OneLanes = Lanes.wide,
+    runs: TurnRuns = 3,
+    examples: Annotated[
+        str, typer.Option(metavar="NAME,…", help="Which to train.")
+    ] = "digits_cnn,char_lstm,wide_embedding",
+) -> None:
+    """Time of a training step over netsum and over Gloo, on the same limited links, in the same run; needs root and PyTorch."""
+    arguments = ["--topology", topology, "--rate", rate, "--loss", loss, "--lanes", lanes.value]
+    run_bench("training", [*arguments, "--runs", str(runs), "--examples", examples])

@@ -1,0 +1,78 @@
+"""`netsum doctor`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netsum.cli.texts import epilog
+
+if TYPE_CHECKING:
+    from netsum.doctor import Finding
+
+
+EPILOG = epilog(
+    ("netsum doctor", "what is here, and what to do about the rest"),
+    (
+        "netsum doctor --json | jq -r '.checks[] | select(.well | not) | .remedy'",
+        "what to do, and nothing else",
+    ),
+    ok="everything that every run needs is here; with --strict, everything",
+    fault="something of that is missing",
+)
+
+
+def doctor(
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail if anything is missing, not only what every run needs.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for scripts.")] = False,
+) -> None:
+    """Look at this machine for what netsum uses, and say what to do about what is missing.
+
+    Looks at Python packages, the compiled P4 programs, sockets and their limits, privileges, network namespaces, queueing
+    disciplines, p4c, BMv2, Mininet, tshark. Takes about a second and changes nothing. What is missing is marked `--`, with what
+    it is needed for and what to do; what every run needs is marked `!!`; what could not be tried is marked `??`.
+    """
+    from netsum.doctor import examine
+    from netsum.terminal import print_json
+
+    groups = examine()
+    findings = [finding for group in groups.values() for finding in group]
+    missing = [finding for finding in findings if not finding.well and (strict or finding.required)]
+    if as_json:
+        checks = [{"group": group, **one.to_json()} for group, found in groups.items() for one in found]
+        print_json({"well": not missing, "checks": checks})
+    else:
+        _show(groups)
+    if missing:
+        raise typer.Exit(1)
+
+
+def _show(groups: "dict[str, list[Finding]]") -> None:
+    from rich.text import Text
+
+    from netsum.terminal import console, say, visible
+
+    screen = console()
+    for group, findings in groups.items():
+        say(group, style="bold")
+        for finding in findings:
+            mark, style = _mark(finding)
+            screen.print(
+                Text(f"{mark}  ", style=style)
+                + Text(visible(f"{finding.subject}: {finding.found}"), style=""),
+                soft_wrap=True,
+            )
+            if finding.needed_for:
+                say(f"    needed for: {finding.needed_for}")
+            if finding.remedy:
+                say(f"    to do: {finding.remedy}")
+
+
+def _mark(finding: "Finding") -> tuple[str, str]:
+    """Return the mark of a finding and its style."""
+    if not finding.tried:
+        return "??", "yellow"
+    if finding.well:
+        return "ok", "green"
+    return ("!!", "red") if finding.required else ("--", "yellow")

@@ -1,0 +1,192 @@
+"""How commands end: with a status of `EXIT_STATUSES` and, unless that is 0, one sentence on standard error.
+
+This is the one place where exceptions become sentences and statuses: what netsum raises on purpose, wrong arguments that Typer
+found, interruptions, and a reader of standard output that has gone.
+"""
+
+import inspect
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import EnumType
+from typing import Any, Final, NoReturn, get_args
+
+from typer.core import TyperGroup
+from typer.models import ArgumentInfo
+
+from netsum.extras import DISTRIBUTIONS, install_command
+from netsum.terminal import say_error
+
+FAULT: Final = 1
+WRONG_ARGUMENT: Final = 2
+INTERRUPTED: Final = 128 + signal.SIGINT
+
+_OURS = ("netsum", "host_agent", "controller", "sim", "topologies")
+
+
+class CommandError(Exception):
+    """A command cannot do what was asked; the message is one sentence that says what to do."""
+
+
+class UsageError(CommandError):
+    """The command line cannot be meant so, whatever the machine is like; the message says what is expected."""
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands whose errors are reported here, and not by Typer."""
+
+    def main(self, args: Any = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]  # Typer names all
+        """Run a command line, and exit with its status."""
+        with reported_errors():
+            status = super().main(args, standalone_mode=False, **options)
+        if status == INTERRUPTED:  # While Typer read the arguments: it takes the interruption for itself.
+            fail("interrupted", INTERRUPTED)
+        if not standalone_mode:
+            return status
+        sys.exit(status if isinstance(status, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the arguments name; SIGTERM and SIGHUP unwind it, so that it cleans up."""
+        from topologies.children import ending_in_order
+
+        with reported_errors(), ending_in_order():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def reported_errors() -> Iterator[None]:
+    """Exit with one sentence and a status, if the block raises what is foreseeable; anything else is a defect: a traceback."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if not package or package in _OURS:
+            raise
+        fail(
+            f"this needs the Python package {DISTRIBUTIONS.get(package, package)}: {install_command(package)}"
+        )
+    except BrokenPipeError:
+        # The reader of our output has gone, as `head` does; the interpreter must not flush to it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAULT)
+    except KeyboardInterrupt:
+        fail("interrupted", INTERRUPTED)
+    except Exception as fault:
+        if hasattr(fault, "format_message") and hasattr(
+            fault, "exit_code"
+        ):  # Typer's, which brings its own Click.
+            _report_usage(fault)
+        if isinstance(fault, _wrong_arguments()):
+            fail(str(fault), WRONG_ARGUMENT)
+        if not isinstance(fault, _foreseeable()):
+            raise
+        fail("\n".join([str(fault), *getattr(fault, "__notes__", [])]))
+
+
+def fail(message: str, status: int = FAULT) -> NoReturn:
+    """Say what went wrong and exit."""
+    say_error(message)
+    sys.exit(status)
+
+
+def _wrong_arguments() -> tuple[type[Exception], ...]:
+    """Return what is raised for a wrong argument, before anything was done."""
+    from controller.errors import ConfigError
+    from host_agent.errors import ArgumentError
+    from host_agent.wire.channel import ChannelError
+    from topologies.topology import TopologyError
+
+    return UsageError, ArgumentError, ChannelError, ConfigError, TopologyError
+
+
+def _foreseeable() -> tuple[type[Exception], ...]:
+    """Return what netsum raises on purpose, with a message for people."""
+    from controller.errors import ControllerError
+    from host_agent.errors import NetsumError
+    from topologies.children import TestbedError
+
+    return CommandError, NetsumError, ControllerError, TestbedError
+
+
+def _report_usage(fault: Any) -> NoReturn:
+    """Exit with a sentence for what Typer found wrong with the arguments."""
+    context = getattr(fault, "ctx", None)
+    path = context.command_path if context is not None else "netsum"
+    if type(fault).__name__ == "NoArgsIsHelpError":
+        print(fault.format_message(), file=sys.stderr)
+        sys.exit(WRONG_ARGUMENT)
+    fail(f"{_usage_sentence(fault, context)} (`{path} --help`)", WRONG_ARGUMENT)
+
+
+def _usage_sentence(fault: Any, context: Any) -> str:
+    """Say what was expected and what was found."""
+    message = str(fault.message or "").rstrip(".")
+    kind = type(fault).__name__
+    if kind in ("NoSuchOption", "NoSuchOptionError"):
+        nearest = f"; did you mean {' or '.join(fault.possibilities)}?" if fault.possibilities else ""
+        return f"there is no option {fault.option_name}{nearest}"
+    if kind in ("MissingParameter", "BadParameter") and getattr(fault, "param", None) is not None:
+        parameter = _Parameter.of(fault.param, context)
+        if kind == "MissingParameter":
+            return f"{parameter.written} is missing: {parameter.help}"
+        return f"{parameter.written}: expected {parameter.expected}, not {_refused_value(fault, message)!r}"
+    if kind == "BadOptionUsage":
+        return f"{fault.option_name} {'needs a' if 'requires' in message else 'takes no'} value"
+    if found := re.match(r"No such command '(.*?)'", message):
+        return f"there is no command {found[1]!r}: expected {_one_of(context.command.commands)}"
+    if message.startswith("Missing command"):
+        return f"expected a command: {_one_of(context.command.commands)}"
+    if found := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
+        return f"nothing was expected after the other arguments, found {found[1]!r}"
+    return message[:1].lower() + message[1:]
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    """An option or an argument, as the command's function declares it: Typer's own classes differ between its versions."""
+
+    written: str
+    help: str
+    expected: str
+
+    @classmethod
+    def of(cls, found: Any, context: Any) -> "_Parameter":
+        """Find the declaration of a parameter that Typer complains of."""
+        function = inspect.unwrap(context.command.callback, stop=lambda each: hasattr(each, "__signature__"))
+        annotation = inspect.signature(function, eval_str=True).parameters[found.name].annotation
+        kind, told = get_args(annotation)[:2]
+        if isinstance(told, ArgumentInfo):
+            written = (told.metavar or found.name.upper()).strip("[].")
+        else:
+            written = max(found.opts, key=len)
+        text = " ".join((told.help or "").split()).rstrip(".")
+        return cls(written, text[:1].lower() + text[1:], _expected(kind, told.min, told.max))
+
+
+def _expected(kind: Any, least: float | None, most: float | None) -> str:
+    """Say what values a parameter takes."""
+    kind = next((each for each in get_args(kind) if each is not type(None)), kind)
+    if isinstance(kind, EnumType):
+        return _one_of([each.value for each in kind])  # type: ignore[var-annotated]
+    said = {int: "a whole number", float: "a number", bool: "yes or no"}.get(kind, "a text")
+    if least is not None and most is not None:
+        return f"{said} between {least:,} and {most:,}"
+    return said if least is None else f"{said} of at least {least:,}"
+
+
+def _refused_value(fault: Any, message: str) -> str:
+    """Return the value that was refused: from pydantic where Typer uses it, else from Typer's message."""
+    errors = getattr(fault.__cause__, "errors", None)
+    if errors is not None:
+        return str(errors()[0]["input"])
+    found = re.match(r"'(.*)' is not", message) or re.match(r"(\S+) is not", message)
+    return found[1] if found else message
+
+
+def _one_of(words: Iterable[object]) -> str:
+    *others, last = map(str, words)
+    return f"{', '.join(others)} or {last}" if others else last

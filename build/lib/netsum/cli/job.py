@@ -1,0 +1,288 @@
+"""`netsum job`: the jobs of a controller."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netsum.cli import completions
+from netsum.cli.clients import as_operator
+from netsum.cli.options import (
+    AsJson,
+    IfFull,
+    IfFullOption,
+    JoinTokenOption,
+    SlotsOption,
+)
+from netsum.cli.texts import epilog
+
+if TYPE_CHECKING:
+    from controller.service.client import OperatorClient
+    from host_agent.wire.jobs_pb2 import JobView, WorkerView
+
+job_app = typer.Typer(no_args_is_help=True)
+
+JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.", autocompletion=completions.jobs)]
+NewJobName = Annotated[str, typer.Argument(metavar="NAME", help="What to call the job.")]
+
+
+@job_app.callback()
+def job_group() -> None:
+    """Make, look at, watch, restart and end the jobs of a controller."""
+
+
+@job_app.command(
+    "create",
+    epilog=epilog(
+        (
+            "netsum job create train --world-size 8",
+            "eight workers then join by this name; 64 slots are held for them",
+        ),
+        ("netsum job create train --world-size 8 --slots 10gbit*20us", "as many slots as fill such a link"),
+        (
+            "netsum job create train --world-size 8 --slots 50% --if-full queue --queue 600",
+            "wait for them ten minutes",
+        ),
+        ok="the job is there, or queued",
+    ),
+)
+@as_operator
+def create(
+    client: "OperatorClient",
+    name: NewJobName,
+    world_size: Annotated[int, typer.Option(min=1, max=32, help="How many workers it has.")],
+    slots: SlotsOption = None,
+    if_full: IfFullOption = IfFull.refuse,
+    queue: Annotated[
+        float,
+        typer.Option(
+            min=0.0, metavar="SECONDS", help="With queue: how long to wait; 0: as long as it takes."
+        ),
+    ] = 0.0,
+    switch: Annotated[
+        str, typer.Option(metavar="NAME", help="On which switch to add. Default: the first.")
+    ] = "",
+    join_token: JoinTokenOption = "",
+    idle: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="End it if no worker comes for so long; 0: the controller's default.",
+        ),
+    ] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Make a job, which workers then join by its name.
+
+    Its slots are held from now on. Workers can also join a job that nobody created; it is made when the first one comes.
+    """
+    from netsum.slots_text import parse_slots
+
+    view = client.create_job(
+        name,
+        world_size,
+        slots=parse_slots(slots),
+        if_full="take less" if if_full is IfFull.take_less else if_full.value,  # type: ignore[arg-type]
+        queue_s=queue,
+        switch=switch,
+        join_token=join_token,
+        idle_s=idle,
+    )
+    _tell(view, as_json)
+
+
+@job_app.command(
+    "list",
+    epilog=epilog(
+        ("netsum job list", "the jobs that have not ended"),
+        (
+            "netsum job list --json | jq -r '.[] | select(.state == \"running\") | .name'",
+            "names of those that run",
+        ),
+    ),
+)
+@as_operator
+def list_jobs(
+    client: "OperatorClient",
+    ended: Annotated[bool, typer.Option("--ended", help="Also those that ended lately.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the jobs of a controller."""
+    from netsum.terminal import Rows, print_json
+
+    views = client.jobs(ended)
+    if as_json:
+        from controller.service.client import as_dict
+
+        print_json([as_dict(view) for view in views])
+        return
+    rows = Rows("job", "state", ">workers", "switch", ">slots", ">lanes", ">?restarts", "~reason")
+    for view in views:
+        there = sum(state_word(worker) == "seated" for worker in view.workers)
+        workers = f"{there} of {view.world_size}"
+        rows.add(
+            view.name,
+            job_state(view),
+            workers,
+            view.switch,
+            str(view.slot_count),
+            str(view.lanes),
+            str(view.restarts),
+            view.reason,
+        )
+    rows.print()
+
+
+@job_app.command(
+    "show",
+    epilog=epilog(
+        ("netsum job show train", "its state, its workers, and what the switch counted for it"),
+        ("netsum job show train --json | jq .counters", "what the switch counted"),
+    ),
+)
+@as_operator
+def show(
+    client: "OperatorClient",
+    name: JobName,
+    as_json: AsJson = False,
+) -> None:
+    """Show a job: its state, its workers, and what the switch counted for it."""
+    view = client.job(name)
+    _tell(view, as_json)
+
+
+@job_app.command(
+    "restart",
+    epilog=epilog(
+        (
+            "netsum job restart train",
+            "a new epoch: workers that wait for ever begin again, those that left may come back",
+        ),
+        ok="no packet of the job's earlier life counts any more",
+    ),
+)
+@as_operator
+def restart(
+    client: "OperatorClient",
+    name: JobName,
+    as_json: AsJson = False,
+) -> None:
+    """Give a job a new epoch and token: collectives under way fail at all workers, which then begin again."""
+    view = client.restart_job(name)
+    _tell(view, as_json)
+
+
+@job_app.command(
+    "delete",
+    epilog=epilog(
+        ("netsum job delete train", "its workers get an error; its slots are free afterwards"),
+        ok="the job has ended",
+    ),
+)
+@as_operator
+def delete(
+    client: "OperatorClient",
+    name: JobName,
+    as_json: AsJson = False,
+) -> None:
+    """End a job and free its slots."""
+    from netsum.terminal import print_json, say
+
+    client.delete_job(name)
+    if as_json:
+        print_json({"name": name, "state": "ended"})
+    else:
+        say(f"the job {name} has ended")
+
+
+@job_app.command(
+    "watch",
+    epilog=epilog(
+        ("netsum job watch train", "a live view until the job ends"),
+        (
+            "netsum job watch train --interval 0.5 --json | jq -c '{elements_per_s, stuck: [.workers[].report.stuck]}'",
+            "a line an interval",
+        ),
+        ok="the job has ended",
+        interrupted="Ctrl-C; the job goes on",
+    ),
+)
+@as_operator
+def watch(
+    client: "OperatorClient",
+    name: JobName,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="How often to look.")
+    ] = 1.0,
+    views: Annotated[int, typer.Option(min=0, help="End after so many; 0: when the job ends.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document a line, for scripts.")] = False,
+) -> None:
+    """Watch a job live: what each worker contributes, what is stale and retransmitted, rates, and who is missing in a stuck slot.
+
+    Admitted are the packets that the switch took from each worker; chunks and retransmissions are what each worker reports; the
+    last line is what the switch counted for the job. A slot is stuck when its oldest contribution waits for others; those that
+    the switch has nothing of are named.
+    """
+    from netsum.cli.watching import watch_job
+
+    watch_job(client, name, interval_s=interval, most=views, as_json=as_json)
+
+
+def job_state(view: "JobView") -> str:
+    """Return a job's state as a word."""
+    from host_agent.wire import jobs_pb2
+
+    return str(jobs_pb2.JobState.Name(view.state)).lower().replace("_", " ")
+
+
+def state_word(worker: "WorkerView") -> str:
+    """Return a worker's state as a word."""
+    from host_agent.wire import jobs_pb2
+
+    return str(jobs_pb2.WorkerState.Name(worker.state)).lower()
+
+
+def _tell(view: "JobView", as_json: bool) -> None:
+    from controller.service.client import as_dict
+    from netsum.cli.watching import stuck_sentences
+    from netsum.terminal import Rows, plural, print_facts, print_json, say
+
+    if as_json:
+        print_json(as_dict(view))
+        return
+    import datetime
+
+    slots = f"{view.slot_count} from {view.slot_base}" if view.slot_count else "none yet"
+    made_at = datetime.datetime.fromtimestamp(view.created).astimezone()
+    print_facts(
+        [
+            ("job", f"{view.name}, id {view.job_id}" if view.job_id else view.name),
+            ("state", job_state(view) + (f": {view.reason}" if view.reason else "")),
+            ("switch", view.switch),
+            ("slots", slots + (f", {view.lanes} lanes" if view.lanes else "")),
+            ("epoch", f"{view.epoch}, {plural(view.restarts, 'restart')}" if view.epoch else ""),
+            ("created", made_at.isoformat(sep=" ", timespec="seconds")),
+        ]
+    )
+    workers = Rows(
+        *(">rank", "state", "host", "?address", ">switch\nport"),
+        *(">admitted", ">chunks", ">retrans-\nmissions", ">last\nreport"),
+        key=3,
+    )
+    for worker in view.workers:
+        reported = worker.HasField("report")
+        workers.add(
+            str(worker.rank),
+            state_word(worker),
+            worker.host,
+            f"{worker.ip}:{worker.udp_port}" if worker.ip else "",
+            str(worker.switch_port) if worker.ip else "",
+            f"{worker.admitted:,}" if worker.HasField("admitted") else "",
+            f"{worker.report.chunks:,}" if reported else "",
+            f"{worker.report.retransmissions:,}" if reported else "",
+            f"{worker.seen_s:.1f} s ago" if reported else "",
+        )
+    workers.print()
+    for sentence in stuck_sentences(view):
+        say(f"stuck: {sentence}")
+    print_facts((f"switch counted {name}", f"{count:,}") for name, count in sorted(view.counters.items()))

@@ -1,0 +1,137 @@
+"""`netsum shell`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netsum.cli.errors import CommandError, UsageError
+from netsum.cli.texts import epilog
+
+if TYPE_CHECKING:
+    from netsum.shell import Target
+
+CONTROLLER_VARIABLE = "NETSUM_CONTROLLER"
+DEFAULT_P4RUNTIME = "127.0.0.1:9559"
+"""Where `netsum switch serve` listens unless told otherwise."""
+
+
+EPILOG = epilog(
+    ("netsum shell", "a prompt on the only switch there is"),
+    ("netsum shell s1 --testbed star-4", "a prompt on a switch of a testbed"),
+    ("""echo 'table_entry["worker_admission"].read(print)' | netsum shell""", "one thing from a script"),
+    (
+        "netsum shell --p4runtime 127.0.0.1:9559 --program my.json --p4info my.p4info.txtpb < fill.py",
+        "with a program",
+    ),
+    ok="the prompt was left, or the script ran to its end",
+)
+
+
+def shell(
+    switch: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SWITCH]", help="A switch of the testbed or the controller; default: its only one."
+        ),
+    ] = None,
+    p4runtime: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The switch's P4Runtime server; also unix:PATH.")
+    ] = None,
+    device_id: Annotated[int, typer.Option(min=1, help="What the switch is known by, with --p4runtime.")] = 1,
+    testbed: Annotated[str | None, typer.Option(metavar="NAME", help="The testbed the switch is in.")] = None,
+    election_id: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Ask to be primary: the controller with the highest id may write."
+        ),
+    ] = None,
+    program: Annotated[
+        Path | None, typer.Option(help="BMv2 JSON to give the switch first; needs --p4info.")
+    ] = None,
+    p4info: Annotated[Path | None, typer.Option(help="P4Info of that program, in text form.")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="PEM file: trust a switch with a certificate from there.")
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="PEM file: our certificate, for a switch that wants one.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file: the private key to it.")] = None,
+) -> None:
+    """Open p4runtime-shell on a running switch: a prompt, or a script of Python on standard input.
+
+    Names are those of p4runtime-shell: `tables`, `table_entry["worker_admission"]`, `counter_entry["results"]`, and so on. The
+    switch is that of `--p4runtime`; else of `--testbed`; else of the controller in NETSUM_CONTROLLER; else of the testbed that is
+    up; else the one at 127.0.0.1:9559.
+
+    A switch obeys one controller, its primary. Where there is one, this session only reads, and leaves the switch to it; with
+    `--election-id` above the primary's it takes over, and the controller stands by until the session ends. Where there is
+    none, the session is primary with election id 1.
+    """
+    from dataclasses import replace
+
+    from host_agent.wire.channel import TlsFiles
+    from netsum.shell import Target, find_out, run_shell
+
+    if (program is None) != (p4info is None):
+        raise UsageError("--program and --p4info go together")
+    for file in (program, p4info):
+        if file is not None and not file.is_file():
+            raise UsageError(f"cannot read {file}: there is no such file")
+    target = _find(switch, testbed) if p4runtime is None else Target(p4runtime, device_id)
+    target = replace(target, tls=TlsFiles(tls_ca, tls_cert, tls_key))
+    standing = find_out(target)
+    if election_id is None and standing.primary is None:
+        election_id = 1
+    if election_id is not None and election_id == standing.primary:
+        raise CommandError(
+            f"the primary of {target.address} has election id {election_id}: take a higher one, or none to read only"
+        )
+    writes = election_id is not None and election_id > (standing.primary or 0)
+    if not writes:
+        election_id = None
+        if program is not None:
+            raise CommandError(
+                f"another controller is primary of {target.address} with election id {standing.primary}: "
+                "only with a higher --election-id can the switch be given a program"
+            )
+    if program is None and not standing.has_program:
+        raise CommandError(
+            f"the switch at {target.address} has no program yet: give it one by --program and --p4info"
+        )
+    may = (
+        "read and write"
+        if writes
+        else f"only read: a controller with election id {standing.primary} is primary"
+    )
+    banner = f"P4Runtime shell on {target.address}, device {target.device_id}. You may {may}."
+    run_shell(target, election_id, None if program is None or p4info is None else (p4info, program), banner)
+
+
+def _find(switch: str | None, testbed: str | None) -> "Target":
+    """Find the switch of a testbed or a controller; without either, the one that `netsum switch serve` runs."""
+    import os
+
+    from netsum.shell import Target
+    from topologies.run_folder import find_testbed, running_testbeds
+
+    if testbed is None and os.environ.get(CONTROLLER_VARIABLE):
+        from controller.service.client import OperatorClient
+
+        with OperatorClient() as client:
+            view = client.switch(switch or "")
+        return Target(view.address, view.device_id)
+    if testbed is None and not running_testbeds():
+        if switch is not None:
+            raise CommandError(f"no testbed is up that could have a switch {switch}: name it by --p4runtime")
+        return Target(DEFAULT_P4RUNTIME, 1)
+    found = find_testbed(testbed)
+    switches = found.state["switches"]
+    if switch is None and len(switches) > 1:
+        raise CommandError(
+            f"the testbed {found.name} has several switches; name one of {', '.join(switches)}"
+        )
+    name = switch or next(iter(switches))
+    if name not in switches:
+        raise CommandError(f"the testbed {found.name} has no switch {name!r}: expected {', '.join(switches)}")
+    return Target(switches[name]["p4runtime"], switches[name]["device_id"])

@@ -1,0 +1,318 @@
+"""`netsum switch`: the embedded switch as a process, and the switches of a controller."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netsum.cli import completions
+from netsum.cli.clients import as_operator, controller_address, testbed_without_controller
+from netsum.cli.errors import CommandError, UsageError
+from netsum.cli.options import (
+    AsJson,
+    ControllerOption,
+    TestbedOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+)
+from netsum.cli.texts import epilog
+
+if TYPE_CHECKING:
+    from controller.service.client import OperatorClient
+    from host_agent.wire.jobs_pb2 import SwitchView
+
+switch_app = typer.Typer(no_args_is_help=True)
+
+SwitchName = Annotated[
+    str,
+    typer.Argument(
+        metavar="[NAME]",
+        help="The switch. Default: the controller's only one.",
+        show_default=False,
+        autocompletion=completions.switches,
+    ),
+]
+
+
+@switch_app.callback()
+def switch_group() -> None:
+    """Run an embedded P4 switch, and look at switches."""
+
+
+@switch_app.command(
+    "serve",
+    epilog=epilog(
+        ("netsum switch serve --ports 4", "P4Runtime on 127.0.0.1:9559, ports on UDP 28275 to 28278"),
+        ("netsum switch serve --drop-ppm 10000", "with 1 % of the packets lost each way"),
+        ("netsum switch serve --program my.json --p4info my.p4info.txtpb", "any v1model program"),
+        (
+            "sudo netsum switch serve --interface 1@eth1 --interface 2@eth2 --pcap pcaps",
+            "between two interfaces",
+        ),
+        ok="ended by Ctrl-C or SIGTERM",
+        interrupted="",
+    ),
+)
+def switch_serve(
+    p4runtime: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where P4Runtime listens; port 0: any.")
+    ] = "127.0.0.1:9559",
+    ports: Annotated[int, typer.Option(min=1, max=509, help="Switch ports.")] = 4,
+    udp_base: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="UDP port of switch port 0; 0: any. Default: the protocol's."),
+    ] = None,
+    device_id: Annotated[int, typer.Option(min=0, help="What controllers know the switch by.")] = 1,
+    drop_ppm: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="Packets per million to lose, each way.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Which packets to lose.")] = 0,
+    program: Annotated[
+        Path | None, typer.Option(help="BMv2 JSON of a program to begin with; needs --p4info.")
+    ] = None,
+    p4info: Annotated[Path | None, typer.Option(help="P4Info of that program, in text form.")] = None,
+    interface: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PORT@NAME", help="A network interface as a port, instead of UDP; several times (root)."
+        ),
+    ] = None,
+    pcap: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the packets of every port to files there.")
+    ] = None,
+    statistics: Annotated[
+        Path | None, typer.Option(help="File for counts of packets, written at the end.")
+    ] = None,
+    status: Annotated[
+        Path | None, typer.Option(help="Unix socket that tells the counts of packets to whoever connects.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate of P4Runtime.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key.")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="Take only controllers with a certificate from this CA.")
+    ] = None,
+    allow_remote: Annotated[
+        bool,
+        typer.Option("--allow-remote", help="Listen where other machines can reach it, unauthenticated."),
+    ] = False,
+) -> None:
+    """Run the embedded switch until Ctrl-C: P4Runtime on one side, ports on the other.
+
+    Ports are UDP sockets on loopback, or with `--interface` network interfaces. The switch is empty until a controller gives it a
+    program: `netsum controller serve`, `netsum shell`, or `--program`.
+    """
+    from host_agent.wire.channel import TlsFiles
+    from host_agent.wire.constants import UDP_PORT
+    from sim.switch.serve import ServeError, ServeOptionError, ServeOptions, run
+
+    options = ServeOptions(
+        p4runtime=p4runtime,
+        allow_remote=allow_remote,
+        tls=TlsFiles(tls_ca, tls_cert, tls_key),
+        ports=ports,
+        udp_base=UDP_PORT if udp_base is None else udp_base,
+        device_id=device_id,
+        drop_ppm=drop_ppm,
+        seed=seed,
+        json=program,
+        p4info=p4info,
+        interfaces=_interfaces(interface),
+        pcap=pcap,
+        statistics=statistics,
+        status=status,
+    )
+    try:
+        run(options)
+    except ServeOptionError as error:
+        raise UsageError(str(error)) from None
+    except ServeError as error:
+        raise CommandError(str(error)) from None
+
+
+@switch_app.command(
+    "list",
+    epilog=epilog(
+        ("netsum switch list", "the switches of the controller"),
+        (
+            "netsum switch list --json | jq -r '.[] | select(.state != \"ready\") | .reason'",
+            "what is wrong with which",
+        ),
+    ),
+)
+@as_operator
+def list_switches(
+    client: "OperatorClient",
+    as_json: AsJson = False,
+) -> None:
+    """List the switches of a controller: whether they are ready, and what room they have."""
+    from controller.service.client import as_dict
+    from netsum.terminal import Rows, print_json
+
+    views = client.switches()
+    if as_json:
+        print_json([as_dict(view) for view in views])
+        return
+    rows = Rows("switch", "state", "address", ">lanes", ">free slots", ">jobs", "~reason", "?P4Runtime")
+    for view in views:
+        free = f"{view.free_slots:,} of {view.slots:,}"
+        rows.add(
+            view.name,
+            switch_state(view),
+            view.ip,
+            str(view.lanes),
+            free,
+            str(len(view.jobs)),
+            view.reason,
+            view.address,
+        )
+    rows.print()
+
+
+@switch_app.command(
+    "show",
+    epilog=epilog(
+        ("netsum switch show", "the only switch there is"),
+        ("netsum switch show s1 --testbed star-4", "a switch of a testbed"),
+    ),
+)
+@as_operator
+def show(
+    client: "OperatorClient",
+    name: SwitchName = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show a switch: its program, its slots and jobs, and what its controller found to put right."""
+    import datetime
+
+    from controller.service.client import as_dict
+    from netsum.terminal import print_facts, print_json
+
+    view = client.switch(name)
+    if as_json:
+        print_json(as_dict(view))
+        return
+    put_right = view.reconciliation
+    at = datetime.datetime.fromtimestamp(put_right.at).astimezone().isoformat(sep=" ", timespec="seconds")
+    changes = f"{put_right.kept} entries kept, {put_right.written} written, {put_right.changed} changed, "
+    changes += f"{put_right.removed} removed"
+    print_facts(
+        [
+            ("switch", view.name),
+            ("state", switch_state(view) + (f": {view.reason}" if view.reason else "")),
+            ("P4Runtime", f"{view.address}, device {view.device_id}"),
+            ("address", view.ip),
+            ("program", f"{view.program}, {view.lanes} lanes"),
+            ("slots", f"{view.free_slots:,} of {view.slots:,} free, {view.largest_free:,} in a row"),
+            ("jobs", ", ".join(view.jobs) or "none"),
+            ("ports", len(view.ports)),
+            ("connected again", view.reconnects),
+            ("came back empty", view.restarts),
+            ("reconciled", f"{at}: {changes}" if view.HasField("reconciliation") else ""),
+            *(("found", finding) for finding in put_right.findings),
+        ]
+    )
+
+
+@switch_app.command(
+    "ports",
+    epilog=epilog(
+        ("netsum switch ports", "packets and bytes of every port, and what was dropped there"),
+        ("netsum switch ports s1 --json | jq '.[] | {name, rx_dropped, tx_dropped}'", "what was dropped"),
+    ),
+)
+def ports(
+    name: SwitchName = "",
+    controller: ControllerOption = None,
+    testbed: TestbedOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the ports of a switch: what is at the other end, packets, bytes, drops; also of a testbed without a controller.
+
+    Packets and bytes are known where the switch runs on this machine, from the embedded engine or the interfaces' counters.
+    """
+    from controller.service.client import OperatorClient
+    from host_agent.wire.channel import TlsFiles
+    from netsum.cli.ports import ports_of, switch_of_testbed
+    from netsum.terminal import Rows, print_json
+
+    alone = testbed_without_controller(controller, testbed)
+    if alone is None:
+        address = controller_address(controller, testbed)
+        with OperatorClient(address, tls=TlsFiles(tls_ca, tls_cert, tls_key)) as client:
+            view = client.switch(name)
+    else:
+        view = switch_of_testbed(alone, name)
+    found = ports_of(view)
+    if as_json:
+        print_json(found)
+        return
+    rows = Rows(">port", "interface", "to", "state", "", ">packets", ">bytes", ">dropped", key=4)
+    for port in found:
+        state = {True: "up", False: "down", None: ""}[port["up"]]
+        names = (str(port["number"]), port["name"], port["peer"], state)
+        for way, first in (("rx", names), ("tx", ("",) * len(names))):
+            counts = (port.get(f"{way}_{what}") for what in ("packets", "bytes", "dropped"))
+            rows.add(*first, way, *("" if count is None else f"{count:,}" for count in counts))
+    rows.print()
+
+
+@switch_app.command(
+    "counters",
+    epilog=epilog(
+        (
+            "netsum switch counters",
+            "what the P4 program counted, for each job and for packets that name none",
+        ),
+        ("netsum switch counters --json | jq .strangers.malformed", "malformed packets"),
+    ),
+)
+@as_operator
+def counters(
+    client: "OperatorClient",
+    name: SwitchName = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what the P4 program counted: packets by what became of them, for each job; strangers are packets that name no job."""
+    from netsum.terminal import Rows, print_json, visible
+
+    switch = client.switch(name)
+    jobs = {job.name: dict(job.counters) for job in client.jobs() if job.switch == switch.name and job.job_id}
+    strangers = dict(switch.strangers)
+    if as_json:
+        print_json({"switch": switch.name, "jobs": jobs, "strangers": strangers})
+        return
+    if not strangers:
+        raise CommandError(
+            f"the switch {switch.name} cannot be asked: {switch.reason or switch_state(switch)}"
+        )
+    rows = Rows("packets", *(f">{visible(job)}" for job in jobs), ">strangers")
+    for counter, count in sorted(strangers.items()):
+        rows.add(
+            counter.replace("_", " "),
+            *(f"{counts.get(counter, 0):,}" for counts in jobs.values()),
+            f"{count:,}",
+        )
+    rows.print()
+
+
+def _interfaces(named: list[str] | None) -> tuple[tuple[int, str], ...] | None:
+    if not named:
+        return None
+    found = []
+    for each in named:
+        port, _, name = each.partition("@")
+        if not (port.isascii() and port.isdigit() and name):
+            raise UsageError(f"--interface: expected PORT@NAME, such as 1@eth0, not {each!r}")
+        found.append((int(port), name))
+    return tuple(found)
+
+
+def switch_state(view: "SwitchView") -> str:
+    """Return a switch's state as a word."""
+    from host_agent.wire import jobs_pb2
+
+    return str(jobs_pb2.SwitchState.Name(view.state)).lower().replace("_", " ")

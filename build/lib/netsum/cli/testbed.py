@@ -1,0 +1,419 @@
+"""`netsum testbed`: hosts, switches and links of a topology file, in network namespaces of this machine."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netsum.cli import completions, testbed_captures
+from netsum.cli.errors import CommandError, UsageError, fail
+from netsum.cli.options import AsJson, Lanes, SwitchKind
+from netsum.cli.testbed_state import (
+    as_document,
+    condition,
+    node_environment,
+    path_text,
+    require_ready,
+    show,
+    tell_up,
+)
+from netsum.cli.texts import epilog
+
+if TYPE_CHECKING:
+    from topologies.topology import Topology
+
+testbed_app = typer.Typer(no_args_is_help=True)
+
+
+class LinkState(StrEnum):
+    """Whether a cable is plugged in."""
+
+    up = "up"
+    down = "down"
+
+
+IP_HEADERS_BYTES = 28
+"""IPv4 and UDP."""
+PROGRAM_MISSING = 127
+"""The status that shells give a command that they do not find."""
+
+RUNS = Path("runs")
+"""Where the folders of runs go, as seen from the working directory."""
+
+TestbedName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]",
+        help="The testbed; default: NETSUM_TESTBED, else the only one.",
+        autocompletion=completions.testbeds,
+    ),
+]
+TestbedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        help="The testbed; default: NETSUM_TESTBED, else the only one.",
+        autocompletion=completions.testbeds,
+    ),
+]
+
+
+@testbed_app.callback()
+def testbed_group() -> None:
+    """Bring up a network on this machine: hosts and switches in network namespaces, links with rates (Mininet, root)."""
+
+
+@testbed_app.command(
+    "up",
+    epilog=epilog(
+        (
+            "netsum testbed up star-4",
+            "four hosts on an embedded switch, links of 100 Mbit/s, and a controller",
+        ),
+        ("netsum testbed up star-4 --switch bmv2 --lanes 64 --rate 10mbit", "the same on BMv2, slower"),
+        (
+            "netsum testbed up dumbbell --name mine --pcap",
+            "two switches and cross traffic; all packets in files",
+        ),
+        (
+            "netsum testbed up my-network.json --no-controller",
+            "switches without a program, for your own controller",
+        ),
+        ok="all of it is up",
+    ),
+)
+def up(
+    topology: Annotated[
+        str,
+        typer.Argument(
+            help="One that comes with netsum (`netsum testbed topologies`), or a JSON file.",
+            autocompletion=completions.topologies,
+        ),
+    ],
+    switch: Annotated[SwitchKind, typer.Option(help="Who runs the P4 program.")] = SwitchKind.embedded,
+    lanes: Annotated[
+        Lanes | None, typer.Option(help="int32 values a packet carries. Default: 256; 64 with BMv2.")
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="Rate of every link, as 100mbit, instead of the file's."),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(metavar="PERCENT", help="Loss of every link, each way, as 0.1, instead of the file's."),
+    ] = None,
+    queue: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, metavar="PACKETS", help="Queue of every link with a rate."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What to call the testbed. Default: the topology's name.")
+    ] = None,
+    controller: Annotated[
+        bool, typer.Option(help="Start a controller, which programs the switches and which workers join.")
+    ] = True,
+    pcap: Annotated[
+        bool, typer.Option("--pcap", help="Write the packets of every switch port to the run folder.")
+    ] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay until Ctrl-C, and take it down then.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring up a topology: it stays until `netsum testbed down`.
+
+    Every host and switch has a network namespace of its own; the rates, queues and losses of the links hold in both
+    directions. Logs and packets go to `runs/NAME-DATE-TIME`.
+    """
+    from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES, UDP_PORT
+    from topologies import keeper
+    from topologies.mininet_testbed import missing_for_mininet
+    from topologies.run_folder import find_testbed, new_run_folder
+    from topologies.switch_process import missing_for_switch
+
+    network = _topology(topology, rate, loss, queue)
+    kind = switch.value
+    lacking = missing_for_mininet() or missing_for_switch(kind)
+    if lacking is not None:
+        raise CommandError(lacking)
+    name = name or network.name
+    lane_count = int(lanes or (Lanes.narrow if switch is SwitchKind.bmv2 else Lanes.wide))
+    needed = IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lane_count
+    if controller and network.mtu < needed:
+        raise UsageError(
+            f"packets with {lane_count} lanes need an MTU of at least {needed:,} bytes, and {network.name} has "
+            f"{network.mtu:,}: "
+            + ("take --lanes 64, or a larger mtu" if lane_count > 64 else "take a larger mtu")
+        )
+    plan = keeper.Plan(
+        name=name,
+        topology=network,
+        kind=kind,
+        lanes=lane_count,
+        folder=new_run_folder(RUNS.resolve(), name),
+        udp_port=UDP_PORT,
+        capture=pcap,
+        controller=_controller_command(lane_count) if controller else None,
+    )
+    if not foreground:
+        tell_up(keeper.detach(plan), as_json)
+        return
+    keeper.keep(plan, lambda: tell_up(find_testbed(name), as_json))
+
+
+@testbed_app.command(
+    "down",
+    epilog=epilog(
+        ("netsum testbed down", "the only one there is"),
+        ("netsum testbed down --all", "every one of this machine, also what crashed ones left"),
+        ok="nothing of it is left but its run folder",
+    ),
+)
+def down(
+    name: TestbedName = None,
+    everything: Annotated[bool, typer.Option("--all", help="All testbeds of this machine.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a testbed down, also what a crashed one left; processes that run on its hosts are ended."""
+    from netsum.terminal import print_json, say
+    from topologies.keeper import take_down
+    from topologies.run_folder import find_testbed, running_testbeds
+
+    if everything and name is not None:
+        raise UsageError("--all takes down every testbed: leave out the name")
+    taken_down = []
+    for testbed in running_testbeds() if everything else [find_testbed(name)]:
+        take_down(testbed)
+        folder = testbed.state["folder"]
+        taken_down.append({"name": testbed.name, "folder": folder})
+        if not as_json:
+            say(f"the testbed {testbed.name} is down; its logs are in {path_text(folder)}")
+    if as_json:
+        print_json(taken_down)
+    elif not taken_down:
+        say("no testbed is up")
+
+
+@testbed_app.command(
+    "exec",
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+    epilog=epilog(
+        ("netsum testbed exec h1 ping -c 3 10.0.0.2", "between hosts"),
+        ("netsum testbed exec s1 tcpdump -n -i s1-eth1", "switches have namespaces too"),
+        ("netsum testbed exec h1 bash", "a shell on the host"),
+        ok="the command's own status",
+        fault="the command's own status, or there is no such host",
+        interrupted="",
+    ),
+)
+def execute(
+    node: Annotated[str, typer.Argument(help="A host or a switch.", autocompletion=completions.nodes)],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="Program and arguments.")],
+    name: TestbedOption = None,
+) -> None:
+    """Run a command on a host; it finds the controller by NETSUM_CONTROLLER."""
+    import os
+    import shutil
+
+    from topologies.namespaces import inside_of
+    from topologies.run_folder import find_testbed
+
+    testbed = find_testbed(name)
+    require_ready(testbed)
+    inside = inside_of(testbed.namespace_pid(node))
+    environment = node_environment(testbed)
+    if shutil.which(command[0], path=environment["PATH"]) is None:
+        fail(f"there is no program {command[0]}", PROGRAM_MISSING)
+    os.execvpe(inside[0], [*inside, *command], environment)
+
+
+@testbed_app.command(
+    "status",
+    epilog=epilog(
+        ("netsum testbed status", "all testbeds of this machine"),
+        ("netsum testbed status star-4 --json", "one, as its testbed.json has it"),
+        ok="told; with a NAME: it is up, and all of its processes run",
+        fault="there is no testbed of that name, or something of it does not run",
+        interrupted="",
+    ),
+)
+def status(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="One testbed; default: all.", autocompletion=completions.testbeds
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell which testbeds there are, what each consists of, and whether it runs."""
+    from netsum.terminal import print_json, say
+    from topologies.run_folder import find_testbed, running_testbeds
+
+    testbeds = running_testbeds() if name is None else [find_testbed(name)]
+    conditions = [condition(testbed) for testbed in testbeds]
+    if as_json:
+        states = [as_document(each, said) for each, said in zip(testbeds, conditions, strict=True)]
+        print_json(states if name is None else states[0])
+    else:
+        for testbed, said in zip(testbeds, conditions, strict=True):
+            show(testbed, said)
+        if not testbeds:
+            say("no testbed is up: `netsum testbed up star-4`")
+    if name is not None and conditions[0] != "up":
+        raise typer.Exit(1)
+
+
+@testbed_app.command(
+    "restart",
+    epilog=epilog(
+        ("netsum testbed restart s1", "the switch comes back empty; the controller programs it again"),
+        ("netsum testbed restart controller", "running jobs go on"),
+        ok="it is ready again",
+    ),
+)
+def restart(
+    process: Annotated[
+        str, typer.Argument(help="A switch, or `controller`.", autocompletion=completions.processes)
+    ],
+    name: TestbedOption = None,
+) -> None:
+    """End a switch or the controller, if it still runs, and start it anew."""
+    from topologies import keeper
+    from topologies.run_folder import find_testbed
+
+    testbed = find_testbed(name)
+    require_ready(testbed)
+    keeper.restart(testbed, process)
+
+
+testbed_app.command("captures", epilog=testbed_captures.EPILOG)(testbed_captures.captures)
+
+
+@testbed_app.command(
+    "link",
+    epilog=epilog(
+        ("netsum testbed link h1 s1 down", "pull the cable of h1"),
+        ("netsum testbed link h1 s1 up", "plug it in again"),
+        ("netsum testbed link h1 s1 --rate 10mbit --loss 1", "from now on 10 Mbit/s, and 1 % lost each way"),
+        ok="done",
+        interrupted="",
+    ),
+)
+def link(
+    one: Annotated[str, typer.Argument(help="A host or a switch.", autocompletion=completions.nodes)],
+    other: Annotated[str, typer.Argument(help="What it is linked to.", autocompletion=completions.nodes)],
+    state: Annotated[
+        LinkState | None, typer.Argument(metavar="[up|down]", help="Plugged in, or pulled out.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Rate from now on, such as 10mbit, or unlimited.")
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(metavar="PERCENT", help="Loss from now on, each way, such as 0.1.")
+    ] = None,
+    latency: Annotated[
+        str | None, typer.Option(metavar="DELAY", help="Latency from now on, such as 5ms (needs netem).")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="PACKETS", help="Queue before the link from now on.")
+    ] = None,
+    name: TestbedOption = None,
+) -> None:
+    """Pull a cable out, plug it in again, or change rate, loss, latency and queue of a link while it carries packets.
+
+    What is changed holds for both directions. Packets that wait in the link's queue at that moment are lost.
+    """
+    from netsum.cli.testbed_links import change, read_changes
+    from netsum.terminal import say
+    from topologies.run_folder import find_testbed
+
+    options = {"rate": rate, "loss": loss, "latency": latency, "queue": queue}
+    changes = read_changes({key: text for key, text in options.items() if text is not None}, "--")
+    if state is None and not changes:
+        raise UsageError(
+            "expected up, down, --rate, --loss, --latency or --queue: what shall become of the link?"
+        )
+    testbed = find_testbed(name)
+    require_ready(testbed)
+    up = None if state is None else state is LinkState.up
+    say(change(testbed, one, other, up=up, changes=changes))
+
+
+@testbed_app.command(
+    "shell",
+    epilog=epilog(
+        ("netsum testbed shell", "a prompt: pingall, iperf h1 h2, h1 ip route, link h1 s1 loss=1, help"),
+        ("echo pingall | netsum testbed shell star-4", "one command from a script"),
+        ok="the prompt was left; of a script: all of its commands succeeded",
+        fault="a command of the script failed, or there is no such testbed",
+    ),
+)
+def shell(name: TestbedName = None) -> None:
+    """Open a prompt on a running testbed, as Mininet's: pings between all hosts, iperf, commands on nodes, links that change.
+
+    Where standard input is no terminal, its lines are run as a script.
+    """
+    import sys
+
+    from netsum.cli.testbed_shell import TestbedShell
+    from netsum.terminal import say
+    from topologies.run_folder import find_testbed
+
+    testbed = find_testbed(name)
+    require_ready(testbed)
+    script = None if sys.stdin.isatty() else sys.stdin
+    prompt = TestbedShell(testbed, script)
+    if script is None:
+        say("`help` lists the commands; Ctrl-D leaves the prompt, and the testbed stays up")
+    prompt.cmdloop()
+    if script is not None and prompt.failed:
+        raise typer.Exit(1)
+
+
+@testbed_app.command(
+    "topologies", epilog=epilog(("netsum testbed topologies", "what `up` takes by name"), interrupted="")
+)
+def list_topologies(as_json: AsJson = False) -> None:
+    """List the topologies that come with netsum."""
+    from netsum.terminal import Rows, print_json, say
+    from topologies.topology_file import FILES, load_topology, shipped_topologies
+
+    topologies = [load_topology(name) for name in shipped_topologies()]
+    if as_json:
+        found = [
+            {"name": one.name, "description": one.description, "file": str(FILES / f"{one.name}.json")}
+            for one in topologies
+        ]
+        print_json(found)
+        return
+    rows = Rows("topology", "~description")
+    for one in topologies:
+        rows.add(one.name, one.description)
+    rows.print()
+    say(f"their files: {path_text(FILES)}")
+
+
+def _topology(name: str, rate: str | None, loss: str | None, queue: int | None) -> "Topology":
+    from netsum.links_text import loss_of, rate_of
+    from topologies.topology_file import load_topology
+
+    rate_bps = None if rate is None else rate_of(rate)
+    loss_ppm = None if loss is None else loss_of(loss)
+    return load_topology(name).with_links(rate_bps=rate_bps, loss_ppm=loss_ppm, queue_pkts=queue)
+
+
+def _controller_command(lanes: int) -> list[str]:
+    import sys
+
+    return [
+        sys.executable,
+        "-P",
+        "-c",
+        "from netsum.cli import main; main()",
+        "controller",
+        "serve",
+        "--lanes",
+        str(lanes),
+    ]

@@ -1,0 +1,54 @@
+"""`netsum testbed captures`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netsum.cli import completions
+from netsum.cli.options import AsJson
+from netsum.cli.texts import epilog
+
+EPILOG = epilog(
+    ("netsum testbed captures", "one file per port, beside those of the switches"),
+    ("netsum testbed captures --port s1-eth1", "of one port"),
+    ok="the captures are merged",
+    fault="the testbed has no captures: it was brought up without --pcap",
+)
+
+
+def captures(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="The testbed; default: NETSUM_TESTBED, else the only one.",
+            autocompletion=completions.testbeds,
+        ),
+    ] = None,
+    port: Annotated[
+        str | None, typer.Option(help="A switch's interface, such as s1-eth1; default: all.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Merge what came in and what left by each port, over all starts of its switch, into one pcapng file with directions."""
+    from netsum.cli.testbed_state import path_text
+    from netsum.terminal import print_json, say
+    from topologies.captures import captured_ports, merge
+    from topologies.children import TestbedError
+    from topologies.run_folder import find_testbed
+
+    testbed = find_testbed(name)
+    folder = Path(testbed.state["folder"]) / "pcaps"
+    ports = [port] if port is not None else captured_ports(folder)
+    if not ports:
+        raise TestbedError(f"the testbed {testbed.name} has no captures: bring it up with --pcap")
+    merged = []
+    for each in ports:
+        path = folder / f"{each}.pcapng"
+        packets = merge(folder, each, path)
+        merged.append({"port": each, "file": str(path), "packets": packets})
+        if not as_json:
+            say(f"{each}: {packets:,} packets in {path_text(path)}")
+    if as_json:
+        print_json(merged)

@@ -1,0 +1,118 @@
+"""How a testbed is, and how people are shown it."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netsum.cli.errors import CommandError
+from netsum.terminal import Rows, print_json, say
+
+if TYPE_CHECKING:
+    from topologies.run_folder import RunningTestbed
+
+
+def condition(testbed: "RunningTestbed") -> str:
+    """Say how a testbed is: "up", or what is not as it should be."""
+    from topologies.runs import runs_as
+
+    if testbed.abandoned:
+        return f"crashed: `netsum testbed down {testbed.name}` clears it away"
+    if not testbed.state["ready"]:
+        return "coming up"
+    processes = dict(testbed.state["switches"])
+    if testbed.state["controller"] is not None:
+        processes["controller"] = testbed.state["controller"]
+    from topologies.links import link_states
+
+    ended = [name for name, process in processes.items() if not runs_as(process["pid"])]
+    if ended:
+        return f"{' and '.join(ended)} ended: `netsum testbed restart {ended[0]}`"
+    for link, up in zip(testbed.state["links"], link_states(testbed), strict=True):
+        if up is False:
+            one, other = (end.partition("-p")[0] for end in link["ends"])
+            return f"the link {' to '.join(link['ends'])} is down: `netsum testbed link {one} {other} up`"
+    return "up"
+
+
+def require_ready(testbed: "RunningTestbed") -> None:
+    """Refuse a testbed that does not run."""
+    if testbed.abandoned:
+        raise CommandError(
+            f"the testbed {testbed.name} has crashed: `netsum testbed down {testbed.name}` clears it away"
+        )
+    if not testbed.state["ready"]:
+        raise CommandError(f"the testbed {testbed.name} is not up yet")
+
+
+def as_document(testbed: "RunningTestbed", condition: str) -> dict[str, Any]:
+    """Return a testbed for JSON: its ``testbed.json``, its `condition`, and of every link whether it is `up` (null: unknown)."""
+    from topologies.links import link_states
+
+    state = testbed.state
+    if not state["ready"]:
+        return {**state, "condition": condition}
+    links = [{**link, "up": up} for link, up in zip(state["links"], link_states(testbed), strict=True)]
+    return {**state, "links": links, "condition": condition}
+
+
+def tell_up(testbed: "RunningTestbed", as_json: bool) -> None:
+    """Print a testbed that has just come up, and what to try first."""
+    if as_json:
+        print_json(testbed.state)
+        return
+    show(testbed, "up")
+    hosts = list(testbed.state["hosts"])
+    address = testbed.state["hosts"][hosts[-1]]["ip"]
+    say(f"try: netsum testbed exec {hosts[0]} ping -c 3 {address}")
+
+
+def node_environment(testbed: "RunningTestbed") -> dict[str, str]:
+    """Return the environment of a command on a node: it finds this testbed, its controller, and this netsum."""
+    import sys
+
+    from topologies.leftovers import MARK
+
+    environment = {
+        **os.environ,
+        MARK: testbed.run_id,
+        "NETSUM_TESTBED": testbed.name,
+        # So that `netsum` is this one, whatever the shell's is.
+        "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
+    }
+    if testbed.state["controller"] is not None:
+        environment["NETSUM_CONTROLLER"] = testbed.controller_address
+    return environment
+
+
+def show(testbed: "RunningTestbed", condition: str) -> None:
+    """Print what a testbed consists of, and its `condition`."""
+    from topologies.links import link_states
+    from topologies.units import rate_text
+
+    state = testbed.state
+    if not state["ready"]:
+        say(f"{state['name']}: {condition}")
+        return
+    say(f"{state['name']} ({state['topology']}, {state['switch_kind']}, {state['lanes']} lanes): {condition}")
+    rows = Rows("link", "state", "?addresses", ">rate", ">loss", ">queue", ">latency")
+    nodes = {**state["hosts"], **state["switches"]}
+    for one, up in zip(state["links"], link_states(testbed), strict=True):
+        rows.add(
+            " to ".join(one["ends"]),
+            {True: "up", False: "down", None: ""}[up],
+            " to ".join(nodes[end.partition("-p")[0]]["ip"] for end in one["ends"]),
+            "unlimited" if one["rate_bps"] is None else rate_text(one["rate_bps"]),
+            f"{one['loss_ppm'] / 10_000:g} %",
+            "" if one["queue_pkts"] is None else str(one["queue_pkts"]),
+            f"{one['latency_ns'] / 1e6:g} ms",
+        )
+    rows.print()
+    controller = state["controller"]
+    say("controller: " + ("none" if controller is None else controller["address"]))
+    say(f"run folder: {path_text(state['folder'])}")
+
+
+def path_text(path: str | Path) -> str:
+    """Write a path as short as it can be from here."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative

@@ -1,0 +1,29 @@
+"""What the helps of all commands share: examples and exit statuses, in one shape."""
+
+OK, FAULT, USAGE, INTERRUPTED = 0, 1, 2, 130
+"""Exit statuses; the same for every command."""
+
+EXIT_STATUSES = {
+    OK: "done, and what was asked for holds",
+    FAULT: "it could not be done, or what was checked does not hold; standard error says why in a sentence",
+    USAGE: "wrong arguments",
+    INTERRUPTED: "Ctrl-C; nothing is left running",
+}
+
+
+def epilog(*examples: tuple[str, str], **particular: str) -> str:
+    """Write the end of a help in Markdown.
+
+    Parameters
+    ----------
+    examples
+        (command line, what it does).
+    particular
+        What an exit status means for this command, by its name in lower case: `ok`, `fault`, `interrupted`; empty if the command
+        never ends with it.
+    """
+    shown = "\n".join(f"    # {what}\n    {line}" for line, what in examples)
+    numbers = {"ok": OK, "fault": FAULT, "interrupted": INTERRUPTED}
+    meanings = EXIT_STATUSES | {numbers[name]: meaning for name, meaning in particular.items()}
+    statuses = "\n".join(f"- {number}: {meaning}" for number, meaning in meanings.items() if meaning)
+    return f"**Examples**\n\n{shown}\n\n**Exit status**\n\n{statuses}"

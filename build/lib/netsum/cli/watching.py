@@ -1,0 +1,140 @@
+"""The live view of a job."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from controller.service.client import OperatorClient, as_dict
+from host_agent.wire.jobs_pb2 import JobView, WorkerView
+from netsum.cli.job import job_state, state_word
+from netsum.terminal import Rows, console, count_text, plural, print_json_line, visible
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+COUNTERS = (
+    "contributions",
+    "results",
+    "stale",
+    "duplicates_answered",
+    "duplicates_dropped",
+    "mismatches",
+    "not_admitted",
+)
+"""What of the switch's counters is shown; the others when they are not 0."""
+
+
+def watch_job(client: OperatorClient, name: str, *, interval_s: float, most: int, as_json: bool) -> None:
+    """Show a job until it ends, or `most` times.
+
+    Parameters
+    ----------
+    client
+        Of its controller.
+    name
+        The job.
+    interval_s
+        How often to look.
+    most
+        0: until the job ends.
+    as_json
+        Whether to print one JSON document a line instead of a live view.
+    """
+    views: Iterator[JobView] = islice(client.watch_job(name, interval_s), most or None)
+    if as_json:
+        for view in views:
+            print_json_line(as_dict(view))
+        return
+    from rich.live import Live
+
+    screen = console()
+    if not screen.is_terminal:  # Nothing to draw over: one picture after the other.
+        for view in views:
+            screen.print(picture(view))
+        return
+    with Live(console=screen, auto_refresh=False) as live:
+        for view in views:
+            live.update(picture(view), refresh=True)
+
+
+def picture(view: JobView) -> "Group":
+    """Return what is shown of a job."""
+    from rich.console import Group
+    from rich.text import Text
+
+    reason = f": {view.reason}" if view.reason else ""
+    head = f"{view.name}  {job_state(view)}{reason}  on {view.switch or 'no switch yet'}, {view.slot_count} slots"
+    if view.epoch:
+        head += f", {view.lanes} lanes, epoch {view.epoch}, {plural(view.restarts, 'restart')}"
+    rates = f"{count_text(view.elements_per_s)} elements/s, {count_text(view.contributions_per_s)} contributions/s, "
+    rates += f"{count_text(view.results_per_s)} results/s"
+    lines: list[RenderableType] = [
+        Text(visible(head), style="bold"),
+        Text(rates),
+        _workers(view),
+        Text(_counted(view)),
+    ]
+    lines += [Text(f"stuck: {sentence}", style="red") for sentence in stuck_sentences(view)]
+    return Group(*lines)
+
+
+def stuck_sentences(view: JobView) -> list[str]:
+    """Say, for each slot that a worker waits for in vain, who is missing."""
+    said: dict[tuple[int, int], tuple[list[int], WorkerView]] = {}
+    for worker in view.workers:
+        if worker.HasField("report") and worker.report.HasField("stuck"):
+            stuck = worker.report.stuck
+            said.setdefault((stuck.slot, stuck.chunk), ([], worker))[0].append(worker.rank)
+    sentences = []
+    for (slot, chunk), (waiting, worker) in sorted(said.items()):
+        stuck = worker.report.stuck
+        if stuck.missing:
+            why = f"{_ranks(stuck.missing)} {'has' if len(stuck.missing) == 1 else 'have'} not contributed"
+        elif stuck.switch_answered:
+            why = "all have contributed, the result does not arrive"
+        else:
+            why = "the switch does not answer"
+        waits = "waits" if len(waiting) == 1 else "wait"
+        sentences.append(
+            f"slot {slot}, chunk {chunk}: {_ranks(waiting)} {waits} for {stuck.waiting_ns / 1e9:.1f} s, {why}"
+        )
+    return sentences
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"worker{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _workers(view: JobView) -> "RenderableType":
+    shown = Rows(
+        *(">rank", "state", "host", ">?admitted", ">chunks", ">chunks/s", ">retrans-\nmissions", ">per s"),
+        *(">?stale", ">in\nflight", ">round\ntrip"),
+        key=3,
+    )
+    for worker in view.workers:
+        # What the switch took from the worker, if its program counts that; the rest is what the worker says.
+        admitted = f"{worker.admitted:,}" if worker.HasField("admitted") else ""
+        row = [str(worker.rank), state_word(worker), worker.host, admitted, *[""] * 7]
+        if worker.HasField("report"):
+            report = worker.report
+            row[4:] = [
+                f"{report.chunks:,}",
+                count_text(worker.chunks_per_s),
+                f"{report.retransmissions:,}",
+                count_text(worker.retransmissions_per_s),
+                f"{report.stale:,}",
+                str(report.in_flight),
+                f"{report.srtt_ns / 1e6:.2f} ms",
+            ]
+        shown.add(*row)
+    return shown
+
+
+def _counted(view: JobView) -> str:
+    if not view.counters:
+        return "switch: does not answer"
+    names = [
+        *COUNTERS,
+        *sorted(name for name, count in view.counters.items() if count and name not in COUNTERS),
+    ]
+    return "switch: " + ", ".join(f"{view.counters[name]:,} {name.replace('_', ' ')}" for name in names)

@@ -1,0 +1,47 @@
+"""`netsum wireshark`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netsum.cli.errors import CommandError, UsageError
+from netsum.cli.texts import epilog
+
+EPILOG = epilog(
+    ("netsum wireshark --install", "from now on Wireshark and tshark know the protocol"),
+    (
+        'tshark -X lua_script:"$(netsum wireshark)" -r port1.pcap -Y netsum.retransmission',
+        "without installing it",
+    ),
+)
+
+
+def wireshark(
+    install: Annotated[
+        bool, typer.Option("--install", help="Put it where Wireshark and tshark load it from by themselves.")
+    ] = False,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to install it. Default: your own folder for Lua plugins.")
+    ] = None,
+) -> None:
+    """Say where the dissector for Wireshark and tshark is, or install it.
+
+    The dissector shows every field of the protocol by name (filter fields `netsum.*`), the lanes as int32, which answer belongs
+    to which request, retransmissions, which workers a STATUS misses, and marks what is malformed. Without `--install` the path
+    of the file is printed, and nothing else.
+    """
+    from netsum.packets.wireshark import PLUGIN, plugin_folder
+    from netsum.packets.wireshark import install as put
+    from netsum.terminal import say
+
+    if not install:
+        if folder is not None:
+            raise UsageError("--folder says where to install: give --install too")
+        print(PLUGIN)
+        return
+    target = folder or plugin_folder()
+    try:
+        say(f"installed {put(target)}")
+    except OSError as error:
+        raise CommandError(f"cannot write to {target}: {error.strerror}") from None

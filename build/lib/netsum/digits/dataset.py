@@ -1,0 +1,73 @@
+"""scikit-learn's bundled handwritten digits (1,797 images of 8 by 8 pixels), split over workers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from netsum.digits.model import Floats, Labels
+
+TEST_SHARE = 5
+"""One image in so many is kept for testing."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images (n, 64), scaled to 0…1, and the digits they show (n,)."""
+
+    pixels: Floats
+    digits: Labels
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.digits)
+
+    def take(self, chosen: "slice | np.ndarray") -> "Images":
+        """Return some of the images."""
+        return Images(np.ascontiguousarray(self.pixels[chosen]), self.digits[chosen])
+
+    def save(self, path: Path) -> None:
+        """Write to an .npz file."""
+        np.savez(path, pixels=self.pixels, digits=self.digits)
+
+    @staticmethod
+    def load(path: Path) -> "Images":
+        """Read what `save` wrote."""
+        with np.load(path) as saved:
+            return Images(saved["pixels"], saved["digits"])
+
+
+def load_digits(seed: int) -> tuple[Images, Images]:
+    """Return the training images and the test images, in an order that the seed gives."""
+    from sklearn.datasets import load_digits as load_bundled
+
+    bundle = load_bundled()
+    order = np.random.default_rng(seed).permutation(len(bundle.target))
+    everything = Images((bundle.data / 16).astype(np.float32), bundle.target.astype(np.int64)).take(order)
+    num_test = len(everything) // TEST_SHARE
+    return everything.take(slice(num_test, None)), everything.take(slice(num_test))
+
+
+def shard(images: Images, worker_id: int, num_workers: int) -> Images:
+    """One worker's part: every `num_workers`-th image, and as many as every other worker has."""
+    length = len(images) // num_workers
+    return images.take(slice(worker_id, length * num_workers, num_workers))
+
+
+def batch_indices(step: int, shard_length: int, batch: int, seed: int) -> "np.ndarray":
+    """Which images of its shard a worker takes in a step, shape (batch,).
+
+    A pass takes the shard in a shuffled order, the last images that do not fill a batch excepted. The order
+    is the same for all workers; their images are not.
+
+    Raises
+    ------
+    ValueError
+        The shard has fewer images than a batch.
+    """
+    steps_a_pass = shard_length // batch
+    if steps_a_pass == 0:
+        raise ValueError(f"a batch of {batch} does not fit into a shard of {shard_length} images")
+    passes, place = divmod(step, steps_a_pass)
+    order = np.random.default_rng((seed, passes)).permutation(shard_length)
+    return order[place * batch : (place + 1) * batch]

@@ -1,0 +1,188 @@
+"""The demo: workers and a switch without loss, then the same with loss, then one process alone, then a table."""
+
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from threadpoolctl import threadpool_limits
+
+from controller.switch_controller import SwitchController
+from host_agent.wire.constants import UDP_PORT
+from netsum.compiling import await_compiled, compiling
+from netsum.digits.dataset import Images, load_digits
+from netsum.digits.report import Reference, table
+from netsum.digits.task import DigitsTask
+from netsum.digits.training import (
+    TrainingOutcome,
+    TrainingRun,
+    program_switch,
+    train_alone,
+)
+from netsum.programs import CompiledProgram, compiled_program
+from topologies.children import Child, TestbedError
+from topologies.hosts import SwitchTestbed
+from topologies.loopback import LoopbackTestbed
+from topologies.mininet_testbed import Bmv2Star, EmbeddedStar
+from topologies.runs import run_folder
+
+EMBEDDED_TASK = DigitsTask()
+BMV2_TASK = DigitsTask(lanes=64, steps=60, hidden=(64,), slots=32)
+"""BMv2 forwards some thousand packets a second, and queues 64 a port."""
+
+GLOBAL_BATCH = 128
+FAILED_RUNS = Path("runs")
+"""Where the logs of a run that failed are kept."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A demonstration.
+
+    Attributes
+    ----------
+    task
+        What the workers do.
+    drop_percent
+        Packets dropped each way in the second run; 0 leaves it out.
+    in_mininet
+        Whether hosts and switch are in network namespaces, and not on loopback.
+    on_bmv2
+        Whether BMv2 runs the P4 program, and not the embedded engine; it does so in Mininet only.
+    """
+
+    task: DigitsTask
+    drop_percent: float
+    in_mininet: bool
+    on_bmv2: bool
+
+    def testbed(self, folder: Path, drop_percent: float) -> AbstractContextManager[SwitchTestbed]:
+        """Return the testbed, not up yet."""
+        kind = Bmv2Star if self.on_bmv2 else EmbeddedStar if self.in_mininet else LoopbackTestbed
+        return kind(self.task.workers, UDP_PORT, folder, drop_ppm=round(drop_percent * 10_000))
+
+
+def plan_demo(
+    *,
+    workers: int,
+    lanes: int | None,
+    steps: int | None,
+    drop_percent: float,
+    in_mininet: bool,
+    on_bmv2: bool,
+) -> Demo:
+    """Fill in what suits the switch, and see whether it is there.
+
+    Parameters
+    ----------
+    workers, lanes, steps
+        Of the task; None takes what suits the switch.
+    drop_percent, in_mininet, on_bmv2
+        See `Demo`.
+
+    Returns
+    -------
+    Demo
+        Ready to run.
+
+    Raises
+    ------
+    TestbedError
+        The machine lacks something that the switch or the testbed needs.
+    """
+    task = BMV2_TASK if on_bmv2 else EMBEDDED_TASK
+    task = replace(
+        task,
+        workers=workers,
+        lanes=lanes or task.lanes,
+        steps=steps or task.steps,
+        batch=GLOBAL_BATCH // workers,
+    )
+    lacking = Bmv2Star.lacking() if on_bmv2 else EmbeddedStar.lacking() if in_mininet else None
+    if lacking is not None:
+        raise TestbedError(f"{lacking}; `netsum run digits` runs the embedded switch on loopback without it")
+    return Demo(task, drop_percent, in_mininet or on_bmv2, on_bmv2)
+
+
+def run_demo(demo: Demo, console: Console) -> bool:
+    """Run a demonstration and print its table.
+
+    Returns
+    -------
+    bool
+        Whether all workers of all runs ended with the same bits.
+    """
+    task = demo.task
+    program = compiled_program(task.lanes)
+    train_images, test_images = load_digits(task.seed)
+    drops = {"loss-free": 0.0}
+    if demo.drop_percent:
+        drops[f"{demo.drop_percent:g} % lost each way"] = demo.drop_percent
+    outcomes = {}
+    with (
+        run_folder(keep_on_error=FAILED_RUNS) as folder,
+        compiling(folder) as compiler,
+        _progress(console) as progress,
+    ):
+        for heading, drop_percent in drops.items():
+            runs = folder / f"drop-{drop_percent:g}"
+            runs.mkdir()
+            with demo.testbed(runs, drop_percent) as testbed:
+                outcomes[heading] = _train_on(
+                    testbed, program, task, train_images, heading, progress, compiler
+                )
+        reference = _train_reference(task, train_images, progress)
+    console.print(table(task, test_images, reference, outcomes))
+    return len({digest for outcome in outcomes.values() for digest in outcome.digests}) == 1
+
+
+def _train_reference(task: DigitsTask, images: Images, progress: Progress) -> Reference:
+    row = progress.add_task("one process alone", total=task.steps, loss="")
+
+    def show(step: int, loss: float) -> None:
+        progress.update(row, completed=step + 1, loss=f"loss {loss:.3f}")
+
+    start = time.monotonic()
+    with threadpool_limits(1):  # As the workers have; more are no faster on layers this small.
+        losses, parameters = train_alone(task, images, on_step=show)
+    return Reference(losses, parameters, time.monotonic() - start)
+
+
+def _train_on(
+    testbed: SwitchTestbed,
+    program: CompiledProgram,
+    task: DigitsTask,
+    images: Images,
+    heading: str,
+    progress: Progress,
+    compiler: Child,
+) -> TrainingOutcome:
+    row = progress.add_task(heading, total=task.steps, loss="compiling, once")
+
+    def show(step: int, loss: float) -> None:
+        progress.update(row, completed=step + 1, loss=f"loss {loss:.3f}")
+
+    with SwitchController.connect(
+        testbed.p4runtime_address,
+        program=program.json,
+        p4info=program.p4info,
+        device_id=testbed.device_id,
+    ) as controller:
+        program_switch(controller, testbed)
+        await_compiled(compiler)
+        progress.update(row, loss="starting workers")
+        with TrainingRun(testbed, task, images, on_step=show) as run:
+            return run.train(controller)
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description:<24}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[loss]:<16}", markup=False),
+        TimeElapsedColumn(),
+        console=console,
+    )

@@ -1,0 +1,339 @@
+"""Runs a training job: workers on a testbed's hosts, a job on its switch, and what to do when one fails."""
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from controller.errors import ControllerError
+from controller.jobs import Job, WorkerEndpoint
+from controller.switch_controller import SwitchController
+from host_agent.errors import NetsumError
+from netsum.allreduce.launch import ONE_THREAD, START_TIMEOUT_S
+from netsum.digits.dataset import Images, batch_indices, shard
+from netsum.digits.model import Floats, MomentumDescent, Perceptron
+from netsum.digits.task import DigitsTask, read_line, write_line
+from topologies.children import Child, stop_all, uninterrupted
+from topologies.hosts import Host, SwitchTestbed
+
+SILENCE_S = 15.0
+"""How long after every deadline has passed a worker may take to say so."""
+
+OnStep = Callable[[int, float], None]
+"""Called with the step and its mean loss."""
+
+
+class TrainingError(NetsumError):
+    """The training could not be finished; the message says who failed."""
+
+
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """What a training run came to.
+
+    Attributes
+    ----------
+    losses
+        Mean loss of each step's batch over all workers, before the step.
+    parameters
+        Worker 0's at the end, shape (size,).
+    digests
+        SHA-256 of each worker's parameters.
+    statistics
+        What each worker's communicator counted in the last life of the job.
+    counters
+        What the switch counted in it; empty if it could not be asked.
+    seconds
+        From the first admission to the last worker's end.
+    reduce_seconds
+        Mean over the workers of the time spent in all-reduce.
+    lives
+        1 and the number of restarts.
+    """
+
+    losses: list[float]
+    parameters: Floats
+    digests: tuple[str, ...]
+    statistics: list[dict[str, Any]]
+    counters: dict[str, int]
+    seconds: float
+    reduce_seconds: float
+    lives: int
+
+
+@dataclass
+class _Worker:
+    host: Host
+    child: Child
+    result: Path
+    losses: dict[int, float] = field(default_factory=dict)
+    reduce_ns: dict[int, int] = field(default_factory=dict)
+    failed_at: int | None = None
+    error: str = ""
+    digest: str | None = None
+    statistics: dict[str, Any] = field(default_factory=dict)
+    lost: bool = False
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing more comes from it until it is told something."""
+        return self.lost or self.digest is not None or self.failed_at is not None
+
+    def begin_life(self) -> None:
+        self.failed_at, self.error, self.digest = None, "", None
+
+
+class TrainingRun:
+    """Worker processes for one task; they are gone when the ``with`` block ends.
+
+    Parameters
+    ----------
+    testbed
+        Where they run; host i becomes worker i.
+    task
+        What they do.
+    images
+        The training images, which are split over them.
+    restarts
+        How often a switch that died is started again.
+    on_step
+        Called with (step, mean loss) when all workers have taken a step.
+    """
+
+    def __init__(
+        self,
+        testbed: SwitchTestbed,
+        task: DigitsTask,
+        images: Images,
+        *,
+        restarts: int = 1,
+        on_step: OnStep = lambda step, loss: None,
+    ) -> None:
+        self._testbed = testbed
+        self._task = task
+        self._images = images
+        self._restarts = restarts
+        self._on_step = on_step
+        self._messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> "TrainingRun":
+        try:
+            for worker_id, host in enumerate(self._testbed.hosts[: self._task.workers]):
+                self._workers.append(self._start(worker_id, host))
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    @property
+    def children(self) -> list[Child]:
+        """The worker processes, by worker id."""
+        return [worker.child for worker in self._workers]
+
+    def train(self, controller: SwitchController) -> TrainingOutcome:
+        """Run the task to its end.
+
+        Parameters
+        ----------
+        controller
+            Of the testbed's switch, programmed.
+
+        Raises
+        ------
+        TrainingError
+            A worker was lost, or the switch failed more often than it may be restarted.
+        ControllerError
+            The switch could not be controlled.
+        """
+        self._await_ready()
+        job = controller.create_job(
+            "digits",
+            [
+                WorkerEndpoint(
+                    port=host.port, ip=host.ip, mac=host.mac, udp_port=host.udp_port, switch=host.switch
+                )
+                for host in (worker.host for worker in self._workers)
+            ],
+            self._task.slots,
+        )
+        try:
+            return self._live(controller, job)
+        finally:
+            with contextlib.suppress(ControllerError):  # The switch may be what failed.
+                controller.end_job(job)
+
+    def _live(self, controller: SwitchController, job: Job) -> TrainingOutcome:
+        start = time.monotonic()
+        step, lives = 0, 1
+        while True:
+            self._admit(job, step)
+            self._follow()
+            failed = [worker for worker in self._workers if worker.digest is None]
+            if not failed:
+                break
+            if any(worker.lost for worker in self._workers) or lives > self._restarts:
+                raise TrainingError(self._account())
+            job = self._revive(controller, job)
+            step, lives = self._common_step(), lives + 1
+        seconds = time.monotonic() - start
+        counters: dict[str, int] = {}
+        with contextlib.suppress(ControllerError):  # The switch may have died when its work was done.
+            counters = controller.counters(job)
+        return TrainingOutcome(
+            losses=[self._mean_loss(one) for one in range(self._task.steps)],
+            parameters=np.load(self._workers[0].result),
+            digests=tuple(str(worker.digest) for worker in self._workers),
+            statistics=[worker.statistics for worker in self._workers],
+            counters=counters,
+            seconds=seconds,
+            reduce_seconds=float(np.mean([sum(worker.reduce_ns.values()) for worker in self._workers])) / 1e9,
+            lives=lives,
+        )
+
+    def _start(self, worker_id: int, host: Host) -> _Worker:
+        folder = self._testbed.folder
+        images, result = folder / f"{host.name}-images.npz", folder / f"{host.name}-result.npy"
+        shard(self._images, worker_id, self._task.workers).save(images)
+        child = Child(
+            f"worker {worker_id}",
+            host.command([sys.executable, "-P", "-m", "netsum.digits.worker"]),
+            folder / f"{host.name}.log",
+            pipes=True,
+            environment=ONE_THREAD,
+        )
+        worker = _Worker(host, child, result)
+        threading.Thread(target=self._listen, args=(worker,), name=f"listen {host.name}", daemon=True).start()
+        self._tell(worker, task=self._task.to_json(), images=os.fspath(images), result=os.fspath(result))
+        return worker
+
+    def _stop(self) -> None:
+        with uninterrupted():
+            stop_all(self.children)
+
+    def _listen(self, worker: _Worker) -> None:
+        with contextlib.suppress(OSError, ValueError):  # The pipe is closed when the worker is stopped.
+            while (message := read_line(worker.child.stdout)) is not None:
+                self._messages.put((worker, message))
+        self._messages.put((worker, None))
+
+    def _tell(self, worker: _Worker, **message: object) -> None:
+        with contextlib.suppress(OSError):  # It has ended, which the listening thread reports.
+            write_line(worker.child.stdin, **message)
+
+    def _admit(self, job: Job, step: int) -> None:
+        for worker, admission in zip(self._workers, job.admissions, strict=True):
+            worker.begin_life()
+            bind = [worker.host.ip, worker.host.udp_port]
+            self._tell(worker, admission=admission.to_json(), bind=bind, step=step)
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        waiting = set(range(len(self._workers)))
+        while waiting:
+            worker, message = self._next(deadline, lambda: f"workers {sorted(waiting)} did not start")
+            if message is None:
+                raise TrainingError(worker.child.how_it_ended())
+            waiting.discard(self._workers.index(worker))
+
+    def _follow(self) -> None:
+        """Take the workers' messages until all are done, have failed or are lost."""
+        while not all(worker.resting for worker in self._workers):
+            deadline = time.monotonic() + 2 * self._task.timeout_s + SILENCE_S
+            worker, message = self._next(deadline, self._account)
+            if message is None:
+                worker.lost = True
+            elif message["event"] == "step":
+                self._take_step(worker, message)
+            elif message["event"] == "failed":
+                worker.failed_at, worker.error = message["step"], message["error"]
+            else:
+                worker.digest, worker.statistics = message["digest"], message["statistics"]
+
+    def _take_step(self, worker: _Worker, message: dict[str, Any]) -> None:
+        step = message["step"]
+        worker.losses[step], worker.reduce_ns[step] = message["loss"], message["reduce_ns"]
+        if all(step in one.losses for one in self._workers):
+            self._on_step(step, self._mean_loss(step))
+
+    def _next(self, deadline: float, silence: Callable[[], str]) -> tuple[_Worker, dict[str, Any] | None]:
+        try:
+            return self._messages.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise TrainingError(f"no worker has said anything for too long: {silence()}") from None
+
+    def _mean_loss(self, step: int) -> float:
+        """Sum over the workers in the order of their ids, so that the same losses give the same bits."""
+        return sum(worker.losses[step] for worker in self._workers) / (self._task.workers * self._task.batch)
+
+    def _common_step(self) -> int:
+        """Return the earliest step that some worker has not taken."""
+        return min(
+            self._task.steps - 1 if worker.failed_at is None else worker.failed_at for worker in self._workers
+        )
+
+    def _revive(self, controller: SwitchController, job: Job) -> Job:
+        """Bring the job back after the switch failed it; a switch that died is started again."""
+        if not self._testbed.switch.running:
+            self._testbed.restart_switch()
+        controller.reconnect()
+        program_switch(controller, self._testbed)
+        return controller.restart_job(job)
+
+    def _account(self) -> str:
+        """Say who died on one line, and what each survivor said of it on lines of their own."""
+        dead = [worker.child.how_it_ended() for worker in self._workers if worker.lost]
+        if not self._testbed.switch.running:
+            dead.append(self._testbed.switch.how_it_ended())
+        survivors = [
+            f"worker {worker_id} stopped at step {worker.failed_at}: {worker.error}"
+            for worker_id, worker in enumerate(self._workers)
+            if worker.failed_at is not None
+        ]
+        return "\n  ".join(["; ".join(dead) or "the training stopped", *survivors])
+
+
+def program_switch(controller: SwitchController, testbed: SwitchTestbed) -> None:
+    """Give a testbed's switch its program, its address and the places of the hosts."""
+    controller.set_pipeline()
+    controller.set_switch_address(testbed.switch_ip, testbed.switch_mac)
+    controller.set_l2({host.mac: host.port for host in testbed.hosts}, [host.port for host in testbed.hosts])
+
+
+def train_alone(
+    task: DigitsTask, images: Images, on_step: OnStep = lambda step, loss: None
+) -> tuple[list[float], Floats]:
+    """Train in this process on the batches that all workers together take.
+
+    Returns
+    -------
+    tuple
+        The mean loss of each step's batch, and the parameters at the end.
+    """
+    model = Perceptron(task.widths)
+    descent = MomentumDescent(model.initial_parameters(task.seed), task.rate)
+    shards: Sequence[Images] = [shard(images, worker_id, task.workers) for worker_id in range(task.workers)]
+    losses = []
+    for step in range(task.steps):
+        chosen = batch_indices(step, len(shards[0]), task.batch, task.seed)
+        pixels = np.concatenate([part.pixels[chosen] for part in shards])
+        digits = np.concatenate([part.digits[chosen] for part in shards])
+        loss, gradient = model.gradient(descent.parameters, pixels, digits)
+        losses.append(loss / len(digits))
+        descent.step(gradient)
+        on_step(step, losses[-1])
+    return losses, descent.parameters

@@ -1,0 +1,138 @@
+"""What is installed."""
+
+import importlib.metadata
+import shutil
+import subprocess
+from importlib.util import find_spec
+
+from netsum.doctor.finding import Finding
+from netsum.extras import DISTRIBUTIONS, install_command
+from netsum.programs import LANES, ProgramMissingError, compiled_program
+from topologies.find_mininet import find_mininet
+from topologies.namespaces import missing_tools
+from topologies.switch_process import BMV2_PACKAGE, BMV2_PROGRAM
+
+P4C_PACKAGE = (
+    "install p4lang's package p4lang-p4c, https://github.com/p4lang/p4c#installing-packaged-versions-of-p4c"
+)
+
+NEEDED = ("prometheus_client", "llvmlite", "sklearn")
+"""Modules that a run with a switch on this machine needs beyond what netsum always installs."""
+
+
+def extras() -> Finding:
+    """Look which optional packages of a run are installed."""
+    missing = [module for module in NEEDED if find_spec(module) is None]
+    if missing:
+        return Finding(
+            "Extras",
+            f"without {', '.join(DISTRIBUTIONS[module] for module in missing)}",
+            "every run with a switch on this machine",
+            "; ".join(install_command(module) for module in missing),
+            required=True,
+        )
+    return Finding("Extras", "controller, sim and demo are installed")
+
+
+def programs() -> Finding:
+    """Look whether the compiled P4 programs are there."""
+    try:
+        for lanes in LANES:
+            compiled_program(lanes)
+    except ProgramMissingError as error:
+        return Finding("Compiled P4", "missing", "every run", str(error), required=True)
+    return Finding("Compiled P4", " and ".join(f"{lanes} lanes" for lanes in LANES))
+
+
+def namespace_tools() -> Finding:
+    """Look for the programs that make interfaces."""
+    lacking = missing_tools()
+    if lacking:
+        return Finding(
+            "iproute2, ethtool", f"without {', '.join(lacking)}", "testbeds", "apt install iproute2 ethtool"
+        )
+    return Finding("iproute2, ethtool", "installed")
+
+
+def mininet() -> Finding:
+    """Look for Mininet, in our environment or the distribution's."""
+    remedy = "apt install mininet"
+    if find_mininet() is None or shutil.which("mnexec") is None:
+        return Finding("Mininet", "not installed", "`netsum testbed`", remedy)
+    return tool("Mininet", "mn", "`netsum testbed`", remedy)
+
+
+def bmv2() -> Finding:
+    """Look for BMv2."""
+    needed_for = "--switch bmv2 (the embedded engine runs the same program without it)"
+    return tool("BMv2", BMV2_PROGRAM, needed_for, f"install {BMV2_PACKAGE}")
+
+
+def p4c() -> Finding:
+    """Look for the P4 compiler."""
+    program = "p4c-bm2-ss" if shutil.which("p4c") is None else "p4c"  # p4c only calls it.
+    return tool("p4c", program, "changing the P4 program (the compiled one is included)", P4C_PACKAGE)
+
+
+def tshark() -> Finding:
+    """Look for Wireshark's terminal version, and whether it knows the protocol."""
+    found = tool(
+        "tshark", "tshark", "reading captures with the dissector", "apt install tshark (or wireshark)"
+    )
+    if not found.well:
+        return found
+    from netsum.packets.wireshark import PLUGIN, plugin_folder
+
+    installed = plugin_folder() / PLUGIN.name
+    if not installed.is_file():
+        known = f"the dissector is in {PLUGIN}; `netsum wireshark --install` makes it known"
+    elif installed.read_bytes() != PLUGIN.read_bytes():
+        known = f"{installed} is another version: `netsum wireshark --install`"
+    else:
+        known = f"knows the protocol ({installed})"
+    return Finding(found.subject, f"{found.found}; {known}")
+
+
+def scapy() -> Finding:
+    """Look for scapy."""
+    return _package("scapy", "packets by hand (`netsum.packets.layer`)", install_command("scapy"))
+
+
+def torch() -> Finding:
+    """Look for PyTorch."""
+    return _package(
+        "torch", '`init_process_group("netsum")`', f"{install_command('torch')}, see docs/torch.md"
+    )
+
+
+def _package(name: str, needed_for: str, remedy: str) -> Finding:
+    try:
+        return Finding(name, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, "not installed", needed_for, remedy)
+
+
+def tool(subject: str, program: str, needed_for: str, remedy: str) -> Finding:
+    """Look for a program, and ask it for its version.
+
+    Parameters
+    ----------
+    subject
+        What people call it.
+    program
+        What is on PATH.
+    needed_for, remedy
+        If it is not there or does not run.
+    """
+    path = shutil.which(program)
+    if path is None:
+        return Finding(subject, "not installed", needed_for, remedy)
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding(subject, f"{path} does not run ({error})", needed_for, remedy)
+    lines = [*said.stdout.splitlines(), *said.stderr.splitlines()]
+    version = next(
+        (line.strip(" .") for line in lines if any(letter.isdigit() for letter in line)), "installed"
+    )
+    return Finding(subject, version)

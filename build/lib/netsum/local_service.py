@@ -1,0 +1,165 @@
+"""A switch and its controller on loopback, for jobs that ask for one: ``python -m netsum.local_service --places 4``.
+
+The loopback testbed and the controller service in one process, without a memory: both end together. A worker gets the
+*place* (the switch port) that fewest others have.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from controller.errors import ControllerError
+from controller.service.desk import DeskOptions
+from controller.service.network import HostSite, Network, PortSite, SwitchSite
+from controller.service.serve import RunningService, ServiceOptions, running_service
+from host_agent.errors import NetsumError
+from host_agent.wire.channel import TlsFiles
+from host_agent.wire.constants import MAX_WORKERS, UDP_PORT
+from netsum.programs import compiled_program
+from topologies.children import TestbedError, ending_in_order
+from topologies.loopback import LoopbackTestbed
+from topologies.runs import run_folder
+
+FIRST_WORKER_TIMEOUT_S = 60.0
+"""How long a service that ends with its last worker waits for the first one."""
+LOOK_S = 0.2
+"""How often the service looks whether its switch still runs, and whether anybody is connected."""
+FAILED_RUNS = Path("runs")
+SWITCH = "loopback"
+
+
+class LocalServiceError(NetsumError):
+    """The service cannot be as asked for."""
+
+
+def loopback_network(testbed: LoopbackTestbed) -> Network:
+    """Return a testbed's switch and hosts as a controller service knows them; any worker may have any place."""
+    hosts = {host.name: HostSite(host.name, host.ip, host.mac, SWITCH, host.switch) for host in testbed.hosts}
+    switch = SwitchSite(
+        name=SWITCH,
+        p4runtime=testbed.p4runtime_address,
+        device_id=testbed.device_id,
+        ip=testbed.switch_ip,
+        mac=testbed.switch_mac,
+        stations={host.mac: host.port for host in testbed.hosts},
+        ports={host.port: PortSite(peer=host.name) for host in testbed.hosts},
+    )
+    return Network({SWITCH: switch}, hosts, any_place=True)
+
+
+async def _serve(
+    testbed: LoopbackTestbed, options: argparse.Namespace, announcement: "_Announcement"
+) -> None:
+    program = compiled_program(options.lanes)
+    service_options = ServiceOptions(
+        network=loopback_network(testbed),
+        program=program.json,
+        p4info=program.p4info,
+        listen=(options.listen,),
+        tls=TlsFiles(),
+        desk=DeskOptions(slots=options.slots),
+    )
+    async with running_service(service_options) as service:
+        ready = asyncio.create_task(service.until_ready())
+        await _attend(testbed, service, until=ready.done)
+        ready.result()
+        if options.ready_fd is not None:
+            _log_to(testbed.folder / "service.log")
+        announcement.tell(address=service.addresses[0])
+        unused = _Unused(service)
+        await _attend(testbed, service, until=unused if options.until_unused else lambda: False)
+
+
+def _log_to(path: Path) -> None:
+    """Write standard error to a file from now on.
+
+    A reader of the caller's standard error would otherwise wait for this process too.
+    """
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), sys.stderr.fileno())
+
+
+async def _attend(testbed: LoopbackTestbed, service: RunningService, until: Callable[[], bool]) -> None:
+    """Wait until something holds, or the switch or the links to it end."""
+    while not until():
+        if not testbed.switch.running:  # Ending tells the workers sooner than their deadlines.
+            fault = testbed.switch.how_it_ended()
+            service.desk.end_all(fault)
+            await asyncio.sleep(LOOK_S)
+            raise TestbedError(fault)
+        if service.links.done():
+            service.links.result()
+        await asyncio.sleep(LOOK_S)
+
+
+class _Unused:
+    """Whether nobody is connected; who waits for the last worker to leave waits also for the first to come."""
+
+    def __init__(self, service: RunningService) -> None:
+        self._service = service
+        self._used = False
+        self._give_up_at = asyncio.get_running_loop().time() + FIRST_WORKER_TIMEOUT_S
+
+    def __call__(self) -> bool:
+        workers = self._service.workers
+        in_use = bool(workers.streams or self._service.desk.jobs)
+        # A short job may have come and gone between two looks.
+        self._used = self._used or in_use or workers.left > 0
+        return not in_use and (self._used or asyncio.get_running_loop().time() > self._give_up_at)
+
+
+class _Announcement:
+    """One line of JSON for whoever started us."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def tell(self, **message: object) -> None:
+        line = json.dumps(message) + "\n"
+        if self._descriptor is None:
+            print(line, end="", file=sys.stderr if "error" in message else sys.stdout, flush=True)
+            return
+        with contextlib.suppress(BrokenPipeError):  # Who started us has ended; without workers so shall we.
+            os.write(self._descriptor, line.encode())
+        os.close(self._descriptor)
+        self._descriptor = None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM, or until the last worker has left."""
+    parser = argparse.ArgumentParser(
+        prog="python -m netsum.local_service", description=(__doc__ or "").split(":")[0]
+    )
+    parser.add_argument("--places", type=int, required=True, help="ports of the switch, one for each process")
+    parser.add_argument("--lanes", type=int, default=256, help="int32 values a packet carries: 64 or 256")
+    parser.add_argument("--slots", type=int, default=64, help="slots of a job, a power of two")
+    parser.add_argument("--drop-ppm", type=int, default=0, help="packets per million to lose, each way")
+    parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
+    parser.add_argument("--until-unused", action="store_true", help="end with the last connection")
+    parser.add_argument("--ready-fd", type=int, help="descriptor to write a line of JSON to when ready")
+    options = parser.parse_args(arguments)
+    announcement = _Announcement(options.ready_fd)
+    try:
+        if not 1 <= options.places <= MAX_WORKERS:
+            raise LocalServiceError(f"one switch serves 1 to {MAX_WORKERS} processes, not {options.places}")
+        with (
+            ending_in_order(),
+            run_folder(keep_on_error=FAILED_RUNS) as folder,
+            LoopbackTestbed(options.places, UDP_PORT, folder, drop_ppm=options.drop_ppm) as testbed,
+        ):
+            asyncio.run(_serve(testbed, options, announcement))
+    except (NetsumError, ControllerError, TestbedError, ValueError, OSError) as fault:
+        announcement.tell(error=str(fault))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""The slot protocol as a layer of scapy: ``from netsum.packets.layer import Netsum``.
+
+Fields, names and widths come from the protocol's specification (docs/protocol.md). What is malformed is shown as far as it goes,
+and goes out as it came in: nothing is put right behind one's back.
+
+>>> packet = IP(dst="10.0.0.254") / UDP() / Netsum(kind="PROBE", job_id=1, token=0xC0FFEE)  # doctest: +SKIP
+>>> sr1(packet)[Netsum].workers_seen  # doctest: +SKIP
+[0, 2]
+"""
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from scapy.fields import (
+    BitEnumField,
+    BitField,
+    ByteField,
+    ConditionalField,
+    Field,
+    FlagsField,
+    IntField,
+    ShortField,
+    XIntField,
+    XShortField,
+)
+from scapy.layers.inet import UDP
+from scapy.packet import Packet, bind_bottom_up, bind_layers
+
+from host_agent.wire import constants
+from host_agent.wire.constants import (
+    EXPONENT_ALL_ZERO,
+    EXPONENT_BIAS,
+    EXPONENT_NON_FINITE,
+    FLAG_LANES,
+    HEADER_FIELDS,
+    KIND_CONTRIBUTE,
+    KIND_PROBE,
+    KIND_RESULT,
+    KIND_STATUS,
+    LANE_BYTES,
+    MAX_WORKERS,
+    OP_SUM,
+    POOL_VERSIONS,
+    STATUS_FIELDS,
+    UDP_PORT,
+    VERSION,
+)
+
+
+def _names(prefix: str) -> dict[int, str]:
+    """Return the names of an enumeration of the specification, by value."""
+    return {
+        value: name.removeprefix(prefix) for name, value in vars(constants).items() if name.startswith(prefix)
+    }
+
+
+KINDS: Final = _names("KIND_")
+OPS: Final = _names("OP_")
+FLAGS: Final = _names("FLAG_")
+
+
+class _FlagsField(FlagsField):  # type: ignore[misc]  # scapy ships no types
+    """Flags that say by themselves whether there are lanes, unless they are given."""
+
+    def i2m(self, pkt: Any, x: Any) -> Any:
+        if x is None:
+            x = FLAG_LANES if pkt.getfieldval("lanes") else 0
+        return super().i2m(pkt, x)
+
+
+class _ExponentField(ShortField):  # type: ignore[misc]
+    """A block's exponent as sent, shown as what it means; a PROBE has its number there, and a STATUS that of its PROBE."""
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        if pkt is not None and pkt.kind in (KIND_PROBE, KIND_STATUS):
+            return f"{x} (number of the PROBE)"
+        if x == EXPONENT_ALL_ZERO:
+            return f"{x} (all zero)"
+        if x == EXPONENT_NON_FINITE:
+            return f"{x} (non-finite present)"
+        return f"{x} (2^{x - EXPONENT_BIAS})"
+
+
+class _SeenField(IntField):  # type: ignore[misc]
+    """A bitmap of workers, shown as their ids."""
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        return f"{x:#x} (workers {', '.join(map(str, _workers(x))) or 'none'})"
+
+
+class _LanesField(Field):  # type: ignore[misc]
+    """The int32 lanes, as many as there are bytes for."""
+
+    islist = 1
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, [], f"{LANE_BYTES}s")
+
+    def any2i(self, pkt: Any, x: Any) -> list[int]:
+        return [] if x is None else [int(lane) for lane in x]
+
+    i2h = any2i
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        shown = ", ".join(map(str, x[:4]))
+        return f"[{shown}, … {len(x)} in all]" if len(x) > 4 else f"[{shown}]"
+
+    def i2len(self, pkt: Any, x: Any) -> int:
+        return LANE_BYTES * len(x)
+
+    def addfield(self, pkt: Any, s: bytes, val: Iterable[int]) -> bytes:
+        lanes = list(val)
+        return s + struct.pack(f"!{len(lanes)}i", *lanes)
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[int]]:
+        count = len(s) // LANE_BYTES
+        end = count * LANE_BYTES
+        return s[end:], list(struct.unpack(f"!{count}i", s[:end]))
+
+
+def _has_lanes(packet: Any) -> bool:
+    """Whether lanes follow: as the flags say, or if nobody set them, as there are some."""
+    flags = packet.getfieldval("flags")
+    return bool(packet.getfieldval("lanes")) if flags is None else bool(int(flags) & FLAG_LANES)
+
+
+def _is_status(packet: Any) -> bool:
+    return bool(packet.getfieldval("kind") == KIND_STATUS)
+
+
+_SPECIAL: Final[dict[str, Callable[[str, int], Any]]] = {
+    "version": lambda name, bits: BitField(name, VERSION, bits),
+    "kind": lambda name, bits: BitEnumField(name, KIND_CONTRIBUTE, bits, KINDS),
+    "op": lambda name, bits: BitEnumField(name, OP_SUM, bits, OPS),
+    "flags": lambda name, bits: _FlagsField(name, None, bits, FLAGS),
+    "token": lambda name, _: XIntField(name, 0),
+    "exponent": lambda name, _: _ExponentField(name, 0),
+    "fingerprint": lambda name, _: XShortField(name, 0),
+    "seen": lambda name, _: _SeenField(name, 0),
+}
+_PLAIN: Final = {8: ByteField, 16: ShortField, 32: IntField}
+
+
+def _field(name: str, bits: int) -> Any:
+    return _SPECIAL[name](name, bits) if name in _SPECIAL else _PLAIN[bits](name, 0)
+
+
+class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
+    """A packet of the slot protocol: header, then lanes, or `seen` and `slot_chunk` in a STATUS.
+
+    `flags` says LANES by itself if `lanes` are given and `flags` is not.
+    """
+
+    name = "netsum"
+    fields_desc = [  # noqa: RUF012  # scapy's way
+        *(_field(name, bits) for name, bits in HEADER_FIELDS),
+        *(ConditionalField(_field(name, bits), _is_status) for name, bits in STATUS_FIELDS),
+        ConditionalField(_LanesField("lanes"), _has_lanes),
+    ]
+
+    @property
+    def slot(self) -> int:
+        """The slot, relative to the job's range."""
+        return int(self.pool_index) // POOL_VERSIONS
+
+    @property
+    def pool_version(self) -> int:
+        """Which of the slot's versions."""
+        return int(self.pool_index) % POOL_VERSIONS
+
+    @property
+    def workers_seen(self) -> list[int]:
+        """In a STATUS: ids of the workers whose contribution the slot holds, ascending."""
+        return _workers(self.seen or 0)
+
+    def answers(self, other: Any) -> bool:
+        """Whether this answers another packet, for scapy's ``sr``: a STATUS or RESULT for the same chunk and worker."""
+        if not isinstance(other, Netsum):
+            return False
+        same = all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("job_id", "token", "worker_id", "pool_index", "chunk")
+        )
+        return (
+            same and self.kind in (KIND_RESULT, KIND_STATUS) and other.kind in (KIND_CONTRIBUTE, KIND_PROBE)
+        )
+
+    def mysummary(self) -> str:
+        """Return one line on the packet."""
+        said = f"netsum {KINDS.get(self.kind, f'kind {self.kind}')} {OPS.get(self.op, f'op {self.op}')}"
+        said += f" job {self.job_id} worker {self.worker_id} chunk {self.chunk} slot {self.slot}.{self.pool_version}"
+        if _is_status(self):
+            said += f" seen {self.workers_seen} of chunk {self.slot_chunk}"
+        return said + (f" {len(self.lanes)} lanes" if _has_lanes(self) else "")
+
+
+def bind_port(port: int) -> None:
+    """Dissect UDP datagrams to and from another port, such as a switch port of a loopback testbed.
+
+    Parameters
+    ----------
+    port
+        UDP port.
+    """
+    bind_bottom_up(UDP, Netsum, dport=port)
+    bind_bottom_up(UDP, Netsum, sport=port)
+
+
+def _workers(bitmap: int) -> list[int]:
+    return [worker_id for worker_id in range(MAX_WORKERS) if bitmap >> worker_id & 1]
+
+
+bind_port(UDP_PORT)
+bind_layers(UDP, Netsum, sport=UDP_PORT, dport=UDP_PORT)

@@ -1,0 +1,181 @@
+"""What netsum prints: JSON for scripts, tables and lines for people.
+
+All text for people goes through here. Text from outside (names of jobs, reasons, paths) is printed as it is: never read as
+rich's markup, never replaced by an emoji, and its control characters are shown, not sent to the terminal.
+"""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.table import Table
+
+UNLIMITED_WIDTH: Final = 10_000
+"""Columns of an output that is not a terminal, unless COLUMNS limits it."""
+NARROWEST_TEXT: Final = 24
+"""Columns below which a column of sentences is not folded; the rows are stacked instead."""
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document."""
+    print(json.dumps(document, indent=2), flush=True)
+
+
+def print_json_line(document: Any) -> None:
+    """Print one JSON document on one line."""
+    print(json.dumps(document), flush=True)
+
+
+def visible(text: str) -> str:
+    """Return text with every character that does not print, such as an escape, written as Python escapes it."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Return a console that reads no markup, and is as wide as the terminal or COLUMNS; without either, unlimited."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = UNLIMITED_WIDTH
+    return made
+
+
+def say(text: str, style: str = "") -> None:
+    """Print a line; a terminal that is too narrow wraps it by itself, so that it can be copied whole."""
+    console().print(visible(text), style=style or None, soft_wrap=True)
+    sys.stdout.flush()
+
+
+def say_error(message: str) -> None:
+    """Print `netsum: MESSAGE` on standard error; a message may have several lines, such as notes."""
+    lines = [visible(line) for line in message.split("\n")]
+    console(stderr=True).print("\n".join([f"netsum: {lines[0]}", *lines[1:]]), soft_wrap=True)
+
+
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Print names and values, one pair a line; those without a value are left out."""
+    shown = [(name, str(value)) for name, value in facts if value not in (None, "")]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        say(f"{name + ':':{width + 1}} {value}")
+
+
+def count_text(number: float) -> str:
+    """Write a count or a rate for people: 12,345 or 1.23 M."""
+    for size, unit in ((1e9, "G"), (1e6, "M")):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:,.0f}"
+
+
+def digits_text(number: float) -> str:
+    """Write a number of at least 0 with four significant digits, or as a whole number: 0.0123, 12.34, 12,345."""
+    decimals = 3 - math.floor(math.log10(number)) if number > 0 else 0
+    return f"{number:,.{min(max(decimals, 0), 6)}f}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun: 1 worker, 2 workers."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+class Rows:
+    """Rows under headings, in a table that never cuts a cell; a renderable of rich.
+
+    Where the table does not fit the width, columns marked as optional are left out, the last first. If it still does not fit,
+    every row becomes a few lines of `heading value`, with all of its cells.
+
+    Parameters
+    ----------
+    headings
+        Of the columns, each with marks before it: ``>`` a column of numbers, ``?`` an optional one, ``~`` sentences, which may be
+        folded over several lines. A line feed makes a heading of two lines.
+    key
+        How many of the first columns name a row.
+    """
+
+    def __init__(self, *headings: str, key: int = 1) -> None:
+        self._marks = [heading[: len(heading) - len(heading.lstrip(">?~"))] for heading in headings]
+        self._headings = [heading.lstrip(">?~") for heading in headings]
+        self._key = key
+        self._rows: list[list[str]] = []
+
+    def add(self, *cells: str) -> None:
+        """Add a row; a cell for each heading."""
+        assert len(cells) == len(self._headings), "a cell for each heading"
+        self._rows.append([visible(cell) for cell in cells])
+
+    def print(self) -> None:
+        """Print the rows on standard output."""
+        console().print(self)
+        sys.stdout.flush()
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        """Render for the width there is."""
+        shown = list(range(len(self._headings)))
+        while self._width(shown) > options.max_width and (
+            optional := [each for each in shown if "?" in self._marks[each]]
+        ):
+            shown.remove(optional[-1])
+        if self._width(shown) <= options.max_width:
+            yield self._table(shown)
+        else:
+            yield from self._stacked(options.max_width)
+
+    def _column_width(self, column: int) -> int:
+        from rich.cells import cell_len
+
+        cells = [*self._headings[column].split("\n"), *(row[column] for row in self._rows)]
+        width = max(map(cell_len, cells))
+        return min(width, NARROWEST_TEXT) if "~" in self._marks[column] else width
+
+    def _width(self, shown: Sequence[int]) -> int:
+        return sum(map(self._column_width, shown)) + 2 * (len(shown) - 1)
+
+    def _table(self, shown: Sequence[int]) -> "Table":
+        from rich.table import Table
+        from rich.text import Text
+
+        made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for column in shown:
+            folds = "~" in self._marks[column]
+            made.add_column(
+                Text(self._headings[column]),
+                justify="right" if ">" in self._marks[column] else "left",
+                no_wrap=not folds,
+                overflow="fold",
+                min_width=self._column_width(column),
+                vertical="top",
+            )
+        for row in self._rows:
+            made.add_row(*(Text(row[column]) for column in shown))
+        return made
+
+    def _stacked(self, width: int) -> "Iterable[RenderableType]":
+        from rich.text import Text
+
+        for row in self._rows:
+            yield Text("  ".join(cell for cell in row[: self._key] if cell), style="bold", overflow="fold")
+            line = " "
+            for heading, cell in list(zip(self._headings, row, strict=True))[self._key :]:
+                if not cell:
+                    continue
+                pair = f" {_one_line(heading)} {cell} "
+                if len(line) > 1 and len(line) + len(pair) > width:
+                    yield Text(line.rstrip(), overflow="fold")
+                    line = " "
+                line += pair
+            if line.strip():
+                yield Text(line.rstrip(), overflow="fold")
+
+
+def _one_line(heading: str) -> str:
+    return heading.replace("-\n", "").replace("\n", " ")

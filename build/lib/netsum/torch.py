@@ -1,0 +1,35 @@
+"""Makes ``torch.distributed.init_process_group("netsum")`` known to PyTorch.
+
+PyTorch calls `register` by itself when it is imported (entry point group ``torch.backends``); where that is switched
+off, ``import netsum.torch`` does it. `netsum.torch.allreduce_hook` is a DDP communication hook.
+"""
+
+from typing import Any
+
+import torch.distributed as dist
+
+NAME = "netsum"
+
+
+def register() -> None:
+    """Register the backend, if this PyTorch has torch.distributed; can be called again."""
+    if dist.is_available() and NAME not in dist.Backend.backend_list:
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def _create(options: Any, backend_options: Any) -> Any:
+    # What a process group needs, compiled code among it, is loaded by who makes one, not by all who import torch.
+    from host_agent.torch.process_group import create
+
+    return create(options, backend_options)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "allreduce_hook":
+        raise AttributeError(f"module 'netsum.torch' has no attribute {name!r}")
+    from host_agent.torch.hook import allreduce_hook
+
+    return allreduce_hook
+
+
+register()

@@ -1,0 +1,1 @@
+"""Switches and networks in software: the embedded switch engine."""

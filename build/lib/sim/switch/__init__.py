@@ -1,0 +1,35 @@
+"""The embedded switch: any v1model program, from its BMv2 JSON to machine code."""
+
+from sim.switch.entries import Exact, Lpm, Match, Optional, Range, TableEntry, Ternary
+from sim.switch.errors import (
+    DuplicateError,
+    EntryError,
+    FullError,
+    SwitchError,
+    UnknownNameError,
+    UnsupportedProgramError,
+)
+from sim.switch.loader import load_program
+from sim.switch.packets import Packets
+from sim.switch.switch import Digest, Switch, SwitchState
+
+__all__ = [
+    "Digest",
+    "DuplicateError",
+    "EntryError",
+    "Exact",
+    "FullError",
+    "Lpm",
+    "Match",
+    "Optional",
+    "Packets",
+    "Range",
+    "Switch",
+    "SwitchError",
+    "SwitchState",
+    "TableEntry",
+    "Ternary",
+    "UnknownNameError",
+    "UnsupportedProgramError",
+    "load_program",
+]

@@ -1,0 +1,49 @@
+"""Machine code for the deparser: ``deparse(ctx, st, out) -> bytes written`` (headers, then the payload)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir as ll
+
+from sim.switch import ir
+from sim.switch.codegen.actions import Primitives
+from sim.switch.codegen.emit import I32, I64, PTR, Fn, Unit
+from sim.switch.codegen.hashing import payload, write_update
+from sim.switch.codegen.wire import write_header
+
+__all__ = ["header_room", "write_deparser"]
+
+
+def header_room(program: ir.Program) -> int:
+    """Return the most bytes that the deparser can put before the payload."""
+    return sum((sum(f.width for f in program.headers[h].type.fields) + 7) // 8 for h in program.deparser)
+
+
+def write_deparser(unit: Unit) -> None:
+    """Write the checksum update, the deparser's own statements and the headers in order."""
+    fn = Fn(unit, "deparse", [("ctx", PTR), ("st", PTR), ("out", PTR)], I64)
+    primitives = Primitives(fn)
+    write_update(fn, primitives)
+    for primitive in unit.program.deparser_ops:
+        primitives.primitive(primitive)
+    b = fn.b
+    cursor = fn.variable(PTR)
+    b.store(fn.args["out"], cursor)
+    for name in unit.program.deparser:
+        header = primitives.header(ir.HeaderRef(name))
+        with b.if_then(primitives.is_valid(header)):
+            b.store(write_header(fn, header.pointer, header.shape, b.load(cursor, typ=PTR)), cursor)
+    end = b.load(cursor, typ=PTR)
+    start, size = payload(fn)
+    fn.copy(end, start, size)
+    total = b.add(b.sub(b.ptrtoint(end, I64), b.ptrtoint(fn.args["out"], I64)), size)
+    b.ret(_truncated(fn, total))
+
+
+def _truncated(fn: Fn, total: Any) -> Any:
+    b = fn.b
+    limit = fn.internal("truncate")
+    wanted = b.zext(b.sub(limit, ll.Constant(I32, 1)), I64)
+    cut = b.and_(b.icmp_unsigned("!=", limit, ll.Constant(I32, 0)), b.icmp_unsigned("<", wanted, total))
+    return b.select(cut, wanted, total)

@@ -1,0 +1,299 @@
+"""Writing LLVM functions: memory spaces that do not overlap, loads and stores by offset, loops.
+
+Every load and store names the space it touches. Spaces never overlap, which LLVM is told by alias scopes: without
+them a store to a register would make it load a packet's fields again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir as ll
+
+from sim.switch import ir
+from sim.switch.layout import INTERNAL, Context, FieldSlot, State
+
+__all__ = ["I1", "I8", "I16", "I32", "I64", "PTR", "VOID", "Fn", "Space", "Unit", "i", "resize"]
+
+PTR = ll.PointerType()
+VOID = ll.VoidType()
+
+
+def i(width: int) -> Any:
+    """Return LLVM's integer type of `width` bits."""
+    return ll.IntType(width)
+
+
+I1, I8, I16, I32, I64 = i(1), i(8), i(16), i(32), i(64)
+
+
+class Space(enum.Enum):
+    """Memory that nothing in another space points into."""
+
+    STATE = "state"
+    CONTEXT = "context"
+    FRAME = "frame"
+    REGISTER = "register"
+    TABLE = "table"
+    STATISTICS = "statistics"
+
+
+class Unit:
+    """One LLVM module for one program.
+
+    Attributes
+    ----------
+    program, state, context
+        What is compiled, and where things are.
+    module
+        The LLVM module.
+    """
+
+    def __init__(self, program: ir.Program) -> None:
+        self.program = program
+        self.state = State(program)
+        self.context = Context(program)
+        self.module = ll.Module("switch")
+        self.functions: dict[str, Any] = {}
+        self.notes: list[str] = []
+        domain = self.module.add_metadata(["netsum"])
+        scopes = {space: self.module.add_metadata([space.value, domain]) for space in Space}
+        self.scope = {space: self.module.add_metadata([scopes[space]]) for space in Space}
+        self.others = {
+            space: self.module.add_metadata([scopes[o] for o in Space if o is not space]) for space in Space
+        }
+
+    def declare(self, name: str, arguments: Sequence[Any], result: Any, *, exported: bool = False) -> Any:
+        """Return the function `name`, declaring it at the first call."""
+        if name not in self.functions:
+            function = ll.Function(self.module, ll.FunctionType(result, list(arguments)), name)
+            if not exported:
+                function.linkage = "internal"
+            function.attributes.add("nounwind")
+            for argument in function.args:
+                if argument.type == PTR:
+                    argument.add_attribute("noalias")
+            self.functions[name] = function
+        return self.functions[name]
+
+    def intrinsic(self, name: str, types: Sequence[Any], signature: Any = None) -> Any:
+        """Return an LLVM intrinsic."""
+        if any(isinstance(t, ll.VectorType) for t in types):
+            # llvmlite does not know what LLVM calls vector types in intrinsics' names.
+            (vector,) = types
+            name = f"{name}.v{vector.count}{vector.element.intrinsic_name}"
+            if name not in self.functions:
+                self.functions[name] = ll.Function(self.module, signature, name)
+            return self.functions[name]
+        return self.module.declare_intrinsic(name, list(types), signature)
+
+    def constant_bytes(self, content: bytes) -> Any:
+        """Return a pointer to constant bytes."""
+        name = f"constant.{content.hex()}"[:60] + f".{len(content)}"
+        if name not in self.functions:
+            kind = ll.ArrayType(I8, len(content))
+            variable = ll.GlobalVariable(self.module, kind, name)
+            variable.global_constant = True
+            variable.linkage = "internal"
+            variable.align = 8
+            variable.initializer = ll.Constant(kind, bytearray(content))
+            variable.type = PTR
+            self.functions[name] = variable
+        return self.functions[name]
+
+
+def resize(builder: Any, value: Any, width: int, signed: bool = False) -> Any:
+    """Cut or extend an integer to `width` bits."""
+    have = value.type.width
+    if have == width:
+        return value
+    if have > width:
+        return builder.trunc(value, i(width))
+    return builder.sext(value, i(width)) if signed else builder.zext(value, i(width))
+
+
+class Fn:
+    """A function being written.
+
+    Attributes
+    ----------
+    b
+        llvmlite's builder, at the end of what is written.
+    ctx, st, params
+        The context, the packet's state, the action's parameters (pointers; None where the function has none).
+    """
+
+    def __init__(
+        self,
+        unit: Unit,
+        name: str,
+        arguments: Sequence[tuple[str, Any]],
+        result: Any,
+        *,
+        exported: bool = False,
+    ) -> None:
+        self.unit = unit
+        self.function = unit.declare(name, [t for _, t in arguments], result, exported=exported)
+        self.args = dict(zip((n for n, _ in arguments), self.function.args, strict=True))
+        self.b: Any = ll.IRBuilder(self.function.append_basic_block("entry"))
+        self.ctx = self.args.get("ctx")
+        self.st = self.args.get("st")
+        self.params = self.args.get("params")
+        self.action: ir.Action | None = None
+        # What a parser's function adds: the packet's bytes, their number, the cursor's variable.
+        self.packet = self.args.get("packet")
+
+    def at(self, pointer: Any, offset: int | Any) -> Any:
+        """Return `pointer` moved by `offset` bytes."""
+        if isinstance(offset, int):
+            if offset == 0:
+                return pointer
+            offset = ll.Constant(I64, offset)
+        return self.b.gep(pointer, [offset], inbounds=True, source_etype=I8)
+
+    def load(self, space: Space, pointer: Any, kind: Any, align: int | None = None) -> Any:
+        """Load a value."""
+        value = self.b.load(pointer, typ=kind, align=align)
+        return self._tag(space, value)
+
+    def store(self, space: Space, value: Any, pointer: Any, align: int | None = None) -> None:
+        """Store a value."""
+        self._tag(space, self.b.store(value, pointer, align=align))
+
+    def _tag(self, space: Space, instruction: Any) -> Any:
+        instruction.set_metadata("alias.scope", self.unit.scope[space])
+        instruction.set_metadata("noalias", self.unit.others[space])
+        return instruction
+
+    def word(self, index: int | str) -> Any:
+        """Load a context word as an i64."""
+        return self.load(Space.CONTEXT, self._word(index), I64, 8)
+
+    def pointer(self, index: int | str) -> Any:
+        """Load a context word as a pointer."""
+        return self.load(Space.CONTEXT, self._word(index), PTR, 8)
+
+    def set_word(self, index: int | str, value: Any) -> None:
+        """Store an i64 into a context word."""
+        self.store(Space.CONTEXT, value, self._word(index), 8)
+
+    def bump(self, index: int | str) -> None:
+        """Add one to a context word."""
+        self.set_word(index, self.b.add(self.word(index), ll.Constant(I64, 1)))
+
+    def _word(self, index: int | str) -> Any:
+        if isinstance(index, str):
+            index = self.unit.context.words[index]
+        return self.at(self.ctx, 8 * index)
+
+    def internal(self, name: str, state: Any = None) -> Any:
+        """Load a bookkeeping value of the packet's state as an i32 (``packet``: a pointer)."""
+        kind = PTR if name == "packet" else I32
+        return self.load(Space.STATE, self.at(state or self.st, INTERNAL[name]), kind)
+
+    def set_internal(self, name: str, value: Any, state: Any = None) -> None:
+        """Store a bookkeeping value of the packet's state."""
+        if isinstance(value, int):
+            value = ll.Constant(I32, value)
+        self.store(Space.STATE, value, self.at(state or self.st, INTERNAL[name]))
+
+    def load_slot(self, header: Any, slot: FieldSlot) -> Any:
+        """Load a field as an integer of its width."""
+        align = min(slot.storage // 8, 8)
+        raw = self.load(Space.STATE, self.at(header, slot.offset), i(slot.storage), align)
+        return resize(self.b, raw, slot.width)
+
+    def store_slot(self, header: Any, slot: FieldSlot, value: Any) -> None:
+        """Store an integer of the field's width."""
+        align = min(slot.storage // 8, 8)
+        self.store(Space.STATE, resize(self.b, value, slot.storage), self.at(header, slot.offset), align)
+
+    def field_pointer(self, header: str) -> Any:
+        """Return a pointer to a header instance."""
+        return self.at(self.st, self.unit.state.headers[header])
+
+    def read_field(self, ref: ir.FieldRef, state: Any = None) -> Any:
+        """Load a field of a header instance."""
+        slot = self.unit.state.shape(ref.header).fields[ref.field]
+        return self.load_slot(self.at(state or self.st, self.unit.state.headers[ref.header]), slot)
+
+    def write_field(self, ref: ir.FieldRef | None, value: Any, state: Any = None) -> None:
+        """Store into a field of a header instance, cut or zero-extended; nothing if `ref` is None."""
+        if ref is None:
+            return
+        slot = self.unit.state.shape(ref.header).fields[ref.field]
+        header = self.at(state or self.st, self.unit.state.headers[ref.header])
+        if isinstance(value, int):
+            value = ll.Constant(i(slot.width), value % (1 << slot.width))
+        self.store_slot(header, slot, resize(self.b, value, slot.width))
+
+    def set_well_known(self, name: str, value: Any, state: Any = None) -> None:
+        """Store into the field the target knows as `name`, if the program has it."""
+        self.write_field(self.unit.program.well_known(name), value, state)
+
+    def copy(self, target: Any, source: Any, size: Any) -> None:
+        """Copy `size` bytes between places that do not overlap."""
+        if isinstance(size, int):
+            size = ll.Constant(I64, size)
+        kind = ll.FunctionType(VOID, [PTR, PTR, I64, I1])
+        self.b.call(
+            self.unit.intrinsic("llvm.memcpy", [PTR, PTR, I64], kind),
+            [target, source, size, ll.Constant(I1, 0)],
+        )
+
+    def clear(self, target: Any, size: int | Any) -> None:
+        """Write `size` zero bytes."""
+        if isinstance(size, int):
+            size = ll.Constant(I64, size)
+        kind = ll.FunctionType(VOID, [PTR, I8, I64, I1])
+        self.b.call(
+            self.unit.intrinsic("llvm.memset", [PTR, I64], kind),
+            [target, ll.Constant(I8, 0), size, ll.Constant(I1, 0)],
+        )
+
+    def variable(self, kind: Any, value: Any = None) -> Any:
+        """Return stack memory for one value, made in the entry block."""
+        with self.b.goto_entry_block():
+            place = self.b.alloca(kind)
+        # llvmlite still gives allocas typed pointers, and checks them.
+        place.type = PTR
+        if value is not None:
+            self.b.store(value, place)
+        return place
+
+    @contextmanager
+    def loop(self, count: Any) -> Iterator[Any]:
+        """Write a loop body that runs `count` (i64) times; yields the index."""
+        counter = self.variable(I64, ll.Constant(I64, 0))
+        head = self.b.append_basic_block("loop")
+        body = self.b.append_basic_block("body")
+        done = self.b.append_basic_block("done")
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        index = self.b.load(counter, typ=I64)
+        self.b.cbranch(self.b.icmp_unsigned("<", index, count), body, done)
+        self.b.position_at_end(body)
+        yield index
+        self.b.store(self.b.add(index, ll.Constant(I64, 1)), counter)
+        self.b.branch(head)
+        self.b.position_at_end(done)
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function declared before."""
+        return self.b.call(self.unit.functions[name], list(arguments))
+
+    def bswap(self, value: Any) -> Any:
+        """Reverse the bytes of an integer of 8·n bits."""
+        width = value.type.width
+        if width == 8:
+            return value
+        padded = (width + 15) // 16 * 16
+        kind = ll.FunctionType(i(padded), [i(padded)])
+        swap = self.unit.intrinsic("llvm.bswap", [i(padded)], kind)
+        if padded == width:
+            return self.b.call(swap, [value])
+        wide = self.b.call(swap, [self.b.zext(value, i(padded))])
+        return self.b.trunc(self.b.lshr(wide, ll.Constant(i(padded), 8)), i(width))

@@ -1,0 +1,248 @@
+"""Hashes and checksums: packing their inputs into bytes, and the algorithms.
+
+As in BMv2, inputs are packed bit after bit, most significant first, fields of invalid headers are left out, and the last
+byte is filled with zero bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from llvmlite import ir as ll
+
+from sim.switch import ir
+from sim.switch.codegen.emit import I8, I16, I32, I64, PTR, Fn, Space, Unit, i, resize
+from sim.switch.codegen.expressions import Expressions
+
+__all__ = ["hash_inputs", "payload", "write_hash_functions"]
+
+# polynomial, initial value, final xor, width, reflected
+_CRCS = {
+    "crc16": (0x8005, 0, 0, 16, True),
+    "crc16_custom": (0x8005, 0, 0, 16, True),
+    "crc32": (0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, 32, True),
+    "crc32_custom": (0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, 32, True),
+    "crcCCITT": (0x1021, 0xFFFF, 0, 16, False),
+}
+
+
+def _reflect(value: int, width: int) -> int:
+    return int(f"{value:0{width}b}"[::-1], 2)
+
+
+def _crc_table(polynomial: int, width: int, reflected: bool) -> list[int]:
+    table = []
+    for byte in range(256):
+        if reflected:
+            value, low = byte, _reflect(polynomial, width)
+            for _ in range(8):
+                value = (value >> 1) ^ (low if value & 1 else 0)
+        else:
+            value = byte << (width - 8)
+            for _ in range(8):
+                value = ((value << 1) ^ (polynomial if value >> (width - 1) else 0)) & ((1 << width) - 1)
+        table.append(value)
+    return table
+
+
+def _used(program: ir.Program) -> set[str]:
+    algorithms = {c.algorithm for c in program.calculations.values()}
+    return algorithms | {p.selector[0] for p in program.profiles.values() if p.selector}
+
+
+def write_hash_functions(unit: Unit) -> None:
+    """Write ``hash_<algorithm>(bytes, count) -> i64`` for every algorithm the program uses."""
+    for algorithm in sorted(_used(unit.program)):
+        fn = Fn(unit, f"hash_{algorithm}", [("data", PTR), ("count", I64)], I64)
+        if algorithm in _CRCS:
+            _crc(fn, *_CRCS[algorithm])
+        elif algorithm in ("csum16", "cksum16"):
+            _sum16(fn)
+        elif algorithm == "xor16":
+            _xor16(fn)
+        else:
+            _identity(fn)
+
+
+def _byte(fn: Fn, offset: Any) -> Any:
+    return fn.load(Space.STATISTICS, fn.at(fn.args["data"], offset), I8, 1)
+
+
+def _crc(fn: Fn, polynomial: int, initial: int, final: int, width: int, reflected: bool) -> None:
+    kind = i(width)
+    table = _crc_table(polynomial, width, reflected)
+    content = b"".join(v.to_bytes(width // 8, "little") for v in table)
+    base = fn.unit.constant_bytes(content)
+    remainder = fn.variable(kind, ll.Constant(kind, _reflect(initial, width) if reflected else initial))
+    with fn.loop(fn.args["count"]) as at:
+        value = fn.b.load(remainder, typ=kind)
+        top = value if reflected else fn.b.lshr(value, ll.Constant(kind, width - 8))
+        index = fn.b.zext(fn.b.xor(resize(fn.b, top, 8), _byte(fn, at)), I64)
+        place = fn.at(base, fn.b.mul(index, ll.Constant(I64, width // 8)))
+        entry = fn.load(Space.TABLE, place, kind, 1)
+        shift = fn.b.lshr if reflected else fn.b.shl
+        fn.b.store(fn.b.xor(shift(value, ll.Constant(kind, 8)), entry), remainder)
+    value = fn.b.xor(fn.b.load(remainder, typ=kind), ll.Constant(kind, final))
+    fn.b.ret(fn.b.zext(value, I64))
+
+
+def _words16(fn: Fn) -> Iterator[Any]:
+    """Yield each big-endian 16-bit word within a loop, the last one padded with a zero byte."""
+    count = fn.args["count"]
+    with fn.loop(fn.b.lshr(count, ll.Constant(I64, 1))) as at:
+        place = fn.at(fn.args["data"], fn.b.shl(at, ll.Constant(I64, 1)))
+        yield fn.b.zext(fn.bswap(fn.load(Space.STATISTICS, place, I16, 1)), I64)
+    odd = fn.b.trunc(count, i(1))
+    with fn.b.if_then(odd):
+        last = fn.b.zext(_byte(fn, fn.b.sub(count, ll.Constant(I64, 1))), I64)
+        yield fn.b.shl(last, ll.Constant(I64, 8))
+
+
+def _sum16(fn: Fn) -> None:
+    total = fn.variable(I64, ll.Constant(I64, 0))
+    for word in _words16(fn):
+        fn.b.store(fn.b.add(fn.b.load(total, typ=I64), word), total)
+    value = fn.b.load(total, typ=I64)
+    for _ in range(3):
+        low = fn.b.and_(value, ll.Constant(I64, 0xFFFF))
+        value = fn.b.add(low, fn.b.lshr(value, ll.Constant(I64, 16)))
+    fn.b.ret(fn.b.and_(fn.b.not_(value), ll.Constant(I64, 0xFFFF)))
+
+
+def _xor16(fn: Fn) -> None:
+    total = fn.variable(I64, ll.Constant(I64, 0))
+    for word in _words16(fn):
+        fn.b.store(fn.b.xor(fn.b.load(total, typ=I64), word), total)
+    fn.b.ret(fn.b.load(total, typ=I64))
+
+
+def _identity(fn: Fn) -> None:
+    value = fn.variable(I64, ll.Constant(I64, 0))
+    eight = ll.Constant(I64, 8)
+    count = fn.args["count"]
+    first = fn.b.select(fn.b.icmp_unsigned("<", count, eight), count, eight)
+    with fn.loop(first) as at:
+        byte = fn.b.zext(_byte(fn, at), I64)
+        fn.b.store(fn.b.or_(fn.b.shl(fn.b.load(value, typ=I64), eight), byte), value)
+    fn.b.ret(fn.b.load(value, typ=I64))
+
+
+def payload(fn: Fn) -> tuple[Any, Any]:
+    """Return the address and the size (i64) of what follows the parsed headers."""
+    offset = fn.internal("payload_offset")
+    size = fn.b.sub(fn.internal("packet_length"), offset)
+    return fn.at(fn.internal("packet"), fn.b.zext(offset, I64)), fn.b.zext(size, I64)
+
+
+def _chunks(
+    expressions: Expressions, inputs: Sequence[tuple[ir.Expr, int]]
+) -> Iterator[tuple[str | None, list[tuple[ir.Expr, int]]]]:
+    """Group neighbours that are valid together: (the header that must be valid or None, inputs)."""
+    headers = expressions.fn.unit.program.headers
+    group: list[tuple[ir.Expr, int]] = []
+    owner: str | None = None
+    for expr, width in inputs:
+        header = None
+        if isinstance(expr, ir.FieldRef) and not headers[expr.header].metadata:
+            header = expr.header
+        varbit = isinstance(expr, ir.FieldRef) and expressions.slot_of(expr).varbit
+        if group and (header != owner or varbit or sum(w for _, w in group) + width > 512):
+            yield owner, group
+            group = []
+        owner = header
+        group.append((expr, width))
+        if varbit:
+            yield owner, group
+            group = []
+    if group:
+        yield owner, group
+
+
+def hash_inputs(
+    expressions: Expressions,
+    algorithm: str,
+    inputs: Sequence[tuple[ir.Expr, int]],
+    with_payload: bool = False,
+) -> Any:
+    """Write code that packs `inputs` and hashes them; returns an i64."""
+    fn = expressions.fn
+    most = sum(width for _, width in inputs) // 8 + 72
+    buffer = fn.pointer("scratch") if with_payload else fn.variable(ll.ArrayType(I8, most))
+    fn.clear(buffer, most)
+    cursor = fn.variable(I64, ll.Constant(I64, 0))
+    fn.b.store(ll.Constant(I64, 0), cursor)
+    for owner, chunk in _chunks(expressions, inputs):
+        if owner is None:
+            _pack(expressions, chunk, buffer, cursor)
+        else:
+            with fn.b.if_then(expressions.is_valid(expressions.header(ir.HeaderRef(owner)))):
+                _pack(expressions, chunk, buffer, cursor)
+    bits = fn.b.load(cursor, typ=I64)
+    count = fn.b.lshr(fn.b.add(bits, ll.Constant(I64, 7)), ll.Constant(I64, 3))
+    if with_payload:
+        start, size = payload(fn)
+        fn.copy(fn.at(buffer, count), start, size)
+        count = fn.b.add(count, size)
+    return fn.call(f"hash_{algorithm}", buffer, count)
+
+
+def _pack(expressions: Expressions, chunk: list[tuple[ir.Expr, int]], buffer: Any, cursor: Any) -> None:
+    fn = expressions.fn
+    b = fn.b
+    at = b.load(cursor, typ=I64)
+    place = fn.at(buffer, b.lshr(at, ll.Constant(I64, 3)))
+    first = chunk[0][0]
+    if isinstance(first, ir.FieldRef) and expressions.slot_of(first).varbit:
+        pointer, slot = expressions.field_place(first)
+        bits = b.zext(expressions.varbit_bits(pointer), I64)
+        fn.copy(place, fn.at(pointer, slot.offset), b.lshr(bits, ll.Constant(I64, 3)))
+        b.store(b.add(at, bits), cursor)
+        return
+    width = sum(w for _, w in chunk)
+    room = (width + 7 + 7) // 8 * 8
+    value = ll.Constant(i(width), 0)
+    left = width
+    for expr, size in chunk:
+        left -= size
+        part = resize(b, expressions.low(expr, size), width)
+        value = b.or_(value, b.shl(part, ll.Constant(i(width), left)) if left else part)
+    inside = resize(b, b.and_(at, ll.Constant(I64, 7)), room)
+    shift = b.sub(ll.Constant(i(room), room - width), inside)
+    wide = fn.bswap(b.shl(resize(b, value, room), shift))
+    before = fn.load(Space.STATISTICS, place, i(room), 1)
+    fn.store(Space.STATISTICS, b.or_(before, wide), place, 1)
+    b.store(b.add(at, ll.Constant(I64, width)), cursor)
+
+
+def condition_of(expressions: Expressions, checksum: ir.Checksum) -> Any:
+    """Return whether a checksum's condition holds (i1)."""
+    if checksum.condition is None:
+        return ll.Constant(i(1), 1)
+    return expressions.boolean(checksum.condition)
+
+
+def write_verify(fn: Fn, expressions: Expressions) -> None:
+    """Write code that verifies the program's checksums and notes a failure in the packet's state."""
+    for checksum in fn.unit.program.checksums:
+        if not checksum.verify:
+            continue
+        target = expressions.header(ir.HeaderRef(checksum.target.header))
+        wanted = fn.b.and_(expressions.is_valid(target), condition_of(expressions, checksum))
+        with fn.b.if_then(wanted):
+            calculation = fn.unit.program.calculations[checksum.calculation]
+            value = hash_inputs(expressions, calculation.algorithm, calculation.inputs, calculation.payload)
+            stored = expressions.low(checksum.target, 64)
+            with fn.b.if_then(fn.b.icmp_unsigned("!=", value, stored)):
+                fn.set_internal("checksum_error", ll.Constant(I32, 1))
+
+
+def write_update(fn: Fn, expressions: Expressions) -> None:
+    """Write code that computes the program's checksums into their fields."""
+    for checksum in fn.unit.program.checksums:
+        if not checksum.update:
+            continue
+        with fn.b.if_then(condition_of(expressions, checksum)):
+            calculation = fn.unit.program.calculations[checksum.calculation]
+            value = hash_inputs(expressions, calculation.algorithm, calculation.inputs, calculation.payload)
+            fn.write_field(checksum.target, value)

@@ -1,0 +1,258 @@
+"""Where fields and headers are when a program names them: instances, stack elements, union members."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir as ll
+
+from sim.switch import ir
+from sim.switch.codegen.emit import I1, I8, I32, I64, Fn, Space, i, resize
+from sim.switch.errors import UnsupportedProgramError
+from sim.switch.layout import FieldSlot, HeaderShape, StackPlace
+
+__all__ = ["VALID", "HeaderPlace", "Places"]
+
+VALID = FieldSlot(0, 1, False, False)
+
+
+@dataclass(frozen=True)
+class HeaderPlace:
+    """A header in memory; `siblings` are byte offsets, from it, of the other members of its union.
+
+    Metadata is always valid.
+    """
+
+    pointer: Any
+    shape: HeaderShape
+    siblings: tuple[int, ...] = ()
+    metadata: bool = False
+
+
+class Places(ABC):
+    """Finds fields and headers from the function `fn`; `Expressions` adds the arithmetic it needs for indices."""
+
+    def __init__(self, fn: Fn) -> None:
+        self.fn = fn
+
+    @abstractmethod
+    def bounded_index(self, index: ir.Expr, size: int) -> tuple[Any, Any]:
+        """Return `index` as an i64, `size` if it is out of range, and whether it is in range (None: always)."""
+
+    # Stacks.
+
+    def stack_place(self, expr: ir.Expr) -> StackPlace:
+        """Return the place of a stack named by an expression."""
+        state = self.fn.unit.state
+        if isinstance(expr, ir.StackRef):
+            return state.stacks[expr.name]
+        if isinstance(expr, ir.UnionStackRef):
+            return state.union_stacks[expr.name]
+        raise UnsupportedProgramError([f"{type(expr).__name__} used as a stack"])
+
+    def stack_size(self, expr: ir.Expr) -> int:
+        """Return how many elements a stack has."""
+        return self.stack_place(expr).size
+
+    def stack_next(self, expr: ir.Expr) -> Any:
+        """Load how many elements have been extracted to a stack (i32)."""
+        return self.fn.load(Space.STATE, self.fn.at(self.fn.st, self.stack_place(expr).next), I32, 4)
+
+    def set_stack_next(self, expr: ir.Expr, value: Any) -> None:
+        """Store how many elements of a stack are extracted."""
+        self.fn.store(Space.STATE, value, self.fn.at(self.fn.st, self.stack_place(expr).next), 4)
+
+    def element(self, place: StackPlace, index: Any) -> Any:
+        """Return the address of element `index` (i64, at most the size)."""
+        b = self.fn.b
+        offset = b.add(b.mul(index, ll.Constant(I64, place.stride)), ll.Constant(I64, place.base))
+        return self.fn.at(self.fn.st, offset)
+
+    def _last(self, place: StackPlace) -> Any:
+        """Return the address of the last extracted element; of an empty stack, the spare one."""
+        b = self.fn.b
+        count = self.fn.load(Space.STATE, self.fn.at(self.fn.st, place.next), I32, 4)
+        empty = b.icmp_unsigned("==", count, ll.Constant(I32, 0))
+        last = b.select(empty, ll.Constant(I32, place.size), b.sub(count, ll.Constant(I32, 1)))
+        return self.element(place, b.zext(last, I64))
+
+    # Headers.
+
+    def header(self, expr: ir.Expr) -> HeaderPlace:
+        """Find a header."""
+        state, program = self.fn.unit.state, self.fn.unit.program
+        if isinstance(expr, ir.HeaderRef):
+            pointer = self.fn.field_pointer(expr.name)
+            siblings: tuple[int, ...] = ()
+            if expr.name in state.membership:
+                union, position = state.membership[expr.name]
+                offsets = state.union_offsets(union)
+                siblings = tuple(o - offsets[position] for o in offsets if o != offsets[position])
+            metadata = program.headers[expr.name].metadata
+            return HeaderPlace(pointer, state.shape(expr.name), siblings, metadata)
+        if isinstance(expr, ir.StackLast) and expr.field == "last":
+            # What p4c writes for a stack's last header as a whole.
+            shape = state.shape(program.stacks[expr.stack].members[0])
+            return HeaderPlace(self._last(state.stacks[expr.stack]), shape)
+        if isinstance(expr, ir.Op) and expr.op == "dereference_header_stack":
+            stack = expr.args[0]
+            assert isinstance(stack, ir.StackRef)
+            place = state.stacks[stack.name]
+            index, _ = self.bounded_index(expr.args[1], place.size)
+            return HeaderPlace(self.element(place, index), state.shape(program.stacks[stack.name].members[0]))
+        if isinstance(expr, ir.Op) and expr.op == "access_union_header":
+            member = expr.args[1]
+            assert isinstance(member, ir.Const)
+            base, union = self.union(expr.args[0])
+            return self.union_member(base, union, member.value)
+        raise UnsupportedProgramError([f"{type(expr).__name__} used as a header"])
+
+    def union(self, expr: ir.Expr) -> tuple[Any, str]:
+        """Find a union: its address and the name of an instance laid out like it."""
+        state = self.fn.unit.state
+        if isinstance(expr, ir.UnionRef):
+            return self.fn.at(self.fn.st, state.unions[expr.name]), expr.name
+        if isinstance(expr, ir.Op) and expr.op == "dereference_union_stack":
+            stack = expr.args[0]
+            assert isinstance(stack, ir.UnionStackRef)
+            place = state.union_stacks[stack.name]
+            index, _ = self.bounded_index(expr.args[1], place.size)
+            return self.element(place, index), self.fn.unit.program.union_stacks[stack.name].members[0]
+        raise UnsupportedProgramError([f"{type(expr).__name__} used as a header union"])
+
+    def union_member(self, base: Any, union: str, position: int) -> HeaderPlace:
+        """Return member number `position` of the union at `base`."""
+        state = self.fn.unit.state
+        offsets = state.union_offsets(union)
+        shape = state.shape(self.fn.unit.program.unions[union].members[position])
+        siblings = tuple(o - offsets[position] for o in offsets if o != offsets[position])
+        return HeaderPlace(self.fn.at(base, offsets[position]), shape, siblings)
+
+    def is_valid(self, place: HeaderPlace) -> Any:
+        """Whether a header is valid (i1)."""
+        if place.metadata:
+            return ll.Constant(I1, 1)
+        return resize(self.fn.b, self.fn.load(Space.STATE, place.pointer, I8, 8), 1)
+
+    def union_valid(self, expr: ir.Expr) -> Any:
+        """Whether any member of a union is valid (i1)."""
+        base, union = self.union(expr)
+        result = ll.Constant(I1, 0)
+        for position in range(len(self.fn.unit.program.unions[union].members)):
+            result = self.fn.b.or_(result, self.is_valid(self.union_member(base, union, position)))
+        return result
+
+    def set_valid(self, place: HeaderPlace, valid: bool | Any) -> None:
+        """Mark a header valid, which makes its siblings in a union invalid, or invalid."""
+        b = self.fn.b
+        if isinstance(valid, bool):
+            self.fn.store(Space.STATE, ll.Constant(I8, int(valid)), place.pointer, 8)
+            if valid:
+                for sibling in place.siblings:
+                    self.fn.store(Space.STATE, ll.Constant(I8, 0), self.fn.at(place.pointer, sibling), 8)
+            return
+        self.fn.store(Space.STATE, b.zext(valid, I8), place.pointer, 8)
+        if place.siblings:
+            with b.if_then(valid):
+                for sibling in place.siblings:
+                    self.fn.store(Space.STATE, ll.Constant(I8, 0), self.fn.at(place.pointer, sibling), 8)
+
+    def varbit_bits(self, header: Any) -> Any:
+        """Load the width of a header's varbit field in bits (i32)."""
+        return self.fn.load(Space.STATE, self.fn.at(header, 4), I32, 4)
+
+    def set_varbit_bits(self, header: Any, bits: Any) -> None:
+        """Store the width of a header's varbit field in bits (i32)."""
+        self.fn.store(Space.STATE, bits, self.fn.at(header, 4), 4)
+
+    def header_bytes(self, place: HeaderPlace) -> Any:
+        """Return how many bytes a header takes in a packet (i32)."""
+        fixed = sum(s.width for s in place.shape.fields.values() if not s.varbit) // 8
+        size = ll.Constant(I32, fixed)
+        if place.shape.type.varbit is None:
+            return size
+        varbit = self.fn.b.lshr(self.varbit_bits(place.pointer), ll.Constant(I32, 3))
+        return self.fn.b.add(size, varbit)
+
+    # Fields.
+
+    def slot_of(self, expr: ir.Expr) -> FieldSlot:
+        """Return a field's place in its header, without writing code."""
+        state, program = self.fn.unit.state, self.fn.unit.program
+        if isinstance(expr, ir.FieldRef):
+            return VALID if expr.field == "$valid$" else state.shape(expr.header).fields[expr.field]
+        if isinstance(expr, ir.StackLast):
+            return state.shape(program.stacks[expr.stack].members[0]).fields[expr.field]
+        if isinstance(expr, ir.UnionStackLast):
+            union = program.unions[program.union_stacks[expr.stack].members[0]]
+            member = union.members[union.member_names.index(expr.member)]
+            return state.shape(member).fields[expr.field]
+        if isinstance(expr, ir.Op) and expr.op == "access_field":
+            position = expr.args[1]
+            assert isinstance(position, ir.Const)
+            shape = self._shape_of(expr.args[0])
+            if position.value == len(shape.type.fields):
+                return VALID
+            return shape.fields[shape.type.fields[position.value].name]
+        raise UnsupportedProgramError([f"{type(expr).__name__} used as a field"])
+
+    def _shape_of(self, expr: ir.Expr) -> HeaderShape:
+        state, program = self.fn.unit.state, self.fn.unit.program
+        if isinstance(expr, ir.HeaderRef):
+            return state.shape(expr.name)
+        assert isinstance(expr, ir.Op)
+        if expr.op == "dereference_header_stack":
+            assert isinstance(expr.args[0], ir.StackRef)
+            return state.shape(program.stacks[expr.args[0].name].members[0])
+        union, member = expr.args[0], expr.args[1]
+        assert isinstance(member, ir.Const)
+        if isinstance(union, ir.UnionRef):
+            name = union.name
+        else:
+            assert isinstance(union, ir.Op)
+            assert isinstance(union.args[0], ir.UnionStackRef)
+            name = program.union_stacks[union.args[0].name].members[0]
+        return state.shape(program.unions[name].members[member.value])
+
+    def field_place(self, expr: ir.Expr) -> tuple[Any, FieldSlot]:
+        """Find a field: the address of its header and its place there."""
+        state, program = self.fn.unit.state, self.fn.unit.program
+        slot = self.slot_of(expr)
+        if isinstance(expr, ir.FieldRef):
+            return self.fn.field_pointer(expr.header), slot
+        if isinstance(expr, ir.StackLast):
+            return self._last(state.stacks[expr.stack]), slot
+        if isinstance(expr, ir.UnionStackLast):
+            union = program.union_stacks[expr.stack].members[0]
+            position = program.unions[union].member_names.index(expr.member)
+            base = self._last(state.union_stacks[expr.stack])
+            return self.union_member(base, union, position).pointer, slot
+        assert isinstance(expr, ir.Op)
+        return self.header(expr.args[0]).pointer, slot
+
+    def read_slot(self, header: Any, slot: FieldSlot) -> Any:
+        """Load a field's value; of a varbit field, its bytes as one big-endian number."""
+        if not slot.varbit:
+            return self.fn.load_slot(header, slot)
+        size = (slot.width + 7) // 8
+        raw = self.fn.load(Space.STATE, self.fn.at(header, slot.offset), i(8 * size), 1)
+        value = self.fn.bswap(raw)
+        missing = self.fn.b.sub(ll.Constant(I32, 8 * size), self.varbit_bits(header))
+        full = self.fn.b.icmp_unsigned(">=", missing, ll.Constant(I32, 8 * size))
+        shift = resize(self.fn.b, self.fn.b.select(full, ll.Constant(I32, 0), missing), 8 * size)
+        value = self.fn.b.select(full, ll.Constant(value.type, 0), self.fn.b.lshr(value, shift))
+        return resize(self.fn.b, value, max(slot.width, 1))
+
+    def same_varbit(self, header: Any, slot: FieldSlot, other: Any, other_slot: FieldSlot) -> Any:
+        """Whether two varbit fields have equal width and bits."""
+        b = self.fn.b
+        x, y = self.read_slot(header, slot), self.read_slot(other, other_slot)
+        width = max(x.type.width, y.type.width)
+        same = b.icmp_unsigned("==", resize(b, x, width), resize(b, y, width))
+        return b.and_(same, b.icmp_unsigned("==", self.varbit_bits(header), self.varbit_bits(other)))
+
+    def lookahead(self, expr: ir.Lookahead) -> Any:
+        """Read bits past the parser's cursor; only parsers can."""
+        raise UnsupportedProgramError(["lookahead outside a parser"])

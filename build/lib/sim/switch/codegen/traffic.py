@@ -1,0 +1,308 @@
+"""Machine code for what lies between the controls: cloning, resubmission, multicast, recirculation, output.
+
+``run(ctx) -> status`` takes each packet of the batch through parser, ingress, replication, egress and deparser, and
+everything that it gives rise to, before the next one. The order is BMv2's: egress before ingress, recirculated and
+resubmitted packets before new ones, each first come, first served.
+
+`run` stops between two steps when memory is short and says what for; called again with more, it goes on. A
+packet that goes round for ever is cut off: see `passes_limit` and `steps_limit` in `sim.switch.layout.CONTEXT`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim.switch.codegen.actions import DROP, DROP_PORT
+from sim.switch.codegen.cloning import another_pass, egress_clone, ingress_clone, set_replicas, start_copy
+from sim.switch.codegen.cloning import constant as _c
+from sim.switch.codegen.copies import (
+    copy_fields,
+    free_slot,
+    push,
+    ring_slot,
+    share_packet,
+    slot_pointer,
+    take_slot,
+    write_copy_fields,
+)
+from sim.switch.codegen.deparser import header_room
+from sim.switch.codegen.digests import write_digest
+from sim.switch.codegen.emit import I16, I32, I64, PTR, VOID, Fn, Space, Unit, resize
+
+__all__ = ["DONE", "NEED_DIGESTS", "NEED_OUTPUT", "NEED_SLOTS", "NEED_WIDTH", "write_run"]
+
+DONE, NEED_OUTPUT, NEED_SLOTS, NEED_DIGESTS, NEED_WIDTH = range(5)
+
+_NORMAL, _RECIRCULATED, _REPLICATED, _RESUBMITTED = 0, 4, 5, 6
+# The most slots one step can take: a clone, a copy to resubmit or recirculate, and one to spare.
+_SLOTS_PER_STEP = 3
+
+
+def write_run(unit: Unit) -> None:
+    """Write the traffic functions and the exported ``run``."""
+    write_copy_fields(unit)
+    _write_ingress_step(unit)
+    _write_egress_step(unit)
+    _write_loop(unit)
+
+
+def _write_ingress_step(unit: Unit) -> None:
+    fn = Fn(unit, "ingress_step", [("ctx", PTR), ("slot", I32)], VOID)
+    b = fn.b
+    fn.st = state = slot_pointer(fn, fn.args["slot"])
+    size = fn.internal("length_register")
+    fn.call("parse", fn.ctx, state, fn.internal("packet"), fn.internal("packet_length"))
+    fn.set_well_known("standard_metadata.parser_error", fn.internal("parser_error"))
+    fn.set_well_known("standard_metadata.checksum_error", fn.internal("checksum_error"))
+    fn.call("ingress", fn.ctx, state)
+    with b.if_then(b.icmp_unsigned("==", fn.internal("exit"), _c(DROP))):
+        free_slot(fn, fn.args["slot"])
+        b.ret_void()
+        b.position_at_end(b.append_basic_block("never"))
+    fn.set_internal("exit", 0)
+    ingress_clone(fn, size)
+    write_digest(fn)
+    with b.if_then(b.icmp_unsigned("!=", fn.internal("resubmit"), _c(0))):
+        _resubmit(fn, size)
+        b.ret_void()
+        b.position_at_end(b.append_basic_block("never"))
+    _replicate(fn)
+    _unicast(fn)
+    b.ret_void()
+
+
+def _resubmit(fn: Fn, size: Any) -> None:
+    b, state = fn.b, fn.st
+    passes, allowed = another_pass(fn, state)
+    with b.if_then(allowed):
+        slot, copy = take_slot(fn)
+        start_copy(fn, copy, passes, size)
+        share_packet(fn, fn.args["slot"], copy)
+        copy_fields(fn, fn.internal("resubmit"), state, copy)
+        fn.set_well_known("standard_metadata.instance_type", _RESUBMITTED, copy)
+        fn.set_well_known("standard_metadata.packet_length", size, copy)
+        push(fn, "ingress", slot)
+    free_slot(fn, fn.args["slot"])
+
+
+def _replicate(fn: Fn) -> None:
+    """Send the packet to its multicast group, if it has one; then the function returns."""
+    b, state = fn.b, fn.st
+    target = fn.unit.program.well_known("intrinsic_metadata.mcast_grp")
+    if target is None:
+        return
+    group = resize(b, fn.read_field(target), 64)
+    with b.if_then(b.icmp_unsigned("!=", group, _c(0, I64))):
+        fn.set_well_known("standard_metadata.instance_type", _REPLICATED)
+        record = fn.at(fn.pointer("groups"), b.shl(b.and_(group, _c(0xFFFF, I64)), _c(4, I64)))
+        count = set_replicas(fn, state, record)
+        with b.if_else(b.icmp_unsigned("==", count, _c(0))) as (empty, full):
+            with empty:
+                fn.bump("dropped_ingress")
+                free_slot(fn, fn.args["slot"])
+            with full:
+                push(fn, "egress", fn.args["slot"])
+        b.ret_void()
+        b.position_at_end(b.append_basic_block("never"))
+
+
+def _unicast(fn: Fn) -> None:
+    b = fn.b
+    target = fn.unit.program.well_known("standard_metadata.egress_spec")
+    assert target is not None
+    port = resize(b, fn.read_field(target), 32)
+    with b.if_else(b.icmp_unsigned("==", port, _c(DROP_PORT))) as (drop, send):
+        with drop:
+            fn.bump("dropped_ingress")
+            free_slot(fn, fn.args["slot"])
+        with send:
+            fn.set_well_known("standard_metadata.instance_type", _NORMAL)
+            fn.set_internal("replica_count", 0)
+            fn.set_internal("egress_port", port)
+            push(fn, "egress", fn.args["slot"])
+
+
+def _write_egress_step(unit: Unit) -> None:
+    """Write ``egress_step(ctx, slot, work, port, last)``: one replica, in the state `work`."""
+    arguments = [("ctx", PTR), ("slot", I32), ("work", PTR), ("port", I32)]
+    fn = Fn(unit, "egress_step", arguments, VOID)
+    b = fn.b
+    fn.st = fn.args["work"]
+    now = fn.word("now_us")
+    for name in ("intrinsic_metadata.egress_global_timestamp", "queueing_metadata.enq_timestamp"):
+        fn.set_well_known(name, now)
+    for name in ("deq_timedelta", "enq_qdepth", "deq_qdepth"):
+        fn.set_well_known(f"queueing_metadata.{name}", 0)
+    fn.set_well_known("standard_metadata.egress_port", fn.args["port"])
+    # One past the drop port, as BMv2 does: anything but the drop port.
+    fn.set_well_known("standard_metadata.egress_spec", DROP_PORT + 1)
+    fn.set_well_known("standard_metadata.packet_length", fn.internal("length_register"))
+    fn.call("egress", fn.ctx, fn.st)
+    with b.if_then(b.icmp_unsigned("==", fn.internal("exit"), _c(DROP))):
+        b.ret_void()
+        b.position_at_end(b.append_basic_block("never"))
+    fn.set_internal("exit", 0)
+    egress_clone(fn)
+    target = unit.program.well_known("standard_metadata.egress_spec")
+    assert target is not None
+    spec = resize(b, fn.read_field(target), 32)
+    with b.if_then(b.icmp_unsigned("==", spec, _c(DROP_PORT))):
+        fn.bump("dropped_egress")
+        b.ret_void()
+        b.position_at_end(b.append_basic_block("never"))
+    with b.if_else(b.icmp_unsigned("!=", fn.internal("recirculate"), _c(0))) as (again, out):
+        with again:
+            _recirculate(fn)
+        with out:
+            _transmit(fn)
+    b.ret_void()
+
+
+def _recirculate(fn: Fn) -> None:
+    b, state = fn.b, fn.st
+    passes, allowed = another_pass(fn, state)
+    with b.if_then(allowed):
+        slot, copy = take_slot(fn)
+        frame = fn.at(copy, fn.unit.state.size)
+        size = b.trunc(fn.call("deparse", fn.ctx, state, frame), I32)
+        start_copy(fn, copy, passes, size)
+        fn.set_internal("ingress_length", size, copy)
+        fn.set_internal("packet", frame, copy)
+        fn.set_internal("packet_length", size, copy)
+        copy_fields(fn, fn.internal("recirculate"), state, copy)
+        fn.set_well_known("standard_metadata.instance_type", _RECIRCULATED, copy)
+        fn.set_well_known("standard_metadata.packet_length", size, copy)
+        push(fn, "ingress", slot)
+
+
+def _transmit(fn: Fn) -> None:
+    b = fn.b
+    row = fn.word("out_count")
+    frame = fn.at(fn.pointer("out_frames"), b.mul(row, fn.word("out_stride")))
+    size = b.trunc(fn.call("deparse", fn.ctx, fn.st, frame), I32)
+    fn.store(Space.FRAME, size, fn.at(fn.pointer("out_lengths"), b.shl(row, _c(2, I64))), 4)
+    port = b.trunc(fn.args["port"], I16)
+    fn.store(Space.FRAME, port, fn.at(fn.pointer("out_ports"), b.shl(row, _c(1, I64))), 2)
+    fn.set_word("out_count", b.add(row, _c(1, I64)))
+
+
+def _write_loop(unit: Unit) -> None:
+    fn = Fn(unit, "run", [("ctx", PTR)], I32, exported=True)
+    b = fn.b
+    head = b.append_basic_block("next")
+    b.branch(head)
+    b.position_at_end(head)
+    waiting = b.icmp_unsigned("!=", fn.word("egress_head"), fn.word("egress_tail"))
+    with b.if_then(waiting):
+        _return_if(fn, b.icmp_unsigned("<", fn.word("free_count"), _c(_SLOTS_PER_STEP, I64)), NEED_SLOTS)
+        full = b.icmp_unsigned("==", fn.word("out_count"), fn.word("out_capacity"))
+        _return_if(fn, full, NEED_OUTPUT)
+        _egress_turn(fn, head)
+    waiting = b.icmp_unsigned("!=", fn.word("ingress_head"), fn.word("ingress_tail"))
+    new = b.icmp_unsigned("!=", fn.word("in_next"), fn.word("in_count"))
+    _return_if(fn, b.not_(b.or_(waiting, new)), DONE)
+    _return_if(fn, b.icmp_unsigned("<", fn.word("free_count"), _c(_SLOTS_PER_STEP + 1, I64)), NEED_SLOTS)
+    if unit.program.digests:
+        full = b.icmp_unsigned("==", fn.word("digest_count"), fn.word("digest_capacity"))
+        _return_if(fn, full, NEED_DIGESTS)
+    with b.if_else(waiting) as (old, fresh):
+        with old:
+            slot = ring_slot(fn, "ingress")
+            _advance(fn, "ingress_head")
+            _spend(fn, slot, head)
+            fn.call("ingress_step", fn.ctx, slot)
+        with fresh:
+            slot = _admit(fn)
+            fn.call("ingress_step", fn.ctx, slot)
+    b.branch(head)
+
+
+def _advance(fn: Fn, word: str) -> None:
+    fn.set_word(word, fn.b.add(fn.word(word), _c(1, I64)))
+
+
+def _return_if(fn: Fn, condition: Any, status: int) -> None:
+    with fn.b.if_then(condition):
+        fn.b.ret(_c(status))
+        fn.b.position_at_end(fn.b.append_basic_block("never"))
+
+
+def _spend(fn: Fn, slot: Any, head: Any) -> None:
+    """Use up one step of what a packet from outside may cause; past the limit, drop the slot instead."""
+    b = fn.b
+    left = fn.word("steps_left")
+    with b.if_then(b.icmp_unsigned("==", left, _c(0, I64))):
+        fn.bump("dropped_looping")
+        free_slot(fn, slot)
+        b.branch(head)
+        b.position_at_end(b.append_basic_block("never"))
+    fn.set_word("steps_left", b.sub(left, _c(1, I64)))
+
+
+def _admit(fn: Fn) -> Any:
+    """Take the next packet of the batch into a slot."""
+    b, unit = fn.b, fn.unit
+    row = fn.word("in_next")
+    fn.set_word("in_next", b.add(row, _c(1, I64)))
+    fn.set_word("steps_left", fn.word("steps_limit"))
+    slot, state = take_slot(fn)
+    fn.clear(state, unit.state.size)
+    frame = fn.at(fn.pointer("in_frames"), b.mul(row, fn.word("in_stride")))
+    size = fn.load(Space.TABLE, fn.at(fn.pointer("in_lengths"), b.shl(row, _c(2, I64))), I32, 4)
+    port = fn.load(Space.TABLE, fn.at(fn.pointer("in_ports"), b.shl(row, _c(1, I64))), I16, 2)
+    port = b.zext(port, I32)
+    fn.set_internal("packet", frame, state)
+    for name in ("packet_length", "length_register", "ingress_length"):
+        fn.set_internal(name, size, state)
+    fn.set_internal("ingress_port", port, state)
+    fn.set_well_known("standard_metadata.ingress_port", port, state)
+    fn.set_well_known("standard_metadata.packet_length", size, state)
+    fn.set_well_known("intrinsic_metadata.ingress_global_timestamp", fn.word("now_us"), state)
+    return slot
+
+
+def _egress_turn(fn: Fn, head: Any) -> None:
+    """Send the packet at the head of the egress queue, or its next replica."""
+    b, unit = fn.b, fn.unit
+    slot = ring_slot(fn, "egress")
+    state = slot_pointer(fn, slot)
+    payload = b.sub(fn.internal("packet_length", state), fn.internal("payload_offset", state))
+    need = b.add(b.zext(payload, I64), _c(header_room(unit.program), I64))
+    wide = b.icmp_unsigned(">", need, fn.word("out_stride"))
+    with b.if_then(wide):
+        fn.set_word("needed", need)
+        b.ret(_c(NEED_WIDTH))
+        b.position_at_end(b.append_basic_block("never"))
+    count, turn = fn.internal("replica_count", state), fn.internal("replica_next", state)
+    following = b.add(turn, _c(1))
+    last = b.icmp_unsigned(">=", following, count)
+    with b.if_then(b.icmp_unsigned("==", fn.word("steps_left"), _c(0, I64))):
+        _advance(fn, "egress_head")
+        fn.bump("dropped_looping")
+        free_slot(fn, slot)
+        b.branch(head)
+        b.position_at_end(b.append_basic_block("never"))
+    fn.set_word("steps_left", b.sub(fn.word("steps_left"), _c(1, I64)))
+    work = fn.variable(PTR)
+    b.store(state, work)
+    port = fn.variable(I32)
+    b.store(fn.internal("egress_port", state), port)
+    with b.if_then(b.icmp_unsigned("!=", count, _c(0))):
+        fn.set_internal("replica_next", following, state)
+        with b.if_then(b.not_(last)):
+            # Slot 0 is kept for this: all replicas but the last are made on a copy.
+            copy = fn.pointer("slots")
+            fn.copy(copy, state, unit.state.size)
+            b.store(copy, work)
+        index = b.zext(b.add(fn.internal("replica_offset", state), turn), I64)
+        replica = fn.at(fn.pointer("replicas"), b.shl(index, _c(3, I64)))
+        b.store(fn.load(Space.TABLE, replica, I32, 4), port)
+        rid = fn.load(Space.TABLE, fn.at(replica, 4), I32, 4)
+        fn.set_well_known("intrinsic_metadata.egress_rid", rid, b.load(work, typ=PTR))
+    with b.if_then(last):
+        _advance(fn, "egress_head")
+    fn.call("egress_step", fn.ctx, slot, b.load(work, typ=PTR), b.load(port, typ=I32))
+    with b.if_then(last):
+        free_slot(fn, slot)
+    b.branch(head)
+    b.position_at_end(b.append_basic_block("never"))

@@ -1,0 +1,306 @@
+"""The control plane's requests of a switch: tables, action profiles, externs, replication."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.switch import ir
+from sim.switch.entries import TableEntry
+from sim.switch.errors import EntryError, UnknownNameError
+from sim.switch.extern_memory import ExternMemory, MeterRate, read_meter, write_meter
+from sim.switch.layout import Context
+from sim.switch.profile_memory import ProfileMemory
+from sim.switch.replication import Replica, Replication
+from sim.switch.table_memory import TableMemory
+
+__all__ = ["ControlPlane"]
+
+
+class ControlPlane:
+    """What a program's tables and externs hold, and the requests that read and change it.
+
+    Calls may come from any thread; they run one after the other.
+
+    Parameters
+    ----------
+    program
+        The program.
+    context
+        Where its memory lies.
+    """
+
+    def __init__(self, program: ir.Program, context: Context) -> None:
+        self.program = program
+        self._lock = threading.RLock()
+        self._externs = ExternMemory(program, context)
+        self._replication = Replication()
+        self._profiles = {p.name: ProfileMemory(program, p) for p in program.profiles.values()}
+        self._tables = {
+            t.name: TableMemory(program, t, self._profiles.get(t.profile or ""))
+            for t in program.tables.values()
+        }
+        self._version = 0
+        self._dirty = True
+
+    def _changed(self) -> None:
+        self._dirty = True
+        self._version += 1
+
+    # Tables.
+
+    def _table(self, name: str) -> TableMemory:
+        if name not in self._tables:
+            raise UnknownNameError(f"the program has no table {name!r}")
+        return self._tables[name]
+
+    def table_insert(self, table: str, entry: TableEntry) -> None:
+        """Add an entry.
+
+        Raises
+        ------
+        UnknownNameError
+            No such table, action, member or group.
+        DuplicateError
+            An entry with this key (and priority) is there.
+        FullError
+            The table holds as many entries as the program declares.
+        EntryError
+            The entry does not fit the table.
+        """
+        with self._lock:
+            self._table(table).insert(entry)
+            self._changed()
+
+    def table_modify(self, table: str, entry: TableEntry) -> None:
+        """Replace the action of the entry with the same key (and priority); raises as `table_insert`."""
+        with self._lock:
+            self._table(table).modify(entry)
+            self._changed()
+
+    def table_delete(self, table: str, entry: TableEntry) -> None:
+        """Remove the entry with the same key (and priority); raises as `table_insert`."""
+        with self._lock:
+            self._table(table).delete(entry)
+            self._changed()
+
+    def table_entries(self, table: str) -> list[TableEntry]:
+        """Return a table's entries, constant ones included, in the order they came."""
+        with self._lock:
+            return list(self._table(table).entries.values())
+
+    def table_set_default(self, table: str, action: str, params: Sequence[int] = ()) -> None:
+        """Set the action of a miss; `EntryError` if the program makes it constant."""
+        with self._lock:
+            self._table(table).set_default(action, tuple(params))
+            self._changed()
+
+    def table_reset_default(self, table: str) -> None:
+        """Restore the default action that the program declares."""
+        with self._lock:
+            self._table(table).reset_default()
+            self._changed()
+
+    def table_default(self, table: str) -> tuple[str, tuple[int, ...]] | None:
+        """Return the action of a miss and its arguments, or None if there is none."""
+        with self._lock:
+            default = self._table(table).default
+            return (default.action, default.params) if default.action else None
+
+    def direct_counter_read(self, table: str, entry: TableEntry) -> tuple[int, int]:
+        """Return (packets, bytes) that matched an entry."""
+        with self._lock:
+            packets, size = self._direct_counter(table, entry).tolist()
+            return packets, size
+
+    def direct_counter_write(self, table: str, entry: TableEntry, packets: int, size: int) -> None:
+        """Set an entry's (packets, bytes)."""
+        with self._lock:
+            self._direct_counter(table, entry)[:] = (packets, size)
+
+    def _direct_counter(self, table: str, entry: TableEntry) -> NDArray[np.uint64]:
+        memory = self._table(table)
+        if not memory.table.with_counters:
+            raise EntryError(f"table {table} has no direct counters")
+        cell: NDArray[np.uint64] = memory.counters[memory.number(entry)]
+        return cell
+
+    def direct_meter_config(self, table: str, entry: TableEntry, rates: Sequence[MeterRate] | None) -> None:
+        """Set the rates of an entry's meter; as `meter_config`."""
+        with self._lock:
+            write_meter(self._direct_meter(table, entry), None if rates is None else tuple(rates))
+
+    def direct_meter_read(self, table: str, entry: TableEntry) -> tuple[MeterRate, ...] | None:
+        """Return the rates of an entry's meter; as `meter_read`."""
+        with self._lock:
+            return read_meter(self._direct_meter(table, entry))
+
+    def _direct_meter(self, table: str, entry: TableEntry) -> NDArray[np.uint64]:
+        memory = self._table(table)
+        if memory.meter is None:
+            raise EntryError(f"table {table} has no direct meter")
+        cell: NDArray[np.uint64] = memory.meters[memory.number(entry)]
+        return cell
+
+    # Action profiles.
+
+    def _profile(self, name: str) -> ProfileMemory:
+        if name not in self._profiles:
+            raise UnknownNameError(f"the program has no action profile {name!r}")
+        return self._profiles[name]
+
+    def member_insert(self, profile: str, member: int, action: str, params: Sequence[int] = ()) -> None:
+        """Add a member to an action profile."""
+        with self._lock:
+            self._profile(profile).insert_member(member, action, tuple(params))
+            self._changed()
+
+    def member_modify(self, profile: str, member: int, action: str, params: Sequence[int] = ()) -> None:
+        """Replace a member's action."""
+        with self._lock:
+            self._profile(profile).modify_member(member, action, tuple(params))
+            self._changed()
+
+    def member_delete(self, profile: str, member: int) -> None:
+        """Remove a member that no entry and no group leads to."""
+        with self._lock:
+            self._refuse_if_used(profile, "member", member)
+            self._profile(profile).delete_member(member)
+            self._changed()
+
+    def members(self, profile: str) -> dict[int, tuple[str, tuple[int, ...]]]:
+        """Return an action profile's members: action and arguments by member."""
+        with self._lock:
+            return dict(self._profile(profile).members)
+
+    def group_insert(self, profile: str, group: int, members: Sequence[tuple[int, int]]) -> None:
+        """Add a group of (member, weight) pairs."""
+        with self._lock:
+            self._profile(profile).set_group(group, tuple(members), new=True)
+            self._changed()
+
+    def group_modify(self, profile: str, group: int, members: Sequence[tuple[int, int]]) -> None:
+        """Replace a group's (member, weight) pairs."""
+        with self._lock:
+            self._profile(profile).set_group(group, tuple(members), new=False)
+            self._changed()
+
+    def group_delete(self, profile: str, group: int) -> None:
+        """Remove a group that no entry leads to."""
+        with self._lock:
+            self._refuse_if_used(profile, "group", group)
+            self._profile(profile).delete_group(group)
+            self._changed()
+
+    def groups(self, profile: str) -> dict[int, tuple[tuple[int, int], ...]]:
+        """Return an action profile's groups: (member, weight) pairs by group."""
+        with self._lock:
+            return dict(self._profile(profile).groups)
+
+    def _refuse_if_used(self, profile: str, kind: str, number: int) -> None:
+        for name, table in self._tables.items():
+            if table.table.profile == profile and any(
+                getattr(entry, kind) == number for entry in table.entries.values()
+            ):
+                raise EntryError(f"{kind} {number} of {profile} is used by an entry of table {name}")
+
+    # Externs.
+
+    def counter_read(self, name: str, index: int) -> tuple[int, int]:
+        """Return a counter's (packets, bytes)."""
+        with self._lock:
+            packets, size = self._externs.counter(name, index).tolist()
+            return packets, size
+
+    def counter_write(self, name: str, index: int, packets: int, size: int) -> None:
+        """Set a counter's (packets, bytes)."""
+        with self._lock:
+            self._externs.counter(name, index)[:] = (packets, size)
+
+    def meter_config(self, name: str, index: int, rates: Sequence[MeterRate] | None) -> None:
+        """Set a meter's rates.
+
+        Parameters
+        ----------
+        rates
+            (tokens per microsecond, burst in tokens), lowest first; a token is a packet or a byte, as the program
+            says. None lets everything pass green.
+        """
+        with self._lock:
+            write_meter(self._externs.meter(name, index), None if rates is None else tuple(rates))
+
+    def meter_read(self, name: str, index: int) -> tuple[MeterRate, ...] | None:
+        """Return a meter's rates as `meter_config` takes them."""
+        with self._lock:
+            return read_meter(self._externs.meter(name, index))
+
+    def register_view(self, name: str) -> NDArray[Any]:
+        """Return a register array as a NumPy view: unsigned cells, or uint64[n, words] if wider than 64 bits."""
+        return self._externs.register_view(name)
+
+    def value_set_write(self, name: str, values: Sequence[int]) -> None:
+        """Replace the members of a parser's value set, each the parts of the key, padded to whole bytes, as one number.
+
+        Raises
+        ------
+        UnknownNameError
+            The program has none of that name.
+        EntryError
+            A value does not fit the key.
+        """
+        with self._lock:
+            self._externs.set_value_set(name, values)
+            self._changed()
+
+    def value_set_read(self, name: str) -> list[int]:
+        """Return the members of a parser's value set.
+
+        Raises
+        ------
+        UnknownNameError
+            The program has none of that name.
+        """
+        with self._lock:
+            if name not in self._externs.vsets:
+                raise UnknownNameError(f"the program has no value set {name!r}")
+            return list(self._externs.vsets[name])
+
+    # Replication.
+
+    def mcast_set(self, group: int, replicas: Sequence[Replica]) -> None:
+        """Make or replace multicast group `group` (1…65535): (port, rid) per copy."""
+        with self._lock:
+            self._replication.set_group(group, replicas)
+            self._changed()
+
+    def mcast_delete(self, group: int) -> None:
+        """Remove a multicast group."""
+        with self._lock:
+            self._replication.delete_group(group)
+            self._changed()
+
+    def mcast_groups(self) -> dict[int, tuple[Replica, ...]]:
+        """Return the replicas of every multicast group."""
+        with self._lock:
+            return dict(self._replication.groups)
+
+    def clone_set(self, session: int, replicas: Sequence[Replica], truncate_bytes: int = 0) -> None:
+        """Make or replace clone session `session` (0…32767), its copies cut to `truncate_bytes` if not 0."""
+        with self._lock:
+            self._replication.set_session(session, replicas, truncate_bytes)
+            self._changed()
+
+    def clone_delete(self, session: int) -> None:
+        """Remove a clone session."""
+        with self._lock:
+            self._replication.delete_session(session)
+            self._changed()
+
+    def clone_sessions(self) -> dict[int, tuple[tuple[Replica, ...], int]]:
+        """Return the replicas and the cut of every clone session."""
+        with self._lock:
+            return dict(self._replication.sessions)

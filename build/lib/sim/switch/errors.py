@@ -1,0 +1,51 @@
+"""What the engine raises about a program or a control-plane request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "DuplicateError",
+    "EntryError",
+    "FullError",
+    "SwitchError",
+    "UnknownNameError",
+    "UnsupportedProgramError",
+]
+
+
+class SwitchError(Exception):
+    """Base of every error the engine raises on purpose."""
+
+
+class UnsupportedProgramError(SwitchError):
+    """A program needs something the engine does not offer, or is not BMv2 JSON.
+
+    Parameters
+    ----------
+    features
+        Everything found, one name each; the message lists them all.
+    program
+        The file the program came from.
+    """
+
+    def __init__(self, features: Sequence[str], program: str = "the program") -> None:
+        self.features = tuple(features)
+        listed = "; ".join(self.features)
+        super().__init__(f"{program} uses what the embedded switch does not support: {listed}")
+
+
+class UnknownNameError(SwitchError, LookupError):
+    """A table, action, register, counter, group, … that the program does not have, or an absent entry."""
+
+
+class EntryError(SwitchError, ValueError):
+    """A table entry, member, group or index that does not fit the program: wrong width, kind, action or size."""
+
+
+class DuplicateError(EntryError):
+    """An entry, member or group that is there already."""
+
+
+class FullError(EntryError):
+    """A table or action profile that holds as many entries as the program declares."""

@@ -1,0 +1,354 @@
+"""The typed form of a v1model program: what `loader` makes of BMv2 JSON and `codegen` compiles.
+
+Names are those of the JSON. Expressions have BMv2's meaning: integers of unlimited precision, cut to a
+field's width when they are stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sim.switch.operands import (
+    Boolean,
+    Const,
+    Expr,
+    FieldRef,
+    HeaderRef,
+    Lookahead,
+    Named,
+    Op,
+    Param,
+    RegisterCell,
+    StackLast,
+    StackRef,
+    Text,
+    UnionRef,
+    UnionStackLast,
+    UnionStackRef,
+    Vector,
+)
+
+__all__ = [
+    "Action",
+    "ActionProfile",
+    "Boolean",
+    "Calculation",
+    "Checksum",
+    "Const",
+    "ConstEntry",
+    "Counter",
+    "Expr",
+    "FieldRef",
+    "FieldType",
+    "Header",
+    "HeaderRef",
+    "HeaderType",
+    "If",
+    "KeyField",
+    "Lookahead",
+    "Meter",
+    "Named",
+    "Op",
+    "Param",
+    "ParseState",
+    "Pipeline",
+    "Primitive",
+    "Program",
+    "Register",
+    "RegisterCell",
+    "Stack",
+    "StackLast",
+    "StackRef",
+    "Table",
+    "Text",
+    "Transition",
+    "Union",
+    "UnionRef",
+    "UnionStack",
+    "UnionStackLast",
+    "UnionStackRef",
+    "Vector",
+]
+
+MatchKind = Literal["exact", "lpm", "ternary", "range", "optional", "valid"]
+
+
+@dataclass(frozen=True)
+class FieldType:
+    """A field of a header type; `width` in bits, of a varbit field the largest."""
+
+    name: str
+    width: int
+    signed: bool = False
+    varbit: bool = False
+
+
+@dataclass(frozen=True)
+class HeaderType:
+    """A header or metadata type; `length` is the expression BMv2 computes a varbit's width with, if given."""
+
+    name: str
+    fields: tuple[FieldType, ...]
+    length: Expr | None = None
+
+    @property
+    def max_bytes(self) -> int:
+        """The most bytes a header of this type takes in a packet."""
+        return sum(f.width for f in self.fields) // 8
+
+    @property
+    def varbit(self) -> FieldType | None:
+        """The variable-length field, if there is one."""
+        return next((f for f in self.fields if f.varbit), None)
+
+    def index(self, name: str) -> int:
+        """Return the position of the field `name`."""
+        return next(i for i, f in enumerate(self.fields) if f.name == name)
+
+
+@dataclass(frozen=True)
+class Header:
+    """A header or metadata instance."""
+
+    name: str
+    type: HeaderType
+    metadata: bool
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A header stack and its elements, first to last."""
+
+    name: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Union:
+    """A header union: at most one of its members is valid."""
+
+    name: str
+    members: tuple[str, ...]
+    member_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class UnionStack:
+    """A stack of header unions, first to last."""
+
+    name: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One call in an action or parser state."""
+
+    op: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action; `params` are (name, width in bits)."""
+
+    id: int
+    name: str
+    params: tuple[tuple[str, int], ...]
+    primitives: tuple[Primitive, ...]
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One case of a parser's select: ``default``, a value under a mask (``None``: all bits), or a value set."""
+
+    kind: Literal["default", "value", "vset"]
+    value: int
+    mask: int | None
+    vset: str
+    next_state: str | None
+
+
+@dataclass(frozen=True)
+class ParseState:
+    """A parser state; `key` holds (expression, width in bits); values are of byte-padded concatenated keys."""
+
+    name: str
+    ops: tuple[Primitive, ...]
+    key: tuple[tuple[Expr, int], ...]
+    transitions: tuple[Transition, ...]
+
+
+@dataclass(frozen=True)
+class KeyField:
+    """A match field; `mask` is applied before matching."""
+
+    name: str
+    kind: MatchKind
+    target: Expr
+    width: int
+    mask: int | None
+
+
+@dataclass(frozen=True)
+class ConstEntry:
+    """An entry written in the program: per key field (value, mask | prefix length | upper bound)."""
+
+    key: tuple[tuple[int, int | None], ...]
+    priority: int
+    action: int
+    params: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A match-action table."""
+
+    id: int
+    name: str
+    kind: MatchKind
+    key: tuple[KeyField, ...]
+    actions: tuple[int, ...]
+    next_tables: dict[int | str, str | None]
+    base_next: str | None
+    default_action: int | None
+    default_params: tuple[int, ...]
+    default_const: bool
+    entries: tuple[ConstEntry, ...]
+    immutable: bool
+    size: int
+    profile: str | None
+    with_counters: bool
+    direct_meter: str | None
+
+
+@dataclass(frozen=True)
+class If:
+    """A branch of a control."""
+
+    name: str
+    condition: Expr
+    true_next: str | None
+    false_next: str | None
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A control: tables and branches by name, and where it starts."""
+
+    name: str
+    start: str | None
+    tables: dict[str, Table]
+    branches: dict[str, If]
+
+
+@dataclass(frozen=True)
+class ActionProfile:
+    """An action profile; `selector` is (hash algorithm, inputs) if members are chosen by hash."""
+
+    name: str
+    size: int
+    selector: tuple[str, tuple[tuple[Expr, int], ...]] | None
+
+
+@dataclass(frozen=True)
+class Calculation:
+    """A hash: inputs are (expression, width in bits)."""
+
+    name: str
+    algorithm: str
+    inputs: tuple[tuple[Expr, int], ...]
+    payload: bool
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """A checksum of the parser's (`verify`) or the deparser's (`update`) side."""
+
+    name: str
+    target: FieldRef
+    calculation: str
+    condition: Expr | None
+    verify: bool
+    update: bool
+
+
+@dataclass(frozen=True)
+class Register:
+    """A register array."""
+
+    name: str
+    width: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A counter array; `table` names the owner of direct counters."""
+
+    name: str
+    size: int
+    table: str | None
+
+
+@dataclass(frozen=True)
+class Meter:
+    """A meter array; `table` and `target` belong to direct meters."""
+
+    name: str
+    size: int
+    unit: Literal["packets", "bytes"]
+    rates: int
+    table: str | None
+    target: FieldRef | None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole v1model program.
+
+    `fingerprint` is the SHA-256 of the JSON without source positions; it keys the code cache.
+    """
+
+    path: str
+    fingerprint: str
+    header_types: dict[str, HeaderType]
+    headers: dict[str, Header]
+    stacks: dict[str, Stack]
+    unions: dict[str, Union]
+    union_stacks: dict[str, UnionStack]
+    errors: dict[str, int]
+    aliases: dict[str, FieldRef]
+    init_state: str | None
+    parse_states: dict[str, ParseState]
+    vsets: dict[str, int]
+    actions: dict[int, Action]
+    ingress: Pipeline
+    egress: Pipeline
+    deparser: tuple[str, ...]
+    deparser_ops: tuple[Primitive, ...]
+    calculations: dict[str, Calculation]
+    checksums: tuple[Checksum, ...]
+    registers: dict[str, Register]
+    counters: dict[str, Counter]
+    meters: dict[str, Meter]
+    profiles: dict[str, ActionProfile]
+    field_lists: dict[int, tuple[Expr, ...]]
+    digests: dict[int, tuple[str, tuple[tuple[Expr, int], ...]]] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """Every table of both controls."""
+        return {**self.ingress.tables, **self.egress.tables}
+
+    def well_known(self, name: str) -> FieldRef | None:
+        """Return the field the target knows as `name`, or None if the program does not have it."""
+        if name in self.aliases:
+            return self.aliases[name]
+        header, _, member = name.partition(".")
+        for holder in (header, "standard_metadata"):
+            instance = self.headers.get(holder)
+            if instance and any(f.name == member for f in instance.type.fields):
+                return FieldRef(holder, member)
+        return None

@@ -1,0 +1,335 @@
+"""Where everything lives in memory: the state of a packet, and the context the machine code is called with.
+
+A packet's state is one block of bytes: bookkeeping, then metadata, then headers. A header is its valid byte,
+the bit length of its varbit field, then its fields, each in the smallest of 8, 16, 32, 64, 128, … bits that
+holds it (a varbit field as its raw bytes). Elements of a stack, and of a stack of unions, are evenly spaced, with
+one spare element at the end that takes what an out-of-range index writes.
+
+The context is an array of 64-bit words: pointers and counts that Python writes and the code reads, and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sim.switch import ir
+
+__all__ = [
+    "CONTEXT",
+    "INTERNAL",
+    "Context",
+    "FieldSlot",
+    "HeaderShape",
+    "StackPlace",
+    "State",
+    "storage_bits",
+]
+
+# (name, bytes) in order; the fields from `clone_session` to `exit` are what a primitive asks the target for.
+_INTERNAL = (
+    ("packet", 8),
+    ("packet_length", 4),
+    ("payload_offset", 4),
+    ("length_register", 4),
+    ("ingress_length", 4),
+    ("replica_offset", 4),
+    ("replica_count", 4),
+    ("replica_next", 4),
+    ("egress_port", 4),
+    ("passes", 4),
+    ("ingress_port", 4),
+    ("truncate", 4),
+    ("clone_session", 4),
+    ("clone_fields", 4),
+    ("digest", 4),
+    ("resubmit", 4),
+    ("recirculate", 4),
+    ("exit", 4),
+    ("parser_error", 4),
+    ("checksum_error", 4),
+    ("color", 4),
+)
+
+
+def _internal() -> dict[str, int]:
+    offsets, at = {}, 0
+    for name, size in _INTERNAL:
+        offsets[name] = at
+        at += size
+    return offsets
+
+
+INTERNAL = _internal()
+_INTERNAL_BYTES = (sum(size for _, size in _INTERNAL) + 7) // 8 * 8
+
+CONTEXT = (
+    # Input: rows of frames, their lengths (int32) and ports (uint16); `in_next` is the next row to take.
+    *("in_frames", "in_stride", "in_lengths", "in_ports", "in_count", "in_next"),
+    # Output, the same, `out_count` rows filled of `out_capacity`.
+    *("out_frames", "out_stride", "out_lengths", "out_ports", "out_capacity", "out_count"),
+    # Packets in flight: slots of `slot_bytes` (a state, then room for a frame), a stack of free slots, two rings.
+    *("slots", "slot_bytes", "free", "free_count", "ring_mask"),
+    *("egress_ring", "egress_head", "egress_tail", "ingress_ring", "ingress_head", "ingress_tail"),
+    # Replication: (offset, count) per multicast group, (offset, count, truncate, set) per clone session,
+    # and (port, rid) per replica.
+    *("groups", "sessions", "replicas"),
+    *("digest_rows", "digest_capacity", "digest_count"),
+    *("now_us", "random", "steps_left", "steps_limit", "passes_limit", "scratch", "needed", "log_level"),
+    # What happened, in packets.
+    *("dropped_ingress", "dropped_egress", "dropped_looping", "dropped_assertion", "parser_loops"),
+)
+
+
+def storage_bits(width: int) -> int:
+    """Return how many bits of memory a value of `width` bits takes."""
+    for bits in (8, 16, 32, 64):
+        if width <= bits:
+            return bits
+    return (width + 63) // 64 * 64
+
+
+def align(offset: int, to: int) -> int:
+    """Return the first multiple of `to` at or after `offset`."""
+    return (offset + to - 1) // to * to
+
+
+@dataclass(frozen=True)
+class FieldSlot:
+    """A field's place in its header: byte offset, width in bits, kind."""
+
+    offset: int
+    width: int
+    signed: bool
+    varbit: bool
+
+    @property
+    def storage(self) -> int:
+        """Bits of memory the field takes (fixed-width fields)."""
+        return storage_bits(self.width)
+
+
+@dataclass(frozen=True)
+class HeaderShape:
+    """How headers of one type are laid out; `valid` is at offset 0, the varbit length (uint32) at 4."""
+
+    type: ir.HeaderType
+    fields: dict[str, FieldSlot]
+    size: int
+
+
+@dataclass(frozen=True)
+class StackPlace:
+    """A stack's elements: `base + i * stride`, i < size; the uint32 `next` counts the extracted ones."""
+
+    base: int
+    stride: int
+    size: int
+    next: int
+
+
+def _shape(header: ir.HeaderType) -> HeaderShape:
+    at, fields = 8, {}
+    for f in header.fields:
+        if f.varbit:
+            fields[f.name] = FieldSlot(at, f.width, f.signed, True)
+            at += (f.width + 7) // 8
+            continue
+        size = storage_bits(f.width) // 8
+        at = align(at, min(size, 8))
+        fields[f.name] = FieldSlot(at, f.width, f.signed, False)
+        at += size
+    return HeaderShape(header, fields, align(at, 8))
+
+
+class State:
+    """The layout of a packet's state.
+
+    Attributes
+    ----------
+    shapes
+        Layout of each header type.
+    headers
+        Byte offset of each header instance.
+    stacks, union_stacks
+        Place of each stack.
+    metadata_start, metadata_end
+        The bytes that hold metadata, which clones and recirculated packets lose.
+    size
+        Bytes in all.
+    """
+
+    def __init__(self, program: ir.Program) -> None:
+        self.program = program
+        self.shapes = {name: _shape(t) for name, t in program.header_types.items()}
+        self.headers: dict[str, int] = {}
+        self.stacks: dict[str, StackPlace] = {}
+        self.union_stacks: dict[str, StackPlace] = {}
+        self.unions: dict[str, int] = {}
+        # header name -> (union, position in it)
+        self.membership: dict[str, tuple[str, int]] = {
+            member: (union.name, position)
+            for union in program.unions.values()
+            for position, member in enumerate(union.members)
+        }
+        at = self.metadata_start = _INTERNAL_BYTES
+        for header in program.headers.values():
+            if header.metadata:
+                at = self._place(header.name, at)
+        self.metadata_end = at
+        counters = at
+        at = align(at + 4 * (len(program.stacks) + len(program.union_stacks)), 8)
+        self.headers_start = at
+        for union_stack in program.union_stacks.values():
+            base, stride = at, 0
+            for union in union_stack.members:
+                at = self._place_union(union, at)
+                stride = stride or at - base
+            at = base + stride * (len(union_stack.members) + 1)
+            self.union_stacks[union_stack.name] = StackPlace(base, stride, len(union_stack.members), counters)
+            counters += 4
+        for union_name in program.unions:
+            if union_name not in self.unions:
+                at = self._place_union(union_name, at)
+        for stack in program.stacks.values():
+            base = at
+            for member in stack.members:
+                at = self._place(member, at)
+            stride = self.shape(stack.members[0]).size
+            at += stride
+            self.stacks[stack.name] = StackPlace(base, stride, len(stack.members), counters)
+            counters += 4
+        for header in program.headers.values():
+            if header.name not in self.headers:
+                at = self._place(header.name, at)
+        self.size = align(at, 64)
+
+    def shape(self, header: str) -> HeaderShape:
+        """Return the layout of a header instance's type."""
+        return self.shapes[self.program.headers[header].type.name]
+
+    def union_offsets(self, union: str) -> tuple[int, ...]:
+        """Return the members' offsets from the union's first byte."""
+        members = self.program.unions[union].members
+        return tuple(self.headers[m] - self.unions[union] for m in members)
+
+    def _place(self, header: str, at: int) -> int:
+        self.headers[header] = at
+        return at + self.shape(header).size
+
+    def _place_union(self, union: str, at: int) -> int:
+        self.unions[union] = at
+        for member in self.program.unions[union].members:
+            at = self._place(member, at)
+        return at
+
+
+@dataclass(frozen=True)
+class RegisterPlace:
+    """A register array's place: cell i is at `i * stride + offset` of its group's memory."""
+
+    group: int
+    offset: int
+    width: int
+    size: int
+
+    @property
+    def storage(self) -> int:
+        """Bits of memory a cell takes."""
+        return storage_bits(self.width)
+
+
+def _index_key(expr: ir.Expr) -> object:
+    if isinstance(expr, ir.FieldRef):
+        return (expr.header, expr.field)
+    return expr.value if isinstance(expr, ir.Const) else id(expr)
+
+
+def _register_uses(program: ir.Program) -> Iterator[tuple[object, str]]:
+    for action in program.actions.values():
+        for primitive in action.primitives:
+            if primitive.op == "register_read":
+                array, index = primitive.args[1], primitive.args[2]
+            elif primitive.op == "register_write":
+                array, index = primitive.args[0], primitive.args[1]
+            else:
+                continue
+            if isinstance(array, ir.Named):
+                yield (action.id, _index_key(index)), array.name
+
+
+class Registers:
+    """Register arrays of equal length that one action indexes alike share a group, laid out slot by slot.
+
+    Apart, 256 arrays of 1,024 cells put all cells of a slot into one set of the L1 cache.
+
+    Attributes
+    ----------
+    places
+        Where each array is.
+    groups
+        (bytes from one index to the next, cells) per group; one spare cell follows the last, written by
+        indices out of range.
+    """
+
+    def __init__(self, program: ir.Program) -> None:
+        leader = {name: name for name in program.registers}
+
+        def find(name: str) -> str:
+            while leader[name] != name:
+                name = leader[name]
+            return name
+
+        first: dict[object, str] = {}
+        for use, name in _register_uses(program):
+            key = (use, program.registers[name].size)
+            other = find(first.setdefault(key, name))
+            leader[find(name)] = other
+        members: dict[str, list[ir.Register]] = {}
+        for register in program.registers.values():
+            members.setdefault(find(register.name), []).append(register)
+        self.places: dict[str, RegisterPlace] = {}
+        self.groups: list[tuple[int, int]] = []
+        for group, registers in enumerate(members.values()):
+            at = 0
+            # Widest first keeps every cell aligned; equal widths keep their order, so lanes stay in a row.
+            for register in sorted(registers, key=lambda r: -min(storage_bits(r.width), 64)):
+                self.places[register.name] = RegisterPlace(group, at, register.width, register.size)
+                at += storage_bits(register.width) // 8
+            self.groups.append((align(at, 8), registers[0].size))
+
+
+@dataclass(frozen=True)
+class TableWords:
+    """Where a table's words begin in the context: `rows`, `row_count`, `entries`, `counters`, `meters`."""
+
+    first: int
+
+    def __getitem__(self, name: str) -> int:
+        return self.first + _TABLE_WORDS.index(name)
+
+
+_TABLE_WORDS = ("rows", "row_count", "entries", "counters", "meters", "members", "groups", "group_members")
+
+
+class Context:
+    """The positions of the context's words, by name."""
+
+    def __init__(self, program: ir.Program) -> None:
+        self.words = {name: index for index, name in enumerate(CONTEXT)}
+        self.tables: dict[str, TableWords] = {}
+        at = len(CONTEXT)
+        for name in program.tables:
+            self.tables[name] = TableWords(at)
+            at += len(_TABLE_WORDS)
+        self.registers = Registers(program)
+        for kind, names in (
+            ("register", [str(g) for g in range(len(self.registers.groups))]),
+            ("counter", list(program.counters)),
+            ("meter", list(program.meters)),
+            ("vset", list(program.vsets)),
+        ):
+            for name in names:
+                self.words[f"{kind} {name}"] = at
+                at += 2 if kind == "vset" else 1
+        self.size = at

@@ -1,0 +1,159 @@
+"""LLVM: from a module's text to callable code, kept as object files between processes.
+
+The cache key holds everything that the code depends on: the program, the engine's own sources, llvmlite, the processor.
+Files are written under a temporary name and renamed, and carry a checksum, so that concurrent writers and torn files do no
+harm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+from llvmlite import binding
+
+from sim.switch import ir
+from sim.switch.codegen.module import write_module
+
+__all__ = ["Machine", "compile_program", "default_cache_dir"]
+
+_MAGIC = b"netsum-object-1\n"
+
+
+class Machine:
+    """Compiled code of one program; `run`, at `address`, takes the context's address and returns a status."""
+
+    def __init__(self, engine: Any, *, cached: bool) -> None:
+        self._engine = engine
+        self.cached = cached
+        self.address: int = engine.get_function_address("run")
+        self.run: Callable[[int], int] = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(self.address)
+
+
+def default_cache_dir() -> Path:
+    """Return where object code is kept: ``$NETSUM_CACHE_DIR``, else the platform's cache directory."""
+    if named := os.environ.get("NETSUM_CACHE_DIR"):
+        return Path(named)
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home())
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "netsum"
+
+
+@functools.cache
+def _target_machine() -> Any:
+    # Newer llvmlite initializes by itself and refuses the call.
+    with contextlib.suppress(RuntimeError):
+        binding.initialize()
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = binding.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=1, jit=True
+    )
+
+
+@functools.cache
+def _engine_fingerprint() -> str:
+    digest = hashlib.sha256()
+    here = Path(__file__).parent
+    for source in sorted([*here.glob("*.py"), *here.glob("codegen/*.py")]):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    for part in (
+        llvmlite.__version__,
+        binding.get_default_triple(),
+        binding.get_host_cpu_name(),
+        binding.get_host_cpu_features().flatten(),
+    ):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def _optimize(module: Any) -> None:
+    options = binding.create_pipeline_tuning_options(speed_level=1)
+    options.slp_vectorization = False
+    options.loop_vectorization = False
+    options.loop_unrolling = False
+    builder = binding.create_pass_builder(_target_machine(), options)
+    builder.getModulePassManager().run(module, builder)
+
+
+def _compile(program: ir.Program) -> bytes:
+    module = binding.parse_assembly(write_module(program))
+    module.triple = binding.get_default_triple()
+    module.data_layout = str(_target_machine().target_data)
+    _optimize(module)
+    return bytes(_target_machine().emit_object(module))
+
+
+def _load(code: bytes, *, cached: bool) -> Machine:
+    empty = binding.parse_assembly("")
+    engine = binding.create_mcjit_compiler(empty, _fresh_target_machine())
+    engine.add_object_file(binding.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return Machine(engine, cached=cached)
+
+
+def _fresh_target_machine() -> Any:
+    """Return a target machine that an execution engine may own."""
+    _target_machine()
+    return binding.Target.from_default_triple().create_target_machine(
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=1, jit=True
+    )
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    start = len(_MAGIC) + 32
+    if (
+        not content.startswith(_MAGIC)
+        or hashlib.sha256(content[start:]).digest() != content[len(_MAGIC) : start]
+    ):
+        return None
+    return content[start:]
+
+
+def _write(path: Path, code: bytes) -> None:
+    """Keep object code; a cache that cannot be written is done without."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_MAGIC + hashlib.sha256(code).digest() + code)
+        Path(temporary).replace(path)
+    except OSError:
+        return
+
+
+def compile_program(program: ir.Program, cache_dir: str | os.PathLike[str] | None = None) -> Machine:
+    """Compile a program, or load it from the cache.
+
+    Parameters
+    ----------
+    cache_dir
+        Where object code is kept; `default_cache_dir` if None.
+    """
+    _target_machine()
+    key = hashlib.sha256((program.fingerprint + _engine_fingerprint()).encode()).hexdigest()
+    path = Path(cache_dir or default_cache_dir()) / "switch" / f"{key}.o"
+    code = _read(path)
+    if code is not None:
+        return _load(code, cached=True)
+    code = _compile(program)
+    _write(path, code)
+    return _load(code, cached=False)

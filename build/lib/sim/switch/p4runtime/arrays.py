@@ -1,0 +1,180 @@
+"""What is read and written by index: counters, meters and registers."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from host_agent.p4rt import p4data_pb2, p4runtime_pb2
+from sim.switch import Switch
+from sim.switch.p4runtime import bytestrings
+from sim.switch.p4runtime.catalog import Array, Catalog, lookup
+from sim.switch.p4runtime.errors import invalid, out_of_range, unimplemented
+from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_count
+
+
+class Counters:
+    """The indirect counters of a switch."""
+
+    def __init__(self, catalog: Catalog, switch: Switch) -> None:
+        self._catalog = catalog
+        self._switch = switch
+
+    def modify(self, message: Any) -> None:
+        """Set one count, or all of a counter if no index is given."""
+        counter = self._counter(message.counter_id)
+        indices = _indices(message, counter)
+        if not message.HasField("data"):
+            return
+        packets, size = decode_count(message.data, counter.name)
+        for index in indices:
+            self._switch.counter_write(counter.name, index, packets, size)
+
+    def read(self, message: Any) -> Iterator[Any]:
+        """Yield one count, all of a counter, or all of all counters."""
+        asked = [self._counter(message.counter_id)] if message.counter_id else self._catalog.counters.values()
+        found = [
+            (counter, index, self._switch.counter_read(counter.name, index))
+            for counter in asked
+            for index in _indices(message, counter)
+        ]
+        return (self._message(*each) for each in found)
+
+    def _counter(self, identifier: int) -> Array:
+        if identifier in self._catalog.direct_counters:
+            raise invalid("CounterEntry is for indirect counters; use DirectCounterEntry for a direct one")
+        return lookup(self._catalog.counters, identifier, "counter")
+
+    @staticmethod
+    def _message(counter: Array, index: int, counts: tuple[int, int]) -> Any:
+        entry = p4runtime_pb2.CounterEntry(counter_id=counter.id, data=encode_count(counts, counter))
+        entry.index.index = index
+        return p4runtime_pb2.Entity(counter_entry=entry)
+
+
+class Meters:
+    """The indirect meters of a switch."""
+
+    def __init__(self, catalog: Catalog, switch: Switch) -> None:
+        self._catalog = catalog
+        self._switch = switch
+        # Rates are read back as they were written, which the engine's units do not keep to the last bit.
+        self._configs: dict[tuple[int, int], Any] = {}
+
+    def modify(self, message: Any) -> None:
+        """Set the rates of one cell, or of all if no index is given; without rates everything is green."""
+        meter = self._meter(message.meter_id)
+        indices = _indices(message, meter)
+        _refuse_colors(message)
+        rates = decode_rates(message.config, meter.name) if message.HasField("config") else None
+        for index in indices:
+            self._switch.meter_config(meter.name, index, rates)
+            if rates is None:
+                self._configs.pop((meter.id, index), None)
+            else:
+                self._configs[meter.id, index] = _copy(message.config)
+
+    def read(self, message: Any) -> Iterator[Any]:
+        """Yield the rates of one cell, all of a meter, or all of all meters."""
+        _refuse_colors(message)
+        asked = [self._meter(message.meter_id)] if message.meter_id else self._catalog.meters.values()
+        found = []
+        for meter in asked:
+            for index in _indices(message, meter):
+                entry = p4runtime_pb2.MeterEntry(
+                    meter_id=meter.id, config=self._configs.get((meter.id, index))
+                )
+                entry.index.index = index
+                found.append(p4runtime_pb2.Entity(meter_entry=entry))
+        return iter(found)
+
+    def save(self) -> Any:
+        """Return what `restore` takes."""
+        return dict(self._configs)
+
+    def restore(self, saved: Any) -> None:
+        """Go back to what was saved."""
+        self._configs = dict(saved)
+
+    def _meter(self, identifier: int) -> Array:
+        if identifier in self._catalog.direct_meters:
+            raise invalid("MeterEntry is for indirect meters; use DirectMeterEntry for a direct one")
+        return lookup(self._catalog.meters, identifier, "meter")
+
+
+class Registers:
+    """The registers of a switch. BMv2 can neither read nor write them by P4Runtime."""
+
+    def __init__(self, catalog: Catalog, switch: Switch) -> None:
+        self._catalog = catalog
+        self._switch = switch
+
+    def modify(self, message: Any) -> None:
+        """Set one cell, or all of a register if no index is given."""
+        register = lookup(self._catalog.registers, message.register_id, "register")
+        indices = _indices(message, register)
+        form = message.data.WhichOneof("data")
+        if form != "bitstring":
+            raise invalid(f"{register.name}: expected data of form bitstring, not {form or 'nothing'}")
+        decode = bytestrings.decode_signed if register.signed else bytestrings.decode
+        value = decode(message.data.bitstring, register.bitwidth, register.name) & (
+            (1 << register.bitwidth) - 1
+        )
+        cells = self._switch.register_view(register.name)
+        for index in indices:
+            cells[index] = value if cells.ndim == 1 else _split(value, cells.shape[1])
+
+    def read(self, message: Any) -> Iterator[Any]:
+        """Yield one cell, all of a register, or all of all registers."""
+        if message.register_id:
+            asked: Iterable[Array] = [lookup(self._catalog.registers, message.register_id, "register")]
+        else:
+            asked = self._catalog.registers.values()
+        found = []
+        for register in asked:
+            indices = _indices(message, register)
+            cells = self._switch.register_view(register.name)[indices.start : indices.stop]
+            found.append((register, indices, cells.copy()))
+        return (
+            self._message(register, index, cell)
+            for register, indices, cells in found
+            for index, cell in zip(indices, cells.tolist(), strict=True)
+        )
+
+    @staticmethod
+    def _message(register: Array, index: int, cell: int | list[int]) -> Any:
+        value = cell if isinstance(cell, int) else sum(word << (64 * n) for n, word in enumerate(cell))
+        if register.signed and value >> (register.bitwidth - 1):
+            data = bytestrings.encode_signed(value - (1 << register.bitwidth))
+        elif register.signed:
+            data = bytestrings.encode_signed(value)
+        else:
+            data = bytestrings.encode(value)
+        entry = p4runtime_pb2.RegisterEntry(register_id=register.id, data=p4data_pb2.P4Data(bitstring=data))
+        entry.index.index = index
+        return p4runtime_pb2.Entity(register_entry=entry)
+
+
+def _indices(message: Any, array: Array) -> range:
+    """Find the cells a message means: one, or all if it has no index."""
+    if not message.HasField("index"):
+        return range(array.size)
+    index = message.index.index
+    if index < 0:
+        raise invalid(f"{array.name}: an index must not be negative")
+    if index >= array.size:
+        raise out_of_range(f"{array.name} has the indices 0 to {array.size - 1}, not {index}")
+    return range(index, index + 1)
+
+
+def _refuse_colors(message: Any) -> None:
+    if message.HasField("counter_data"):
+        raise unimplemented("the switch does not count packets by meter color; leave counter_data unset")
+
+
+def _split(value: int, words: int) -> list[int]:
+    return [value >> (64 * n) & ((1 << 64) - 1) for n in range(words)]
+
+
+def _copy(message: Any) -> Any:
+    kept = type(message)()
+    kept.CopyFrom(message)
+    return kept

@@ -1,0 +1,99 @@
+"""Direct counters and meters: those that belong to table entries and are made and removed with them."""
+
+from typing import Any
+
+from sim.switch import Switch, TableEntry
+from sim.switch.p4runtime.catalog import Catalog, Table
+from sim.switch.p4runtime.errors import invalid, unimplemented
+from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_count
+
+_Cell = tuple[str, object]
+
+
+class DirectResources:
+    """The direct counters and meters of a switch."""
+
+    def __init__(self, catalog: Catalog, switch: Switch) -> None:
+        self._catalog = catalog
+        self._switch = switch
+        # Rates are read back as they were written, which the engine's units do not keep to the last bit.
+        self._configs: dict[_Cell, Any] = {}
+
+    def check(self, message: Any, table: Table) -> None:
+        """Refuse the `counter_data` and `meter_config` of a `TableEntry` that the table cannot have."""
+        refuse_colors(message, "meter_counter_data")
+        if message.HasField("counter_data"):
+            self.check_counter(table, default=message.is_default_action)
+            decode_count(message.counter_data, table.name)
+        if message.HasField("meter_config"):
+            self.check_meter(table, default=message.is_default_action)
+            decode_rates(message.meter_config, table.name)
+
+    def write(self, message: Any, table: Table, entry: TableEntry) -> None:
+        """Set what a written `TableEntry` says of them; no `meter_config` is everything green, as specified."""
+        if message.HasField("counter_data"):
+            self.set_counter(table, entry, message.counter_data)
+        if table.meter_id:
+            self.set_meter(table, entry, message.meter_config if message.HasField("meter_config") else None)
+
+    def forget(self, table: Table, entry: TableEntry) -> None:
+        """Drop what is kept of an entry that is gone."""
+        self._configs.pop(_cell(table, entry), None)
+
+    def counter(self, table: Table, entry: TableEntry) -> Any:
+        """Read the count of an entry as `CounterData`."""
+        counter = self._catalog.direct_counters[table.counter_id]
+        return encode_count(self._switch.direct_counter_read(table.name, entry), counter)
+
+    def set_counter(self, table: Table, entry: TableEntry, data: Any) -> None:
+        """Set the count of an entry."""
+        self._switch.direct_counter_write(table.name, entry, *decode_count(data, table.name))
+
+    def meter(self, table: Table, entry: TableEntry) -> Any | None:
+        """Read the rates of an entry as `MeterConfig`; None if everything is green."""
+        return self._configs.get(_cell(table, entry))
+
+    def set_meter(self, table: Table, entry: TableEntry, config: Any | None) -> None:
+        """Set the rates of an entry; None for everything green."""
+        rates = None if config is None else decode_rates(config, table.name)
+        self._switch.direct_meter_config(table.name, entry, rates)
+        if config is None:
+            self.forget(table, entry)
+        else:
+            kept = type(config)()
+            kept.CopyFrom(config)
+            self._configs[_cell(table, entry)] = kept
+
+    @staticmethod
+    def check_counter(table: Table, *, default: bool) -> None:
+        """Refuse a table without direct counter, and the default entry, whose hits the switch does not count."""
+        if not table.counter_id:
+            raise invalid(f"{table.name} has no direct counter")
+        if default:
+            raise unimplemented(f"{table.name}: the switch counts hits of entries, not of the default one")
+
+    @staticmethod
+    def check_meter(table: Table, *, default: bool) -> None:
+        """Refuse a table without direct meter, and the default entry, which the switch does not meter."""
+        if not table.meter_id:
+            raise invalid(f"{table.name} has no direct meter")
+        if default:
+            raise unimplemented(f"{table.name}: the switch meters hits of entries, not of the default one")
+
+    def save(self) -> Any:
+        """Return what `restore` takes."""
+        return dict(self._configs)
+
+    def restore(self, saved: Any) -> None:
+        """Go back to what was saved."""
+        self._configs = dict(saved)
+
+
+def refuse_colors(message: Any, field: str) -> None:
+    """Refuse counts by meter color, which the switch does not keep."""
+    if message.HasField(field):
+        raise unimplemented(f"the switch does not count packets by meter color; leave {field} unset")
+
+
+def _cell(table: Table, entry: TableEntry) -> _Cell:
+    return table.name, (entry.key, entry.priority)

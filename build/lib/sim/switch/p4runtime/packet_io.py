@@ -1,0 +1,78 @@
+"""Packets between the pipeline and the controller, and the headers that carry their metadata.
+
+A packet for the controller leaves the pipeline with the program's `packet_in` header in front; one from the
+controller enters with the `packet_out` header in front. P4Runtime has their fields apart from the payload.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from host_agent.p4rt import p4runtime_pb2
+from sim.switch.p4runtime import bytestrings
+from sim.switch.p4runtime.catalog import Field
+from sim.switch.p4runtime.errors import invalid
+
+
+def _bits(header: Sequence[Field]) -> int:
+    return sum(field.bitwidth for field in header)
+
+
+def packet_in(frame: bytes, header: Sequence[Field] | None) -> Any | None:
+    """Make a `PacketIn` of a frame that left by the CPU port.
+
+    Parameters
+    ----------
+    frame
+        The frame, `packet_in` header first.
+    header
+        Fields of that header; None if the program has none.
+
+    Returns
+    -------
+    p4.v1.PacketIn or None
+        None for a frame shorter than the header.
+    """
+    if header is None:
+        return p4runtime_pb2.PacketIn(payload=frame)
+    bits = _bits(header)
+    size = (bits + 7) // 8
+    if len(frame) < size:
+        return None
+    # Headers are a whole number of bytes on the wire; the value is read from its top.
+    value = int.from_bytes(frame[:size], "big") >> (8 * size - bits)
+    packet = p4runtime_pb2.PacketIn(payload=frame[size:])
+    for field in header:
+        bits -= field.bitwidth
+        number = (value >> bits) & ((1 << field.bitwidth) - 1)
+        packet.metadata.add(metadata_id=field.id, value=bytestrings.encode(number))
+    return packet
+
+
+def packet_out(packet: Any, header: Sequence[Field] | None) -> bytes:
+    """Make the frame of a `PacketOut`, `packet_out` header first.
+
+    Fields that are left out are zero, as in BMv2, whose clients rely on it.
+
+    Raises
+    ------
+    P4RuntimeError
+        INVALID_ARGUMENT or OUT_OF_RANGE: metadata that the program's header does not have, or twice, or too
+        wide.
+    """
+    fields = {field.id: field for field in header or ()}
+    values: dict[int, int] = {}
+    for metadata in packet.metadata:
+        field = fields.get(metadata.metadata_id)
+        if field is None:
+            raise invalid(f"the program's packet_out header has no metadata with id {metadata.metadata_id}")
+        if field.id in values:
+            raise invalid(f"metadata {field.name} is given twice")
+        values[field.id] = bytestrings.decode(metadata.value, field.bitwidth, f"metadata {field.name}")
+    if header is None:
+        return bytes(packet.payload)
+    number = 0
+    for field in header:
+        number = (number << field.bitwidth) | values.get(field.id, 0)
+    bits = _bits(header)
+    size = (bits + 7) // 8
+    return (number << (8 * size - bits)).to_bytes(size, "big") + bytes(packet.payload)

@@ -1,0 +1,221 @@
+"""A program with its P4Info, running, and everything that controllers have put into it."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from host_agent.p4rt import p4runtime_pb2
+from sim.switch import (
+    DuplicateError,
+    EntryError,
+    FullError,
+    Switch,
+    SwitchError,
+    UnknownNameError,
+    UnsupportedProgramError,
+    ir,
+    load_program,
+)
+from sim.switch.p4runtime.agreement import counting_hits, reconcile
+from sim.switch.p4runtime.arrays import Counters, Meters, Registers
+from sim.switch.p4runtime.catalog import Catalog
+from sim.switch.p4runtime.device_config import device_data
+from sim.switch.p4runtime.digests import DigestLists
+from sim.switch.p4runtime.direct import DirectResources
+from sim.switch.p4runtime.direct_entries import DirectCounters, DirectMeters
+from sim.switch.p4runtime.errors import Code, P4RuntimeError, invalid, unimplemented
+from sim.switch.p4runtime.profiles import ActionProfiles
+from sim.switch.p4runtime.replication import CloneSessions, MulticastGroups
+from sim.switch.p4runtime.tables import Tables
+from sim.switch.p4runtime.value_sets import ValueSets
+
+_Update = p4runtime_pb2.Update
+_Handle = Callable[[Any], None]
+
+_CODES: tuple[tuple[type[SwitchError], Code], ...] = (
+    (DuplicateError, Code.ALREADY_EXISTS),
+    (FullError, Code.RESOURCE_EXHAUSTED),
+    (EntryError, Code.INVALID_ARGUMENT),
+    (UnknownNameError, Code.NOT_FOUND),
+)
+"""What the engine's errors are to a controller; the first that fits."""
+
+
+class Pipeline:
+    """A running program and the entities of P4Runtime that belong to it.
+
+    Parameters
+    ----------
+    config
+        A `ForwardingPipelineConfig`: the P4Info, and BMv2 JSON as device configuration.
+    clock_ns
+        The switch's clock.
+    cache_dir
+        Where compiled programs are kept; None for the default place.
+
+    Raises
+    ------
+    P4RuntimeError
+        INVALID_ARGUMENT or UNIMPLEMENTED: the program is not supported, or is not the P4Info's.
+    """
+
+    def __init__(self, config: Any, clock_ns: Callable[[], int], cache_dir: Path | None = None) -> None:
+        self.config = p4runtime_pb2.ForwardingPipelineConfig()
+        self.config.CopyFrom(config)
+        self.catalog = Catalog(config.p4info)
+        program = _load(config.p4_device_config)
+        reconcile(self.catalog, program)
+        self.switch = Switch(counting_hits(self.catalog, program), cache_dir)
+        self.digests = DigestLists(self.catalog)
+        self._profiles = ActionProfiles(self.catalog, self.switch)
+        self._direct = DirectResources(self.catalog, self.switch)
+        self.tables = Tables(self.catalog, self.switch, self._profiles, self._direct, clock_ns)
+        self._direct_counters = DirectCounters(self.tables, self._direct)
+        self._direct_meters = DirectMeters(self.tables, self._direct)
+        self._counters = Counters(self.catalog, self.switch)
+        self._meters = Meters(self.catalog, self.switch)
+        self._registers = Registers(self.catalog, self.switch)
+        self._value_sets = ValueSets(self.catalog, self.switch)
+        self._groups = MulticastGroups(self.switch)
+        self._sessions = CloneSessions(self.switch)
+
+    def same_program(self, other: "Pipeline") -> bool:
+        """Whether both have the same P4Info and the same code."""
+        same_code = self.switch.program.fingerprint == other.switch.program.fingerprint
+        return same_code and self.config.p4info == other.config.p4info
+
+    def write(self, update: Any) -> None:
+        """Carry out one `Update`.
+
+        Raises
+        ------
+        P4RuntimeError
+            It cannot be carried out; nothing has changed.
+        """
+        form, entity = _unwrapped(update.entity)
+        try:
+            handle = self._handlers(form).get(update.type)
+            if handle is None:
+                raise _wrong_type(update.type, form)
+            handle(entity)
+        except SwitchError as error:
+            code = next((code for kind, code in _CODES if isinstance(error, kind)), Code.UNKNOWN)
+            raise P4RuntimeError(code, str(error)) from None
+
+    def read(self, entity: Any) -> Iterator[Any]:
+        """Find the entities that one selects, as they are now; the iterator only writes them down."""
+        form, wanted = _unwrapped(entity)
+        readers: dict[str, Callable[[Any], Iterator[Any]]] = {
+            "table_entry": self.tables.read,
+            "action_profile_member": self._profiles.read_members,
+            "action_profile_group": self._profiles.read_groups,
+            "counter_entry": self._counters.read,
+            "direct_counter_entry": self._direct_counters.read,
+            "meter_entry": self._meters.read,
+            "direct_meter_entry": self._direct_meters.read,
+            "register_entry": self._registers.read,
+            "multicast_group_entry": self._groups.read,
+            "clone_session_entry": self._sessions.read,
+            "value_set_entry": self._value_sets.read,
+            "digest_entry": self.digests.read,
+        }
+        if form not in readers:
+            raise unimplemented(f"reading {form} is not supported; v1model has no such extern")
+        return readers[form](wanted)
+
+    def _handlers(self, form: str) -> dict[int, _Handle]:
+        """Who carries out the updates of a form of entity, by type of update."""
+        if form == "table_entry":
+            return _full(self.tables)
+        if form == "action_profile_member":
+            profiles = self._profiles
+            return _by_type(profiles.insert_member, profiles.modify_member, profiles.delete_member)
+        if form == "action_profile_group":
+            profiles = self._profiles
+            return _by_type(profiles.insert_group, profiles.modify_group, profiles.delete_group)
+        if form == "multicast_group_entry":
+            return _full(self._groups)
+        if form == "clone_session_entry":
+            return _full(self._sessions)
+        if form == "digest_entry":
+            return _full(self.digests)
+        modified: dict[str, _Handle] = {
+            "counter_entry": self._counters.modify,
+            "direct_counter_entry": self._direct_counters.modify,
+            "meter_entry": self._meters.modify,
+            "direct_meter_entry": self._direct_meters.modify,
+            "register_entry": self._registers.modify,
+            "value_set_entry": self._value_sets.modify,
+        }
+        if form not in modified:
+            raise unimplemented(f"writing {form} is not supported; v1model has no such extern")
+        return {_Update.MODIFY: modified[form]}
+
+    def save(self) -> Any:
+        """Return what `restore` takes: everything the control plane and packets have done."""
+        return self.switch.save_state(), [store.save() for store in self._stores()]
+
+    def restore(self, saved: Any) -> None:
+        """Go back to what was saved, which is of no use afterwards."""
+        state, kept = saved
+        self.switch.restore_state(state)
+        for store, each in zip(self._stores(), kept, strict=True):
+            store.restore(each)
+
+    def _stores(self) -> tuple[Any, ...]:
+        return (
+            self._profiles,
+            self._direct,
+            self.tables,
+            self.digests,
+            self._meters,
+            self._value_sets,
+            self._groups,
+            self._sessions,
+        )
+
+
+def _load(compiled: bytes) -> ir.Program:
+    """Load BMv2 JSON, bare or in a `P4DeviceConfig`; the engine reads files."""
+    compiled = device_data(compiled)
+    with tempfile.TemporaryDirectory(prefix="netsum-") as folder:
+        path = Path(folder, "p4_device_config.json")
+        path.write_bytes(compiled)
+        try:
+            return load_program(path)
+        except UnsupportedProgramError as error:
+            features = "; ".join(error.features)
+            raise invalid(f"the program uses what the embedded switch does not support: {features}") from None
+        except UnicodeDecodeError:
+            raise invalid("the device configuration is not BMv2 JSON; compile with p4c-bm2-ss") from None
+
+
+def _unwrapped(entity: Any) -> tuple[str, Any]:
+    """Find the form of an entity and the message in it, that of the replication engine unpacked."""
+    form = entity.WhichOneof("entity")
+    if form is None:
+        raise invalid("the entity is empty; set one of its fields")
+    message = getattr(entity, form)
+    if form == "packet_replication_engine_entry":
+        form = message.WhichOneof("type")
+        if form is None:
+            raise invalid(
+                "packet_replication_engine_entry is empty; set a multicast group or a clone session"
+            )
+        message = getattr(message, form)
+    return form, message
+
+
+def _by_type(insert: _Handle, modify: _Handle, delete: _Handle) -> dict[int, _Handle]:
+    return {_Update.INSERT: insert, _Update.MODIFY: modify, _Update.DELETE: delete}
+
+
+def _full(store: Any) -> dict[int, _Handle]:
+    return _by_type(store.insert, store.modify, store.delete)
+
+
+def _wrong_type(update_type: int, form: str) -> P4RuntimeError:
+    if update_type == _Update.UNSPECIFIED:
+        return invalid("the update's type is not set; use INSERT, MODIFY or DELETE")
+    return invalid(f"{form} can only be modified; use MODIFY")

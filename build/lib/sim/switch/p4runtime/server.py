@@ -1,0 +1,127 @@
+"""Serving P4Runtime: a gRPC server on a local address, for one chassis."""
+
+import errno
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from host_agent.p4rt import p4runtime_pb2_grpc
+from sim.switch.p4runtime.device import Device
+from sim.switch.p4runtime.service import P4RuntimeService
+from sim.switch.ports.chassis import Chassis
+
+DEFAULT_ADDRESS = "127.0.0.1:9559"
+DEFAULT_DEVICE_ID = 1
+
+MAX_MESSAGE_BYTES = 256 << 20
+"""As BMv2 takes; a compiled program or a batch can exceed gRPC's 4 MiB."""
+
+# Every open stream holds a worker.
+_WORKERS = 64
+_STOP_GRACE_S = 0.5
+
+
+class AddressUnavailableError(OSError):
+    """The server's address cannot be listened on."""
+
+
+class P4RuntimeServer:
+    """A running P4Runtime server; a context manager.
+
+    Parameters
+    ----------
+    chassis
+        The chassis that controllers put programs into.
+    address
+        Where to listen: "host:port", where port 0 lets the system choose, or "unix:path".
+    device_id
+        The number controllers know the switch by.
+    cache_dir
+        Where compiled programs are kept; None for the default place.
+    credentials
+        gRPC's, for TLS; None to speak in clear, as over unix sockets always.
+
+    Raises
+    ------
+    AddressUnavailableError
+        The address is in use or not this machine's.
+    """
+
+    def __init__(
+        self,
+        chassis: Chassis,
+        address: str = DEFAULT_ADDRESS,
+        device_id: int = DEFAULT_DEVICE_ID,
+        cache_dir: Path | None = None,
+        credentials: Any | None = None,
+    ) -> None:
+        self.device = Device(chassis, cache_dir)
+        self.device_id = device_id
+        self._server = grpc.server(
+            ThreadPoolExecutor(_WORKERS, thread_name_prefix="p4runtime"),
+            options=[
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+                # Without this a second server on the same port would get every other call.
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(
+            P4RuntimeService(self.device, device_id), self._server
+        )
+        host = "" if address.startswith("unix:") else _free(address)
+        try:
+            if credentials is None or not host:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise AddressUnavailableError(f"P4Runtime cannot listen on {address}: {error}") from None
+        self.address = f"{host}:{port}" if host else address
+        self.device.start()
+        self._server.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End all calls and streams, and stop listening."""
+        self._server.stop(_STOP_GRACE_S).wait()
+        self.device.stop()
+
+
+def _free(address: str) -> str:
+    """Check that an address can be listened on, which gRPC says only on standard error; return its host."""
+    host, _, number = address.rpartition(":")
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            host.strip("[]"), int(number), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (ValueError, OSError):
+        raise AddressUnavailableError(
+            f"expected an address such as {DEFAULT_ADDRESS}, not {address}"
+        ) from None
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(where)
+        except OSError as fault:
+            reason = fault.strerror
+            if fault.errno == errno.EADDRINUSE:
+                reason = "it is in use, perhaps by another switch; stop that one or choose another port"
+            raise AddressUnavailableError(f"P4Runtime cannot listen on {address}: {reason}") from None
+    return host
+
+
+def serve(chassis: Chassis, address: str = DEFAULT_ADDRESS, **options: Any) -> P4RuntimeServer:
+    """Serve P4Runtime for a chassis; see `P4RuntimeServer` for the options and errors."""
+    return P4RuntimeServer(chassis, address, **options)

@@ -1,0 +1,237 @@
+"""What is around a switch: the lock that orders control and data path, the clock, the ports."""
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from sim.switch import Digest, Packets, Switch
+from sim.switch.ports.driver import PortDriver
+from sim.switch.ports.loop import ATTEND, RECEIVED_FRAMES, STATUS, STRANGERS, UNFINISHED, engine_of
+from sim.switch.ports.pcap import Capture
+from sim.switch.ports.turns import Turns
+
+DEFAULT_CPU_PORT = 510
+STOP_TIMEOUT_S = 60.0
+_WAIT_MS = 500
+
+
+class Listener(Protocol):
+    """Who is told what leaves a switch other than by ports. Called without the lock; must not block."""
+
+    def packets_in(self, frames: list[bytes]) -> None:
+        """Take frames that left by the CPU port."""
+
+    def digests(self, samples: list[Digest]) -> None:
+        """Take digests, oldest first."""
+
+
+@dataclass(frozen=True)
+class _Installed:
+    switch: Switch
+    listener: Listener | None
+    learns: bool
+
+
+class Chassis:
+    """A place for one switch at a time.
+
+    Parameters
+    ----------
+    ports
+        The driver of its ports; None for a switch that is only used in process.
+    cpu_port
+        The port to and from the controller.
+
+    Raises
+    ------
+    ValueError
+        `cpu_port` is one of the driver's ports.
+
+    Attributes
+    ----------
+    turn : Turns
+        To be held by whoever reads or writes the installed switch.
+    """
+
+    def __init__(self, ports: PortDriver | None = None, cpu_port: int = DEFAULT_CPU_PORT) -> None:
+        if ports is not None and cpu_port in ports.names:
+            raise ValueError(
+                f"port {cpu_port} cannot lead to {ports.names[cpu_port]} and to the controller; choose another one"
+            )
+        self.ports = ports
+        self.cpu_port = cpu_port
+        self.turn = Turns()
+        self._installed: _Installed | None = None
+        self._epoch_ns = time.monotonic_ns()
+        self._outcome = np.zeros(3, np.int64)
+        self.capture: Capture | None = None
+        """Sees every packet that comes in or leaves by the driver's ports."""
+        self.unforwarded = {"no_program": 0, "no_such_port": 0}
+        """Packets that came before there was a program, or left by a port the chassis does not have."""
+
+    def now_ns(self) -> int:
+        """Read the switch's clock: nanoseconds since the chassis was made."""
+        return time.monotonic_ns() - self._epoch_ns
+
+    def install(self, switch: Switch | None, listener: Listener | None = None) -> None:
+        """Put a switch in, or take it out; call it with the turn held."""
+        if switch is None:
+            self._installed = None
+        else:
+            self._installed = _Installed(switch, listener, learns=bool(switch.program.digests))
+
+    def program_statistics(self) -> dict[str, int]:
+        """Count the packets that the installed program's target dropped, by reason; empty without a program."""
+        installed = self._installed
+        return {} if installed is None else installed.switch.statistics
+
+    def inject(self, packets: Packets) -> Packets:
+        """Run packets through the switch.
+
+        What leaves by the CPU port, and digests, go to the listener; the rest goes out of the ports, if there
+        are any.
+
+        Parameters
+        ----------
+        packets
+            Frames and the ports they come in by.
+
+        Returns
+        -------
+        Packets
+            All that left, the CPU port's included.
+        """
+        with self.turn:
+            installed = self._installed
+            if installed is None:
+                self.unforwarded["no_program"] += len(packets)
+                return Packets.of([])
+            left = installed.switch.inject(packets, self.now_ns())
+            strangers = self._send(left)
+            notice = self._notice(installed, left, strangers)
+        notice.tell(installed.listener)
+        return left
+
+    def forward(self, ports: PortDriver, timeout_ms: int) -> None:
+        """Move packets between the ports and the switch until none have come for so long, or somebody wants a turn.
+
+        May return at any time; to be called again and again, by one thread.
+        """
+        with self.turn:
+            installed = self._installed
+            if installed is None:
+                self.unforwarded["no_program"] += ports.receive(timeout_ms)
+                return
+            notice = self._forward(installed, ports, timeout_ms)
+        notice.tell(installed.listener)
+
+    def _forward(self, installed: _Installed, ports: PortDriver, timeout_ms: int) -> "_Notice":
+        outcome = self._outcome
+        with installed.switch.in_flight(ports.frames) as flight:
+            engine, once = engine_of(flight), self.capture is not None
+            reason = ports.forward(engine, self.turn.asked, self._epoch_ns, timeout_ms, once, outcome)
+            if reason == UNFINISHED:
+                left = flight.resume(int(outcome[STATUS]))
+                strangers = self._send(left)
+            elif reason == ATTEND:
+                left, strangers = flight.result(), int(outcome[STRANGERS])
+                if self.capture is not None:
+                    self.capture.went_out(left.ports, left.lengths, left.frames)
+            else:
+                return _Notice([], [])
+            if self.capture is not None:
+                count = int(outcome[RECEIVED_FRAMES])
+                self.capture.came_in(ports.ports[:count], ports.lengths[:count], ports.frames, ports.times)
+        return self._notice(installed, left, strangers)
+
+    def look_after(self, ports: PortDriver) -> None:
+        """Do what must be done a few times a second: bring ports back, and captured packets to their files."""
+        with self.turn:
+            ports.mend()
+            if self.capture is not None:
+                self.capture.flush()
+
+    def packet_out(self, frame: bytes) -> None:
+        """Run a packet from the controller through the switch."""
+        self.inject(Packets.of([(self.cpu_port, frame)]))
+
+    def _send(self, left: Packets) -> int:
+        """Send what left; return how many packets left by no port of the driver."""
+        if self.ports is None:
+            return len(left)
+        if self.capture is not None:
+            self.capture.went_out(left.ports, left.lengths, left.frames)
+        return self.ports.transmit(left.ports, left.lengths, left.frames)
+
+    def _notice(self, installed: _Installed, left: Packets, strangers: int) -> "_Notice":
+        """Collect what the listener is to be told of a batch, while it is there."""
+        frames = []
+        if strangers > 0:
+            for_cpu = np.flatnonzero(left.ports == self.cpu_port)
+            if self.ports is not None:
+                self.unforwarded["no_such_port"] += strangers - len(for_cpu)
+            frames = [left.frames[row, : left.lengths[row]].tobytes() for row in for_cpu]
+        return _Notice(frames, installed.switch.drain_digests() if installed.learns else [])
+
+
+@dataclass(frozen=True)
+class _Notice:
+    """Frames for the CPU port and digests, for a listener."""
+
+    frames: list[bytes]
+    samples: list[Digest]
+
+    def tell(self, listener: Listener | None) -> None:
+        if listener is None:
+            return
+        if self.frames:
+            listener.packets_in(self.frames)
+        if self.samples:
+            listener.digests(self.samples)
+
+
+class Forwarding:
+    """The thread that moves packets between a chassis' ports and its switch.
+
+    Parameters
+    ----------
+    chassis
+        The chassis, with the switch.
+    ports
+        Its driver.
+    """
+
+    def __init__(self, chassis: Chassis, ports: PortDriver) -> None:
+        self._chassis = chassis
+        self._ports = ports
+        self._stopping = False
+        self.fault: BaseException | None = None
+        """What ended the thread, if it was not `stop`."""
+        chassis.turn.interrupt = ports.wake
+        self._thread = threading.Thread(target=self._run, name="forwarding", daemon=True)
+
+    def start(self) -> None:
+        """Begin to forward."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop forwarding; the ports may be closed afterwards."""
+        self._stopping = True
+        self._ports.wake()
+        self._thread.join(STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            raise TimeoutError(f"forwarding did not stop within {STOP_TIMEOUT_S:.0f} s")
+
+    def _run(self) -> None:
+        look_at = 0.0
+        try:
+            while not self._stopping:
+                self._chassis.forward(self._ports, _WAIT_MS)
+                if time.monotonic() >= look_at:
+                    look_at = time.monotonic() + _WAIT_MS / 1000
+                    self._chassis.look_after(self._ports)
+        except BaseException as fault:
+            self.fault = fault

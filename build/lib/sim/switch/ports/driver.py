@@ -1,0 +1,189 @@
+"""What every kind of port has in common: rows for frames, counts, and the way into the compiled loop."""
+
+import os
+import select
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.switch.ports.frames import STATISTICS
+from sim.switch.ports.loop import Engine, forward, receive_alone, transmit_alone
+
+PORT_NUMBERS = 512
+"""v1model's port numbers have 9 bits."""
+
+
+class PortUnavailableError(OSError):
+    """A port of the switch could not be opened."""
+
+
+class PortDriver(ABC):
+    """A set of switch ports; a context manager that opens them and closes them at the end.
+
+    One thread may call `receive` and `forward` while another calls `transmit`; each alone is for one thread at a time.
+
+    Parameters
+    ----------
+    numbers
+        The switch ports.
+    batch
+        Most frames a call to `receive` returns.
+    drop_ppm
+        How many of a million packets are lost, each way and chosen independently.
+    seed
+        Which ones.
+
+    Raises
+    ------
+    ValueError
+        A switch port is given twice or is none of v1model's, or `drop_ppm` is not in 0…1,000,000.
+
+    Attributes
+    ----------
+    frames, lengths, ports, times : uint8[batch, capacity], int32[batch], uint16[batch], int64[batch]
+        What `receive` found: frames, their lengths, the switch ports they came in by, and when (ns since 1970).
+    """
+
+    _inbox: Any
+    _outbox: Any
+    frames: npt.NDArray[np.uint8]
+
+    def __init__(self, numbers: Sequence[int], batch: int, drop_ppm: int, seed: int) -> None:
+        if len(set(numbers)) != len(numbers) or not all(0 <= number < PORT_NUMBERS for number in numbers):
+            raise ValueError(
+                f"expected different switch ports between 0 and {PORT_NUMBERS - 1}, not {list(numbers)}"
+            )
+        if not 0 <= drop_ppm <= 1_000_000:
+            raise ValueError(f"expected a loss between 0 and 1,000,000 packets per million, not {drop_ppm}")
+        count = len(numbers)
+        self._numbers = np.array(numbers, np.uint16)
+        self._position_of_port = np.full(1 << 16, -1, np.int32)
+        self._position_of_port[numbers] = np.arange(count)
+        # Every direction of every port draws from a stream of its own, so that what one port loses does not
+        # depend on how its packets fall among those of the others. xorshift must not start at 0.
+        states = np.random.SeedSequence(seed).generate_state(2 * count, np.uint64) | np.uint64(1)
+        self._draws_in, self._draws_out = states.reshape(2, count)
+        self._drop_ppm = drop_ppm
+        self._counts = np.zeros((count, len(STATISTICS)), np.int64)
+        self._work = np.zeros(2, np.int64)
+        self.lengths: npt.NDArray[np.int32] = np.zeros(batch, np.int32)
+        self.ports: npt.NDArray[np.uint16] = np.zeros(batch, np.uint16)
+        self.times: npt.NDArray[np.int64] = np.zeros(batch, np.int64)
+        self._resources = ExitStack()
+        self._poller = self._resources.enter_context(select.epoll())
+        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._resources.callback(os.close, self._waker)
+        self._poller.register(self._waker, select.EPOLLIN)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the ports; nobody may be in `receive`, `forward` or `transmit`."""
+        self._resources.close()
+
+    @property
+    @abstractmethod
+    def names(self) -> dict[int, str]:
+        """What each switch port leads to, for people."""
+
+    @abstractmethod
+    def is_up(self, number: int) -> bool:
+        """Whether packets can pass a switch port."""
+
+    @abstractmethod
+    def overruns(self) -> list[int]:
+        """How many packets the system dropped of each port because the switch did not fetch them in time."""
+
+    @abstractmethod
+    def mend(self) -> None:
+        """Bring ports back that had gone and can be had again; to be called now and then where `receive` is."""
+
+    def receive(self, timeout_ms: int) -> int:
+        """Wait for packets and make frames of them.
+
+        Parameters
+        ----------
+        timeout_ms
+            How long to wait when nothing is there.
+
+        Returns
+        -------
+        int
+            How many frames now begin `frames`, `lengths`, `ports` and `times`; they stay until the next call. 0 when
+            time ran out or `wake` was called.
+        """
+        return int(receive_alone(self._inbox, timeout_ms))
+
+    def transmit(
+        self, ports: npt.NDArray[np.uint16], lengths: npt.NDArray[np.int32], frames: npt.NDArray[np.uint8]
+    ) -> int:
+        """Send frames that left the switch.
+
+        Parameters
+        ----------
+        ports, lengths, frames
+            Switch port (n,), length (n,) and bytes (n, capacity) of each frame.
+
+        Returns
+        -------
+        int
+            Frames for ports that the driver does not have; they are not sent.
+        """
+        return int(transmit_alone(self._outbox, ports, lengths, frames))
+
+    def forward(
+        self,
+        engine: Engine,
+        asked: npt.NDArray[np.int64],
+        epoch_ns: int,
+        timeout_ms: int,
+        once: bool,
+        outcome: npt.NDArray[np.int64],
+    ) -> int:
+        """Move packets through a program; see `loop.forward`."""
+        return int(forward(engine, self._inbox, self._outbox, asked, epoch_ns, timeout_ms, once, outcome))
+
+    def warm_up(self) -> None:
+        """Compile what moves packets, or load it from Numba's cache; packets stay where they are."""
+        none = np.zeros(8, np.int64)
+        engine = Engine(0, 0, none, 0, 0, 0, 0, self.ports, self.lengths, self.frames)
+        self.forward(engine, np.ones(1, np.int64), 0, 1, False, none)
+        self.transmit(self.ports[:0], self.lengths[:0], self.frames[:0])
+
+    def wake(self) -> None:
+        """End the present or the next wait for packets; from any thread."""
+        os.eventfd_write(self._waker, 1)
+
+    def statistics(self) -> dict[int, dict[str, int]]:
+        """Count what passed each switch port.
+
+        Returns
+        -------
+        dict
+            By switch port. In: `received` and `received_bytes`, of which `dropped_in` were lost on purpose, `oversized`
+            were longer than the switch takes, and `merged` were several packets that an offload had made one;
+            `overrun` were dropped by the system because the switch did not fetch them in time. Out: `sent` and
+            `sent_bytes`; `dropped_out`, lost on purpose; `queue_full`, for which the interface's queue had no room;
+            `port_down`, for an interface that is down or gone; `not_udp`, which a UDP port cannot send; `refused`, which the
+            system would not send.
+        """
+        table = {}
+        for number, row, overrun in zip(self._numbers, self._counts, self.overruns(), strict=True):
+            table[int(number)] = dict(zip(STATISTICS, map(int, row), strict=True)) | {"overrun": overrun}
+        return table
+
+
+def places_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Where in memory each element along the first axis begins."""
+    return np.uint64(array.ctypes.data) + np.arange(len(array), dtype=np.uint64) * np.uint64(array.strides[0])

@@ -1,0 +1,63 @@
+"""A lock that is handed over in the order it was asked for.
+
+The data path keeps the switch until somebody else wants it, and takes it again at once. With an ordinary lock it would
+have it back before a waiting control request had even woken up.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+WAIT_S = 60.0
+"""Longest wait. Whoever holds the switch holds it for one batch of packets or one batch of updates."""
+
+
+class Turns:
+    """A first come, first served lock; a context manager, not reentrant.
+
+    Attributes
+    ----------
+    asked : int64[1]
+        1 while somebody waits, for a holder in compiled code, which gives way soon.
+    interrupt
+        Called when somebody begins to wait; ends a wait of the holder for packets.
+    """
+
+    def __init__(self) -> None:
+        self.asked: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        self.interrupt: Callable[[], None] = lambda: None
+        self._guard = threading.Lock()
+        self._held = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    def __enter__(self) -> None:
+        with self._guard:
+            if not self._held:
+                self._held = True
+                return
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+            self.asked[0] = 1
+            self.interrupt()
+        if turn.acquire(timeout=WAIT_S):
+            return
+        with self._guard:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+                self.asked[0] = bool(self._waiting)
+                raise TimeoutError(f"the switch was busy for {WAIT_S:.0f} s; it hangs or is far too slow")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().release()
+                self.asked[0] = bool(self._waiting)
+            else:
+                self._held = False

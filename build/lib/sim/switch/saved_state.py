@@ -1,0 +1,37 @@
+"""What a switch hands out to keep: its whole state, and the digests it made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from sim.switch import ir
+
+__all__ = ["Digest", "SwitchState", "shared_parts"]
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What a packet told the control plane: the digest's name and its fields' values."""
+
+    name: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SwitchState:
+    """Everything a switch holds, from `Switch.save_state`; immutable, good for any switch of the same program."""
+
+    arrays: tuple[NDArray[Any], ...]
+    random: int
+    digests: tuple[Digest, ...]
+    control: Any
+    control_version: tuple[int, int]
+
+
+def shared_parts(program: ir.Program) -> dict[int, Any]:
+    """Return the parts of a program that copies of a table refer to, for `copy.deepcopy` to leave alone."""
+    parts: list[Any] = [*program.tables.values(), *program.profiles.values(), *program.meters.values()]
+    return {id(part): part for part in parts}

@@ -1,0 +1,375 @@
+"""Run an embedded switch as a process: P4Runtime on one side, ports on the other.
+
+``python -m sim.switch.serve --p4runtime 127.0.0.1:9559 --ports 4 --udp-base 28275`` has UDP ports on loopback,
+``python -m sim.switch.serve --interface 1@s1-eth1 --interface 2@s1-eth2`` has network interfaces (root).
+"""
+
+import argparse
+import ipaddress
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+from google.protobuf import text_format
+
+from host_agent.p4rt import p4runtime_pb2
+from host_agent.wire.channel import PLAINTEXT, ChannelError, TlsFiles
+from sim.switch.p4runtime import AddressUnavailableError, P4RuntimeError, P4RuntimeServer
+from sim.switch.p4runtime.server import DEFAULT_ADDRESS, DEFAULT_DEVICE_ID
+from sim.switch.ports import (
+    Chassis,
+    Forwarding,
+    InterfacePorts,
+    PortDriver,
+    PortUnavailableError,
+    UdpPorts,
+)
+from sim.switch.ports.chassis import DEFAULT_CPU_PORT
+from sim.switch.ports.pcap import DEFAULT_LIMIT_BYTES, Capture
+from sim.switch.ports.status import StatusSocket
+from sim.switch.ports.udp import DEFAULT_BASE_PORT
+
+_LOOK_S = 0.2
+"""How often the main thread looks whether the data path still runs."""
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What `run` needs to know.
+
+    Attributes
+    ----------
+    p4runtime
+        Where P4Runtime listens, "host:port" (port 0 lets the system choose) or "unix:path".
+    allow_remote
+        Whether that may be an address other machines can reach without TLS, so that anyone there may write.
+    tls
+        Certificates of the P4Runtime server; with `ca` it takes only controllers with a certificate from there.
+    ports, udp_base
+        Number of switch ports; port i is UDP port `udp_base` + i on `udp_host`, or any free one if `udp_base` is 0.
+    udp_ports
+        UDP port of each switch port, instead of `ports` and `udp_base`.
+    udp_host
+        IPv4 address of these ports, one of this machine's loopback.
+    interfaces
+        (switch port, network interface) of each port, instead of UDP ports.
+    spin_us
+        How many microseconds ports on interfaces look for packets before sleeping.
+    device_id
+        The number controllers know the switch by.
+    cpu_port
+        The switch port to and from the controller.
+    drop_ppm, seed
+        How many of a million packets are lost on purpose, each way, and which ones.
+    json, p4info
+        A program to begin with: BMv2 JSON and P4Info in text form.
+    cache_dir
+        Where compiled programs are kept; None for the default place.
+    ready_fd
+        A file descriptor to write a line of JSON to, and close, once everything listens.
+    statistics
+        A file to write counts of packets to, as JSON, at the end.
+    status
+        A unix socket that tells the same, and more, to whoever connects.
+    pcap, pcap_limit
+        A folder to write the packets of every port to, and most bytes of a file there.
+    """
+
+    p4runtime: str = DEFAULT_ADDRESS
+    allow_remote: bool = False
+    tls: TlsFiles = PLAINTEXT
+    ports: int = 4
+    udp_base: int = DEFAULT_BASE_PORT
+    udp_ports: tuple[int, ...] | None = None
+    udp_host: str = "127.0.0.1"
+    interfaces: tuple[tuple[int, str], ...] | None = None
+    spin_us: int = 0
+    device_id: int = DEFAULT_DEVICE_ID
+    cpu_port: int = DEFAULT_CPU_PORT
+    drop_ppm: int = 0
+    seed: int = 0
+    json: Path | None = None
+    p4info: Path | None = None
+    cache_dir: Path | None = None
+    ready_fd: int | None = None
+    statistics: Path | None = None
+    status: Path | None = None
+    pcap: Path | None = None
+    pcap_limit: int = DEFAULT_LIMIT_BYTES
+
+
+class ServeError(Exception):
+    """The switch cannot run as asked; the message is one sentence for the user."""
+
+
+class ServeOptionError(ServeError):
+    """An option cannot be used, or a file that it names; found before anything was started."""
+
+
+def run(options: ServeOptions) -> None:
+    """Run a switch until SIGINT or SIGTERM.
+
+    Raises
+    ------
+    ServeError
+        It cannot run as asked, or stopped forwarding.
+    """
+    stop = threading.Event()
+
+    def ask_to_stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop.set()
+
+    before = {each: signal.signal(each, ask_to_stop) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        _serve(options, stop)
+    except (ServeError, ChannelError, P4RuntimeError, PortUnavailableError, AddressUnavailableError) as error:
+        raise error if isinstance(error, ServeError) else ServeError(str(error)) from None
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _serve(options: ServeOptions, stop: threading.Event) -> None:
+    _check_address(options)
+    config = _config(options)
+    with ExitStack() as stack:
+        statistics = _statistics_file(options, stack)
+        try:
+            ports = stack.enter_context(_ports(options))
+            chassis = Chassis(ports, options.cpu_port)
+        except ValueError as error:
+            raise ServeError(str(error)) from None
+        ports.warm_up()
+        _capture(options, chassis, ports, stack)
+        server = stack.enter_context(
+            P4RuntimeServer(
+                chassis,
+                options.p4runtime,
+                options.device_id,
+                options.cache_dir,
+                options.tls.server_credentials() if options.tls else None,
+            )
+        )
+        if config is not None:
+            server.device.set_config(
+                p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT, config
+            )
+        forwarding = Forwarding(chassis, ports)
+        forwarding.start()
+        stack.callback(forwarding.stop)
+        if options.status is not None:
+            _tell_status(options, chassis, ports, server, stack)
+        _announce(options, server, ports)
+        while not stop.wait(_LOOK_S):
+            if forwarding.fault is not None:
+                raise ServeError(f"forwarding has stopped: {forwarding.fault!r}")
+        if statistics is not None:
+            counts = {"ports": ports.statistics(), "unforwarded": chassis.unforwarded}
+            statistics.write(json.dumps(counts, indent=1) + "\n")
+
+
+def _statistics_file(options: ServeOptions, stack: ExitStack) -> TextIO | None:
+    """Open the file for the counts now: at the end it would be too late to name another."""
+    if options.statistics is None:
+        return None
+    try:
+        return stack.enter_context(options.statistics.open("w", encoding="utf-8"))
+    except OSError as error:
+        raise ServeOptionError(f"cannot write counts to {options.statistics}: {error.strerror}") from None
+
+
+def _capture(options: ServeOptions, chassis: Chassis, ports: PortDriver, stack: ExitStack) -> None:
+    if options.pcap is None:
+        return
+    names = {number: f"port{number}" for number in ports.names} if options.interfaces is None else ports.names
+    try:
+        chassis.capture = Capture(options.pcap, names, options.pcap_limit)
+    except OSError as error:
+        raise ServeOptionError(f"cannot write packets to {options.pcap}: {error.strerror}") from None
+    chassis.capture.warm_up()
+    stack.callback(chassis.capture.close)
+
+
+def _tell_status(
+    options: ServeOptions, chassis: Chassis, ports: PortDriver, server: P4RuntimeServer, stack: ExitStack
+) -> None:
+    assert options.status is not None
+    names = ports.names
+
+    def report() -> dict[str, Any]:
+        counts = ports.statistics()
+        return {
+            "device_id": options.device_id,
+            "p4runtime": server.address,
+            "ports": {n: {"name": names[n], "up": ports.is_up(n), **counts[n]} for n in names},
+            "unforwarded": chassis.unforwarded,
+            "program": chassis.program_statistics(),
+        }
+
+    try:
+        stack.enter_context(StatusSocket(options.status, report))
+    except OSError as error:
+        raise ServeError(
+            f"cannot make the status socket {options.status}: {error.strerror or error}"
+        ) from None
+
+
+def _check_address(options: ServeOptions) -> None:
+    if options.p4runtime.startswith("unix:"):
+        return
+    host, _, port = options.p4runtime.rpartition(":")
+    host = host.strip("[]")
+    if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise ServeOptionError(
+            f"expected P4Runtime's address as HOST:PORT with a port up to 65535 or unix:PATH, not {options.p4runtime!r}"
+        )
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback and not options.allow_remote and not options.tls:
+        raise ServeOptionError(
+            f"P4Runtime on {options.p4runtime} could be reached from other machines, and it has no authentication; "
+            "use 127.0.0.1:PORT, give certificates, or allow remote controllers on purpose"
+        )
+
+
+def _ports(options: ServeOptions) -> PortDriver:
+    if options.interfaces is not None:
+        return InterfacePorts(
+            options.interfaces, drop_ppm=options.drop_ppm, seed=options.seed, spin_us=options.spin_us
+        )
+    if options.udp_ports is not None:
+        udp_ports: Sequence[int] = options.udp_ports
+    elif options.udp_base == 0:
+        udp_ports = [0] * options.ports
+    else:
+        udp_ports = range(options.udp_base, options.udp_base + options.ports)
+    if any(not 0 <= port < 1 << 16 for port in udp_ports):
+        raise ServeOptionError(f"expected UDP ports between 0 and 65535, not {list(udp_ports)}")
+    try:
+        loopback = ipaddress.IPv4Address(options.udp_host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ServeOptionError(
+            f"expected an IPv4 address of this machine's loopback, not {options.udp_host!r}"
+        )
+    return UdpPorts(
+        list(enumerate(udp_ports)), host=options.udp_host, drop_ppm=options.drop_ppm, seed=options.seed
+    )
+
+
+def _config(options: ServeOptions) -> Any | None:
+    """Read the program to begin with as a `ForwardingPipelineConfig`."""
+    if options.json is None and options.p4info is None:
+        return None
+    if options.json is None or options.p4info is None:
+        raise ServeOptionError("a program is two files, its BMv2 JSON and its P4Info; give both")
+    config = p4runtime_pb2.ForwardingPipelineConfig()
+    try:
+        config.p4_device_config = options.json.read_bytes()
+        text_format.Parse(options.p4info.read_text(), config.p4info, allow_unknown_field=True)
+    except OSError as error:
+        raise ServeOptionError(f"cannot read {error.filename}: {error.strerror}") from None
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise ServeOptionError(f"{options.p4info} is no P4Info in text form: {error}") from None
+    return config
+
+
+def _announce(options: ServeOptions, server: P4RuntimeServer, ports: PortDriver) -> None:
+    listed = " ".join(f"{port}={name}" for port, name in ports.names.items())
+    print(f"ready: P4Runtime {server.address} device {options.device_id}, ports {listed}", flush=True)
+    if options.ready_fd is not None:
+        places = ports.addresses if isinstance(ports, UdpPorts) else ports.names
+        line = {"p4runtime": server.address, "device_id": options.device_id, "ports": places}
+        with os.fdopen(options.ready_fd, "w") as pipe:
+            pipe.write(json.dumps(line) + "\n")
+
+
+def parse_options(arguments: Sequence[str] | None) -> ServeOptions:
+    """Read the command line; None reads that of the process."""
+    default = ServeOptions()
+    parser = argparse.ArgumentParser(prog="python -m sim.switch.serve", description="Run an embedded switch.")
+    parser.add_argument("--p4runtime", default=default.p4runtime, metavar="HOST:PORT|unix:PATH")
+    parser.add_argument("--allow-remote", action="store_true", help="listen on addresses others can reach")
+    parser.add_argument("--tls-cert", type=Path, help="PEM certificate of the P4Runtime server")
+    parser.add_argument("--tls-key", type=Path, help="its private key")
+    parser.add_argument("--tls-ca", type=Path, help="take only controllers with a certificate from this CA")
+    parser.add_argument("--ports", type=int, default=default.ports, help="number of switch ports")
+    parser.add_argument("--udp-base", type=int, default=default.udp_base, help="UDP port of switch port 0")
+    parser.add_argument("--udp-ports", type=_numbers, help="UDP port of each switch port, as in 5000,5001")
+    parser.add_argument("--udp-host", default=default.udp_host, help="their address, one of the loopback's")
+    parser.add_argument(
+        "--interface",
+        dest="interfaces",
+        type=_interface,
+        action="append",
+        metavar="PORT@INTERFACE",
+        help="a switch port on a network interface, as in 1@s1-eth1; several times, instead of UDP ports",
+    )
+    parser.add_argument(
+        "--spin-us", type=int, default=0, help="look for packets so long before sleeping (interfaces)"
+    )
+    parser.add_argument("--device-id", type=int, default=default.device_id)
+    parser.add_argument("--cpu-port", type=int, default=default.cpu_port)
+    parser.add_argument("--drop-ppm", type=int, default=0, help="packets per million to lose, each way")
+    parser.add_argument("--seed", type=int, default=0, help="which packets to lose")
+    parser.add_argument("--json", type=Path, help="BMv2 JSON of a program to begin with")
+    parser.add_argument("--p4info", type=Path, help="P4Info of that program")
+    parser.add_argument("--cache-dir", type=Path, help="where compiled programs are kept")
+    parser.add_argument("--ready-fd", type=int, help="descriptor to write a line of JSON to when ready")
+    parser.add_argument("--statistics", type=Path, help="file for counts of packets, written at the end")
+    parser.add_argument(
+        "--status",
+        type=Path,
+        metavar="SOCKET",
+        help="unix socket that tells port counters, as a line of JSON",
+    )
+    parser.add_argument("--pcap", type=Path, metavar="FOLDER", help="write every port's packets there")
+    parser.add_argument(
+        "--pcap-limit",
+        type=int,
+        default=default.pcap_limit,
+        metavar="BYTES",
+        help="most bytes of such a file",
+    )
+    chosen = vars(parser.parse_args(arguments))
+    if chosen["interfaces"] is not None:
+        chosen["interfaces"] = tuple(chosen["interfaces"])
+    chosen["tls"] = TlsFiles(chosen.pop("tls_ca"), chosen.pop("tls_cert"), chosen.pop("tls_key"))
+    return ServeOptions(**chosen)
+
+
+def _interface(text: str) -> tuple[int, str]:
+    number, _, name = text.partition("@")
+    if not (number.isascii() and number.isdigit() and name):
+        raise argparse.ArgumentTypeError(f"expected PORT@INTERFACE, as in 1@s1-eth1, not {text!r}")
+    return int(number), name
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a switch as the command line says; the exit status: 0 after a signal, 2 for a wrong option, 1 for another error."""
+    try:
+        run(parse_options(arguments))
+    except ServeError as error:
+        print(f"sim.switch: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ServeOptionError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

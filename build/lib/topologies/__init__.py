@@ -1,0 +1,1 @@
+"""Testbeds: one switch and hosts on its ports, brought up and taken down whole."""

@@ -1,0 +1,62 @@
+"""Children that say when they are ready: one line on a descriptor that they are given, and close."""
+
+import os
+import select
+import time
+from collections.abc import Callable
+
+from topologies.children import Child, TestbedError
+
+
+def start_announced(start: Callable[[int], Child], timeout_s: float) -> tuple[Child, str]:
+    """Start a child and wait for its line.
+
+    Parameters
+    ----------
+    start
+        Starts it; is given the descriptor that the child must inherit.
+    timeout_s
+        How long it may take.
+
+    Returns
+    -------
+    tuple
+        The child and its line.
+
+    Raises
+    ------
+    TestbedError
+        It ended without a line, or took too long; it does not run then.
+    """
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb", buffering=0) as ready:
+        try:
+            child = start(write_end)
+        finally:
+            os.close(write_end)
+        try:
+            line = _read_line(ready.fileno(), time.monotonic() + timeout_s)
+        except BaseException:
+            child.stop()
+            raise
+    if line is None:
+        child.stop()
+        raise TestbedError(f"{child.name} was not ready within {timeout_s:g} s, see {child.log}")
+    if not line.endswith(b"\n"):
+        child.stop()
+        raise TestbedError(child.how_it_ended())
+    return child, line.decode(errors="replace")
+
+
+def _read_line(descriptor: int, deadline: float) -> bytes | None:
+    """Read up to the end of a line or of the stream; None if that takes too long."""
+    line = b""
+    while not line.endswith(b"\n"):
+        readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        if not readable:
+            return None
+        more = os.read(descriptor, 65536)
+        if not more:
+            break
+        line += more
+    return line

@@ -1,0 +1,182 @@
+"""Child processes that never outlive us, and stopping without being interrupted half-way."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from topologies.interruptions import Unwinding
+
+TETHER = Path(__file__).with_name("tether.py")
+STOP_GRACE_S = 3.0
+_INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class TestbedError(Exception):
+    """A testbed could not be brought up, or a part of it ended; the message says what to do."""
+
+    __test__ = False  # Not a test class, whatever pytest makes of the name.
+
+
+class Child:
+    """A child process that is killed when the thread that started it ends, even by SIGKILL.
+
+    It runs in a session of its own, so that Ctrl-C reaches us alone and we end it in order.
+
+    Parameters
+    ----------
+    name
+        For messages.
+    command
+        Program and arguments.
+    log
+        File its standard error goes to, and its standard output unless `pipes`.
+    pipes
+        Whether standard input and output are pipes to us.
+    environment
+        Added to ours.
+    pass_fds
+        File descriptors that it inherits.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        pipes: bool = False,
+        environment: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        self.name = name
+        self.log = log
+        tethered = [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *command]
+        with log.open("ab") as log_file:
+            self._popen = subprocess.Popen(
+                tethered,
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if pipes else log_file,
+                stderr=log_file,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._popen.pid
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        """The pipe to its standard input."""
+        assert self._popen.stdin is not None, f"{self.name} was started without pipes"
+        return self._popen.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        """The pipe from its standard output."""
+        assert self._popen.stdout is not None, f"{self.name} was started without pipes"
+        return self._popen.stdout
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._popen.poll() is None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it has ended with status 0."""
+        return self._popen.poll() == 0
+
+    def how_it_ended(self) -> str:
+        """Say how it ended, for a message; and what it logged last, if it was not ended from outside."""
+        code = self._popen.poll()
+        if code is None:
+            return f"{self.name} is running"
+        if code in (-signal.SIGKILL, -signal.SIGTERM):
+            return f"{self.name} was killed by {signal.Signals(-code).name}"
+        end = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+        last = self.last_words()
+        return f"{self.name} {end}" + (f" ({last})" if last else "")
+
+    def last_words(self) -> str:
+        """Return the last line of its log that is not empty."""
+        try:
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def kill(self) -> None:
+        """SIGKILL it, and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            self._popen.kill()
+        self._close()
+
+    def stop(self) -> None:
+        """End it: SIGTERM, after a grace SIGKILL; wait until it is gone."""
+        stop_all([self])
+
+    def terminate(self) -> None:
+        """Ask it to end, without waiting."""
+        with contextlib.suppress(ProcessLookupError):
+            self._popen.terminate()
+
+    def wait_until(self, deadline: float) -> None:
+        """Wait for its end until a time of `time.monotonic`, then SIGKILL it."""
+        try:
+            self._popen.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+        self._close()
+
+    def _close(self) -> None:
+        self._popen.wait()
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def stop_all(children: Sequence[Child]) -> None:
+    """End children together: SIGTERM to all, one grace, SIGKILL to the rest."""
+    for child in children:
+        child.terminate()
+    deadline = time.monotonic() + STOP_GRACE_S
+    for child in children:
+        child.wait_until(deadline)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back Ctrl-C and SIGTERM until the block is done, so that no second Ctrl-C stops the clean-up.
+
+    By handlers, not by a signal mask: a mask holds for one thread, and gRPC's threads would take the signal.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    before = {number: signal.signal(number, lambda got, _: arrived.append(got)) for number in _INTERRUPTIONS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for got in dict.fromkeys(arrived):
+            signal.raise_signal(got)
+
+
+@contextlib.contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Make SIGTERM, SIGHUP and Ctrl-C unwind the stack, so that every ``with`` block cleans up; see `Unwinding`."""
+    with Unwinding():
+        yield

@@ -1,0 +1,71 @@
+"""What every testbed offers: hosts on ports of one switch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from topologies.children import Child
+
+
+@dataclass(frozen=True)
+class Host:
+    """A place for one worker.
+
+    Attributes
+    ----------
+    name
+        For people and for log files.
+    port
+        The switch port it is on.
+    ip, mac
+        Its addresses.
+    udp_port
+        A UDP port that is free there.
+    switch
+        (address, UDP port) at which it reaches the switch.
+    prefix
+        What a command line must begin with to run there.
+    """
+
+    name: str
+    port: int
+    ip: str
+    mac: str
+    udp_port: int
+    switch: tuple[str, int]
+    prefix: tuple[str, ...] = ()
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """Return a command line that runs on this host."""
+        return [*self.prefix, *arguments]
+
+
+class SwitchTestbed(Protocol):
+    """One switch and hosts on its ports, up for as long as the ``with`` block."""
+
+    folder: Path
+    hosts: tuple[Host, ...]
+
+    @property
+    def device_id(self) -> int:
+        """The switch's P4Runtime device id."""
+
+    @property
+    def switch(self) -> Child:
+        """The switch's process."""
+
+    @property
+    def switch_ip(self) -> str:
+        """The address at which workers reach the switch."""
+
+    @property
+    def switch_mac(self) -> str:
+        """Its Ethernet address."""
+
+    @property
+    def p4runtime_address(self) -> str:
+        """The gRPC address of the switch's P4Runtime server."""
+
+    def restart_switch(self) -> None:
+        """End the switch if it runs and start it anew, empty."""

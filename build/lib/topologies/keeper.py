@@ -1,0 +1,372 @@
+"""The process that owns a testbed for as long as it is up.
+
+It brings the testbed up, says so, and then waits: for requests on its socket, and for SIGTERM or Ctrl-C, upon which it
+takes all of it down. All that it starts dies with it, whatever it dies of.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from topologies.announcing import start_announced
+from topologies.children import Child, TestbedError, ending_in_order
+from topologies.leftovers import MARK
+from topologies.mininet_testbed import MininetTestbed
+from topologies.run_folder import (
+    CONTROLLER_SOCKET,
+    KEEPER_SOCKET,
+    RunningTestbed,
+    claim,
+    clear_away,
+    find_testbed,
+    release,
+    write_state,
+)
+from topologies.runs import new_run_id, owner_is_gone
+from topologies.topology import Topology
+
+CONTROLLER = "controller"
+"""What users call the controller's process, beside the switches' names."""
+
+LINK_FIELDS = frozenset({"rate_bps", "latency_ns", "loss_ppm", "queue_pkts"})
+"""What of a link can be changed while it is up."""
+
+UP_TIMEOUT_S = 300.0
+DOWN_TIMEOUT_S = 60.0
+CONTROLLER_TIMEOUT_S = 180.0
+REQUEST_TIMEOUT_S = 5.0
+RESTART_TIMEOUT_S = 200.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a keeper is to keep up.
+
+    Attributes
+    ----------
+    name
+        Of the testbed.
+    topology, kind, capture, udp_port
+        See `topologies.mininet_testbed.MininetTestbed`.
+    lanes
+        int32 values a packet of the program carries, which the controller gives the switches.
+    folder
+        The run folder.
+    controller
+        The controller's command line, to which the testbed's folder and a descriptor to say that it is ready are added. None:
+        no controller.
+    """
+
+    name: str
+    topology: Topology
+    kind: str
+    lanes: int
+    folder: Path
+    udp_port: int
+    capture: bool = False
+    controller: Sequence[str] | None = None
+
+
+def keep(plan: Plan, ready: Callable[[], None]) -> None:
+    """Bring a testbed up and keep it until SIGTERM, SIGHUP or Ctrl-C, which unwind through here.
+
+    Parameters
+    ----------
+    plan
+        What to bring up.
+    ready
+        Called when all of it is up.
+
+    Raises
+    ------
+    TestbedError
+        It does not come up; nothing is left then.
+    """
+    _Keeper(plan).keep(ready)
+
+
+class _Keeper:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._run_id = new_run_id()
+        self._controller: Child | None = None
+        self._state: dict[str, Any] = {
+            "format": 1,
+            "name": plan.name,
+            "ready": False,
+            "folder": str(plan.folder.resolve()),
+            "lanes": plan.lanes,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "keeper": {"pid": os.getpid(), "run_id": self._run_id},
+            "controller": None,
+        }
+
+    def keep(self, ready: Callable[[], None]) -> None:
+        plan = self._plan
+        write_state(plan.folder, self._state)
+        try:
+            self._path = claim(plan.name, plan.folder)
+        except TestbedError:
+            shutil.rmtree(plan.folder, ignore_errors=True)
+            raise
+        try:
+            with (
+                MininetTestbed(
+                    plan.topology,
+                    plan.kind,
+                    plan.folder,
+                    udp_port=plan.udp_port,
+                    sockets=self._path,
+                    capture=plan.capture,
+                    run_id=self._run_id,
+                ) as testbed,
+                socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as requests,
+            ):
+                self._testbed = testbed
+                self._state |= testbed.describe()
+                write_state(plan.folder, self._state)
+                try:
+                    self._start_controller()
+                    requests.bind(os.fspath(self._path / KEEPER_SOCKET))
+                    requests.listen()
+                    self._state["ready"] = True
+                    write_state(plan.folder, self._state)
+                    ready()
+                    while True:
+                        self._answer(requests.accept()[0])
+                finally:
+                    self._stop_controller()
+        finally:
+            release(plan.name, plan.folder)
+            for name in (KEEPER_SOCKET, CONTROLLER_SOCKET):
+                (plan.folder / name).unlink(missing_ok=True)
+
+    def _answer(self, connection: socket.socket) -> None:
+        """Do what one request asks for: ``{"restart": NAME}``, or ``{"link": NUMBER, …}`` with new values of `LINK_FIELDS`."""
+        with connection, contextlib.suppress(OSError, ValueError, KeyError):
+            connection.settimeout(REQUEST_TIMEOUT_S)
+            with connection.makefile("rw", encoding="utf-8") as stream:
+                request = json.loads(stream.readline())
+                error = ""
+                try:
+                    if "link" in request:
+                        self._reshape(
+                            int(request["link"]),
+                            {name: request[name] for name in LINK_FIELDS & request.keys()},
+                        )
+                    else:
+                        self._restart(request["restart"])
+                    self._state |= self._testbed.describe()
+                    write_state(self._plan.folder, self._state)
+                except TestbedError as fault:
+                    error = str(fault)
+                stream.write(json.dumps({"error": error}) + "\n")
+
+    def _restart(self, name: str) -> None:
+        if name == CONTROLLER:
+            if self._controller is None:
+                raise TestbedError(f"the testbed {self._plan.name} was brought up without a controller")
+            self._controller.stop()
+            self._start_controller()
+        elif name in self._testbed.processes:
+            self._testbed.restart_switch(name)
+        else:
+            names = ", ".join([*self._testbed.processes, CONTROLLER])
+            raise TestbedError(f"the testbed {self._plan.name} has no process {name!r}: expected {names}")
+
+    def _reshape(self, number: int, changes: dict[str, Any]) -> None:
+        link = replace(self._testbed.topology.links[number], **changes)
+        if link.rate_bps is None:  # Nothing waits before a link without a rate.
+            link = replace(link, queue_pkts=None)
+        self._testbed.reshape(number, link)
+
+    def _start_controller(self) -> None:
+        command = self._plan.controller
+        if command is None:
+            return
+        (self._plan.folder / CONTROLLER_SOCKET).unlink(missing_ok=True)
+        log = self._plan.folder / "logs" / "controller.log"
+
+        def start(ready_fd: int) -> Child:
+            self._controller = Child(
+                "the controller",
+                [*command, "--testbed", str(self._path), "--ready-fd", str(ready_fd)],
+                log,
+                environment={MARK: self._run_id},
+                pass_fds=(ready_fd,),
+            )
+            return self._controller
+
+        child, _ = start_announced(start, CONTROLLER_TIMEOUT_S)
+        self._state["controller"] = {
+            "pid": child.pid,
+            "address": f"unix:{self._path / CONTROLLER_SOCKET}",
+            "log": "logs/controller.log",
+        }
+
+    def _stop_controller(self) -> None:
+        if self._controller is not None:
+            self._controller.stop()
+
+
+def detach(plan: Plan) -> RunningTestbed:
+    """Bring a testbed up in a process of its own, which keeps it; return when all of it is up.
+
+    Raises
+    ------
+    TestbedError
+        It does not come up; nothing is left then.
+    """
+    read_end, write_end = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        _become_keeper(plan, write_end)
+    os.close(write_end)
+    with open(read_end, "rb") as said, _ended_unless_done(pid):
+        signal.alarm(int(UP_TIMEOUT_S))
+        try:
+            line = said.readline()
+        finally:
+            signal.alarm(0)
+        if not line:
+            raise TestbedError(
+                f"the testbed {plan.name} did not come up, see {plan.folder / 'logs/keeper.log'}"
+            )
+        if error := json.loads(line)["error"]:
+            raise TestbedError(error)
+    return find_testbed(plan.name)
+
+
+def _become_keeper(plan: Plan, write_end: int) -> NoReturn:
+    """Be a process of its own, out of reach of the terminal's Ctrl-C, and keep a testbed."""
+    status = 1
+    try:
+        os.setsid()
+        log = os.open(plan.folder / "logs" / "keeper.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        os.chdir("/")
+        with open(write_end, "w", encoding="utf-8") as teller, ending_in_order():
+
+            def tell(error: str = "") -> None:
+                teller.write(json.dumps({"error": error}) + "\n")
+                teller.close()
+
+            try:
+                keep(plan, tell)
+            except TestbedError as error:
+                print(error, file=sys.stderr)
+                tell("\n".join([str(error), *getattr(error, "__notes__", [])]))
+    except SystemExit:
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+@contextlib.contextmanager
+def _ended_unless_done(pid: int) -> Any:
+    """End a keeper that we started, if the block does not end well; SIGALRM is its deadline."""
+
+    def too_late(number: int, frame: object) -> None:
+        del number, frame
+        raise TestbedError(f"the testbed was not up within {UP_TIMEOUT_S:g} s")
+
+    before = signal.signal(signal.SIGALRM, too_late)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+        raise
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def take_down(testbed: RunningTestbed) -> None:
+    """Ask the keeper of a testbed to end; end what is left, if it does not or has been killed.
+
+    Raises
+    ------
+    TestbedError
+        Something does not end.
+    """
+    keeper = int(testbed.state["keeper"]["pid"])
+    if not testbed.abandoned:
+        os.kill(keeper, signal.SIGTERM)
+        deadline = time.monotonic() + DOWN_TIMEOUT_S
+        while not owner_is_gone(testbed.run_id) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if not owner_is_gone(testbed.run_id):
+            os.kill(keeper, signal.SIGKILL)
+    clear_away(testbed)
+
+
+def restart(testbed: RunningTestbed, name: str) -> None:
+    """Have the keeper end a switch or the controller if it runs, and start it anew; return when it is ready.
+
+    Raises
+    ------
+    TestbedError
+        There is none of that name, it does not come up, or the keeper does not answer.
+    """
+    _request(testbed, {"restart": name})
+
+
+def reshape(testbed: RunningTestbed, number: int, changes: Mapping[str, int | None]) -> None:
+    """Have the keeper change a link while it carries packets; packets that wait in its queue are lost.
+
+    Parameters
+    ----------
+    testbed
+        It is up.
+    number
+        Which of the `links` of its state.
+    changes
+        New values of `LINK_FIELDS`.
+
+    Raises
+    ------
+    TestbedError
+        The kernel cannot do that, or the keeper does not answer.
+    """
+    _request(testbed, {"link": number, **changes})
+
+
+def _request(testbed: RunningTestbed, request: Mapping[str, object]) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(RESTART_TIMEOUT_S)
+        try:
+            connection.connect(os.fspath(testbed.folder / KEEPER_SOCKET))
+            with connection.makefile("rw", encoding="utf-8") as stream:
+                stream.write(json.dumps(request) + "\n")
+                stream.flush()
+                line = stream.readline()
+        except OSError as error:
+            raise TestbedError(
+                f"the keeper of the testbed {testbed.name} does not answer ({error}): `netsum testbed down {testbed.name}`"
+            ) from None
+    if not line:
+        raise TestbedError(
+            f"the keeper of the testbed {testbed.name} is gone: `netsum testbed down {testbed.name}`"
+        )
+    if error_text := json.loads(line)["error"]:
+        raise TestbedError(error_text)

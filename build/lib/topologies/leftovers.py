@@ -1,0 +1,61 @@
+"""The processes of a testbed, known by a mark in their environment, and the end of all of them.
+
+A namespace lives as long as a process in it, and its interfaces with it: when no process of a testbed is left, nothing is.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from topologies.children import TestbedError
+
+MARK = "NETSUM_TESTBED_RUN"
+"""The environment variable that every process of a testbed inherits: the run id."""
+
+END_TIMEOUT_S = 60.0
+
+
+def end_processes(run_id: str) -> list[int]:
+    """SIGKILL what carries the mark of a run, and what is in a namespace with it, and wait until all of it is gone.
+
+    Ourselves aside, who may have been started from such a place.
+
+    Returns
+    -------
+    list of int
+        The process ids that were ended.
+
+    Raises
+    ------
+    TestbedError
+        Some do not end.
+    """
+    ended: set[int] = set()
+    deadline = time.monotonic() + END_TIMEOUT_S
+    while living := set(processes(run_id)):
+        if time.monotonic() > deadline:
+            raise TestbedError(f"the processes {', '.join(map(str, sorted(living)))} of a testbed do not end")
+        for pid in living:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        ended |= living
+        time.sleep(0.02)
+    return sorted(ended)
+
+
+def processes(run_id: str) -> Iterator[int]:
+    """Find what carries the mark of a run or is in a network namespace with it; zombies and ourselves aside."""
+    mark = f"{MARK}={run_id}".encode()
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # It has ended meanwhile.
+            marked = mark in (folder / "environ").read_bytes().split(b"\0")
+            found[int(folder.name)] = (marked, os.readlink(folder / "ns" / "net"))
+    home = {os.readlink("/proc/self/ns/net"), found.get(1, (False, ""))[1]}
+    namespaces = {namespace for marked, namespace in found.values() if marked} - home
+    for pid, (marked, namespace) in found.items():
+        if pid != os.getpid() and (marked or namespace in namespaces):
+            yield pid

@@ -1,0 +1,81 @@
+"""The links of a running testbed: which carry packets, pulling a cable, and changing what a link is like."""
+
+import contextlib
+import json
+from collections.abc import Mapping
+
+from topologies import keeper
+from topologies.children import TestbedError
+from topologies.namespaces import inside_of, run
+from topologies.run_folder import RunningTestbed
+
+
+def find_link(testbed: RunningTestbed, one: str, other: str) -> int:
+    """Return the place of a link in the testbed's `links`.
+
+    Raises
+    ------
+    TestbedError
+        There is no link between these nodes.
+    """
+    for number, link in enumerate(testbed.state["links"]):
+        if {_node(end) for end in link["ends"]} == {one, other}:
+            return number
+    raise TestbedError(f"the testbed {testbed.name} has no link between {one} and {other}")
+
+
+def set_link(testbed: RunningTestbed, number: int, up: bool) -> None:
+    """Pull a cable out, or plug it in again.
+
+    Raises
+    ------
+    TestbedError
+        The command fails.
+    """
+    link = testbed.state["links"][number]
+    # The end at the switch: the host sees its carrier go, and keeps its addresses and routes.
+    node, interface = _node(link["ends"][1]), link["interfaces"][1]
+    inside = inside_of(testbed.namespace_pid(node))
+    run(*inside, "ip", "link", "set", interface, "up" if up else "down", node=node)
+
+
+def change_link(testbed: RunningTestbed, number: int, changes: Mapping[str, int | None]) -> None:
+    """Change rate, loss, latency or queue of a link in both directions, while it carries packets.
+
+    Parameters
+    ----------
+    testbed
+        It is up.
+    number
+        See `find_link`.
+    changes
+        New values of `topologies.keeper.LINK_FIELDS`.
+
+    Raises
+    ------
+    TestbedError
+        The kernel cannot do that, or a queue is given to a link without a rate.
+    """
+    link = testbed.state["links"][number]
+    if changes.get("queue_pkts") is not None and {**link, **changes}["rate_bps"] is None:
+        raise TestbedError(
+            f"the link {' to '.join(link['ends'])} has no rate, so nothing waits in a queue before it"
+        )
+    keeper.reshape(testbed, number, changes)
+
+
+def link_states(testbed: RunningTestbed) -> list[bool | None]:
+    """Return for every link whether it carries packets; None where that cannot be read, as without root."""
+    operational: dict[tuple[str, str], bool] = {}
+    for node in {_node(link["ends"][1]) for link in testbed.state["links"]}:
+        with contextlib.suppress(TestbedError, OSError, ValueError):
+            said = run(*inside_of(testbed.namespace_pid(node)), "ip", "-j", "link", "show", node=node)
+            operational |= {(node, one["ifname"]): one.get("operstate") == "UP" for one in json.loads(said)}
+    return [
+        operational.get((_node(link["ends"][1]), link["interfaces"][1])) for link in testbed.state["links"]
+    ]
+
+
+def _node(end: str) -> str:
+    """Return the node of a link's end, such as s1 of s1-p2."""
+    return end.partition("-p")[0]

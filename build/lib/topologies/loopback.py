@@ -1,0 +1,133 @@
+"""The embedded switch as a process on loopback: no root, the switch and each worker at addresses of their own in 127.0.0.0/8."""
+
+import itertools
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from topologies.announcing import start_announced
+from topologies.children import Child, uninterrupted
+from topologies.hosts import Host
+
+READY_TIMEOUT_S = 90.0
+"""A first start after an installation compiles the switch's own loops; later ones take a second."""
+
+_count = itertools.count()
+
+
+class LoopbackTestbed:
+    """One embedded switch and hosts on its ports; see `topologies.hosts.SwitchTestbed`.
+
+    Parameters
+    ----------
+    workers
+        Number of hosts.
+    udp_port
+        The UDP port at which the program takes contributions; sockets have other ones, so that testbeds do not collide.
+    folder
+        Where logs go.
+    drop_ppm
+        How many of a million packets the switch's ports lose, each way.
+
+    Raises
+    ------
+    TestbedError
+        The switch does not come up; nothing is left then.
+    """
+
+    switch: Child
+
+    def __init__(self, workers: int, udp_port: int, folder: Path, drop_ppm: int = 0) -> None:
+        self.folder = folder
+        self.device_id = 1
+        self._network = _own_network()
+        self.switch_ip = f"{self._network}.254"
+        self.switch_mac = _mac_of(self.switch_ip)
+        self.hosts: tuple[Host, ...] = ()
+        self.p4runtime_address = f"{self.switch_ip}:0"
+        self._workers = workers
+        self._drop_ppm = drop_ppm
+
+    def __enter__(self) -> "LoopbackTestbed":
+        try:
+            listening = self._start_switch([0] * self._workers)
+        except BaseException:
+            self._take_down()
+            raise
+        self.p4runtime_address = listening["p4runtime"]
+        self.hosts = tuple(
+            self._host(number, tuple(listening["ports"][str(number)])) for number in range(self._workers)
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._take_down()
+
+    def restart_switch(self) -> None:
+        """End the switch if it runs and start it anew, empty, at the same addresses."""
+        self.switch.stop()
+        self._start_switch([host.switch[1] for host in self.hosts])
+
+    def _host(self, number: int, switch: tuple[str, int]) -> Host:
+        ip = f"{self._network}.{number + 1}"
+        return Host(
+            name=f"worker{number}",
+            port=number,
+            ip=ip,
+            mac=_mac_of(ip),
+            udp_port=_free_udp_port(ip),
+            switch=switch,
+        )
+
+    def _start_switch(self, udp_ports: list[int]) -> dict[str, Any]:
+        """Start the switch and return where it listens."""
+
+        def start(ready_fd: int) -> Child:
+            return Child(
+                "the embedded switch",
+                [
+                    *(sys.executable, "-P", "-m", "sim.switch.serve"),
+                    *("--p4runtime", self.p4runtime_address, "--device-id", str(self.device_id)),
+                    *("--udp-host", self.switch_ip, "--udp-ports", ",".join(map(str, udp_ports))),
+                    *("--drop-ppm", str(self._drop_ppm), "--ready-fd", str(ready_fd)),
+                ],
+                self.folder / "switch.log",
+                pass_fds=(ready_fd,),
+            )
+
+        self.switch, line = start_announced(start, READY_TIMEOUT_S)
+        listening: dict[str, Any] = json.loads(line)
+        return listening
+
+    def _take_down(self) -> None:
+        with uninterrupted():
+            if hasattr(self, "switch"):
+                self.switch.stop()
+
+
+def _own_network() -> str:
+    """Return the first three bytes of addresses that no other testbed has, so that what is free there stays free.
+
+    A worker takes its port long after it was chosen, and a switch that is started again must find its own unused.
+    """
+    number = 4 * os.getpid() + next(_count) % 4
+    return f"127.{1 + number // 256 % 254}.{number % 256}"
+
+
+def _mac_of(ip: str) -> str:
+    """Return the address that the switch's UDP ports show for a host."""
+    return "02:00:" + socket.inet_aton(ip).hex(":")
+
+
+def _free_udp_port(ip: str) -> int:
+    """Return a UDP port that nobody has at an address now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind((ip, 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,141 @@
+"""Mininet's nodes and links as netsum uses them. The one file that imports Mininet.
+
+Mininet is pure Python, so the distribution's is loaded into our environment: this package alone, so that none of the
+distribution's others can hide one of ours.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from topologies.find_mininet import find_mininet
+from topologies.leftovers import MARK
+from topologies.namespaces import inside_of, run
+from topologies.shaping import shaping_commands
+from topologies.switch_process import SwitchProcess
+from topologies.topology import LinkSpec, Topology
+
+
+def _load_mininet() -> None:
+    spec = find_mininet()
+    if "mininet" in sys.modules or spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mininet"] = module
+    spec.loader.exec_module(module)
+
+
+_load_mininet()
+
+from mininet.link import Intf, Link  # noqa: E402  # after it is found
+from mininet.net import Mininet  # noqa: E402
+from mininet.node import Host, Node, Switch  # noqa: E402
+
+# Mininet would raise limits of the whole machine (`fixLimits`), which no `down` takes back; nothing here needs them.
+Mininet.inited = True
+
+
+class MarkedNode(Node):
+    """A node whose processes all carry the mark of their run, in a namespace without IPv6, which would talk unasked."""
+
+    def __init__(self, name: str, run_id: str = "", **params: Any) -> None:
+        self._run_id = run_id
+        super().__init__(name, **params)
+        self.run("echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 || true")
+
+    def _popen(self, cmd: Sequence[str], **params: Any) -> "subprocess.Popen[bytes]":
+        """Start a process, Mininet's shell of the node too, with the mark."""
+        params.setdefault("env", {**os.environ, MARK: self._run_id})
+        started: subprocess.Popen[bytes] = super()._popen(cmd, **params)
+        return started
+
+    def run(self, script: str) -> str:
+        """Run a shell script in the node and return what it printed; TestbedError if a command of it fails."""
+        return run(*inside_of(self.pid), "sh", "-ec", script, node=self.name)
+
+
+class TestbedHost(MarkedNode, Host):
+    """A host."""
+
+    __test__ = False  # Not a test class, whatever pytest makes of the name.
+
+
+class TestbedSwitch(MarkedNode, Switch):
+    """A switch, whose process is told the interfaces when it starts, as they are then."""
+
+    __test__ = False
+
+    def __init__(self, name: str, process: SwitchProcess, **params: Any) -> None:
+        self.process = process
+        super().__init__(name, **params)
+
+    def start(self, controllers: Sequence[object]) -> None:
+        """Start the switch's process in its namespace and wait until it answers."""
+        del controllers  # They connect to it.
+        self.process.start(self.pid, {port: intf.name for port, intf in self.intfs.items() if intf.link})
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # Mininet's name
+        """End the process."""
+        self.process.stop()
+        super().stop(deleteIntfs)
+
+
+class ShapedInterface(Intf):
+    """An end of a link, with the link's rate, queue, delay and loss for what leaves it."""
+
+    def config(self, shape: LinkSpec | None = None, mtu: int = 1500, **params: Any) -> dict[str, Any]:
+        """Configure it; Mininet calls this when it has made the interface."""
+        configured: dict[str, Any] = super().config(**params)
+        if shape is not None:
+            self.node.run("\n".join(shaping_commands(shape, self.name, mtu)))
+        return configured
+
+
+def build(topology: Topology, run_id: str, processes: Mapping[str, SwitchProcess]) -> Mininet:
+    """Make the nodes and links of a topology, each node in namespaces of its own; no switch runs yet.
+
+    If that fails, or is interrupted, `topologies.leftovers.end_processes` ends what there is of it.
+
+    Parameters
+    ----------
+    topology
+        What to build.
+    run_id
+        What marks the processes.
+    processes
+        The switches' processes by name, not started.
+    """
+    net = Mininet(topo=None, controller=None, build=False)
+    for host in topology.hosts.values():
+        net.addHost(host.name, cls=TestbedHost, run_id=run_id, ip=str(host.address), mac=host.mac)
+    for switch in topology.switches.values():
+        net.addSwitch(
+            switch.name,
+            cls=TestbedSwitch,
+            run_id=run_id,
+            inNamespace=True,
+            dpid=f"{switch.device_id:x}",
+            process=processes[switch.name],
+        )
+    for link in topology.links:
+        one, other = link.ends
+        Link(
+            net[one.node],
+            net[other.node],
+            port1=one.port,
+            port2=other.port,
+            cls1=ShapedInterface,
+            cls2=ShapedInterface,
+            shape=link,
+            mtu=topology.mtu,
+        )
+    net.build()
+    for host in topology.hosts.values():
+        # The host commands of p4lang's tutorials call a host's interface eth0.
+        net[host.name].run(f"ip link property add dev {net[host.name].defaultIntf()} altname eth0")
+        for command in host.commands:
+            net[host.name].run(command)
+    return net

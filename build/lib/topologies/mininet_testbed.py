@@ -1,0 +1,332 @@
+"""A topology brought up by Mininet: every host and switch in namespaces of its own, links with rates between them.
+
+Nothing of it is in the machine's own network namespace, so testbeds do not collide, and what has no process left is gone.
+"""
+
+import contextlib
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from topologies.children import Child, TestbedError, stop_all, uninterrupted
+from topologies.hosts import Host
+from topologies.leftovers import MARK, end_processes
+from topologies.namespaces import COMMAND_TIMEOUT_S, await_interface, inside_of, missing_for_namespaces
+from topologies.runs import delete_leftover_folders, new_run_id, socket_folder
+from topologies.shaping import require_kernel_support, reshaping_commands
+from topologies.switch_process import SWITCH_KINDS, SwitchProcess, missing_for_switch
+from topologies.topology import FlowSpec, LinkEnd, LinkSpec, Topology, star
+
+if TYPE_CHECKING:
+    from mininet.net import Mininet
+
+MININET_PROGRAMS = ("mnexec", "ifconfig")
+FLOW_PORT = 5001
+"""iperf's own."""
+
+_ALWAYS_S = 10**6
+"""How long cross traffic runs, if nobody ends it: eleven days."""
+
+
+def missing_for_mininet() -> str | None:
+    """Tell what keeps this machine from running a Mininet testbed, as a sentence; None if nothing does."""
+    lacking = missing_for_namespaces()
+    if lacking is not None:
+        return lacking
+    from topologies.find_mininet import find_mininet
+
+    if find_mininet() is None or any(shutil.which(program) is None for program in MININET_PROGRAMS):
+        return "Mininet is not installed: `apt-get install --no-install-recommends mininet`"
+    return None
+
+
+class MininetTestbed:
+    """A topology, up for as long as the ``with`` block; for one with one switch, see `topologies.hosts.SwitchTestbed`.
+
+    Parameters
+    ----------
+    topology
+        What to bring up.
+    kind
+        Which switch runs the P4 program: ``embedded`` or ``bmv2``.
+    folder
+        Where ``logs`` and ``pcaps`` go.
+    udp_port
+        The UDP port at which the P4 program takes contributions; hosts use the same one.
+    sockets
+        A folder with a short path for the switches' sockets; None makes one that goes with the testbed.
+    capture
+        Whether the packets of every switch port are written to ``pcaps``.
+
+    Raises
+    ------
+    TestbedError
+        Something is missing, or does not come up; nothing is left then.
+    """
+
+    hosts: tuple[Host, ...]
+    net: "Mininet"
+
+    def __init__(
+        self,
+        topology: Topology,
+        kind: str,
+        folder: Path,
+        *,
+        udp_port: int,
+        sockets: Path | None = None,
+        capture: bool = False,
+        run_id: str | None = None,
+    ) -> None:
+        lacking = missing_for_switch(kind) or missing_for_mininet()
+        if lacking is not None:
+            raise TestbedError(lacking)
+        self.topology = topology
+        self.kind = kind
+        self.folder = folder
+        self.run_id = run_id or new_run_id()
+        self._udp_port = udp_port
+        self._given_sockets = sockets
+        self._capture = capture
+        self._flows: list[Child] = []
+        self.processes: dict[str, SwitchProcess] = {}
+
+    @property
+    def device_id(self) -> int:
+        """The first switch's."""
+        return self._first.spec.device_id
+
+    @property
+    def switch(self) -> Child:
+        """The first switch's process."""
+        return self._first.child
+
+    @property
+    def switch_ip(self) -> str:
+        """The first switch's address, for workers."""
+        return str(self._first.spec.ip)
+
+    @property
+    def switch_mac(self) -> str:
+        """The first switch's Ethernet address."""
+        return self._first.spec.mac
+
+    @property
+    def p4runtime_address(self) -> str:
+        """The gRPC address of the first switch's P4Runtime server: a socket file, seen from every namespace."""
+        return self._first.p4runtime_address
+
+    @property
+    def _first(self) -> SwitchProcess:
+        return next(iter(self.processes.values()))
+
+    def __enter__(self) -> "MininetTestbed":
+        delete_leftover_folders()
+        require_kernel_support(self.topology.links)
+        (self.folder / "logs").mkdir(exist_ok=True)
+        if self._capture:
+            (self.folder / "pcaps").mkdir(exist_ok=True)
+        self._sockets = self._given_sockets or socket_folder(self.run_id)
+        self.processes = {
+            name: SWITCH_KINDS[self.kind](
+                switch, self.run_id, self._sockets / f"{name}.sock", self.folder, self._capture
+            )
+            for name, switch in self.topology.switches.items()
+        }
+        try:
+            self._bring_up()
+        except BaseException:
+            self._take_down()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._take_down()
+
+    def restart_switch(self, name: str | None = None) -> None:
+        """End a switch (the first one by default) if it runs and start it anew, empty."""
+        (self._first if name is None else self.processes[name]).restart()
+
+    def reshape(self, number: int, link: LinkSpec) -> None:
+        """Give a link another rate, loss, latency or queue, while it carries packets.
+
+        Parameters
+        ----------
+        number
+            Which of the topology's links.
+        link
+            What it is from now on; its ends are the same.
+
+        Raises
+        ------
+        TestbedError
+            The kernel cannot do that, or a command fails.
+        """
+        require_kernel_support((link,))
+        for end in link.ends:
+            script = "\n".join(reshaping_commands(link, self._interface(end), self.topology.mtu))
+            self.net[end.node].run(script)
+        links = (*self.topology.links[:number], link, *self.topology.links[number + 1 :])
+        self.topology = replace(self.topology, links=links)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what others need to find their way, for ``testbed.json``; see docs/testbed.md."""
+        topology = self.topology
+        return {
+            "topology": topology.name,
+            "switch_kind": self.kind,
+            "mtu": topology.mtu,
+            "switches": {
+                name: {
+                    "p4runtime": process.p4runtime_address,
+                    "device_id": process.spec.device_id,
+                    "ip": str(process.spec.ip),
+                    "mac": process.spec.mac,
+                    "namespace_pid": self.net[name].pid,
+                    "pid": process.child.pid,
+                    "ports": {interface: port for port, interface in process.interfaces.items()},
+                    "forward": topology.forwarding(name),
+                    "log": os.path.relpath(process.log, self.folder),
+                }
+                for name, process in self.processes.items()
+            },
+            "hosts": {
+                host.name: {
+                    "namespace_pid": self.net[host.name].pid,
+                    "ip": host.ip,
+                    "prefix_length": topology.hosts[host.name].address.network.prefixlen,
+                    "mac": host.mac,
+                    "interface": self._interface(LinkEnd(host.name)),
+                    "switch": topology.place(host.name)[0],
+                    "port": host.port,
+                    "udp_port": host.udp_port,
+                }
+                for host in self.hosts
+            },
+            "links": [
+                {
+                    "ends": [str(end) for end in link.ends],
+                    "interfaces": [self._interface(end) for end in link.ends],
+                    "rate_bps": link.rate_bps,
+                    "latency_ns": link.latency_ns,
+                    "loss_ppm": link.loss_ppm,
+                    "queue_pkts": link.queue_pkts,
+                }
+                for link in topology.links
+            ],
+            "jobs": {
+                name: {"hosts": list(job.hosts), "switch": job.switch} for name, job in topology.jobs.items()
+            },
+            "traffic": [
+                {"from": flow.source, "to": flow.target, "rate_bps": flow.rate_bps}
+                for flow in topology.traffic
+            ],
+        }
+
+    def _bring_up(self) -> None:
+        from topologies import mininet_nodes
+
+        self.net = mininet_nodes.build(self.topology, self.run_id, self.processes)
+        deadline = time.monotonic() + COMMAND_TIMEOUT_S
+        for end in (end for link in self.topology.links for end in link.ends):
+            await_interface(inside_of(self.net[end.node].pid), self._interface(end), deadline)
+        self.net.start()
+        self.hosts = tuple(self._host(name) for name in self.topology.hosts)
+        for flow in self.topology.traffic:
+            self._start_flow(flow)
+
+    def _host(self, name: str) -> Host:
+        switch, port = self.topology.place(name)
+        spec = self.topology.hosts[name]
+        return Host(
+            name=name,
+            port=port,
+            ip=str(spec.address.ip),
+            mac=spec.mac,
+            udp_port=self._udp_port,
+            switch=(str(self.topology.switches[switch].ip), self._udp_port),
+            prefix=inside_of(self.net[name].pid),
+        )
+
+    def _interface(self, end: LinkEnd) -> str:
+        return f"{end.node}-eth{end.port or 0}"
+
+    def _start_flow(self, flow: FlowSpec) -> None:
+        target = str(self.topology.hosts[flow.target].address.ip)
+        ends = (
+            (flow.target, ["iperf", "-s", "-u", "-p", str(FLOW_PORT)]),
+            (
+                flow.source,
+                [
+                    *("iperf", "-u", "-c", target, "-p", str(FLOW_PORT)),
+                    *("-b", str(flow.rate_bps), "-t", str(_ALWAYS_S)),
+                ],
+            ),
+        )
+        for host, command in ends:
+            log = self.folder / "logs" / f"{flow.source}-to-{flow.target}-at-{host}.log"
+            self._flows.append(
+                Child(
+                    f"cross traffic at {host}",
+                    [*inside_of(self.net[host].pid), *command],
+                    log,
+                    environment={MARK: self.run_id},
+                )
+            )
+
+    def _take_down(self) -> None:
+        with uninterrupted():
+            stop_all(self._flows)
+            for process in self.processes.values():
+                process.stop()
+            # The nodes' shells among them: Mininet waits for theirs without a deadline, after asking politely.
+            end_processes(self.run_id)
+            if hasattr(self, "net"):
+                for node in (*self.net.hosts, *self.net.switches):
+                    with contextlib.suppress(OSError):
+                        node.cleanup()
+            if self._given_sockets is None:
+                shutil.rmtree(self._sockets, ignore_errors=True)
+
+
+class MininetStar(MininetTestbed):
+    """Hosts on one switch, with nothing that limits the links; see `topologies.hosts.SwitchTestbed`.
+
+    Parameters
+    ----------
+    workers
+        Number of hosts.
+    udp_port, folder
+        See `MininetTestbed`.
+    drop_ppm
+        How many of a million packets each link loses, each way.
+    """
+
+    switch_kind: ClassVar[str]
+
+    def __init__(self, workers: int, udp_port: int, folder: Path, drop_ppm: int = 0) -> None:
+        topology = star(workers).with_links(loss_ppm=drop_ppm)
+        super().__init__(topology, self.switch_kind, folder, udp_port=udp_port)
+
+    @classmethod
+    def lacking(cls) -> str | None:
+        """Tell what keeps this machine from running it, as a sentence; None if nothing does."""
+        return missing_for_switch(cls.switch_kind) or missing_for_mininet()
+
+
+class EmbeddedStar(MininetStar):
+    """On the embedded engine."""
+
+    switch_kind = "embedded"
+
+
+class Bmv2Star(MininetStar):
+    """On BMv2."""
+
+    switch_kind = "bmv2"

@@ -1,0 +1,183 @@
+"""Network namespaces and the virtual cables between them, by iproute2. Linux, root.
+
+Every namespace is named ``netsum-RUN_ID-ROLE``; interfaces are created inside the namespaces, so the
+machine's own never see one, and they go when the namespace goes.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from topologies.children import TestbedError
+from topologies.runs import owner_is_gone
+
+COMMAND_TIMEOUT_S = 60.0
+_NAME = re.compile(r"netsum-(\d+-\d+-\d+)-\w+")
+_FOLDER = Path("/run/netns")
+
+
+def missing_tools() -> list[str]:
+    """Return which of the programs used here are not installed."""
+    return [tool for tool in ("ip", "tc", "ethtool") if shutil.which(tool) is None]
+
+
+def missing_for_namespaces() -> str | None:
+    """Tell what keeps this process from using namespaces, as a sentence; None if nothing does."""
+    if os.geteuid() != 0:
+        return "network namespaces need root: run it with sudo"
+    lacking = missing_tools()
+    if lacking:
+        return f"the testbed needs {' and '.join(lacking)}: install the packages iproute2 and ethtool"
+    return None
+
+
+def run(*command: str, node: str = "") -> str:
+    """Run a command and return what it printed.
+
+    Parameters
+    ----------
+    command
+        Program and arguments, with what `inside` or `inside_of` returned before it.
+    node
+        What errors call the place where it runs: a host or a switch.
+
+    Raises
+    ------
+    TestbedError
+        It failed, or took too long.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise TestbedError(f"{_named(command, node)} did not end within {COMMAND_TIMEOUT_S:g} s") from None
+    if done.returncode != 0:
+        said = " ".join((done.stderr or done.stdout).split())
+        raise TestbedError(f"{_named(command, node)} failed: {said}")
+    return done.stdout
+
+
+def _named(command: Sequence[str], node: str) -> str:
+    """Write a command for people, without what enters a namespace."""
+    for entering in (inside(""), inside_of(0)):
+        if tuple(command[: len(entering) - 1]) == entering[:-1]:
+            node, command = node or command[len(entering) - 1], command[len(entering) :]
+    return f"`{' '.join(command)}`" + (f" on {node}" if node else "")
+
+
+def namespace_name(run_id: str, role: str) -> str:
+    """Return the name of a run's namespace."""
+    return f"netsum-{run_id}-{role}"
+
+
+def inside(namespace: str) -> tuple[str, ...]:
+    """Tell what a command line must begin with to run in a namespace."""
+    return ("ip", "netns", "exec", namespace)
+
+
+def inside_of(pid: int) -> tuple[str, ...]:
+    """Tell what a command line must begin with to run in the namespaces of a process, a Mininet node's shell."""
+    return ("mnexec", "-a", str(pid))
+
+
+def add_namespace(namespace: str) -> None:
+    """Make a namespace with a loopback interface, and without IPv6, which would talk unasked."""
+    run("ip", "netns", "add", namespace)
+    run("ip", "-n", namespace, "link", "set", "lo", "up")
+    no_ipv6 = "test ! -d /proc/sys/net/ipv6 || echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6"
+    run(*inside(namespace), "sh", "-c", no_ipv6)
+
+
+def add_cable(namespace: str, interface: str, peer_namespace: str, peer_interface: str) -> None:
+    """Connect two namespaces by a pair of interfaces that are up, with all offloads off.
+
+    With offloads on, libpcap sizes the frames of its receive ring at 64 KiB and holds 32 packets.
+    """
+    run(
+        *("ip", "-n", namespace, "link", "add", "name", interface, "type", "veth"),
+        *("peer", "name", peer_interface, "netns", peer_namespace),
+    )
+    for where, name in ((namespace, interface), (peer_namespace, peer_interface)):
+        off = [word for feature in ("tso", "gso", "gro", "tx", "rx") for word in (feature, "off")]
+        run(*inside(where), "ethtool", "-K", name, *off)
+        run("ip", "-n", where, "link", "set", name, "up")
+    await_cable(namespace, interface, peer_namespace, peer_interface)
+
+
+def await_cable(namespace: str, interface: str, peer_namespace: str, peer_interface: str) -> None:
+    """Wait until a cable whose ends are set up carries packets: the kernel learns by and by that the other end is up.
+
+    Raises
+    ------
+    TestbedError
+        It does not come up.
+    """
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    for where, name in ((namespace, interface), (peer_namespace, peer_interface)):
+        await_interface(inside(where), name, deadline)
+
+
+def await_interface(prefix: Sequence[str], interface: str, deadline: float) -> None:
+    """Wait until an interface carries packets; what is sent before is lost.
+
+    Parameters
+    ----------
+    prefix
+        What a command line must begin with to run in its namespace.
+    interface
+        Its name.
+    deadline
+        By `time.monotonic`.
+
+    Raises
+    ------
+    TestbedError
+        It does not come up.
+    """
+    while " state UP " not in run(*prefix, "ip", "-o", "link", "show", "dev", interface):
+        if time.monotonic() > deadline:
+            raise TestbedError(
+                f"the interface {interface} does not come up: its cable's other end is down, or gone"
+            )
+        time.sleep(0.01)
+
+
+def delete_namespaces(namespaces: Sequence[str]) -> None:
+    """End every process in namespaces and delete them; those that do not exist are skipped."""
+    present = set(list_namespaces())
+    for namespace in namespaces:
+        if namespace in present:
+            _end_processes(namespace)
+            run("ip", "netns", "delete", namespace)
+
+
+def list_namespaces() -> list[str]:
+    """Every named namespace of the machine."""
+    return sorted(path.name for path in _FOLDER.iterdir()) if _FOLDER.is_dir() else []
+
+
+def delete_leftovers() -> list[str]:
+    """Delete the namespaces of runs whose owner is gone, and return their names."""
+    left = [
+        name for name in list_namespaces() if (match := _NAME.fullmatch(name)) and owner_is_gone(match[1])
+    ]
+    for namespace in left:
+        with contextlib.suppress(TestbedError):  # Another testbed that is coming up may be deleting it too.
+            delete_namespaces([namespace])
+    return left
+
+
+def _end_processes(namespace: str) -> None:
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    while pids := run("ip", "netns", "pids", namespace).split():
+        if time.monotonic() > deadline:
+            raise TestbedError(f"processes {', '.join(pids)} in namespace {namespace} do not end")
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        time.sleep(0.02)

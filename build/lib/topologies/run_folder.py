@@ -1,0 +1,203 @@
+"""A testbed's run folder, and the names by which running testbeds are found from anywhere on the machine.
+
+The folder holds ``testbed.json`` (what the testbed consists of), ``logs/``, ``pcaps/`` and sockets. ``/run/netsum/NAME``
+points to it: that makes names unique on the machine, and the sockets' paths short wherever the folder is (the path of a
+socket has at most 107 characters).
+"""
+
+import contextlib
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from topologies.children import TestbedError
+from topologies.leftovers import end_processes
+from topologies.runs import owner_is_gone
+
+RUNNING = Path("/run/netsum")
+"""Where the names of running testbeds are; empty after a start of the machine."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+STATE_FILE = "testbed.json"
+CONTROLLER_SOCKET = "controller.sock"
+KEEPER_SOCKET = "keeper.sock"
+
+
+@dataclass(frozen=True)
+class RunningTestbed:
+    """A testbed that was brought up, as its ``testbed.json`` describes it.
+
+    Attributes
+    ----------
+    name
+        By which users call it.
+    folder
+        Its run folder, by its short path.
+    state
+        The contents of ``testbed.json``; see docs/testbed.md.
+    """
+
+    name: str
+    folder: Path
+    state: dict[str, Any]
+
+    @property
+    def run_id(self) -> str:
+        """What marks its processes."""
+        return str(self.state["keeper"]["run_id"])
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether its keeper is gone, so that nobody looks after what may be left of it."""
+        return owner_is_gone(self.run_id)
+
+    @property
+    def controller_address(self) -> str:
+        """What hosts set NETSUM_CONTROLLER to."""
+        return f"unix:{self.folder / CONTROLLER_SOCKET}"
+
+    def namespace_pid(self, node: str) -> int:
+        """Return a process id in the namespace of a host or switch.
+
+        Raises
+        ------
+        TestbedError
+            There is no such node.
+        """
+        nodes = {**self.state["hosts"], **self.state["switches"]}
+        if node not in nodes:
+            raise TestbedError(f"the testbed {self.name} has no node {node!r}: expected {', '.join(nodes)}")
+        return int(nodes[node]["namespace_pid"])
+
+
+def claim(name: str, folder: Path) -> Path:
+    """Give a run folder, which has its state file, a name; return the short path.
+
+    What an abandoned testbed of the same name left is cleared away.
+
+    Raises
+    ------
+    TestbedError
+        The name is taken, or none.
+    """
+    if not NAME.fullmatch(name):
+        raise TestbedError(
+            f"expected a testbed's name of at most 32 letters, digits, dots, dashes and underscores, not {name!r}"
+        )
+    try:
+        RUNNING.mkdir(mode=0o755, exist_ok=True)
+    except OSError as error:
+        raise TestbedError(f"cannot make {RUNNING}: {error.strerror}") from None
+    for testbed in running_testbeds():
+        if testbed.name == name and testbed.abandoned:
+            clear_away(testbed)
+    path = RUNNING / name
+    try:
+        path.symlink_to(folder.resolve(), target_is_directory=True)
+    except FileExistsError:
+        if not path.exists():
+            raise TestbedError(
+                f"{path} points to a run folder that is gone; end what runs of it, then delete {path}"
+            ) from None
+        raise TestbedError(
+            f"a testbed {name} is up already: `netsum testbed down {name}`, or take another --name"
+        ) from None
+    return path
+
+
+def release(name: str, folder: Path) -> None:
+    """Give back the name of a run folder, if it has it."""
+    path = RUNNING / name
+    with contextlib.suppress(OSError):
+        if path.readlink() == folder.resolve():
+            path.unlink()
+
+
+def write_state(folder: Path, state: dict[str, Any]) -> None:
+    """Write ``testbed.json`` so that readers see the old one or the new one."""
+    draft = folder / f"{STATE_FILE}.new"
+    draft.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+    draft.replace(folder / STATE_FILE)
+
+
+def running_testbeds() -> list[RunningTestbed]:
+    """Return the testbeds of this machine by name, abandoned ones too."""
+    if not RUNNING.is_dir():
+        return []
+    found = []
+    for path in sorted(RUNNING.iterdir()):
+        with contextlib.suppress(OSError, ValueError):  # Coming up, going down, or not ours.
+            found.append(
+                RunningTestbed(path.name, path, json.loads((path / STATE_FILE).read_text(encoding="utf-8")))
+            )
+    return found
+
+
+def find_testbed(name: str | None = None) -> RunningTestbed:
+    """Return a running testbed.
+
+    Parameters
+    ----------
+    name
+        Its name; None: that in NETSUM_TESTBED, else the only one there is.
+
+    Raises
+    ------
+    TestbedError
+        There is none of that name, or more than one to choose from.
+    """
+    name = name or os.environ.get("NETSUM_TESTBED") or None
+    testbeds = running_testbeds()
+    names = ", ".join(testbed.name for testbed in testbeds)
+    if name is not None:
+        testbeds = [testbed for testbed in testbeds if testbed.name == name]
+        if not testbeds:
+            raise TestbedError(f"no testbed {name} is up" + (f"; there are {names}" if names else ""))
+    if not testbeds:
+        raise TestbedError("no testbed is up: `netsum testbed up star-4`")
+    if len(testbeds) > 1:
+        raise TestbedError(f"several testbeds are up; name one of {names}")
+    return testbeds[0]
+
+
+def clear_away(testbed: RunningTestbed) -> list[int]:
+    """End what an abandoned testbed left, and give its name back; its folder stays.
+
+    Returns
+    -------
+    list of int
+        The process ids that were ended.
+    """
+    ended = end_processes(testbed.run_id)
+    folder = Path(testbed.state["folder"])
+    release(testbed.name, folder)
+    with contextlib.suppress(OSError):
+        for path in [path for path in folder.iterdir() if path.is_socket()]:
+            path.unlink()
+    return ended
+
+
+def new_run_folder(runs: Path, name: str) -> Path:
+    """Make the folder of a run, ``runs/NAME-DATE-TIME``.
+
+    Raises
+    ------
+    TestbedError
+        It cannot be made.
+    """
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for number in range(1, 1000):
+        folder = runs / (f"{name}-{stamp}" if number == 1 else f"{name}-{stamp}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise TestbedError(f"cannot make the run folder {folder}: {error.strerror}") from None
+        (folder / "logs").mkdir()
+        return folder
+    raise TestbedError(f"cannot make a run folder for {name} in {runs}")

@@ -1,0 +1,331 @@
+"""What a network consists of: hosts, switches and the links between them, checked to fit together.
+
+Nothing here brings anything up. `topologies.topology_file` reads these from JSON; every testbed takes them.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv4Interface
+
+from topologies.children import TestbedError
+
+MAX_PORT = 509
+"""510 is the controller's port on every switch, 511 the one for dropped packets."""
+
+DEFAULT_MTU = 1500
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,7}")
+"""Of hosts and switches: eight characters, so that `NAME-eth509` fits the 15 of an interface."""
+
+
+class TopologyError(TestbedError):
+    """A topology is not one; the message says where and what was expected."""
+
+
+class FieldError(Exception):
+    """One place in a topology is wrong; whoever knows the file makes a `TopologyError` of it.
+
+    Parameters
+    ----------
+    place
+        Which, as in ``links[2].loss``.
+    expected
+        What should be there, and what is there instead.
+    """
+
+    def __init__(self, place: str, expected: str) -> None:
+        super().__init__(f"{place}: {expected}")
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """A host.
+
+    Attributes
+    ----------
+    name
+        At most eight letters and digits.
+    address
+        Its IPv4 address and the length of its subnet's prefix.
+    mac
+        Its Ethernet address, ``02:00:0a:00:00:01``.
+    commands
+        Shell commands that it runs when it comes up, such as routes.
+    """
+
+    name: str
+    address: IPv4Interface
+    mac: str
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SwitchSpec:
+    """A switch: its name, the address at which workers reach it, its P4Runtime device id."""
+
+    name: str
+    ip: IPv4Address
+    mac: str
+    device_id: int
+
+
+@dataclass(frozen=True)
+class LinkEnd:
+    """Where a link ends: a switch's port, or a host (whose port is None)."""
+
+    node: str
+    port: int | None = None
+
+    def __str__(self) -> str:
+        return self.node if self.port is None else f"{self.node}-p{self.port}"
+
+
+@dataclass(frozen=True)
+class LinkSpec:
+    """A link; what it says holds for each direction by itself.
+
+    Attributes
+    ----------
+    ends
+        A host's end comes first.
+    latency_ns
+        How long a bit is under way.
+    rate_bps
+        Bits per second, counting frames from the destination address to the end of the payload; None: as fast as the machine.
+    loss_ppm
+        How many of a million packets are lost at random.
+    queue_pkts
+        How many packets wait before a link with a rate; None: `DEFAULT_QUEUE_PKTS`.
+    """
+
+    ends: tuple[LinkEnd, LinkEnd]
+    latency_ns: int = 0
+    rate_bps: int | None = None
+    loss_ppm: int = 0
+    queue_pkts: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.ends[0]} to {self.ends[1]}"
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """Which hosts are meant to form a job, in the order of their ranks, and the switch that adds for them."""
+
+    name: str
+    hosts: tuple[str, ...]
+    switch: str
+
+
+@dataclass(frozen=True)
+class FlowSpec:
+    """Cross traffic: UDP from a host to another at a rate."""
+
+    source: str
+    target: str
+    rate_bps: int
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A network of hosts on switches, without loops.
+
+    Attributes
+    ----------
+    name
+        For people; the file's name without its suffix.
+    hosts, switches
+        By name, in the order of the file.
+    links
+        In the order of the file.
+    jobs
+        By name; one of all hosts that send no cross traffic, if the file names none.
+    traffic
+        Cross traffic that runs as long as the testbed is up.
+    mtu
+        Of all interfaces, bytes of an IP packet.
+    """
+
+    name: str
+    hosts: Mapping[str, HostSpec]
+    switches: Mapping[str, SwitchSpec]
+    links: tuple[LinkSpec, ...]
+    jobs: Mapping[str, JobSpec] = field(default_factory=dict)
+    traffic: tuple[FlowSpec, ...] = ()
+    mtu: int = DEFAULT_MTU
+    description: str = ""
+
+    def place(self, host: str) -> tuple[str, int]:
+        """Return the switch that a host is on, and its port there.
+
+        Raises
+        ------
+        KeyError
+            There is no such host.
+        """
+        for link in self.links:
+            if link.ends[0].node == host and link.ends[1].port is not None:
+                return link.ends[1].node, link.ends[1].port
+        raise KeyError(host)
+
+    def ports(self, switch: str) -> dict[int, LinkEnd]:
+        """Return what is at the far end of each port of a switch."""
+        return dict(sorted(self._ports(switch)))
+
+    def forwarding(self, switch: str) -> dict[str, int]:
+        """Return the port by which a switch reaches every host and every other switch, by Ethernet address.
+
+        There are no loops, so there is one way.
+        """
+        macs = {name: host.mac for name, host in self.hosts.items()}
+        macs |= {name: other.mac for name, other in self.switches.items()}
+        return {
+            macs[node]: port for port, end in self._ports(switch) for node in self._beyond(end.node, switch)
+        }
+
+    def with_links(
+        self, *, rate_bps: int | None = None, loss_ppm: int | None = None, queue_pkts: int | None = None
+    ) -> "Topology":
+        """Return the same network with all links changed; None leaves what each has."""
+        changes = {
+            name: value
+            for name, value in (("rate_bps", rate_bps), ("loss_ppm", loss_ppm), ("queue_pkts", queue_pkts))
+            if value is not None
+        }
+        return replace(self, links=tuple(replace(link, **changes) for link in self.links))  # type: ignore[arg-type]  # each of its field's type
+
+    def _ports(self, switch: str) -> Iterator[tuple[int, LinkEnd]]:
+        for link in self.links:
+            for near, far in (link.ends, link.ends[::-1]):
+                if near.node == switch and near.port is not None:
+                    yield near.port, far
+
+    def _beyond(self, node: str, before: str) -> Iterator[str]:
+        yield node
+        if node in self.switches:
+            for _, end in self._ports(node):
+                if end.node != before:
+                    yield from self._beyond(end.node, node)
+
+
+def star(hosts: int) -> Topology:
+    """Return one switch with hosts ``h1`` … on its ports 1 …, with nothing limiting the links.
+
+    Raises
+    ------
+    ValueError
+        There are fewer than 1 or more than 250 hosts.
+    """
+    if not 1 <= hosts <= 250:
+        raise ValueError(f"expected 1 to 250 hosts, not {hosts}")
+    names = [f"h{number}" for number in range(1, hosts + 1)]
+    return check(
+        Topology(
+            name=f"star-{hosts}",
+            hosts={
+                name: HostSpec(name, IPv4Interface(f"10.0.0.{number}/24"), f"02:00:0a:00:00:{number:02x}")
+                for number, name in enumerate(names, start=1)
+            },
+            switches={"s1": SwitchSpec("s1", IPv4Address("10.0.0.254"), "02:00:0a:00:00:fe", 1)},
+            links=tuple(
+                LinkSpec((LinkEnd(name), LinkEnd("s1", port))) for port, name in enumerate(names, start=1)
+            ),
+            jobs={"all": JobSpec("all", tuple(names), "s1")},
+        )
+    )
+
+
+def check(topology: Topology) -> Topology:
+    """Return a topology whose parts fit together.
+
+    Raises
+    ------
+    FieldError
+        They do not.
+    """
+    if not topology.switches:
+        raise FieldError("switches", "expected at least one switch")
+    _check_unique(topology)
+    _check_links(topology)
+    _check_tree(topology)
+    _check_jobs(topology)
+    for at, flow in enumerate(topology.traffic):
+        for key, host in (("from", flow.source), ("to", flow.target)):
+            if host not in topology.hosts:
+                raise FieldError(f"traffic[{at}].{key}", f"expected the name of a host, found {host!r}")
+    return topology
+
+
+def _check_unique(topology: Topology) -> None:
+    seen: dict[object, str] = {}
+    nodes = [
+        *((f"hosts.{host.name}", host.name, host.address.ip, host.mac) for host in topology.hosts.values()),
+        *(
+            (f"switches.{switch.name}", switch.name, switch.ip, switch.mac)
+            for switch in topology.switches.values()
+        ),
+    ]
+    for place, name, ip, mac in nodes:
+        if not NAME.fullmatch(name):
+            raise FieldError(place, "expected a name of at most eight letters and digits, a letter first")
+        for key, value in (("name", name), ("ip", ip), ("mac", mac)):
+            if value in seen:
+                raise FieldError(f"{place}.{key}", f"{value} is that of {seen[value]} already")
+            seen[value] = place
+    ids: dict[int, str] = {}
+    for switch in topology.switches.values():
+        if switch.device_id in ids:
+            raise FieldError(
+                f"switches.{switch.name}.device_id",
+                f"{switch.device_id} is that of switches.{ids[switch.device_id]} already",
+            )
+        ids[switch.device_id] = switch.name
+
+
+def _check_links(topology: Topology) -> None:
+    taken: dict[LinkEnd, int] = {}
+    for at, link in enumerate(topology.links):
+        for end in link.ends:
+            if end in taken:
+                what = f"host {end.node}" if end.port is None else f"port {end.port} of switch {end.node}"
+                raise FieldError(f"links[{at}]", f"{what} is on links[{taken[end]}] already")
+            taken[end] = at
+    for host in topology.hosts:
+        if LinkEnd(host) not in taken:
+            raise FieldError("links", f"expected a link from host {host} to a switch, found none")
+
+
+def _check_tree(topology: Topology) -> None:
+    """See that there is one way from each switch to each other one: what is flooded would never end on a loop."""
+    group = {switch: switch for switch in topology.switches}
+
+    def root(switch: str) -> str:
+        while group[switch] != switch:
+            switch = group[switch]
+        return switch
+
+    for at, link in enumerate(topology.links):
+        one, other = (end.node for end in link.ends)
+        if one in topology.hosts:
+            continue
+        if root(one) == root(other):
+            raise FieldError(
+                f"links[{at}]", f"there is a way from {one} to {other} already, and loops are not allowed"
+            )
+        group[root(one)] = root(other)
+    apart = [switch for switch in topology.switches if root(switch) != root(next(iter(topology.switches)))]
+    if apart:
+        raise FieldError(
+            "links", f"expected a way from every switch to every other, found none to {apart[0]}"
+        )
+
+
+def _check_jobs(topology: Topology) -> None:
+    for name, job in topology.jobs.items():
+        for rank, host in enumerate(job.hosts):
+            if host not in topology.hosts:
+                raise FieldError(f"jobs.{name}.hosts[{rank}]", f"expected the name of a host, found {host!r}")
+        if len(set(job.hosts)) != len(job.hosts):
+            raise FieldError(f"jobs.{name}.hosts", "expected each host once")
+        if job.switch not in topology.switches:
+            raise FieldError(f"jobs.{name}.switch", f"expected the name of a switch, found {job.switch!r}")
