@@ -4,6 +4,7 @@ Minutes of pip: `.ci/run` sets NETSUM_INSTALL_TESTS=1, `make test` does not.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+UNTRACKED = {"build", "runs", "netsum.egg-info"}
 PIP_TIMEOUT_S = 900
 RUN_TIMEOUT_S = 400
 
@@ -55,18 +57,16 @@ PROTOBUF = "import google.protobuf; print(google.protobuf.__version__.split('.')
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(folder),
-        str(ROOT),
-    ]
-    subprocess.run(command, check=True, timeout=PIP_TIMEOUT_S)
+
+    def left_out(parent: str, names: list[str]) -> set[str]:
+        return {
+            name for name in names if Path(parent) == ROOT and (name.startswith(".") or name in UNTRACKED)
+        }
+
+    # setuptools builds inside the folder it is given.
+    shutil.copytree(ROOT, folder / "source", ignore=left_out)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder)]
+    subprocess.run([*command, str(folder / "source")], check=True, timeout=PIP_TIMEOUT_S)
     (built,) = folder.glob("netsum-*.whl")
     return built
 

@@ -1,7 +1,0 @@
-"""Collectives as iterators of passes over arrays; `Communicator` submits them, `Schedule` begins their passes."""
-
-from host_agent.collectives.allreduce import plan_allreduce
-from host_agent.collectives.broadcast import plan_barrier, plan_broadcast
-from host_agent.collectives.collective import Collective, OnOverflow, Op
-
-__all__ = ["Collective", "OnOverflow", "Op", "plan_allreduce", "plan_barrier", "plan_broadcast"]

@@ -1,1 +1,0 @@
-"""Datagrams to and from the switch over UDP, in batches."""

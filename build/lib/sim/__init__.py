@@ -1,1 +1,0 @@
-"""Switches and networks in software: the embedded switch engine."""
