@@ -95,11 +95,16 @@ class Routine:
         In the part of Python that Numba compiles.
     signature : numba signature
         The types of its arguments and of what it returns.
+    sources : sequence of Path, optional
+        What its machine code depends on; the host agent's own sources unless given.
     """
 
-    def __init__(self, function: Callable[..., Any], signature: Any) -> None:
+    def __init__(
+        self, function: Callable[..., Any], signature: Any, sources: Sequence[Path] | None = None
+    ) -> None:
         self._function = function
         self._signature = signature
+        self._sources = _SOURCES if sources is None else tuple(sources)
 
     @cached_property
     def address(self) -> int:
@@ -110,7 +115,7 @@ class Routine:
             {},
             {"nogil": True, "error_model": "numpy"},
         )
-        callback._cache = _stamped_cache(_SOURCES)(self._function)
+        callback._cache = _stamped_cache(self._sources)(self._function)
         callback.compile()
         return int(callback.address)
 

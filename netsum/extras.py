@@ -20,6 +20,9 @@ DISTRIBUTIONS: Final = {
     "google": "protobuf",
     "matplotlib": "matplotlib",
     "scapy": "scapy",
+    "pyarrow": "pyarrow",
+    "distributed": "dask[distributed]",
+    "perfetto": "perfetto",
 }
 """Import name to the distribution that brings it, where a package may be missing."""
 

@@ -10,6 +10,7 @@ from netsum.cli.controller import controller_app
 from netsum.cli.errors import CommandGroup
 from netsum.cli.job import job_app
 from netsum.cli.run import run_app
+from netsum.cli.sim import sim_app
 from netsum.cli.switch import switch_app
 from netsum.cli.testbed import testbed_app
 
@@ -45,6 +46,7 @@ def netsum(
 
 app.add_typer(run_app, name="run", rich_help_panel=TRY)
 app.command("allreduce", rich_help_panel=TRY, epilog=allreduce.EPILOG)(allreduce.allreduce)
+app.add_typer(sim_app, name="sim", rich_help_panel=TRY)
 app.command("doctor", rich_help_panel=TRY, epilog=doctor.EPILOG)(doctor.doctor)
 app.add_typer(switch_app, name="switch", rich_help_panel=OPERATE)
 app.add_typer(job_app, name="job", rich_help_panel=OPERATE)

@@ -98,18 +98,20 @@ def _wrong_arguments() -> tuple[type[Exception], ...]:
     from controller.errors import ConfigError
     from host_agent.errors import ArgumentError
     from host_agent.wire.channel import ChannelError
+    from sim.errors import SettingError
     from topologies.topology import TopologyError
 
-    return UsageError, ArgumentError, ChannelError, ConfigError, TopologyError
+    return UsageError, ArgumentError, ChannelError, ConfigError, TopologyError, SettingError
 
 
 def _foreseeable() -> tuple[type[Exception], ...]:
     """Return what netsum raises on purpose, with a message for people."""
     from controller.errors import ControllerError
     from host_agent.errors import NetsumError
+    from sim.errors import SimulationError
     from topologies.children import TestbedError
 
-    return CommandError, NetsumError, ControllerError, TestbedError
+    return CommandError, NetsumError, ControllerError, TestbedError, SimulationError
 
 
 def _report_usage(fault: Any) -> NoReturn:

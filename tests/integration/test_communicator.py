@@ -26,9 +26,9 @@ from host_agent import (
     UnsupportedTypeError,
     UsedAdmissionError,
 )
-from tests.integration.virtual_network.loopback import LoopbackSwitch, on_all
-from tests.integration.virtual_network.reference import expected, same_bits
-from tests.integration.virtual_network.workload import nasty_values
+from tests.integration.simulated.loopback import LoopbackSwitch, on_all
+from tests.integration.simulated.reference import expected, same_bits
+from tests.integration.simulated.workload import nasty_values
 
 WORKERS = 3
 DEADLINE_S = 100.0

@@ -14,18 +14,17 @@ from host_agent import (
     SwitchSilentError,
 )
 from host_agent.collectives import Collective, plan_allreduce, plan_barrier, plan_broadcast
-from host_agent.wire import Header
-from host_agent.wire.constants import FLAG_MISMATCH
-from tests.integration.virtual_network.network import Faults, Host, Network, Plan
-from tests.integration.virtual_network.switch import VirtualSwitch, virtual_switch
+from host_agent.wire.constants import FLAG_MISMATCH, KIND_CONTRIBUTE, KIND_STATUS
+from sim.network.worker import Plan, Worker
+from tests.integration.simulated.star import Cables, Star, StarSwitch, star_switch
 
 TIMEOUT_NS = 2_000_000_000
-LOSSY = Faults(drop=0.1, duplicate=0.1, delay_ns=10_000, jitter_ns=30_000)
+LOSSY = Cables(drop=0.1, duplicate=0.1, delay_ns=10_000, jitter_ns=30_000)
 
 
 @pytest.fixture
-def switch() -> VirtualSwitch:
-    return virtual_switch(64)
+def switch() -> StarSwitch:
+    return star_switch(64)
 
 
 def total(size: int, op: str = "sum", dtype: str = "float32") -> Plan:
@@ -36,29 +35,29 @@ def total(size: int, op: str = "sum", dtype: str = "float32") -> Plan:
 
 
 def start(
-    switch: VirtualSwitch,
+    switch: StarSwitch,
     plans: Callable[[int], list[Plan]],
     workers: int = 4,
-    faults: Faults = LOSSY,
+    faults: Cables = LOSSY,
     seed: int = 0,
-) -> Network:
-    network = Network(switch, faults, seed)
-    network.add_job(switch.start_job(workers, 4), plans, timeout_ns=TIMEOUT_NS)
+) -> Star:
+    network = Star(switch, faults, seed)
+    network.add_job(switch.admit(workers, 4), plans, timeout_ns=TIMEOUT_NS)
     return network
 
 
-def errors(hosts: list[Host]) -> list[Exception | None]:
+def errors(hosts: list[Worker]) -> list[Exception | None]:
     return [host.outcomes[-1].error for host in hosts]
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_killed_worker_is_named_by_all_others(switch: VirtualSwitch, seed: int) -> None:
+def test_a_killed_worker_is_named_by_all_others(switch: StarSwitch, seed: int) -> None:
     network = start(switch, lambda worker: [total(10_000)], seed=seed)
-    network.run(until=lambda: network.hosts[2].core.counters()["chunks"] >= 50)
+    network.run(until=lambda: network.workers[2].core.counters()["chunks"] >= 50)
     killed_ns = network.now_ns
-    network.hosts[2].alive = False
+    network.workers[2].alive = False
     network.run()
-    for host in network.hosts:
+    for host in network.workers:
         if host.alive:
             error = host.outcomes[-1].error
             assert isinstance(error, MissingWorkersError)
@@ -68,36 +67,36 @@ def test_a_killed_worker_is_named_by_all_others(switch: VirtualSwitch, seed: int
     assert network.now_ns - killed_ns < 1.5 * TIMEOUT_NS
 
 
-def test_several_that_never_start_are_named(switch: VirtualSwitch) -> None:
+def test_several_that_never_start_are_named(switch: StarSwitch) -> None:
     network = start(switch, lambda worker: [plan_barrier])
     for worker in (0, 3):
-        network.hosts[worker].alive = False
+        network.workers[worker].alive = False
     network.run()
-    for error in errors([network.hosts[1], network.hosts[2]]):
+    for error in errors([network.workers[1], network.workers[2]]):
         assert isinstance(error, MissingWorkersError)
         assert error.missing == (0, 3)
         assert "workers 0, 3 did not contribute" in str(error)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_killed_switch_does_not_answer(switch: VirtualSwitch, seed: int) -> None:
+def test_a_killed_switch_does_not_answer(switch: StarSwitch, seed: int) -> None:
     network = start(switch, lambda worker: [total(10_000), total(5)], seed=seed)
-    network.run(until=lambda: network.hosts[2].core.counters()["chunks"] >= 50)
-    network.switch_alive = False
+    network.run(until=lambda: network.workers[2].core.counters()["chunks"] >= 50)
+    network.kill_switch()
     network.run()
-    for host in network.hosts:
+    for host in network.workers:
         (outcome,) = host.outcomes
         assert isinstance(outcome.error, SwitchSilentError)
         assert "does not answer" in str(outcome.error)
 
 
-def test_what_was_said_before_the_switch_died_is_not_taken_for_an_answer(switch: VirtualSwitch) -> None:
+def test_what_was_said_before_the_switch_died_is_not_taken_for_an_answer(switch: StarSwitch) -> None:
     network = start(switch, lambda worker: [total(100)], workers=2)
-    network.hosts[1].alive = False
-    network.run(until=lambda: network.hosts[0].core.state["status_seen"][0] == 1)
-    network.switch_alive = False
+    network.workers[1].alive = False
+    network.run(until=lambda: network.workers[0].core.state["status_seen"][0] == 1)
+    network.kill_switch()
     network.run()
-    assert isinstance(network.hosts[0].outcomes[0].error, SwitchSilentError)
+    assert isinstance(network.workers[0].outcomes[0].error, SwitchSilentError)
 
 
 MISMATCHES = {
@@ -133,94 +132,77 @@ MISMATCHES = {
 
 @pytest.mark.parametrize("odd", [0, 3])
 @pytest.mark.parametrize("name", MISMATCHES)
-def test_workers_that_disagree_all_get_an_error(switch: VirtualSwitch, name: str, odd: int) -> None:
+def test_workers_that_disagree_all_get_an_error(switch: StarSwitch, name: str, odd: int) -> None:
     agreed, other = MISMATCHES[name]
     common: list[Plan] = [total(300)]
     network = start(
         switch,
         lambda worker: [*common, other if worker == odd else agreed],
-        faults=Faults(delay_ns=10_000, jitter_ns=30_000),
+        faults=Cables(delay_ns=10_000, jitter_ns=30_000),
     )
     network.run()
-    for host in network.hosts:
+    for host in network.workers:
         assert host.outcomes[0].error is None
         assert isinstance(host.outcomes[1].error, MismatchError), host.outcomes[1].error
     assert network.now_ns < TIMEOUT_NS, "at once, not at the deadline"
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_workers_that_disagree_all_get_an_error_on_a_lossy_network(switch: VirtualSwitch, seed: int) -> None:
+def test_workers_that_disagree_all_get_an_error_on_a_lossy_network(switch: StarSwitch, seed: int) -> None:
     network = start(switch, lambda worker: [total(200 + (worker == seed % 4))], seed=seed)
     network.run()
     # The slot stays disputed: who misses the MISMATCH is told again when it asks.
-    assert {type(error) for error in errors(network.hosts)} == {MismatchError}
+    assert {type(error) for error in errors(network.workers)} == {MismatchError}
     assert network.now_ns < TIMEOUT_NS / 2
 
 
 @pytest.mark.parametrize("odd", [0, 1])
-def test_who_was_deaf_when_the_others_fell_out_learns_of_it(switch: VirtualSwitch, odd: int) -> None:
-    network = start(switch, lambda worker: [total(200 + (worker == odd))], workers=2, faults=Faults())
-    deaf = network.hosts[0]
-    hear = deaf.receive
-    deaf.receive = lambda datagram: None  # type: ignore[method-assign]
-    network.run(until=lambda: network.hosts[1].done)
-    network.hosts[1].alive = False
-    deaf.receive = hear  # type: ignore[method-assign]
+def test_who_was_deaf_when_the_others_fell_out_learns_of_it(switch: StarSwitch, odd: int) -> None:
+    network = start(switch, lambda worker: [total(200 + (worker == odd))], workers=2, faults=Cables())
+    deaf = network.workers[0]
+    deaf.deaf = True
+    network.run(until=lambda: network.workers[1].done)
+    network.workers[1].alive = False
+    deaf.deaf = False
     network.run()
     assert isinstance(deaf.outcomes[0].error, MismatchError)
 
 
-def test_a_mismatch_that_a_probe_found_is_told_again(switch: VirtualSwitch) -> None:
-    network = start(switch, lambda worker: [total(5 + worker)], workers=2, faults=Faults())
-    asking, deaf = network.hosts
-    to_switch, hear = network.to_switch, deaf.receive
-    lost: list[bytes] = []
-
-    def lose_the_first_contribution(port: int, datagram: bytes) -> None:
-        if port == asking.port and not lost:
-            lost.append(datagram)
-        else:
-            to_switch(port, datagram)
-
-    def lose_the_first_mismatch(datagram: bytes) -> None:
-        if len(lost) == 1 and Header.from_bytes(datagram).flags & FLAG_MISMATCH:
-            lost.append(datagram)
-        else:
-            hear(datagram)
-
-    network.to_switch = lose_the_first_contribution  # type: ignore[method-assign]
-    deaf.receive = lose_the_first_mismatch  # type: ignore[method-assign]
+def test_a_mismatch_that_a_probe_found_is_told_again(switch: StarSwitch) -> None:
+    network = start(switch, lambda worker: [total(5 + worker)], workers=2, faults=Cables())
+    network.drop(1, up=True, kind=KIND_CONTRIBUTE)
+    network.drop(2, up=False, kind=KIND_STATUS, flags=FLAG_MISMATCH)
     network.run()
-    assert len(lost) == 2
-    assert {type(error) for error in errors(network.hosts)} == {MismatchError}
+    assert network.dropped == 2
+    assert {type(error) for error in errors(network.workers)} == {MismatchError}
     assert network.now_ns < TIMEOUT_NS / 2
 
 
 @pytest.mark.parametrize("drop", [0.35, 0.5])
 @pytest.mark.parametrize("seed", range(10))
 def test_a_dead_worker_is_named_where_many_packets_are_lost(
-    switch: VirtualSwitch, seed: int, drop: float
+    switch: StarSwitch, seed: int, drop: float
 ) -> None:
-    network = start(switch, lambda worker: [total(300)], faults=Faults(drop=drop, delay_ns=10_000), seed=seed)
-    network.hosts[2].alive = False
+    network = start(switch, lambda worker: [total(300)], faults=Cables(drop=drop, delay_ns=10_000), seed=seed)
+    network.workers[2].alive = False
     network.run()
-    for host in network.hosts:
+    for host in network.workers:
         if host.alive:
             assert isinstance(host.outcomes[0].error, MissingWorkersError), host.outcomes[0].error
             assert host.outcomes[0].error.missing == (2,)
 
 
-def test_a_worker_that_skips_a_collective_is_found_out(switch: VirtualSwitch) -> None:
+def test_a_worker_that_skips_a_collective_is_found_out(switch: StarSwitch) -> None:
     network = start(
-        switch, lambda worker: [total(64)] * (2 if worker else 1) + [plan_barrier], faults=Faults()
+        switch, lambda worker: [total(64)] * (2 if worker else 1) + [plan_barrier], faults=Cables()
     )
     network.run()
-    assert all(isinstance(error, MismatchError) for error in errors(network.hosts))
+    assert all(isinstance(error, MismatchError) for error in errors(network.workers))
 
 
-def test_an_admission_that_was_used_before_is_recognised(switch: VirtualSwitch) -> None:
-    admissions = switch.start_job(2, 4)
-    network = Network(switch, LOSSY, 1)
+def test_an_admission_that_was_used_before_is_recognised(switch: StarSwitch) -> None:
+    admissions = switch.admit(2, 4)
+    network = Star(switch, LOSSY, 1)
     hosts = network.add_job(admissions, lambda worker: [total(5000)] * 2, timeout_ns=TIMEOUT_NS)
     network.run(until=lambda: len(hosts[0].outcomes) == 1)
     hosts[0].alive = False
@@ -233,24 +215,24 @@ def test_an_admission_that_was_used_before_is_recognised(switch: VirtualSwitch) 
 @pytest.mark.parametrize(
     ("faults", "kind"),
     [
-        (Faults(mtu_down=200), ResultsLostError),
-        (Faults(mtu_up=200), SwitchSilentError),
+        (Cables(mtu_down=200), ResultsLostError),
+        (Cables(mtu_up=200), SwitchSilentError),
     ],
 )
 def test_a_link_that_loses_long_packets_is_suspected(
-    switch: VirtualSwitch, faults: Faults, kind: type[Exception]
+    switch: StarSwitch, faults: Cables, kind: type[Exception]
 ) -> None:
     network = start(switch, lambda worker: [total(500)], faults=faults)
     network.run()
-    for error in errors(network.hosts):
+    for error in errors(network.workers):
         assert isinstance(error, kind)
         assert "MTU" in str(error)
 
 
-def test_a_failure_ends_what_was_submitted_behind_it(switch: VirtualSwitch) -> None:
-    network = Network(switch, Faults(), 0)
+def test_a_failure_ends_what_was_submitted_behind_it(switch: StarSwitch) -> None:
+    network = Star(switch, Cables(), 0)
     hosts = network.add_job(
-        switch.start_job(2, 4), lambda worker: [total(100)] * 4, timeout_ns=TIMEOUT_NS, at_once=4
+        switch.admit(2, 4), lambda worker: [total(100)] * 4, timeout_ns=TIMEOUT_NS, at_once=4
     )
     hosts[1].alive = False
     network.run()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from host_agent import Communicator
-from tests.integration.virtual_network.loopback import LoopbackSwitch, on_all
+from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 
 MXCSR_WORD = 7
 FLUSH_TO_ZERO, ROUND_UP = 0x8040, 0x4000

@@ -5,18 +5,17 @@ import random
 import numpy as np
 import pytest
 
+from tests.integration.simulated.star import Cables, Star, StarSwitch, star_switch
+from tests.integration.simulated.workload import Task, random_task, sparse_task
 from tests.integration.test_terrible_network import check, terrible
-from tests.integration.virtual_network.network import Faults, Network
-from tests.integration.virtual_network.switch import VirtualSwitch, virtual_switch
-from tests.integration.virtual_network.workload import Task, random_task, sparse_task
 
 
-def run(switch: VirtualSwitch, workers: int, tasks: list[Task], faults: Faults, seed: int) -> Network:
+def run(switch: StarSwitch, workers: int, tasks: list[Task], faults: Cables, seed: int) -> Star:
     chance = random.Random(seed)
-    network = Network(switch, faults, seed)
-    completed = switch.counter("results")
+    network = Star(switch, faults, seed)
+    completed = switch.count("results")
     hosts = network.add_job(
-        switch.start_job(workers, chance.choice([1, 2, 4, 8])),
+        switch.admit(workers, chance.choice([1, 2, 4, 8])),
         lambda worker: [task.plan(worker) for task in tasks],
         at_once=chance.choice([1, 2, 5]),
         first_chunk=chance.choice([0, 2**32 - 5]),
@@ -25,7 +24,7 @@ def run(switch: VirtualSwitch, workers: int, tasks: list[Task], faults: Faults, 
     network.drain()
     check(tasks, hosts)
     chunks = {host.core.counters()["chunks"] for host in hosts}
-    assert chunks == {switch.counter("results") - completed}, "each chunk is completed once"
+    assert chunks == {switch.count("results") - completed}, "each chunk is completed once"
     return network
 
 
@@ -38,7 +37,7 @@ def test_sparse_reductions_have_the_bits_of_dense_ones(workers: int, lanes: int,
         tasks = [sparse_task(rng, workers, lanes, int(rng.integers(1, 40))) for _ in range(3)]
         tasks.insert(1, random_task(rng, workers, lanes))
         try:
-            run(virtual_switch(lanes), workers, tasks, terrible(random.Random(seed), workers), seed)
+            run(star_switch(lanes), workers, tasks, terrible(random.Random(seed), workers), seed)
         except AssertionError as error:
             raise AssertionError(f"workers={workers} lanes={lanes} seed={seed}: {error}") from error
 
@@ -47,8 +46,8 @@ def test_sparse_reductions_have_the_bits_of_dense_ones(workers: int, lanes: int,
 def test_arrays_of_several_bitmaps(seed: int) -> None:
     rng = np.random.default_rng(seed)
     task = sparse_task(rng, 2, 64, 5 * 64 * 32 + 7)
-    network = run(virtual_switch(64), 2, [task, random_task(rng, 2, 64)], Faults(drop=0.02), seed)
-    for host in network.hosts:
+    network = run(star_switch(64), 2, [task, random_task(rng, 2, 64)], Cables(drop=0.02), seed)
+    for host in network.workers:
         statistics = host.outcomes[0].statistics
         assert 0 <= statistics.own_blocks <= statistics.union_blocks < 60
         # Bitmaps, the exponents that travel ahead and the union; not thousands of blocks.
@@ -64,8 +63,8 @@ def test_a_worker_without_a_block_sends_a_header_where_the_result_can_grow(
     parts[0][: 4 * lanes] = 1
     parts[1][4 * lanes :] = 2
     task = Task("sum", parts, parts[0] + parts[1], False, False, False, "always")
-    network = run(virtual_switch(lanes), 2, [task], Faults(), 0)
-    for host in network.hosts:
+    network = run(star_switch(lanes), 2, [task], Cables(), 0)
+    for host in network.workers:
         sent = host.core.counters()
         statistics = host.outcomes[0].statistics
         assert (statistics.sparse_blocks, statistics.own_blocks, statistics.union_blocks) == (8, 4, 8)
@@ -77,8 +76,8 @@ def test_a_worker_without_a_block_sends_a_header_where_the_result_can_grow(
 def test_workers_that_choose_otherwise_get_an_error() -> None:
     zeros = np.zeros(640, np.float32)
     tasks = [Task("sum", [zeros, zeros], None, False, False, False, choice) for choice in ("always", "never")]
-    network = Network(virtual_switch(64), Faults(), 0)
-    hosts = network.add_job(virtual_switch(64).start_job(2, 4), lambda worker: [tasks[worker].plan(worker)])
+    network = Star(star_switch(64), Cables(), 0)
+    hosts = network.add_job(star_switch(64).admit(2, 4), lambda worker: [tasks[worker].plan(worker)])
     network.run()
     for host in hosts:
         assert type(host.outcomes[0].error).__name__ == "MismatchError"

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from host_agent import Admission, SumOverflowError
 from host_agent.collectives import Collective, plan_allreduce, plan_barrier, plan_broadcast
 from host_agent.schedule import Outcome
+from sim.network.worker import Plan
 
-from .network import Plan
 from .reference import expected, packed_sum, same_bits
 
 KINDS = (

@@ -8,32 +8,29 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from controller.entries import address_entry
+from controller.jobs import WorkerEndpoint
 from host_agent import Admission, Communicator
 from sim.switch.ports.chassis import Chassis, Forwarding
 from sim.switch.ports.udp import UdpPorts
 
-from .switch import VirtualSwitch
+from .star import StarSwitch, mac_at
 
-OWN_MAC = 0x0200_7F00_0001
+OWN_MAC = "02:00:7f:00:00:01"
 NETWORK = f"127.{10 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0').removeprefix('gw'))}.1"
 """Of this process alone, so that nobody else takes a port that was found to be free."""
-
-
-def ip_of(address: tuple[str, int]) -> int:
-    return int.from_bytes(socket.inet_aton(address[0]), "big")
 
 
 class LoopbackSwitch:
     """A switch that is up while the context lasts; worker w is at address w + 1 of `NETWORK` and switch port w."""
 
     def __init__(self, lanes: int = 64, workers: int = 3, drop_ppm: int = 0) -> None:
-        self._switch = VirtualSwitch(lanes)
-        own = self._switch.entry("switch_address", (ip_of(("127.0.0.1", 0)),), "own_address", (OWN_MAC,))
-        self._switch.switch.table_insert(*own)
+        self._switch = StarSwitch(lanes)
+        self._switch.tables.insert([address_entry("127.0.0.1", OWN_MAC)])
         self._ports = UdpPorts([(port, 0) for port in range(workers)], drop_ppm=drop_ppm)
         chassis = Chassis(self._ports)
         with chassis.turn:
-            chassis.install(self._switch.switch)
+            chassis.install(self._switch.engine)
         self._turn = chassis.turn
         self._forwarding = Forwarding(chassis, self._ports)
         self._workers = workers
@@ -60,13 +57,15 @@ class LoopbackSwitch:
         """Admit a job on fresh UDP ports; returns each worker's admission and address to bind."""
         addresses = [_free_address(worker) for worker in range(self._workers)]
         with self._turn:
-            admissions = self._switch.start_job(
-                self._workers, slots, places=[(ip_of(address), address[1]) for address in addresses]
+            job = self._switch.start_job(
+                "job",
+                [WorkerEndpoint(port, ip, mac_at(port), udp) for port, (ip, udp) in enumerate(addresses)],
+                slots,
             )
         switches = self._ports.addresses
         return [
             (replace(admission, switch=switches[worker]), address)
-            for worker, (admission, address) in enumerate(zip(admissions, addresses, strict=True))
+            for worker, (admission, address) in enumerate(zip(job.admissions, addresses, strict=True))
         ]
 
 

@@ -1,0 +1,259 @@
+"""`netsum sim`: experiments in virtual time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from netsum.cli.errors import CommandError
+from netsum.cli.options import AsJson
+from netsum.cli.texts import epilog
+
+if TYPE_CHECKING:
+    from sim.experiments.experiment import Experiment
+    from sim.experiments.store import Store
+    from sim.experiments.sweeping import Executor, Finished, Swept
+
+sim_app = typer.Typer(
+    help="Packet-level experiments in virtual time: the real P4 program and the real worker core.",
+    no_args_is_help=True,
+)
+
+ExperimentArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="An experiment's file (.toml), or the name of a shipped one.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help='A value in place of the file\'s, as TOML: --set job.workers=8, --set \'topology.rate=["1gbit", "10gbit"]\'.',
+    ),
+]
+FolderOption = Annotated[
+    Path | None, typer.Option("--folder", help="Where results go. Default: runs/sim/NAME.")
+]
+
+
+@sim_app.command(
+    "list", epilog=epilog(("netsum sim list", "the experiments and models that come with netsum"))
+)
+def sim_list() -> None:
+    """List the experiments that come with netsum, and the models that jobs can train."""
+    from netsum.terminal import Rows
+    from sim.experiments.experiment import load_experiment, shipped_experiments
+    from sim.experiments.models import load_model, shipped_models
+
+    made = Rows("experiment", ">points", "question")
+    for name in shipped_experiments():
+        read = load_experiment(name)
+        made.add(name, str(len(read.points)), read.question)
+    made.print()
+    print()
+    made = Rows("model", ">parameters", ">forward and backward")
+    for name in shipped_models():
+        model = load_model(name)
+        made.add(name, f"{model.parameters:,}", f"{(model.forward_ns + model.backward_ns) / 1e6:.1f} ms")
+    made.print()
+
+
+@sim_app.command(
+    "run",
+    epilog=epilog(
+        ("netsum sim run workers", "a shipped experiment, all its points one after the other"),
+        ("netsum sim run mine.toml --set job.workers=8", "a file of your own, with another value"),
+        ("netsum sim run workers --set run.seeds=1 --trace", "and a trace of the first point for Perfetto"),
+        ok="all points were computed, and every sum was right",
+    ),
+)
+def sim_run(
+    experiment: ExperimentArgument,
+    settings: SetOption = None,
+    folder: FolderOption = None,
+    pcap: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LINK", help="Capture a link of the first point: h1>s1; * matches any name."),
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option(help="Write a trace of the first point for ui.perfetto.dev.")
+    ] = False,
+) -> None:
+    """Run an experiment in this process; points that its folder has already are not run again."""
+    from sim.experiments.sweeping import here
+
+    read, store = _open(experiment, settings, folder)
+    _compute(read, store, here)
+    if pcap or trace:
+        _record(read, store, tuple(pcap or ()), trace)
+
+
+@sim_app.command(
+    "sweep",
+    epilog=epilog(
+        ("netsum sim sweep loss", "on all processors of this machine"),
+        ("netsum sim sweep loss --scheduler 10.0.0.1:8786", "on a Dask cluster that spans machines"),
+        ok="all points were computed, and every sum was right",
+        interrupted="Ctrl-C; what was computed is kept, and the same command goes on from there",
+    ),
+)
+def sim_sweep(
+    experiment: ExperimentArgument,
+    settings: SetOption = None,
+    folder: FolderOption = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Of a Dask scheduler. Default: a cluster on this machine."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Processes on this machine. Default: its processors.")
+    ] = None,
+) -> None:
+    """Run an experiment's points on a Dask cluster; points that its folder has already are not run again."""
+    from sim.experiments.sweeping import on_dask
+
+    read, store = _open(experiment, settings, folder)
+    _compute(read, store, on_dask(scheduler, workers))
+
+
+@sim_app.command(
+    "report", epilog=epilog(("netsum sim report runs/sim/workers", "write the page anew from its results"))
+)
+def sim_report(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of an experiment's results.")],
+) -> None:
+    """Write the HTML report of results that are there."""
+    from sim.experiments.store import load_run
+
+    _report(_store(load_run(folder), folder))
+
+
+@sim_app.command(
+    "compare",
+    epilog=epilog(
+        ("netsum sim compare runs/sim/a runs/sim/b", "medians of both, and how they differ"),
+    ),
+)
+def sim_compare(
+    one: Annotated[Path, typer.Argument(metavar="A", help="The folder of an experiment's results.")],
+    other: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare the results of two runs, combination by combination."""
+    from netsum.terminal import Rows, print_json
+    from sim.experiments.comparing import compare
+
+    compared = compare(one, other)
+    if as_json:
+        print_json([each.as_dict() for each in compared])
+        return
+    made = Rows("", "job", ">A, us", ">B, us", ">B / A", "")
+    for each in compared:
+        made.add(each.name, each.job, each.text(each.one), each.text(each.other), each.ratio_text, each.note)
+    made.print()
+
+
+def _open(name: str, settings: list[str] | None, folder: Path | None) -> tuple[Experiment, Store]:
+    from sim.experiments.experiment import load_experiment
+
+    read = load_experiment(name, dict(_setting(each) for each in settings or ()))
+    return read, _store(read, folder or Path("runs") / "sim" / read.name)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    import tomllib
+
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise CommandError(f"--set: expected KEY=VALUE, found {text!r}")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()  # A text needs no quotes.
+
+
+def _store(read: Experiment, folder: Path) -> Store:
+    from netsum.simulation import programs
+    from sim.experiments.store import Store
+
+    return Store(folder, read, programs())
+
+
+def _compute(read: Experiment, store: Store, executor: Executor) -> None:
+    from netsum.simulation import programs
+    from sim.experiments.sweeping import sweep
+
+    try:
+        swept = sweep(read, store, programs(), executor, _progress())
+    except KeyboardInterrupt:
+        print(
+            f"\nwhat was computed is kept in {store.folder}: the same command goes on from there",
+            file=sys.stderr,
+        )
+        raise
+    for finished in swept.failed:
+        print(f"failed: {finished.point}: {finished.error}", file=sys.stderr)
+    if swept.done > len(swept.failed):
+        _report(store)
+    if swept.failed:
+        raise CommandError(
+            f"{len(swept.failed)} of {swept.total} points failed; the others are in {store.folder}"
+        )
+
+
+def _progress() -> Callable[[Swept, Finished | None], None]:
+    started = time.monotonic()
+    shown = [0.0]
+
+    def show(swept: Swept, finished: Finished | None) -> None:
+        now = time.monotonic()
+        fresh = swept.computed + len(swept.failed)
+        last = swept.done == swept.total
+        if finished is None:
+            kept = f", {swept.kept} of them computed before" if swept.kept else ""
+            print(f"{swept.total} points{kept}", file=sys.stderr)
+        elif last or now - shown[0] >= 1.0:
+            shown[0] = now
+            left = (now - started) / fresh * (swept.total - swept.done)
+            print(f"{swept.done} of {swept.total} points, {left:.0f} s left", file=sys.stderr)
+
+    return show
+
+
+def _report(store: Store) -> None:
+    from netsum.terminal import Rows
+    from sim.experiments.report import write_report
+    from sim.experiments.store import read_rows
+    from sim.experiments.summary import summarize
+
+    rows, _ = read_rows(store.collect())
+    varies = store.experiment.varies
+    made = Rows(*varies, "job", "contender", ">time, us", ">goodput, Mbit/s", ">of the bound", "limited by")
+    for each in summarize(rows, varies):
+        time_us, goodput, share = (
+            each.medians.get(name) for name in ("duration_ns", "goodput_bps", "share_of_bound")
+        )
+        made.add(
+            *(str(each.varied[name]) for name in varies),
+            each.job,
+            each.contender,
+            f"{time_us.value / 1e3:,.1f}" if time_us else "failed",
+            f"{goodput.value / 1e6:,.1f}" if goodput else "",
+            f"{share.value:.1%}" if share else "",
+            each.limited_by,
+        )
+    made.print()
+    print(f"results: {store.folder / 'results.parquet'}")
+    print(f"report:  {write_report(store)}")
+
+
+def _record(read: Experiment, store: Store, captured: tuple[str, ...], traced: bool) -> None:
+    from netsum.simulation import programs
+    from sim.experiments.recording import record
+
+    for path in record(read.points[0], programs(), store.folder, captured, traced):
+        print(f"written: {path}")

@@ -1,0 +1,58 @@
+"""Experiments on the simulated network, from Python: the programs that come with netsum, put into `sim.experiments`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from netsum.programs import LANES, compiled_program
+from sim.experiments.experiment import Experiment, load_experiment
+from sim.experiments.store import Store, read_rows
+from sim.experiments.sweeping import Executor, Finished, Swept, here, sweep
+
+__all__ = ["Experiment", "load_experiment", "programs", "run_experiment"]
+
+
+def programs() -> dict[int, str]:
+    """Return the compiled program for each number of lanes."""
+    return {lanes: str(compiled_program(lanes).json) for lanes in LANES}
+
+
+def run_experiment(
+    experiment: str | Experiment,
+    folder: Path | str,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    executor: Executor = here,
+    on_finished: Callable[[Swept, Finished | None], None] = lambda swept, finished: None,
+) -> list[dict[str, Any]]:
+    """Run an experiment, but for the points that the folder has already.
+
+    Parameters
+    ----------
+    experiment
+        A shipped one's name, a file's path, or one that was read.
+    folder
+        Where results are kept.
+    settings
+        Values in place of those in the file, by key: ``{"job.workers": [2, 4, 8]}``.
+    executor
+        `sim.experiments.sweeping.here`, or what `on_dask` returns.
+    on_finished
+        Called with every point that finishes.
+
+    Returns
+    -------
+    list of dict
+        A row for each point, seed, iteration and bucket; ``docs/simulator.md`` has the columns.
+
+    Raises
+    ------
+    sim.errors.SimulationError
+        With a sentence.
+    """
+    read = load_experiment(experiment, settings) if isinstance(experiment, str) else experiment
+    store = Store(Path(folder), read, programs())
+    sweep(read, store, programs(), executor, on_finished)
+    return read_rows(store.folder / "results.parquet")[0]

@@ -1,0 +1,1 @@
+"""Experiments on the simulated network: files, sweeps, results, reports."""

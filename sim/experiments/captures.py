@@ -1,0 +1,57 @@
+"""Captures of links with virtual times, as pcap files with nanoseconds."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from controller.addresses import ipv4_int, mac_int
+from sim.network.engine.packets import LINK_HEADER_BYTES
+from sim.network.engine.records import PS_PER_NS
+from sim.network.engine.trace import LEAVES
+from sim.network.network import Network
+
+__all__ = ["write_capture"]
+
+_MAGIC_NS: Final = 0xA1B23C4D
+_ETHERNET: Final = 1
+_NS_PER_S: Final = 10**9
+_NO_PORT: Final = 9
+"""The discard service: packets of peers and background traffic carry nothing."""
+
+
+def write_capture(network: Network, number: int, path: Path) -> None:
+    """Write the packets that have left by one direction of a link; virtual time 0 is 1970.
+
+    Packets of peers and of background traffic are only sizes here: they are written as UDP headers to the discard port.
+    """
+    link = network.link_records[number]
+    source, target = network.nodes[link["from_node"]], network.nodes[link["to_node"]]
+    plain = (
+        mac_int(target.mac).to_bytes(6, "big") + mac_int(source.mac).to_bytes(6, "big") + b"\x08\x00",
+        ipv4_int(source.ip),
+        ipv4_int(target.ip),
+    )
+    with path.open("wb") as file:
+        file.write(struct.pack("<IHHiIII", _MAGIC_NS, 2, 4, 0, 0, 1 << 18, _ETHERNET))
+        for rows, frames in network.traces:
+            chosen = np.flatnonzero((rows["where"] == number) & (rows["what"] == LEAVES))
+            for at in chosen.tolist():
+                row = rows[at]
+                time_ns = int(row["end_ps"]) // PS_PER_NS
+                kept, length = int(row["kept"]), int(row["length"])
+                frame = frames[at, :kept].tobytes() if kept else _plain_frame(*plain, length)
+                seconds, ns = divmod(time_ns, _NS_PER_S)
+                file.write(struct.pack("<IIII", seconds, ns, len(frame), max(length, len(frame))) + frame)
+
+
+def _plain_frame(ethernet: bytes, source: int, target: int, length: int) -> bytes:
+    total = max(length - LINK_HEADER_BYTES, 28)
+    fields = (0x45, 0, total, 0, 0x4000, 64, 17)
+    words = np.frombuffer(struct.pack("!BBHHHBBHII", *fields, 0, source, target), ">u2")
+    checksum = ~(int(words.sum(dtype=np.int64)) % 0xFFFF) & 0xFFFF
+    ipv4 = struct.pack("!BBHHHBBHII", *fields, checksum, source, target)
+    return ethernet + ipv4 + struct.pack("!HHHH", _NO_PORT, _NO_PORT, total - 20, 0)

@@ -1,0 +1,281 @@
+"""An experiment: a file that names a question, settings, and which of them vary."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sim.errors import SettingError
+from sim.experiments.settings import (
+    Background,
+    Event,
+    FaultTable,
+    Host,
+    Job,
+    Run,
+    Script,
+    Switch,
+    TopologyTable,
+    Transport,
+    read_table,
+)
+
+__all__ = ["Experiment", "Point", "Settings", "load_experiment", "parse_experiment", "shipped_experiments"]
+
+FILES: Final = Path(__file__).with_name("files")
+"""The experiments that come with netsum."""
+
+_SINGLE: Final[dict[str, type[Any]]] = {
+    "topology": TopologyTable,
+    "switch": Switch,
+    "host": Host,
+    "transport": Transport,
+    "run": Run,
+}
+_LISTS: Final[dict[str, type[Any]]] = {
+    "job": Job,
+    "fault": FaultTable,
+    "script": Script,
+    "event": Event,
+    "background": Background,
+}
+_TEXTS: Final = ("name", "question", "about", "x", "y", "lines")
+MOST_POINTS: Final = 100_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a point."""
+
+    topology: TopologyTable
+    switch: Switch
+    host: Host
+    transport: Transport
+    run: Run
+    job: tuple[Job, ...]
+    fault: tuple[FaultTable, ...] = ()
+    script: tuple[Script, ...] = ()
+    event: tuple[Event, ...] = ()
+    background: tuple[Background, ...] = ()
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run: settings and a seed.
+
+    Attributes
+    ----------
+    varied : dict
+        The values of what varies, as the file wrote them, by its key there.
+    """
+
+    settings: Settings
+    seed: int
+    varied: tuple[tuple[str, Any], ...]
+
+    def key(self, stamp: str) -> str:
+        """Return a hash of everything that determines the results; `stamp` is that of programs and sources."""
+        described = {"settings": asdict(self.settings), "seed": self.seed, "stamp": stamp}
+        text = json.dumps(described, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+    def __str__(self) -> str:
+        shown = [f"{name} = {value}" for name, value in self.varied]
+        return ", ".join([*shown, f"seed {self.seed}"])
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment.
+
+    Attributes
+    ----------
+    x, y, lines : str
+        What its plot shows: columns of the results.
+    points : tuple of Point
+        In the order of the file's keys, the last one varying fastest, seeds fastest of all.
+    text : str
+        The file.
+    overrides : dict
+        Values in place of those in the file, by key as in ``[sweep]``.
+    """
+
+    name: str
+    question: str
+    about: str
+    x: str
+    y: str
+    lines: str
+    varies: tuple[str, ...]
+    points: tuple[Point, ...]
+    text: str
+    overrides: Mapping[str, Any]
+
+
+def shipped_experiments() -> list[str]:
+    """Return the names of the experiments that come with netsum."""
+    return sorted(path.stem for path in FILES.glob("*.toml"))
+
+
+def load_experiment(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> Experiment:
+    """Read an experiment that comes with netsum, by name, or any other, by its file's path.
+
+    Parameters
+    ----------
+    overrides
+        Values in place of those in the file, by key as in ``[sweep]``.
+
+    Raises
+    ------
+    SettingError
+        There is no such experiment, or it is wrong; the message says where.
+    """
+    path = Path(name_or_path)
+    if path.suffix != ".toml" and len(path.parts) == 1:
+        if name_or_path not in shipped_experiments():
+            raise SettingError(
+                f"there is no experiment {name_or_path!r}: expected {', '.join(shipped_experiments())}, or a file's path "
+                "that ends in .toml"
+            )
+        path = FILES / f"{name_or_path}.toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"cannot read the experiment {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise SettingError(
+            f"{path}: expected UTF-8, found a byte that is not at offset {error.start}"
+        ) from None
+    try:
+        return parse_experiment(text, path.stem, overrides)
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from None
+
+
+def parse_experiment(text: str, name: str, overrides: Mapping[str, Any] | None = None) -> Experiment:
+    """Read an experiment from a file's text; raises `SettingError`."""
+    try:
+        whole = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"not TOML: {error}") from None
+    known = {*_SINGLE, *_LISTS, *_TEXTS, "sweep"}
+    for key in whole:
+        if key not in known:
+            raise SettingError(f"{key}: unknown key, expected one of {', '.join(sorted(known))}")
+    for key in _TEXTS:
+        if not isinstance(whole.get(key, ""), str):
+            raise SettingError(f"{key}: expected a text, found {whole[key]!r}")
+    sweep = _axes(whole.get("sweep", {}))
+    for key, value in (overrides or {}).items():
+        sweep[key] = value if isinstance(value, list) else [value]
+    tables = {key: value for key, value in whole.items() if key in _SINGLE or key in _LISTS}
+    points = tuple(_points(tables, sweep))
+    varies = tuple(key for key, values in sweep.items() if len(values) > 1)
+    return Experiment(
+        name=whole.get("name", name),
+        question=whole.get("question", ""),
+        about=whole.get("about", "").strip(),
+        x=whole.get("x", ""),
+        y=whole.get("y", "goodput_bps"),
+        lines=whole.get("lines", ""),
+        varies=varies,
+        points=points,
+        text=text,
+        overrides=dict(overrides or {}),
+    )
+
+
+def _axes(found: object) -> dict[str, list[Any]]:
+    if not isinstance(found, Mapping):
+        raise SettingError(f"sweep: expected a table, found {found!r}")
+    axes: dict[str, list[Any]] = {}
+    for key, values in found.items():
+        if isinstance(values, Mapping):
+            values = _range(f"sweep.{key}", values)
+        if not isinstance(values, list) or not values:
+            raise SettingError(
+                f"sweep.{key}: expected a list of values, or a range {{from, to, step or times}}, found {values!r}"
+            )
+        axes[key] = values
+    return axes
+
+
+def _range(place: str, found: Mapping[str, Any]) -> list[Any]:
+    keys = set(found)
+    if keys not in ({"from", "to", "step"}, {"from", "to", "times"}) or not all(
+        isinstance(each, (int, float)) and not isinstance(each, bool) for each in found.values()
+    ):
+        raise SettingError(
+            f"{place}: expected numbers from, to and step, or from, to and times, found {dict(found)!r}"
+        )
+    first, last = found["from"], found["to"]
+    step, times = found.get("step", 0), found.get("times", 1)
+    if (step <= 0 and times <= 1) or first > last or (times > 1 and first <= 0):
+        raise SettingError(f"{place}: expected a range that goes up, found {dict(found)!r}")
+    values: list[Any] = []
+    while first <= last and len(values) <= MOST_POINTS:
+        values.append(first)
+        first = first * times + step
+    return values
+
+
+def _points(tables: dict[str, Any], sweep: Mapping[str, list[Any]]) -> Iterator[Point]:
+    size = 1
+    for values in sweep.values():
+        size *= len(values)
+    if size > MOST_POINTS:
+        raise SettingError(f"sweep: expected at most {MOST_POINTS:,} points, found {size:,}")
+    for combination in itertools.product(*sweep.values()):
+        chosen = copy.deepcopy(tables)
+        varied = tuple(zip(sweep, combination, strict=True))
+        for key, value in varied:
+            _set(chosen, key, value)
+        settings = _settings(chosen)
+        for seed in range(1, settings.run.seeds + 1):
+            yield Point(settings, seed, varied)
+
+
+def _set(tables: dict[str, Any], key: str, value: Any) -> None:
+    """Set a key such as ``topology.rate``, ``job.workers`` (of all jobs) or ``job.1.workers`` (of the second)."""
+    table, *rest = key.split(".")
+    where: Any
+    if table in _SINGLE and len(rest) == 1:
+        where = [tables.setdefault(table, {})]
+    elif table in _LISTS and len(rest) in (1, 2):
+        where = tables.setdefault(table, [{}])
+        if len(rest) == 2:
+            if not rest[0].isdigit() or int(rest[0]) >= len(where):
+                raise SettingError(f"sweep.{key}: there is no {table} {rest[0]}, they are numbered from 0 on")
+            where = [where[int(rest[0])]]
+    else:
+        raise SettingError(
+            f"sweep.{key}: expected TABLE.KEY or TABLE.NUMBER.KEY with one of {', '.join([*_SINGLE, *_LISTS])}"
+        )
+    for each in where:
+        each[rest[-1]] = value
+
+
+def _settings(tables: Mapping[str, Any]) -> Settings:
+    values: dict[str, Any] = {
+        name: read_table(kind, tables.get(name, {}), name) for name, kind in _SINGLE.items()
+    }
+    for name, kind in _LISTS.items():
+        found = tables.get(name, [])
+        if not isinstance(found, list):
+            raise SettingError(
+                f"{name}: expected [[{name}]], a list of tables, found a {type(found).__name__}"
+            )
+        values[name] = tuple(read_table(kind, each, f"{name}[{at}]") for at, each in enumerate(found))
+    if not values["job"]:
+        raise SettingError("job: expected at least one [[job]]")
+    names = [job.name for job in values["job"]]
+    if len(set(names)) != len(names):
+        raise SettingError(f"job: expected each job to have a name of its own, found {', '.join(names)}")
+    return Settings(**values)

@@ -1,0 +1,159 @@
+"""Why a job was not faster: what each of the things that can limit it amounts to, from what was counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.experiments.experiment import Point
+from sim.experiments.ours import OurJob
+from sim.experiments.scenario import Scenario
+from sim.experiments.theirs import TheirJob
+from sim.network.engine.records import PS_PER_NS
+
+__all__ = ["Limit", "limits_of"]
+
+_BUSY = 0.9
+"""From this share of the time on, something that is busy is what limits."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What limits a job.
+
+    Attributes
+    ----------
+    what : str
+        "link", "host", "switch", "loss recovery", "straggler", "slots", "steps" or "computing".
+    share : float
+        Of the time; what it means is in `text`.
+    text : str
+        A sentence with the numbers that it follows from.
+    """
+
+    what: str
+    share: float
+    text: str
+
+
+def limits_of(
+    point: Point, scenario: Scenario, job: OurJob | TheirJob, span_ns: tuple[int, int]
+) -> list[Limit]:
+    """Return what could limit a job, what explains most first.
+
+    Parameters
+    ----------
+    span_ns
+        When the job began and when it ended.
+    """
+    network = scenario.network
+    duration_ns = max(span_ns[1] - span_ns[0], 1)
+    found = [_busiest_link(scenario, duration_ns)]
+    switches = network.switch_records
+    if len(switches):
+        busiest = max(range(len(switches)), key=lambda at: int(switches[at]["busy_total_ps"]))
+        share = int(switches[busiest]["busy_total_ps"]) / PS_PER_NS / duration_ns
+        wait_us = int(switches[busiest]["longest_wait_ps"]) / 1e6
+        name = network.nodes[switches[busiest]["node"]].name
+        found.append(
+            Limit(
+                "switch",
+                share,
+                f"switch {name} was busy for {share:.1%} of the time; a packet waited {wait_us:,.1f} us at most",
+            )
+        )
+    lost, packets = _lost(scenario)
+    late_ns = _spread_ns(job)
+    if isinstance(job, OurJob):
+        found += _of_workers(job, duration_ns, lost, packets)
+    else:
+        found += _of_flows(scenario, lost, packets)
+    found.append(
+        Limit(
+            "straggler",
+            late_ns / duration_ns,
+            f"of all iterations together, the first worker began {late_ns / 1e3:,.1f} us before the last one, "
+            f"{late_ns / duration_ns:.1%} of the time",
+        )
+    )
+    return sorted(found, key=lambda limit: (-_weight(limit), limit.what))
+
+
+def _weight(limit: Limit) -> float:
+    """Return how much a limit explains: what is busy nearly all the time limits, slots and steps are what is left."""
+    if limit.what in ("link", "host", "switch") and limit.share >= _BUSY:
+        return 10 + limit.share
+    if limit.what in ("slots", "steps"):
+        return min(limit.share, 1.0) * 0.5
+    return limit.share if limit.what not in ("link", "host", "switch") else limit.share * 0.4
+
+
+def _busiest_link(scenario: Scenario, duration_ns: int) -> Limit:
+    links = scenario.network.link_records
+    busiest = max(range(len(links)), key=lambda at: int(links[at]["busy_total_ps"]))
+    link = links[busiest]
+    share = int(link["busy_total_ps"]) / PS_PER_NS / duration_ns
+    wait_us = int(link["longest_wait_ps"]) / 1e6
+    name = scenario.network.link_name(busiest)
+    return Limit(
+        "link",
+        share,
+        f"link {name} carried packets for {share:.1%} of the time ({int(link['bytes']):,} bytes in {int(link['packets']):,} "
+        f"packets); a packet waited {wait_us:,.1f} us at most, {int(link['lost_in_queue']):,} found its queue full",
+    )
+
+
+def _lost(scenario: Scenario) -> tuple[int, int]:
+    links = scenario.network.link_records
+    lost = sum(
+        int(links[name].sum()) for name in ("lost", "lost_in_queue", "lost_while_down", "lost_too_long")
+    )
+    return lost, int(links["packets"].sum())
+
+
+def _spread_ns(job: OurJob | TheirJob) -> int:
+    times = job.iteration_ns[:-1]
+    good = times[(times >= 0).all(axis=1)]
+    return int((good.max(axis=1) - good.min(axis=1)).sum()) if len(good) else 0
+
+
+def _of_workers(job: OurJob, duration_ns: int, lost: int, packets: int) -> list[Limit]:
+    counters = [worker.core.counters() for worker in job.workers]
+    states = [worker.core.state[0] for worker in job.workers]
+    busy = max(int(worker.record["busy_total_ps"]) for worker in job.workers) / PS_PER_NS / duration_ns
+    resent = sum(each["retransmissions"] for each in counters)
+    chunks = sum(each["chunks"] for each in counters) or 1
+    # With S chunks under way a worker gets S results in the time that one takes.
+    result_ns = max(int(state["min_result_ns"]) for state in states)
+    full = job.settings.slots * duration_ns
+    used = chunks / len(job.workers) * min(result_ns, duration_ns) / full if result_ns < 1 << 62 else 0.0
+    recovery = min(resent / chunks * job.settings.slots, 1.0) * 0.95 if resent else 0.0
+    return [
+        Limit("host", busy, f"the busiest worker's processor worked for {busy:.1%} of the time"),
+        Limit(
+            "loss recovery",
+            recovery,
+            f"{lost:,} of {packets + lost:,} packets were lost and {resent:,} of {chunks:,} chunks sent again, "
+            f"of {job.settings.slots} under way at a time",
+        ),
+        Limit(
+            "slots",
+            used,
+            f"the shortest time from a contribution to its result was {result_ns / 1e3:,.1f} us; with {job.settings.slots} "
+            f"slots, results can follow each other every {result_ns / 1e3 / job.settings.slots:,.3f} us",
+        ),
+    ]
+
+
+def _of_flows(scenario: Scenario, lost: int, packets: int) -> list[Limit]:
+    flows = scenario.network.flows.rows
+    resent, sent = int(flows["resends"].sum()), int(flows["packets"].sum()) or 1
+    timeouts = int(flows["timeouts"].sum())
+    return [
+        Limit(
+            "loss recovery",
+            min(resent / sent * 50, 1.0) * 0.95,
+            f"{lost:,} of {packets + lost:,} packets were lost, {resent:,} of {sent:,} sent again, timers expired {timeouts:,} "
+            "times",
+        ),
+        Limit("steps", 0.5, "steps that wait for each other, and windows that open in slow start"),
+    ]

@@ -1,0 +1,140 @@
+"""Models as lists of layers, and the buckets of gradients that a training step has to reduce."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from sim.errors import SettingError
+from sim.experiments.architectures import ARCHITECTURES
+
+__all__ = ["Model", "ModelLayer", "buckets_of", "load_model", "shipped_models", "write_model"]
+
+MULTIPLICATIONS_PER_S: Final = 4.4e12
+"""Of the accelerator that shipped models are timed for: ResNet-50 then trains at 360 samples/s, as on a V100 with float32."""
+SAMPLES: Final = 32
+"""A worker's batch in shipped models."""
+FIRST_BUCKET_BYTES: Final = 1 << 20
+"""DDP's first bucket is small, so that reducing can begin early (torch's `_DEFAULT_FIRST_BUCKET_BYTES`)."""
+_FLOAT_BYTES: Final = 4
+
+
+@dataclass(frozen=True)
+class ModelLayer:
+    """A layer: parameters, and how long its forward and backward pass take."""
+
+    name: str
+    parameters: int
+    forward_ns: int
+    backward_ns: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, its layers in the order of the forward pass."""
+
+    name: str
+    layers: tuple[ModelLayer, ...]
+
+    @property
+    def parameters(self) -> int:
+        """How many it has."""
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def forward_ns(self) -> int:
+        """How long a forward pass takes."""
+        return sum(layer.forward_ns for layer in self.layers)
+
+    @property
+    def backward_ns(self) -> int:
+        """How long a backward pass takes."""
+        return sum(layer.backward_ns for layer in self.layers)
+
+    def scaled(self, factor: float) -> Model:
+        """Return the same model with all times multiplied."""
+        layers = tuple(
+            replace(
+                layer,
+                forward_ns=round(layer.forward_ns * factor),
+                backward_ns=round(layer.backward_ns * factor),
+            )
+            for layer in self.layers
+        )
+        return replace(self, layers=layers)
+
+
+def shipped_models() -> list[str]:
+    """Return the names of the models that come with netsum."""
+    return list(ARCHITECTURES)
+
+
+def load_model(name_or_path: str) -> Model:
+    """Return a model that comes with netsum, by name, or one of a JSON file, by its path.
+
+    The file is what `write_model` writes: ``{"layers": [[name, parameters, forward_ns, backward_ns], …]}``.
+
+    Raises
+    ------
+    SettingError
+        There is none, or the file is wrong.
+    """
+    if name_or_path in ARCHITECTURES:
+        ns = SAMPLES / MULTIPLICATIONS_PER_S * 1e9
+        layers = [
+            ModelLayer(name, parameters, round(work * ns), round(2 * work * ns))
+            for name, parameters, work in ARCHITECTURES[name_or_path]()
+        ]
+        return Model(name_or_path, tuple(layers))
+    path = Path(name_or_path)
+    if path.suffix != ".json":
+        raise SettingError(
+            f"there is no model {name_or_path!r}: expected {', '.join(ARCHITECTURES)}, or a file's path that ends in .json"
+        )
+    try:
+        return _read(path.stem, json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise SettingError(f"cannot read the model {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise SettingError(
+            f'{path}: expected {{"layers": [[name, parameters, forward_ns, backward_ns], …]}} ({error})'
+        ) from None
+
+
+def _read(name: str, found: Any) -> Model:
+    layers = []
+    for each in found["layers"]:
+        title, *numbers = each
+        if len(numbers) != 3 or not all(isinstance(number, int) and number >= 0 for number in numbers):
+            raise ValueError(f"found {each!r}")
+        layers.append(ModelLayer(str(title), *numbers))
+    if not sum(layer.parameters for layer in layers):
+        raise ValueError("a model has parameters")
+    return Model(name, tuple(layers))
+
+
+def write_model(model: Model, path: Path) -> None:
+    """Write a model's file."""
+    layers = [[layer.name, layer.parameters, layer.forward_ns, layer.backward_ns] for layer in model.layers]
+    path.write_text(json.dumps({"layers": layers}, indent=1) + "\n", encoding="utf-8")
+
+
+def buckets_of(model: Model, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Iterate over the buckets that DDP makes: (bytes, ns after the backward pass began at which all gradients are there).
+
+    Gradients come in the reverse order of the layers; a bucket is closed when it holds `most_bytes` or more, the first one at
+    `FIRST_BUCKET_BYTES`.
+    """
+    size = ready_ns = 0
+    limit = min(FIRST_BUCKET_BYTES, most_bytes)
+    for layer in reversed(model.layers):
+        ready_ns += layer.backward_ns
+        size += layer.parameters * _FLOAT_BYTES
+        if size >= limit:
+            yield size, ready_ns
+            size, limit = 0, most_bytes
+    if size:
+        yield size, ready_ns

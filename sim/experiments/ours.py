@@ -1,0 +1,193 @@
+"""A job of netsum in a scenario: real workers on real arrays, whose sums are checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.collectives import Collective, plan_allreduce
+from host_agent.schedule import Outcome
+from host_agent.wire import Admission
+from sim.errors import SimulationError
+from sim.experiments.experiment import Point
+from sim.experiments.scenario import Scenario, added_bytes, computed_lanes, host_cost
+from sim.experiments.values import contribution, expected_sum
+from sim.experiments.work import Work, late_ns, slowness
+from sim.network.parameters import HostCost
+from sim.network.worker import Worker
+
+__all__ = ["OurJob", "WrongSumError"]
+
+_FLOAT_BYTES = 4
+_AT_ONCE = 16
+
+
+class WrongSumError(SimulationError):
+    """A sum is not what it must be, bit for bit."""
+
+
+class OurJob:
+    """The workers of a job, each of which begins its next iteration when it has ended the one before.
+
+    Attributes
+    ----------
+    started_ns, ended_ns : int64 arrays (iterations, buckets, workers)
+        When each all-reduce was submitted and when it was done; −1: not at all.
+    iteration_ns : int64 array (iterations + 1, workers)
+        When each worker began each iteration; the last row is when it ended the last.
+    errors : list of str
+        Of workers that failed.
+    """
+
+    def __init__(self, point: Point, number: int, scenario: Scenario, work: Work) -> None:
+        job = point.settings.job[number]
+        self.settings = job
+        self._point, self._number, self._work = point, number, work
+        self._network = scenario.network
+        self._check = point.settings.run.check
+        self.lanes = computed_lanes(job)
+        # Where fewer lanes are computed, an array has fewer elements, for as many packets.
+        self._elements = [
+            -(-bucket.size // _FLOAT_BYTES) * self.lanes // job.lanes or 1 for bucket in work.buckets
+        ]
+        shape = (work.iterations, len(work.buckets), job.workers)
+        self.started_ns = np.full(shape, -1, np.int64)
+        self.ended_ns = np.full(shape, -1, np.int64)
+        self.iteration_ns = np.full((work.iterations + 1, job.workers), -1, np.int64)
+        self.errors: list[str] = []
+        self.checked = 0
+        self._inputs: dict[tuple[int, int], list[npt.NDArray[Any]]] = {}
+        self._expected: dict[tuple[int, int], npt.NDArray[Any]] = {}
+        self._to_check: dict[tuple[int, int], int] = {}
+        self._next = [0] * job.workers
+        switch = job.switch or scenario.shape.aggregator
+        hosts = scenario.hosts_of(job)
+        node = scenario.nodes[switch]
+        programmed = scenario.programmed[switch]
+        place = _place(point, number)
+        self.job = programmed.start_job(
+            job.name, self._network.endpoints(hosts, node, place), job.slots, epoch=point.seed
+        )
+        cost = host_cost(point)
+        self.workers = self._network.add_job(
+            self.job,
+            hosts,
+            node,
+            lambda worker: [],
+            timeout_ns=job.timeout,
+            at_once=_AT_ONCE,
+            cost=lambda worker: HostCost(cost.send_ns, cost.receive_ns, cost.byte_ns, slowness(job, worker)),
+            place=place,
+            added_bytes=added_bytes(job),
+            on_ended=self._on_ended,
+        )
+        for worker in range(job.workers):
+            self._network.pending += 1
+            self._network.at(job.start + late_ns(job, point.seed, worker, 0), self._begin, worker, 0)
+
+    def _begin(self, worker: int, iteration: int) -> None:
+        """Let a worker begin an iteration: its buckets become ready one after the other."""
+        now_ns = self._network.now_ns
+        self.iteration_ns[iteration, worker] = now_ns
+        for bucket, each in enumerate(self._work.buckets):
+            ready_ns = now_ns + round(
+                (self._work.forward_ns + each.ready_ns) * slowness(self.settings, worker)
+            )
+            if ready_ns == now_ns:
+                self._submit(worker, iteration, bucket)
+            else:
+                self._network.at(ready_ns, self._submit, worker, iteration, bucket)
+
+    def _submit(self, worker: int, iteration: int, bucket: int) -> None:
+        self.started_ns[iteration, bucket, worker] = self._network.now_ns
+        if self.workers[worker].core.failed:
+            return
+        values = self._values(iteration, bucket)[worker]
+
+        def plan(admission: Admission, sequence: int) -> Collective:
+            return plan_allreduce(admission, sequence, values, "sum", None, "raise")
+
+        self.workers[worker].submit(plan)
+
+    def _on_ended(self, ended: Worker, outcome: Outcome) -> None:
+        worker = ended.admission.worker_id
+        buckets = len(self._work.buckets)
+        iteration, bucket = divmod(self._next[worker], buckets)
+        self._next[worker] += 1
+        if outcome.error is not None:
+            if not self.errors or str(outcome.error) not in self.errors:
+                self.errors.append(str(outcome.error))
+            self._network.pending -= ended.core.failed and self._once_failed(worker)
+            return
+        now_ns = max(int(ended.record["busy_ps"]), self._network.now_ps) // 1000
+        self.ended_ns[iteration, bucket, worker] = now_ns
+        if self._check:
+            self._compare(iteration, bucket, worker, outcome.result)
+        if bucket + 1 < buckets:
+            return
+        computing_ns = round(self._work.computing_ns * slowness(self.settings, worker))
+        computed_ns = int(self.iteration_ns[iteration, worker]) + computing_ns
+        ended_ns = max(now_ns, computed_ns)
+        following = iteration + 1
+        if following == self._work.iterations:
+            self.iteration_ns[following, worker] = ended_ns
+            self._network.pending -= 1
+            return
+        begin_ns = ended_ns + late_ns(self.settings, self._point.seed, worker, following)
+        if begin_ns <= now_ns:
+            self._begin(worker, following)
+        else:
+            self._network.at(begin_ns, self._begin, worker, following)
+
+    def _once_failed(self, worker: int) -> int:
+        """Return 1 when a worker has failed for the first time, so that it is not waited for."""
+        first = self._next[worker] >= 0
+        self._next[worker] = -(1 << 40)
+        return int(first)
+
+    def give_up(self, worker: int) -> None:
+        """Do not wait for a worker that was killed."""
+        if self._once_failed(worker):
+            self._network.pending -= 1
+
+    def _values(self, iteration: int, bucket: int) -> list[npt.NDArray[Any]]:
+        key = (iteration, bucket) if self._check else (0, bucket)
+        if key not in self._inputs:
+            collective = key[0] * len(self._work.buckets) + bucket
+            self._inputs[key] = [
+                contribution(self._point.seed, self._number, collective, worker, self._elements[bucket])
+                for worker in range(self.settings.workers)
+            ]
+        return self._inputs[key]
+
+    def _compare(self, iteration: int, bucket: int, worker: int, result: npt.NDArray[Any] | None) -> None:
+        key = iteration, bucket
+        if key not in self._expected:
+            self._expected[key] = expected_sum(self._inputs[key], self.lanes)
+            self._to_check[key] = self.settings.workers
+        expected = self._expected[key]
+        if result is None or result.tobytes() != expected.tobytes():
+            wrong = 0 if result is None else int(np.flatnonzero(result != expected)[0])
+            raise WrongSumError(
+                f"job {self.settings.name}: all-reduce {iteration}.{bucket} of worker {worker}: element {wrong} is not the sum"
+            )
+        self.checked += 1
+        self._to_check[key] -= 1
+        if self._to_check[key] == 0:
+            del self._inputs[key], self._expected[key]
+
+
+def _place(point: Point, number: int) -> int:
+    """Return how many earlier jobs have a worker on the same hosts."""
+    job = point.settings.job[number]
+    mine = range(job.first_host, job.first_host + job.workers)
+    return sum(
+        other.contender == "netsum"
+        and range(
+            max(mine.start, other.first_host), min(mine.stop, other.first_host + other.workers)
+        ).__len__()
+        > 0
+        for other in point.settings.job[:number]
+    )

@@ -1,0 +1,224 @@
+"""The report of an experiment: one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+from sim.experiments.drawing import draw
+from sim.experiments.experiment import Experiment
+from sim.experiments.plot import Mark, bar, line_plot
+from sim.experiments.store import Store, StoreError
+from sim.experiments.summary import Median, Summary, summarize
+
+__all__ = ["write_report"]
+
+_TITLES: Final = {
+    "duration_ns": ("time of an all-reduce", "ns"),
+    "goodput_bps": ("goodput of each worker", "bit/s"),
+    "share_of_bound": ("share of the bound", ""),
+    "iteration_ns": ("time of an iteration", "ns"),
+    "waiting_share": ("share of an iteration spent waiting", ""),
+    "resent": ("packets sent again", ""),
+    "lost": ("packets lost", ""),
+    "packets_on_links": ("packets on links", ""),
+}
+_STYLE: Final = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1d2430; max-width: 1040px; margin: 2rem auto; padding: 0 1rem }
+h1 { font-size: 1.7rem; margin-bottom: 0 } h2 { margin-top: 2.2rem; border-bottom: 1px solid #d8dee6 }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 14px }
+th, td { padding: 3px 12px 3px 0; text-align: left; white-space: nowrap } td.n, th.n { text-align: right }
+tr:nth-child(even) td { background: #f5f7fa } .wide { overflow-x: auto } .soft { color: #5b6675 }
+svg { width: 100%; height: auto; max-width: 760px } svg text { font: 12px system-ui, sans-serif; fill: #1d2430 }
+svg .grid { stroke: #e3e8ee } svg .edge { stroke: #9aa7b5 } pre { background: #f5f7fa; padding: 1rem; overflow-x: auto }
+.bar { display: inline-block; width: 100px; height: 9px; background: #e3e8ee; vertical-align: middle }
+.bar span { display: block; height: 9px; background: #0b6e99 } details { margin: .4rem 0 } .bad { color: #b3261e }
+"""
+
+
+def write_report(store: Store) -> Path:
+    """Write ``report.html`` into the folder of the results; returns it.
+
+    Raises
+    ------
+    StoreError
+        There are no results, or it cannot be written.
+    """
+    experiment = store.experiment
+    found = [(point, *store.get(point)) for point in store.computed()]
+    if not found:
+        raise StoreError(f"{store.folder} holds no results yet: run the experiment first")
+    rows = [row for _, those, _ in found for row in those]
+    summaries = summarize(rows, experiment.varies)
+    missing = len(experiment.points) - len(found)
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        f"<title>{escape(experiment.name)}: netsum sim</title>",
+        '<meta name=viewport content="width=device-width"><style>' + _STYLE + "</style>",
+        f"<h1>{escape(experiment.name)}</h1>",
+        f"<p>{escape(experiment.question)}</p>" if experiment.question else "",
+        *(f"<p>{escape(part)}</p>" for part in experiment.about.split("\n\n") if part),
+        f'<p class="{"bad" if missing else "soft"}">{len(found)} of {len(experiment.points)} points are computed.</p>',
+        _plots(experiment, summaries),
+        "<h2>Results</h2>",
+        f"<p class=soft>{_checked(rows)} Medians over seeds, with 95 % bootstrap intervals from three seeds on. "
+        "The bound is the time that the packets of in-network aggregation take on one link.</p>",
+        _table(experiment.varies, summaries),
+        "<h2>Why not faster</h2>",
+        "<p class=soft>What can limit each job, from what was counted in its first seed; what explains most first.</p>",
+        *_whys(found),
+        "<h2>Topology</h2>",
+        draw(found[0][0].settings),
+        "<h2>The experiment's file</h2>",
+        f"<pre>{escape(experiment.text)}</pre>",
+        f"<p class=soft>Set on the command line: {escape(str(dict(experiment.overrides)))}</p>"
+        if experiment.overrides
+        else "",
+        f"<p class=soft>Programs and sources: {store.stamp[:16]}. What the simulator leaves out: docs/simulator.md.</p></html>",
+    ]
+    path = store.folder / "report.html"
+    try:
+        path.write_text("\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from None
+    return path
+
+
+def _checked(rows: Sequence[dict[str, Any]]) -> str:
+    runs = {
+        (row["seed"], row["job"], *(str(row.get(name)) for name in row if "." in name)): row for row in rows
+    }
+    checked = sum(row["sums_checked"] for row in runs.values())
+    return (
+        f"{checked:,} sums were compared bit for bit with ones computed apart, and all were right."
+        if checked
+        else ""
+    )
+
+
+def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> str:
+    x = experiment.x or next(iter(experiment.varies), "")
+    if not x:
+        return ""
+    others = [name for name in experiment.varies if name != x]
+    values = list(dict.fromkeys(each.varied.get(x) for each in summaries))
+    if len(values) < 2:
+        return ""
+    numbers = [_number(value) for value in values]
+    names = None
+    if any(number is None for number in numbers) or len(set(numbers)) < len(numbers):
+        names = {float(at): str(value) for at, value in enumerate(values)}
+        places = {value: float(at) for at, value in enumerate(values)}
+    else:
+        places = {value: number for value, number in zip(values, numbers, strict=True) if number is not None}
+    parts = ["<h2>Plots</h2>"]
+    for measure in dict.fromkeys([*experiment.y.replace(",", " ").split(), "duration_ns"]):
+        title, unit = _TITLES.get(measure, (measure, ""))
+        lines: dict[str, list[Mark]] = {}
+        for each in summaries:
+            median = each.medians.get(measure)
+            if median is not None:
+                mark = Mark(places[each.varied[x]], median.value, median.low, median.high)
+                lines.setdefault(_line_name(each, others), []).append(mark)
+        if lines:
+            axis = f"{title}, {unit}" if unit else title
+            parts.append(f"<h3>{escape(title)}</h3>{line_plot(lines, x, axis, names)}")
+    return "".join(parts)
+
+
+def _line_name(summary: Summary, others: Iterable[str]) -> str:
+    shown = [str(summary.varied[name]) for name in others]
+    if summary.contender not in shown:
+        shown.insert(0, summary.contender)
+    if summary.job != "job":
+        shown.insert(0, summary.job)
+    return " ".join(shown)
+
+
+def _number(value: Any) -> float | None:
+    """Return a value as a number; percentages, rates and sizes as what they begin with."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value)
+    text = str(value).strip()
+    digits = text.rstrip("abcdefghijklmnopqrstuvwxyzµ%ABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+    unit = text[len(digits) :].strip().lower()
+    factors = {
+        "": 1.0,
+        "%": 1.0,
+        "kbit": 1e3,
+        "mbit": 1e6,
+        "gbit": 1e9,
+        "ns": 1.0,
+        "us": 1e3,
+        "ms": 1e6,
+        "s": 1e9,
+    }
+    factors |= {"kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "kb": 1e3, "mb": 1e6, "gb": 1e9}
+    try:
+        return float(digits) * factors[unit]
+    except (ValueError, KeyError):
+        return None
+
+
+def _cell(median: Median | None, scale: float, digits: int) -> str:
+    if median is None:
+        return "<td class=n>"
+    interval = ""
+    if median.low is not None and median.high is not None:
+        interval = f" <span class=soft>({median.low / scale:,.{digits}f} to {median.high / scale:,.{digits}f})</span>"
+    return f"<td class=n>{median.value / scale:,.{digits}f}{interval}"
+
+
+def _table(varies: Sequence[str], summaries: Sequence[Summary]) -> str:
+    heads = "".join(f"<th>{escape(name)}" for name in varies)
+    numbers = (
+        "time, µs",
+        "goodput, Mbit/s",
+        "of the bound, %",
+        "iteration, ms",
+        "waiting, %",
+        "sent again",
+        "lost",
+    )
+    heads += (
+        "<th>job<th>contender" + "".join(f"<th class=n>{name}" for name in numbers) + "<th>limited by<th>"
+    )
+    body = []
+    for each in summaries:
+        cells = "".join(f"<td>{escape(str(each.varied[name]))}" for name in varies)
+        cells += f"<td>{escape(each.job)}<td>{escape(each.contender)}"
+        for name, scale, digits in (
+            ("duration_ns", 1e3, 1),
+            ("goodput_bps", 1e6, 1),
+            ("share_of_bound", 0.01, 1),
+            ("iteration_ns", 1e6, 3),
+            ("waiting_share", 0.01, 1),
+            ("resent", 1, 0),
+            ("lost", 1, 0),
+        ):
+            cells += _cell(each.medians.get(name), scale, digits)
+        failed = (
+            f"<td class=bad>{each.failed} failed: {escape(str(each.first['error']))}"
+            if each.failed
+            else "<td>"
+        )
+        body.append(f"<tr>{cells}<td>{escape(each.limited_by)}{failed}")
+    return f"<div class=wide><table><thead><tr>{heads}</thead><tbody>{''.join(body)}</tbody></table></div>"
+
+
+def _whys(found: Sequence[Any]) -> Iterable[str]:
+    for point, _, limits in found:
+        if point.seed != 1:
+            continue
+        for job, those in limits.items():
+            where = ", ".join(f"{name} = {value}" for name, value in point.varied if name)
+            items = "".join(
+                f"<tr><td>{escape(limit.what)}<td>{bar(limit.share)}<td>{escape(limit.text)}"
+                for limit in those
+            )
+            head = f"{escape(where or 'all')}, {escape(job)}: <b>{escape(those[0].what)}</b>"
+            yield f"<details><summary>{head}</summary><div class=wide><table>{items}</table></div></details>"

@@ -1,0 +1,244 @@
+"""One point: build it, run it, and what came out as rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sim.errors import SettingError, SimulationError
+from sim.experiments.experiment import Point
+from sim.experiments.limits import Limit, limits_of
+from sim.experiments.ours import OurJob
+from sim.experiments.scenario import Programs, Scenario, apply_event, build
+from sim.experiments.settings import Job
+from sim.experiments.theirs import TheirJob
+from sim.experiments.work import Work, work_of
+from sim.network.network import NetworkError
+
+__all__ = ["PointFailedError", "PointResult", "Watch", "run_point"]
+
+Row = dict[str, Any]
+_HEADERS_BYTES = 62
+_NS_PER_S = 1e9
+
+
+class PointFailedError(SimulationError):
+    """A point did not come to its end; the message says why."""
+
+
+@dataclass
+class PointResult:
+    """What a point came to.
+
+    Attributes
+    ----------
+    rows
+        One for each job, iteration and bucket.
+    series
+        One for each interval and link, if asked for.
+    limits
+        For each job, what could have limited it.
+    """
+
+    rows: list[Row]
+    series: list[Row] = field(default_factory=list)
+    limits: dict[str, list[Limit]] = field(default_factory=dict)
+    events: int = 0
+
+
+class Watch:
+    """What else is to be recorded of a run: links whose packets are captured, and whether all are traced."""
+
+    def __init__(self, captured: tuple[str, ...] = (), traced: bool = False) -> None:
+        self.captured = captured
+        self.traced = traced
+        self.scenario: Scenario | None = None
+        self.jobs: list[OurJob | TheirJob] = []
+
+    def begin(self, scenario: Scenario, jobs: list[OurJob | TheirJob]) -> None:
+        """Look at a run that is about to begin."""
+        self.scenario, self.jobs = scenario, jobs
+        for pattern in self.captured:
+            for _, number in scenario.matching(pattern, "--pcap"):
+                scenario.network.tap(number)
+        if self.traced:
+            scenario.network.trace_all()
+
+
+def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> PointResult:
+    """Run a point.
+
+    Parameters
+    ----------
+    programs
+        The compiled P4 program for each number of lanes.
+    watch
+        What to record besides.
+
+    Raises
+    ------
+    SettingError
+        Its settings do not fit together.
+    PointFailedError
+        It did not end within its limit of virtual time.
+    WrongSumError
+        A sum was wrong.
+    """
+    scenario = build(point, programs)
+    jobs: list[OurJob | TheirJob] = []
+    for number, job in enumerate(point.settings.job):
+        kind = OurJob if job.contender == "netsum" else TheirJob
+        jobs.append(kind(point, number, scenario, work_of(job)))
+    for at, event in enumerate(point.settings.event):
+        if event.action.endswith("-worker"):
+            _schedule_worker_event(point, scenario, jobs, at)
+        else:
+            apply_event(event, scenario, at)
+    series: list[Row] = []
+    if point.settings.run.series:
+        _start_series(scenario, point.settings.run.series, series)
+    if watch is not None:
+        watch.begin(scenario, jobs)
+    try:
+        scenario.network.run(limit_ns=point.settings.run.limit)
+    except NetworkError as error:
+        raise PointFailedError(str(error)) from None
+    scenario.network.keep_trace()
+    result = PointResult([], series, events=scenario.network.events_run)
+    for run, settings in zip(jobs, point.settings.job, strict=True):
+        begun = run.iteration_ns[0]
+        span = int(begun[begun >= 0].min(initial=0)), int(max(run.ended_ns.max(), run.iteration_ns.max()))
+        limits = limits_of(point, scenario, run, span)
+        result.limits[settings.name] = limits
+        result.rows += _rows(point, scenario, settings, run, work_of(settings), limits)
+    return result
+
+
+def _schedule_worker_event(point: Point, scenario: Scenario, jobs: list[OurJob | TheirJob], at: int) -> None:
+    event = point.settings.event[at]
+    names = [job.name for job in point.settings.job]
+    if event.job and event.job not in names:
+        raise SettingError(f"event[{at}].job: expected one of {', '.join(names)}, found {event.job!r}")
+    job = jobs[names.index(event.job) if event.job else 0]
+    if not isinstance(job, OurJob):
+        raise SettingError(f"event[{at}].action: only workers of netsum can be killed or paused")
+    if event.worker >= len(job.workers):
+        raise SettingError(f"event[{at}].worker: the job has workers 0 to {len(job.workers) - 1}")
+    worker = job.workers[event.worker]
+
+    def change() -> None:
+        if event.action == "kill-worker":
+            worker.alive = False
+            job.give_up(event.worker)
+        else:
+            worker.deaf = event.action == "pause-worker"
+
+    scenario.network.at(event.at, change)
+
+
+def _start_series(scenario: Scenario, interval_ns: int, rows: list[Row]) -> None:
+    network = scenario.network
+
+    def sample() -> None:
+        links = network.link_records
+        for name, number in scenario.links.items():
+            link = links[number]
+            waiting_ps = max(int(link["busy_ps"]) - network.now_ps, 0)
+            rows.append(
+                {
+                    "time_ns": network.now_ns,
+                    "link": name,
+                    "packets": int(link["packets"]),
+                    "bytes": int(link["bytes"]),
+                    "lost": int(link["lost"] + link["lost_in_queue"]),
+                    "queue_bytes": waiting_ps * int(link["rate_bps"]) // 8 // 10**12,
+                }
+            )
+        if not network.all_done():
+            network.at(network.now_ns + interval_ns, sample)
+
+    network.at(0, sample)
+
+
+def bound_ns(point: Point, job: Job, size: int) -> float:
+    """Return how long in-network aggregation takes at least for so many bytes: the time of its lanes' packets on a link."""
+    table = point.settings.topology
+    payload = job.lanes * 4
+    packets = -(-size // payload)
+    return packets * (payload + _HEADERS_BYTES + table.framing) * 8 / table.rate * _NS_PER_S
+
+
+def _rows(
+    point: Point,
+    scenario: Scenario,
+    settings: Job,
+    job: OurJob | TheirJob,
+    work: Work,
+    limits: list[Limit],
+) -> list[Row]:
+    table = point.settings.topology
+    totals = _totals(scenario, job)
+    started, ended, iterations = job.started_ns, job.ended_ns, job.iteration_ns
+    rows = []
+    for iteration in range(work.iterations):
+        whole = _span(iterations[iteration], iterations[iteration + 1])
+        for number, bucket in enumerate(work.buckets):
+            duration = _span(started[iteration, number], ended[iteration, number])
+            row: Row = {
+                **{key: _plain(value) for key, value in point.varied},
+                "seed": point.seed,
+                "job": settings.name,
+                "contender": settings.contender,
+                "workers": settings.workers,
+                "iteration": iteration,
+                "bucket": number,
+                "size_bytes": bucket.size,
+                "rate_bps": table.rate,
+                "start_ns": int(started[iteration, number].min()),
+                "duration_ns": duration,
+                "goodput_bps": None if not duration else bucket.size * 8 * _NS_PER_S / duration,
+                "share_of_bound": None if not duration else bound_ns(point, settings, bucket.size) / duration,
+                "iteration_ns": whole,
+                "waiting_share": None if not whole else max(0.0, 1 - work.computing_ns / whole),
+                "limited_by": limits[0].what,
+                "error": job.errors[0] if job.errors else None,
+                **totals,
+            }
+            rows.append(row)
+    return rows
+
+
+def _span(starts: Any, ends: Any) -> int | None:
+    """Return the time from the first start to the last end; None if somebody did not end."""
+    if (np.asarray(starts) < 0).any() or (np.asarray(ends) < 0).any():
+        return None
+    return int(np.max(ends) - np.min(starts))
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (int, float, str, bool)) else str(value)
+
+
+def _totals(scenario: Scenario, job: OurJob | TheirJob) -> Row:
+    links = scenario.network.link_records
+    lost = sum(
+        int(links[name].sum()) for name in ("lost", "lost_in_queue", "lost_while_down", "lost_too_long")
+    )
+    if isinstance(job, OurJob):
+        counters = [worker.core.counters() for worker in job.workers]
+        resent = sum(each["retransmissions"] for each in counters)
+        sent = sum(each["packets_sent"] for each in counters)
+        checked = job.checked
+    else:
+        flows = scenario.network.flows.rows
+        resent, sent, checked = int(flows["resends"].sum()), int(flows["packets"].sum()), 0
+    return {
+        "packets_sent": sent,
+        "resent": resent,
+        "lost": lost,
+        "packets_on_links": int(links["packets"].sum()),
+        "sums_checked": checked,
+        "events": scenario.network.events_run,
+    }

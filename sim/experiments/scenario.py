@@ -1,0 +1,297 @@
+"""A point as a network: hosts, links and switches, and what goes wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, KIND_RESULT, KIND_STATUS
+from sim.errors import SettingError
+from sim.experiments.experiment import Point, Settings
+from sim.experiments.settings import Event, Job, TopologyTable
+from sim.network import shapes
+from sim.network.engine.scripts import DELAY, DROP
+from sim.network.network import Network, Node
+from sim.network.parameters import Bursts, Faults, HostCost, LinkParameters, ParameterError, SwitchCost
+from sim.network.programming import ProgrammedSwitch
+from topologies.topology import TopologyError
+from topologies.topology_file import load_topology
+
+__all__ = [
+    "MEASURED_HOST",
+    "Programs",
+    "Scenario",
+    "added_bytes",
+    "apply_event",
+    "build",
+    "computed_lanes",
+    "host_cost",
+]
+
+Programs = Mapping[int, str]
+"""The compiled program (BMv2 JSON) for each number of lanes."""
+
+MEASURED_HOST: Final = HostCost(send_ns=1400, receive_ns=1700)
+"""A processor of the machine that docs/simulator.md names: `sendmmsg`, `recvmmsg` and the core, of 64 datagrams at a time."""
+
+_KINDS: Final = {
+    "any": -1,
+    "contribute": KIND_CONTRIBUTE,
+    "result": KIND_RESULT,
+    "probe": KIND_PROBE,
+    "status": KIND_STATUS,
+}
+_LANE_BYTES: Final = 4
+
+
+@dataclass
+class Scenario:
+    """A network and what of it belongs to the experiment.
+
+    Attributes
+    ----------
+    links
+        The two directions of each link, by name (``h1>s1``).
+    programmed
+        The switches that add, by name.
+    """
+
+    network: Network
+    shape: shapes.Shape
+    nodes: dict[str, Node]
+    links: dict[str, int]
+    link_parameters: dict[str, LinkParameters]
+    programmed: dict[str, ProgrammedSwitch] = field(default_factory=dict)
+
+    def hosts_of(self, job: Job, extra: int = 0) -> list[Node]:
+        """Return the hosts of a job's workers, and so many that follow."""
+        first, count = job.first_host - 1, job.workers + extra
+        places = self.shape.hosts[first : first + count]
+        if len(places) < count:
+            raise SettingError(
+                f"job {job.name}: {count} hosts from h{first + 1} on are needed, the topology has {len(self.shape.hosts)}"
+            )
+        return [self.nodes[place.name] for place in places]
+
+    def matching(self, pattern: str, where: str) -> Iterator[tuple[str, int]]:
+        """Iterate over links whose names match FROM>TO, with * for any.
+
+        Raises
+        ------
+        SettingError
+            None does.
+        """
+        found = [
+            (name, number)
+            for name, number in self.links.items()
+            if pattern == "*" or fnmatchcase(name, pattern)
+        ]
+        if not found:
+            raise SettingError(
+                f"{where}: there is no link {pattern!r}; their names are like {next(iter(self.links))!r}"
+            )
+        yield from found
+
+
+@cache
+def _program(path: str) -> Path:
+    if not Path(path).is_file():
+        raise SettingError(f"the compiled program {path} is missing: run `make p4` in a source checkout")
+    return Path(path)
+
+
+def added_bytes(job: Job) -> int:
+    """Return how many bytes of lanes each packet of a job has on the wire that are not computed."""
+    return _LANE_BYTES * (job.lanes - computed_lanes(job))
+
+
+def computed_lanes(job: Job) -> int:
+    """Return how many lanes of a packet are computed."""
+    lanes = job.simulated_lanes or job.lanes
+    if lanes > job.lanes:
+        raise SettingError(
+            f"job {job.name}: simulated_lanes: expected at most the job's {job.lanes} lanes, found {lanes}"
+        )
+    return lanes
+
+
+def build(point: Point, programs: Programs) -> Scenario:
+    """Build the network of a point.
+
+    Raises
+    ------
+    SettingError
+        The settings do not fit together.
+    """
+    try:
+        return _build(point, programs)
+    except (ParameterError, TopologyError) as error:
+        raise SettingError(str(error)) from None
+
+
+def _build(point: Point, programs: Programs) -> Scenario:
+    settings = point.settings
+    table = settings.topology
+    base = _base(table)
+    core = replace(base, rate_bps=table.core_rate or table.rate)
+    shape = shape_of(settings)
+    ours = [job for job in settings.job if job.contender == "netsum"]
+    lanes = {computed_lanes(job) for job in ours}
+    added = {added_bytes(job) for job in ours}
+    if len(lanes) > 1 or len(added) > 1:
+        raise SettingError(
+            "job: expected all jobs of netsum to have the same lanes: a switch runs one program"
+        )
+    network = Network(point.seed, lanes=max(lanes, default=64))
+    cost = SwitchCost(settings.switch.latency, settings.switch.service, settings.switch.queue_pkts or None)
+    scenario = Scenario(network, shape, {}, {}, {})
+    adding = {job.switch or shape.aggregator for job in ours}
+    for place in shape.switches:
+        if place.name in adding:
+            count = lanes.copy().pop()
+            scenario.programmed[place.name] = ProgrammedSwitch(
+                _program(programs[count]), count, ip=place.ip, mac=place.mac, token_seed=point.seed
+            )
+        scenario.nodes[place.name] = network.add_switch(
+            place.name,
+            place.ip,
+            place.mac,
+            programmed=scenario.programmed.get(place.name),
+            cost=cost,
+            added_bytes=max(added, default=0),
+        )
+    unknown = adding - set(scenario.nodes)
+    if unknown:
+        names = ", ".join(place.name for place in shape.switches[:8])
+        raise SettingError(f"job: switch: expected one of {names}, found {unknown.pop()!r}")
+    for place in shape.hosts:
+        scenario.nodes[place.name] = network.add_host(place.name, place.ip, place.mac, host_cost(point))
+    for edge in shape.edges:
+        parameters = edge.own or (core if edge.kind == shapes.CORE_LINK else base)
+        one, other = scenario.nodes[edge.one], scenario.nodes[edge.other]
+        pair = network.connect(one, other, parameters, one_port=edge.one_port, other_port=edge.other_port)
+        for name, number in zip((f"{edge.one}>{edge.other}", f"{edge.other}>{edge.one}"), pair, strict=True):
+            scenario.links[name] = number
+            scenario.link_parameters[name] = parameters
+    _add_faults(point, scenario)
+    _add_traffic(point, scenario)
+    return scenario
+
+
+def _base(table: TopologyTable) -> LinkParameters:
+    return LinkParameters(
+        rate_bps=table.rate,
+        latency_ns=table.latency,
+        mtu=table.mtu,
+        queue_bytes=table.queue or None,
+        mark_bytes=table.mark or None,
+        framing_bytes=table.framing,
+    )
+
+
+def shape_of(settings: Settings) -> shapes.Shape:
+    """Return the graph that settings describe."""
+    return _shape(settings.topology, _hosts_needed(settings), _base(settings.topology))
+
+
+def host_cost(point: Point) -> HostCost:
+    """Return what a host of a point spends on packets."""
+    host = point.settings.host
+    if host.cost == "measured":
+        return MEASURED_HOST
+    if host.cost == "given":
+        return HostCost(host.send, host.receive, host.byte)
+    return HostCost()
+
+
+def _hosts_needed(settings: Settings) -> int:
+    """Return the highest number of a host that jobs and background traffic name."""
+    needed = 1
+    for job in settings.job:
+        servers = (job.servers or 1) if job.contender == "ps" else int(job.contender == "omnireduce")
+        needed = max(needed, job.first_host - 1 + job.workers + servers)
+    for flow in settings.background:
+        for name in (flow.source, flow.target):
+            if name[:1] == "h" and name[1:].isdigit():
+                needed = max(needed, int(name[1:]))
+    return needed
+
+
+def _shape(table: TopologyTable, needed: int, base: LinkParameters) -> shapes.Shape:
+    hosts = table.hosts or needed
+    if table.kind == "star":
+        return shapes.star(hosts)
+    if table.kind == "dumbbell":
+        return shapes.dumbbell(hosts)
+    if table.kind == "leaf-spine":
+        return shapes.leaf_spine(
+            table.hosts or -(-needed // table.leaves) * table.leaves, table.leaves, table.spines
+        )
+    if table.kind == "fat-tree":
+        return shapes.fat_tree(table.ports)
+    if not table.file:
+        raise SettingError("topology.file: expected the name of a topology, or a file's path")
+    return shapes.of_topology(load_topology(table.file), base)
+
+
+def _add_faults(point: Point, scenario: Scenario) -> None:
+    network = scenario.network
+    for at, fault in enumerate(point.settings.fault):
+        bursts = Bursts(fault.to_bad, fault.to_good, fault.loss_bad) if fault.to_bad else None
+        faults = Faults(fault.loss, fault.duplicate, fault.jitter, fault.straggle, fault.straggle_by, bursts)
+        for name, number in scenario.matching(fault.links, f"fault[{at}].links"):
+            parameters = replace(scenario.link_parameters[name], faults=faults)
+            scenario.link_parameters[name] = parameters
+            network.set_link(number, parameters)
+    for at, script in enumerate(point.settings.script):
+        numbers = [-1]
+        if script.links != "*":
+            numbers = [number for _, number in scenario.matching(script.links, f"script[{at}].links")]
+        for number in numbers:
+            network.add_script(
+                DROP if script.action == "drop" else DELAY,
+                link=number,
+                kind=_KINDS[script.kind],
+                chunk=script.chunk,
+                worker=script.worker,
+                nth=script.nth,
+                delay_ns=script.delay,
+            )
+
+
+def _add_traffic(point: Point, scenario: Scenario) -> None:
+    for at, flow in enumerate(point.settings.background):
+        for key, name in (("source", flow.source), ("target", flow.target)):
+            if name not in scenario.nodes or scenario.nodes[name].is_switch:
+                raise SettingError(f"background[{at}].{key}: expected the name of a host, found {name!r}")
+        scenario.network.add_traffic(
+            scenario.nodes[flow.source],
+            scenario.nodes[flow.target],
+            rate_bps=flow.rate,
+            packet_bytes=flow.packet,
+            burst=flow.burst,
+            random=flow.random,
+            start_ns=flow.start,
+            stop_ns=flow.stop,
+        )
+
+
+def apply_event(event: Event, scenario: Scenario, at: int) -> None:
+    """Schedule an event on links or switches; those on workers are `sim.experiments.running`'s."""
+    network = scenario.network
+    if event.action in ("link-down", "link-up"):
+        for _, number in list(scenario.matching(event.links, f"event[{at}].links")):
+            network.at(event.at, network.set_link_up, number, event.action == "link-up")
+        return
+    name = event.switch or scenario.shape.aggregator
+    node = scenario.nodes.get(name)
+    if node is None or not node.is_switch:
+        raise SettingError(f"event[{at}].switch: expected the name of a switch, found {name!r}")
+    if event.action == "switch-restart":
+        network.at(event.at, network.restart_switch, node)
+    else:
+        network.at(event.at, network.set_switch_alive, node, event.action == "switch-up")

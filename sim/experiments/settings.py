@@ -1,0 +1,342 @@
+"""What an experiment's file can say: each table a class, each key a field with its reader and what it expects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Final, TypeVar
+
+from host_agent.wire.constants import MAX_WORKERS, POOL_SLOTS
+from sim.errors import SettingError
+from topologies.units import parse_latency_ns, parse_rate_bps
+
+__all__ = [
+    "CONTENDERS",
+    "Background",
+    "Event",
+    "FaultTable",
+    "Host",
+    "Job",
+    "Run",
+    "Script",
+    "Switch",
+    "TopologyTable",
+    "Transport",
+    "read_table",
+]
+
+CONTENDERS: Final = ("netsum", "ring", "halving-doubling", "tree", "ps", "ps-colocated", "omnireduce")
+SHAPES: Final = ("star", "dumbbell", "leaf-spine", "fat-tree", "file")
+ACTIONS: Final = (
+    "link-down",
+    "link-up",
+    "switch-down",
+    "switch-up",
+    "switch-restart",
+    "kill-worker",
+    "pause-worker",
+    "resume-worker",
+)
+_SIZES: Final = {
+    "b": 1,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+}
+
+
+def _wrong(expected: str, found: object) -> ValueError:
+    return ValueError(f"expected {expected}, found {found!r}")
+
+
+def _whole(low: int, high: int) -> Callable[[object], int]:
+    def read(found: object) -> int:
+        if not isinstance(found, int) or isinstance(found, bool) or not low <= found <= high:
+            raise _wrong(f"a whole number from {low:,} to {high:,}", found)
+        return found
+
+    return read
+
+
+def _power_of_two(found: object) -> int:
+    if (
+        not isinstance(found, int)
+        or isinstance(found, bool)
+        or not 1 <= found <= POOL_SLOTS
+        or found & (found - 1)
+    ):
+        raise _wrong(f"a power of two from 1 to {POOL_SLOTS:,}", found)
+    return found
+
+
+def _number(low: float, high: float) -> Callable[[object], float]:
+    def read(found: object) -> float:
+        if not isinstance(found, (int, float)) or isinstance(found, bool) or not low <= found <= high:
+            raise _wrong(f"a number from {low:g} to {high:g}", found)
+        return float(found)
+
+    return read
+
+
+def _choice(*choices: Any) -> Callable[[object], Any]:
+    def read(found: object) -> Any:
+        if found not in choices or isinstance(found, bool) != isinstance(choices[0], bool):
+            raise _wrong("one of " + ", ".join(map(str, choices)), found)
+        return found
+
+    return read
+
+
+def _text(found: object) -> str:
+    if not isinstance(found, str):
+        raise _wrong("a text", found)
+    return found
+
+
+def _flag(found: object) -> bool:
+    if not isinstance(found, bool):
+        raise _wrong("true or false", found)
+    return found
+
+
+def _time_ns(found: object) -> int:
+    if found == 0 and not isinstance(found, bool):
+        return 0
+    if not isinstance(found, str):
+        raise _wrong('a time with a unit ("5us", "1.5ms")', found)
+    try:
+        return parse_latency_ns(found)
+    except ValueError as error:
+        raise ValueError(f"expected {error}, found {found!r}") from None
+
+
+def _small_time_ns(found: object) -> float:
+    """Read a time that may be a part of a nanosecond, given as a number of ns or with a unit."""
+    if isinstance(found, (int, float)) and not isinstance(found, bool) and 0 <= found <= 1e9:
+        return float(found)
+    if isinstance(found, str):
+        return float(_time_ns(found))
+    raise _wrong('a time with a unit ("1.5us"), or a number of ns', found)
+
+
+def _rate_bps(found: object) -> int:
+    if not isinstance(found, str):
+        raise _wrong('a rate with a unit ("10gbit", "100mbit")', found)
+    try:
+        return parse_rate_bps(found)
+    except ValueError as error:
+        raise ValueError(f"expected {error}, found {found!r}") from None
+
+
+def _share(found: object) -> float:
+    """Read a probability: a number from 0 to 1, or a text in percent."""
+    expected = 'a share from 0 to 1, or in percent ("0.1%") from 0 % to 100 %'
+    value = found
+    if isinstance(found, str) and found.strip().endswith("%"):
+        try:
+            value = float(found.strip()[:-1]) / 100
+        except ValueError:
+            raise _wrong(expected, found) from None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise _wrong(expected, found)
+    return float(value)
+
+
+def size_bytes(found: object) -> int:
+    """Read a size: a number of bytes, or a text with a unit."""
+    expected = 'a size ("4MiB", "100kB") above 0'
+    value = found
+    if isinstance(found, str):
+        digits = found.strip().rstrip("aBbiIgGkKmM ")
+        unit = found.strip()[len(digits) :].strip().lower()
+        try:
+            value = round(float(digits) * _SIZES[unit or "b"])
+        except (ValueError, KeyError):
+            raise _wrong(expected, found) from None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 1 << 34:
+        raise _wrong(expected, found)
+    return value
+
+
+def _key(read: Callable[[object], Any], default: Any = MISSING, note: str = "") -> Any:
+    metadata = {"read": read, "note": note}
+    if isinstance(default, (list, dict)):
+        return field(default_factory=lambda: default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class TopologyTable:
+    """``[topology]``: hosts, switches and links."""
+
+    kind: str = _key(_choice(*SHAPES), "star", "which graph")
+    file: str = _key(_text, "", "for kind file: a shipped topology's name or a path")
+    hosts: int = _key(_whole(0, 4096), 0, "0: as many as jobs and background need")
+    leaves: int = _key(_whole(1, 256), 4)
+    spines: int = _key(_whole(1, 256), 2)
+    ports: int = _key(_whole(2, 24), 4, "of a fat tree's switches")
+    rate: int = _key(_rate_bps, 10**10, "of the hosts' links")
+    core_rate: int = _key(_rate_bps, 0, "between switches; default: the same")
+    latency: int = _key(_time_ns, 1000, "of each link")
+    queue: int = _key(size_bytes, 0, "bytes that may wait before a link; default: any number")
+    mark: int = _key(size_bytes, 0, "bytes from which on packets of flows are marked; default: never")
+    mtu: int = _key(_whole(68, 65535), 1500)
+    framing: int = _key(_whole(0, 1000), 24, "bytes a packet takes on the wire beside its frame")
+
+
+@dataclass(frozen=True)
+class Switch:
+    """``[switch]``: how long all switches take."""
+
+    latency: float = _key(_small_time_ns, 0.0, "from the last bit in to the queue of the port out")
+    service: float = _key(_small_time_ns, 0.0, "how long one packet keeps the whole switch busy")
+    queue_pkts: int = _key(_whole(0, 10**9), 0, "packets that may wait for that; 0: any number")
+
+
+@dataclass(frozen=True)
+class Host:
+    """``[host]``: what hosts' processors spend."""
+
+    cost: str = _key(
+        _choice("ideal", "measured", "given"), "ideal", "measured: as on the machine in docs/simulator.md"
+    )
+    send: float = _key(_small_time_ns, 0.0, "for each packet, if given")
+    receive: float = _key(_small_time_ns, 0.0, "for each packet, if given")
+    byte: float = _key(_small_time_ns, 0.0, "for each byte, if given")
+
+
+@dataclass(frozen=True)
+class Job:
+    """``[[job]]``: workers that reduce arrays."""
+
+    name: str = _key(_text, "job")
+    contender: str = _key(_choice(*CONTENDERS), "netsum", "what reduces")
+    workers: int = _key(_whole(1, MAX_WORKERS), 4)
+    first_host: int = _key(_whole(1, 4096), 1, "workers are on this host and those that follow")
+    size: int = _key(size_bytes, 1 << 20, "of each worker's array, of float32")
+    collectives: int = _key(_whole(1, 10_000), 1, "all-reduces, one after the other")
+    model: str = _key(_text, "", "train this model instead: a shipped one's name or a file")
+    batch: float = _key(_number(0.001, 1000), 1.0, "factor on the model's computing times")
+    bucket: int = _key(size_bytes, 25 << 20, "bytes of a bucket of gradients, as DDP's bucket_cap_mb")
+    lanes: int = _key(_choice(64, 256), 256)
+    simulated_lanes: int = _key(_choice(0, 64, 256), 0, "lanes that are computed; default: all")
+    slots: int = _key(_power_of_two, 64)
+    switch: str = _key(_text, "", "that adds; default: the topology's")
+    start: int = _key(_time_ns, 0)
+    straggler: int = _key(_whole(-1, MAX_WORKERS - 1), -1, "a worker that is slow or late; -1: none")
+    slower: float = _key(_number(0.01, 1e6), 1.0, "how many times longer its host takes")
+    late: int = _key(_time_ns, 0, "how much later it starts each collective")
+    jitter: int = _key(_time_ns, 0, "each worker starts each collective up to so much later, at random")
+    servers: int = _key(
+        _whole(0, 4096), 0, "of a parameter server; default: one, or as many as workers if colocated"
+    )
+    density: float = _key(_share, 1.0, "share of an array's blocks that are not zero, for omnireduce")
+    timeout: int = _key(_time_ns, 30 * 10**9)
+
+
+@dataclass(frozen=True)
+class FaultTable:
+    """``[[fault]]``: what happens to packets on links."""
+
+    links: str = _key(_text, "*", "FROM>TO, with * for any")
+    loss: float = _key(_share, 0.0)
+    duplicate: float = _key(_share, 0.0)
+    jitter: int = _key(_time_ns, 0)
+    straggle: float = _key(_share, 0.0)
+    straggle_by: int = _key(_time_ns, 0)
+    to_bad: float = _key(_share, 0.0, "bursts: probability to turn bad, per packet")
+    to_good: float = _key(_share, 1.0)
+    loss_bad: float = _key(_share, 1.0)
+
+
+@dataclass(frozen=True)
+class Script:
+    """``[[script]]``: the n-th packet of a kind."""
+
+    links: str = _key(_text, "*")
+    kind: str = _key(_choice("any", "contribute", "result", "probe", "status"), "any")
+    chunk: int = _key(_whole(-1, 2**32 - 1), -1)
+    worker: int = _key(_whole(-1, MAX_WORKERS - 1), -1)
+    nth: int = _key(_whole(1, 10**9), 1)
+    action: str = _key(_choice("drop", "delay"), "drop")
+    delay: int = _key(_time_ns, 0)
+
+
+@dataclass(frozen=True)
+class Event:
+    """``[[event]]``: what happens at a time."""
+
+    at: int = _key(_time_ns)
+    action: str = _key(_choice(*ACTIONS))
+    links: str = _key(_text, "", "for link-down and link-up")
+    switch: str = _key(_text, "", "for switch-…; default: the topology's aggregator")
+    job: str = _key(_text, "", "for …-worker; default: the first")
+    worker: int = _key(_whole(0, MAX_WORKERS - 1), 0)
+
+
+@dataclass(frozen=True)
+class Background:
+    """``[[background]]``: traffic from a host to another."""
+
+    source: str = _key(_text)
+    target: str = _key(_text)
+    rate: int = _key(_rate_bps)
+    packet: int = _key(_whole(60, 65535), 1514, "bytes of a frame")
+    burst: int = _key(_whole(1, 512), 1, "packets at once")
+    random: bool = _key(_flag, False, "gaps between 0 and twice the mean instead of even ones")
+    start: int = _key(_time_ns, 0)
+    stop: int = _key(_time_ns, 3600 * 10**9)
+
+
+@dataclass(frozen=True)
+class Transport:
+    """``[transport]``: of the peers' flows."""
+
+    segment: int = _key(_whole(64, 65000), 1448, "bytes of data in a packet")
+    headers: int = _key(_whole(0, 1000), 66, "bytes of its headers")
+    window: int = _key(_whole(1, 1024), 256, "packets that may be outstanding")
+    initial: int = _key(_whole(1, 1024), 10, "packets of the first window")
+    least_rto: int = _key(_time_ns, 5_000_000)
+    pieces: int = _key(_whole(1, 4096), 8, "pieces of a step that are passed on one by one")
+
+
+@dataclass(frozen=True)
+class Run:
+    """``[run]``: how it is run."""
+
+    seeds: int = _key(_whole(1, 10_000), 1, "how many; they are 1 and up")
+    limit: int = _key(_time_ns, 60 * 10**9, "virtual time after which a point has failed")
+    check: bool = _key(_flag, True, "compare all sums bit for bit")
+    series: int = _key(_time_ns, 0, "interval of the time series; 0: none")
+
+
+Table = TypeVar("Table")
+
+
+def read_table(kind: type[Table], found: object, place: str) -> Table:
+    """Read a TOML table.
+
+    Raises
+    ------
+    SettingError
+        An unknown or missing key, or a value that is not what its key expects.
+    """
+    if not isinstance(found, Mapping):
+        raise SettingError(f"{place}: expected a table, found {found!r}")
+    known = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]  # all of them are dataclasses
+    for name in found:
+        if name not in known:
+            raise SettingError(f"{place}.{name}: unknown key, expected one of {', '.join(known)}")
+    values = {}
+    for name, each in known.items():
+        if name in found:
+            try:
+                values[name] = each.metadata["read"](found[name])
+            except ValueError as error:
+                raise SettingError(f"{place}.{name}: {error}") from None
+        elif each.default is MISSING and each.default_factory is MISSING:
+            raise SettingError(f"{place}.{name}: expected, but missing")
+    return kind(**values)

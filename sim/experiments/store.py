@@ -1,0 +1,184 @@
+"""Where an experiment's results are kept: one Parquet file for each point, and one for all.
+
+Points are files of their own, named by a hash of everything that determines them, so that what is computed is never computed
+again and a run that is interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from sim.errors import SimulationError
+from sim.experiments.experiment import Experiment, Point, parse_experiment
+from sim.experiments.limits import Limit
+from sim.experiments.running import PointResult
+from sim.experiments.scenario import Programs
+
+__all__ = ["Store", "StoreError", "code_stamp", "load_run", "read_rows"]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+_SOURCES: Final = (
+    "host_agent/wire",
+    "host_agent/codecs",
+    "host_agent/protocol",
+    "host_agent/collectives",
+    "host_agent/schedule.py",
+    "controller/entries.py",
+    "controller/jobs.py",
+    "controller/slots.py",
+    "sim/programming.py",
+    "sim/switch",
+    "sim/switch/codegen",
+    "sim/network",
+    "sim/network/engine",
+    "sim/peers",
+    "sim/experiments",
+)
+"""What results follow from, beside an experiment's file and the compiled program."""
+
+
+class StoreError(SimulationError):
+    """Results cannot be written or read; the message says where and why."""
+
+
+def _arrow() -> Any:
+    import pyarrow.parquet
+
+    return pyarrow
+
+
+@cache
+def code_stamp(programs: tuple[tuple[int, str], ...]) -> str:
+    """Return a hash of the compiled programs and of all sources that results follow from."""
+    digest = hashlib.sha256()
+    for _, program in sorted(programs):
+        digest.update(Path(program).read_bytes())
+    for source in _SOURCES:
+        path = ROOT / source
+        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+            digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], notes: Mapping[str, Any]) -> None:
+    """Write rows as a Parquet file, with notes in its metadata; either the whole file is there afterwards, or none.
+
+    Raises
+    ------
+    StoreError
+        It cannot be written.
+    """
+    arrow = _arrow()
+    table = arrow.Table.from_pylist(list(rows))
+    table = table.replace_schema_metadata({"netsum": json.dumps(notes, sort_keys=True)})
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrow.parquet.write_table(table, temporary)
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def read_rows(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the rows of a Parquet file, and its notes.
+
+    Raises
+    ------
+    StoreError
+        It cannot be read.
+    """
+    arrow = _arrow()
+    try:
+        table = arrow.parquet.read_table(path)
+    except (OSError, arrow.ArrowException) as error:
+        raise StoreError(f"cannot read {path}: {error}") from None
+    notes = json.loads((table.schema.metadata or {}).get(b"netsum", b"{}"))
+    return table.to_pylist(), notes
+
+
+def load_run(folder: Path) -> Experiment:
+    """Return the experiment whose results a folder holds.
+
+    Raises
+    ------
+    SettingError, StoreError
+        It holds none.
+    """
+    try:
+        text = (folder / "experiment.toml").read_text(encoding="utf-8")
+        chosen = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+        return parse_experiment(text, chosen["name"], chosen["overrides"])
+    except (OSError, ValueError, KeyError) as error:
+        raise StoreError(f"{folder} holds no experiment's results: {error}") from None
+
+
+class Store:
+    """The folder of an experiment's results.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is not there.
+
+    Raises
+    ------
+    StoreError
+        It cannot be made.
+    """
+
+    def __init__(self, folder: Path, experiment: Experiment, programs: Programs) -> None:
+        self.folder = folder
+        self.experiment = experiment
+        self.stamp = code_stamp(tuple(sorted(programs.items())))
+        _arrow()
+        try:
+            (folder / "points").mkdir(parents=True, exist_ok=True)
+            (folder / "experiment.toml").write_text(experiment.text, encoding="utf-8")
+            chosen = {"name": experiment.name, "overrides": dict(experiment.overrides)}
+            (folder / "settings.json").write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"cannot write to {folder}: {error.strerror or error}") from None
+
+    def path_of(self, point: Point) -> Path:
+        """Return where the results of a point are."""
+        return self.folder / "points" / f"{point.key(self.stamp)}.parquet"
+
+    def has(self, point: Point) -> bool:
+        """Whether a point has been computed."""
+        return self.path_of(point).is_file()
+
+    def put(self, point: Point, result: PointResult) -> None:
+        """Keep the results of a point."""
+        path = self.path_of(point)
+        if result.series:
+            write_rows(path.with_suffix(".series.parquet"), result.series, {})
+        limits = {name: [asdict(limit) for limit in found] for name, found in result.limits.items()}
+        write_rows(path, result.rows, {"limits": limits, "point": str(point)})
+
+    def get(self, point: Point) -> tuple[list[dict[str, Any]], dict[str, list[Limit]]]:
+        """Return the rows of a point that has been computed, and what limited its jobs."""
+        rows, notes = read_rows(self.path_of(point))
+        limits = {name: [Limit(**each) for each in found] for name, found in notes.get("limits", {}).items()}
+        return rows, limits
+
+    def collect(self) -> Path:
+        """Write the rows of all points that have been computed into one file; returns it."""
+        path = self.folder / "results.parquet"
+        rows = [row for point in self.computed() for row in self.get(point)[0]]
+        write_rows(path, rows, {"experiment": self.experiment.name, "stamp": self.stamp})
+        return path
+
+    def computed(self) -> Iterable[Point]:
+        """Iterate over the points that have been computed, in order."""
+        return (point for point in self.experiment.points if self.has(point))

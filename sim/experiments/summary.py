@@ -1,0 +1,106 @@
+"""Medians over seeds, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+__all__ = ["Median", "Summary", "median_of", "summarize"]
+
+CONFIDENCE: Final = 0.95
+_RESAMPLES: Final = 2000
+
+
+@dataclass(frozen=True)
+class Median:
+    """A median and its 95 % confidence interval, which is None with fewer than three values."""
+
+    value: float
+    low: float | None
+    high: float | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The medians of one combination of what varies, of one job.
+
+    Attributes
+    ----------
+    varied
+        Values by key.
+    first
+        A row, for what is the same in all.
+    """
+
+    varied: dict[str, Any]
+    job: str
+    contender: str
+    first: dict[str, Any]
+    medians: dict[str, Median]
+    failed: int
+    limited_by: str
+
+
+_MEASURES: Final = (
+    "duration_ns",
+    "goodput_bps",
+    "share_of_bound",
+    "iteration_ns",
+    "waiting_share",
+    "resent",
+    "lost",
+    "packets_on_links",
+)
+
+
+def median_of(values: Sequence[float]) -> Median:
+    """Return the median and its interval, by the bootstrap (Efron, 1979) with dice of its own."""
+    array = np.sort(np.asarray(values, np.float64))
+    middle = float(np.median(array))
+    if len(array) < 3:
+        return Median(middle, None, None, len(array))
+    dice = np.random.Generator(np.random.Philox(key=len(array)))
+    medians = np.median(array[dice.integers(0, len(array), (_RESAMPLES, len(array)))], axis=1)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(medians, [tail, 1 - tail])
+    return Median(middle, float(low), float(high), len(array))
+
+
+def summarize(rows: Iterable[dict[str, Any]], varied: Sequence[str]) -> list[Summary]:
+    """Return the medians of each combination of the values of `varied` and each job, in the order in which they come.
+
+    A value is first the median over a point's iterations and buckets, then over seeds: seeds are what is independent.
+    """
+    groups: dict[tuple[Any, ...], dict[int, list[dict[str, Any]]]] = {}
+    for row in rows:
+        key = (*(row.get(name) for name in varied), row["job"])
+        groups.setdefault(key, {}).setdefault(row["seed"], []).append(row)
+    made = []
+    for key, seeds in groups.items():
+        medians = {}
+        for name in _MEASURES:
+            values = [
+                float(np.median(found))
+                for rows_of_seed in seeds.values()
+                if (found := [row[name] for row in rows_of_seed if row.get(name) is not None])
+            ]
+            if values:
+                medians[name] = median_of(values)
+        first = next(iter(seeds.values()))[0]
+        whys = [row["limited_by"] for rows_of_seed in seeds.values() for row in rows_of_seed]
+        made.append(
+            Summary(
+                varied=dict(zip(varied, key, strict=False)),
+                job=first["job"],
+                contender=first["contender"],
+                first=first,
+                medians=medians,
+                failed=sum(any(row["error"] for row in rows_of_seed) for rows_of_seed in seeds.values()),
+                limited_by=max(sorted(set(whys)), key=whys.count),
+            )
+        )
+    return made

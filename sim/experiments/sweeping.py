@@ -1,0 +1,150 @@
+"""All points of an experiment: which are to be computed, by whom, and what has become of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sim.errors import SettingError, SimulationError
+from sim.experiments.experiment import Experiment, Point
+from sim.experiments.ours import WrongSumError
+from sim.experiments.running import PointFailedError, PointResult, run_point
+from sim.experiments.scenario import Programs
+from sim.experiments.store import Store
+
+__all__ = ["Executor", "Finished", "SchedulerError", "Swept", "here", "on_dask", "sweep"]
+
+_CONNECT_TIMEOUT_S = 10.0
+
+
+class SchedulerError(SimulationError):
+    """A Dask scheduler is not there, or was lost."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A point that was run: its result, or in a sentence why there is none."""
+
+    point: Point
+    result: PointResult | None
+    error: str = ""
+
+
+@dataclass
+class Swept:
+    """What has become of an experiment's points."""
+
+    total: int
+    kept: int = 0
+    computed: int = 0
+    failed: list[Finished] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """How many points have an end, whichever."""
+        return self.kept + self.computed + len(self.failed)
+
+
+class Executor(Protocol):
+    """Runs points, in any order."""
+
+    def __call__(self, points: list[Point], programs: Programs) -> Iterator[Finished]:
+        """Iterate over points as they finish."""
+
+
+def attempt(point: Point, programs: Programs) -> Finished:
+    """Run a point; what goes wrong with it is told, not raised."""
+    try:
+        return Finished(point, run_point(point, programs))
+    except (SettingError, PointFailedError, WrongSumError) as error:
+        return Finished(point, None, str(error))
+    except MemoryError:
+        return Finished(point, None, "out of memory: take smaller arrays, or fewer workers")
+    except Exception as error:  # A fault of a peer or of netsum must not take the other points along.
+        return Finished(point, None, f"{type(error).__name__}: {error}")
+
+
+def here(points: list[Point], programs: Programs) -> Iterator[Finished]:
+    """Run points one after the other in this process."""
+    for point in points:
+        yield attempt(point, programs)
+
+
+def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
+    """Return an executor that runs points on a Dask cluster.
+
+    Parameters
+    ----------
+    address
+        Of its scheduler; None: a cluster of processes on this machine.
+    workers
+        Of the cluster on this machine; None: as many as it has processors.
+    """
+
+    def run(points: list[Point], programs: Programs) -> Iterator[Finished]:
+        import distributed  # Takes half a second.
+
+        cluster: Any = None
+        try:
+            if address is None:
+                cluster = distributed.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, dashboard_address=None, protocol="tcp"
+                )
+            client = distributed.Client(cluster or address, timeout=_CONNECT_TIMEOUT_S)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise SchedulerError(f"no Dask scheduler answers at {address}: {error}") from None
+        try:
+            futures = {
+                client.submit(attempt, point, dict(programs), pure=False, retries=1): point
+                for point in points
+            }
+            for future in distributed.as_completed(futures):
+                try:
+                    yield future.result()
+                except Exception as error:  # The worker died, or what it sent cannot be read.
+                    yield Finished(futures[future], None, f"the Dask worker failed: {error}")
+                future.release()
+        finally:
+            client.close()
+            if cluster is not None:
+                cluster.close()
+
+    return run
+
+
+def sweep(
+    experiment: Experiment,
+    store: Store,
+    programs: Programs,
+    executor: Executor = here,
+    on_finished: Callable[[Swept, Finished | None], None] = lambda swept, finished: None,
+) -> Swept:
+    """Compute the points of an experiment that are not in its store yet.
+
+    Every point is stored as it finishes, so an interrupt loses none that is done.
+
+    Parameters
+    ----------
+    on_finished
+        Called at the beginning, and with every point that finishes.
+
+    Raises
+    ------
+    SchedulerError, StoreError
+        The rest cannot be computed; what was is kept.
+    """
+    missing = [point for point in experiment.points if not store.has(point)]
+    swept = Swept(total=len(experiment.points), kept=len(experiment.points) - len(missing))
+    on_finished(swept, None)
+    try:
+        for finished in executor(missing, programs) if missing else ():
+            if finished.result is None:
+                swept.failed.append(finished)
+            else:
+                store.put(finished.point, finished.result)
+                swept.computed += 1
+            on_finished(swept, finished)
+    finally:
+        store.collect()
+    return swept

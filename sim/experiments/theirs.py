@@ -1,0 +1,112 @@
+"""A job of a peer in a scenario: messages that wait for each other, iteration after iteration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.experiments.experiment import Point
+from sim.experiments.scenario import Scenario
+from sim.experiments.work import Work, late_ns, slowness
+from sim.network.engine.records import PS_PER_NS
+from sim.network.messages import Messages, TransportParameters
+from sim.peers.group import Group, Tokens
+from sim.peers.table import PEERS
+
+__all__ = ["TheirJob"]
+
+
+class TheirJob:
+    """The hosts of a job that a peer reduces for; the arrays of times are those of `OurJob`."""
+
+    def __init__(self, point: Point, number: int, scenario: Scenario, work: Work) -> None:
+        job = point.settings.job[number]
+        self.settings = job
+        self.errors: list[str] = []
+        transport = point.settings.transport
+        self._messages = Messages(
+            scenario.network,
+            TransportParameters(
+                transport.segment,
+                transport.headers,
+                transport.headers,
+                transport.window,
+                transport.initial,
+                transport.least_rto,
+            ),
+        )
+        servers = (job.servers or 1) if job.contender == "ps" else int(job.contender == "omnireduce")
+        hosts = scenario.hosts_of(job, servers)
+        workers = hosts[: job.workers]
+        self.nodes = workers
+        self._group = Group(
+            self._messages,
+            workers,
+            workers if job.contender == "ps-colocated" else hosts[job.workers :],
+            transport.pieces,
+            job.density,
+            point.seed,
+        )
+        shape = (work.iterations, len(work.buckets), job.workers)
+        self._started = np.zeros(shape, np.int64)
+        self._ended: list[list[Tokens]] = []
+        self._begun = np.zeros((work.iterations, job.workers), np.int64)
+        self._finished: list[int] = []
+        begin: Tokens = [[] for _ in workers]
+        for iteration in range(work.iterations):
+            begin = self._add_iteration(point, work, iteration, begin)
+        self._finished = [tokens[0] for tokens in begin]
+        if job.straggler >= 0:
+            # It is the host that is slow, as the worker is.
+            node = scenario.network.node_records[workers[job.straggler].number]
+            node["slower"] = round(job.slower * 100)
+        self._messages.install()
+
+    def _add_iteration(self, point: Point, work: Work, iteration: int, begin: Tokens) -> Tokens:
+        messages, workers, job = self._messages, self._group.workers, self.settings
+        first_ns = job.start if iteration == 0 else 0
+        begun = [
+            messages.wait(host, begin[at], first_ns + late_ns(job, point.seed, at, iteration))
+            for at, host in enumerate(workers)
+        ]
+        self._begun[iteration] = begun
+        computed = [
+            messages.wait(host, [begun[at]], round(work.computing_ns * slowness(job, at)))
+            for at, host in enumerate(workers)
+        ]
+        before: Tokens = [[] for _ in workers]
+        ended: list[Tokens] = []
+        for number, bucket in enumerate(work.buckets):
+            ready = [
+                messages.wait(
+                    host, [begun[at]], round((work.forward_ns + bucket.ready_ns) * slowness(job, at))
+                )
+                for at, host in enumerate(workers)
+            ]
+            # All-reduces are done one after the other, in the same order everywhere.
+            start = [messages.wait(host, [ready[at], *before[at]]) for at, host in enumerate(workers)]
+            self._started[iteration, number] = ready
+            done = PEERS[job.contender](self._group, bucket.size, [[each] for each in start])
+            before = [[messages.wait(host, done[at])] for at, host in enumerate(workers)]
+            ended.append(before)
+        self._ended.append(ended)
+        return [[messages.wait(host, [computed[at], *before[at]])] for at, host in enumerate(workers)]
+
+    @property
+    def started_ns(self) -> npt.NDArray[Any]:
+        """When each all-reduce could have begun."""
+        return self._messages.done_ps(self._started) // PS_PER_NS
+
+    @property
+    def ended_ns(self) -> npt.NDArray[Any]:
+        """When each was done."""
+        numbers = np.array([[[each[0] for each in tokens] for tokens in ended] for ended in self._ended])
+        return self._messages.done_ps(numbers) // PS_PER_NS
+
+    @property
+    def iteration_ns(self) -> npt.NDArray[Any]:
+        """When each worker began each iteration, and when it ended the last."""
+        rows = np.vstack([self._begun, [self._finished]])
+        return self._messages.done_ps(rows) // PS_PER_NS

@@ -1,0 +1,1 @@
+"""A packet network in virtual time: compiled events, real switches' programs, real workers' cores."""

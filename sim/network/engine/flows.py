@@ -1,0 +1,354 @@
+"""A reliable transport for peers: packets with a window, acknowledged one by one.
+
+The model, after RFC 5681 (congestion control), RFC 6298 (timer) and RFC 9002 (loss detection):
+
+- every packet is acknowledged at once by a packet that names it, the first one that is missing, and its transmission;
+- a packet is lost when three transmissions after its own were acknowledged (RFC 9002, section 6.1.1);
+- slow start, then one packet more a round trip; half of it once for all losses, or marks, of a window (RFC 5681, RFC 3168);
+- a timer after RFC 6298; when it expires everything outstanding is lost and the window is one packet.
+
+It has no handshake, its acknowledgements are never delayed, and a flow that pauses keeps its window: all of that is kind to
+the peers. A message on a flow is delivered when all its packets and those before it have come; messages that wait for it then
+become ready, which is how `sim.peers` write a collective down.
+"""
+
+# mypy: disable-error-code="no-any-return,return-value"
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from sim.network.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer
+from sim.network.engine.events import FLOW_TIMER, MESSAGE_READY, push
+from sim.network.engine.links import send
+from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, packet_of, release, take
+from sim.network.engine.records import FLOW, MESSAGE, NODE, PACKET, RING
+
+__all__ = [
+    "PACKET_THRESHOLD",
+    "PER_PACKET",
+    "RING_ACKNOWLEDGED",
+    "on_acknowledgement",
+    "on_flow_timer",
+    "on_message_ready",
+    "on_segment",
+]
+
+PER_PACKET: Final = 1000
+"""Windows are counted in thousandths of a packet."""
+PACKET_THRESHOLD: Final = 3
+"""kPacketThreshold of RFC 9002."""
+RING_ACKNOWLEDGED: Final = -1
+_RING_LOST: Final = -2
+_LEAST_WINDOW: Final = 2 * PER_PACKET
+_MOST_BACKOFF: Final = 6
+_PERCENT: Final = 100
+
+
+@compiled_inline
+def _flow_of(world: Record, number: Integer) -> Record:
+    return carray(pointer(world.flows), (number + 1,), FLOW)[number]
+
+
+@compiled_inline
+def _message_of(world: Record, number: Integer) -> Record:
+    return carray(pointer(world.messages), (number + 1,), MESSAGE)[number]
+
+
+@compiled_inline
+def _place_of(world: Record, flow: Integer, number: Integer) -> Record:
+    """Return the place of a packet in its flow's ring."""
+    at = flow * world.flow_window + (number & (world.flow_window - 1))
+    return carray(pointer(world.flow_rings), (at + 1,), RING)[at]
+
+
+@compiled
+def host_work(world: Record, node: Integer, wire_bytes: Integer) -> Integer:
+    """Let a host handle a packet; returns when it has."""
+    host = carray(pointer(world.nodes), (node + 1,), NODE)[node]
+    cost_ps = (host.packet_ps + wire_bytes * host.byte_ps) * host.slower // _PERCENT
+    host.busy_ps = max(host.busy_ps, world.now_ps) + cost_ps
+    return host.busy_ps
+
+
+# Messages.
+
+
+@compiled
+def on_message_ready(world: Record, number: Integer) -> None:
+    """Put a message on its flow; one that stays within a host is there at once."""
+    message = _message_of(world, number)
+    message.ready_ps = world.now_ps
+    if message.flow < 0:
+        _delivered(world, number)
+        return
+    flow = _flow_of(world, message.flow)
+    packets = max((message.bytes + flow.segment_bytes - 1) // flow.segment_bytes, 1)
+    flow.end_number += packets
+    flow.bytes += message.bytes
+    message.last_number = flow.end_number - 1
+    message.next = -1
+    if flow.last_message >= 0:
+        _message_of(world, flow.last_message).next = number
+    flow.last_message = number
+    if flow.sending < 0:
+        flow.sending = number
+    if flow.delivering < 0:
+        flow.delivering = number
+    _send_what_may_be(world, message.flow)
+
+
+@compiled
+def _delivered(world: Record, number: Integer) -> None:
+    """Note that a message is there, and schedule those that waited for it alone."""
+    message = _message_of(world, number)
+    message.done_ps = world.now_ps
+    world.messages_left -= 1
+    last = message.first_successor + message.successor_count
+    successors = carray(pointer(world.successors), (last,), np.int32)
+    for at in range(message.first_successor, last):
+        following = np.int64(successors[at])
+        other = _message_of(world, following)
+        other.waits_for -= 1
+        if other.waits_for == 0:
+            push(world, world.now_ps + other.delay_ps, np.int64(MESSAGE_READY), np.int64(0), following)
+
+
+# The sender.
+
+
+@compiled
+def _send_what_may_be(world: Record, number: Integer) -> None:
+    flow = _flow_of(world, number)
+    while (flow.outstanding + 1) * PER_PACKET <= flow.window:
+        if flow.lost > 0:
+            _send_again(world, number)
+        elif flow.next_number < flow.end_number and flow.next_number - flow.acknowledged < world.flow_window:
+            _send_next(world, number)
+        else:
+            break
+    if flow.outstanding > 0 and flow.timer_set == 0:
+        flow.timer_set = 1
+        push(world, flow.deadline_ps, np.int64(FLOW_TIMER), number, np.int64(0))
+
+
+@compiled
+def _send_next(world: Record, number: Integer) -> None:
+    flow = _flow_of(world, number)
+    packet = flow.next_number
+    message = _message_of(world, flow.sending)
+    size = flow.segment_bytes
+    if packet == message.last_number:
+        size = message.bytes - (message.bytes - 1) // flow.segment_bytes * flow.segment_bytes
+        if message.bytes == 0:
+            size = np.int64(0)
+        flow.sending = message.next
+    flow.next_number += 1
+    _place_of(world, number, packet).bytes = size
+    _transmit(world, number, packet)
+
+
+@compiled
+def _send_again(world: Record, number: Integer) -> None:
+    flow = _flow_of(world, number)
+    for packet in range(flow.acknowledged, flow.next_number):
+        if _place_of(world, number, packet).order == _RING_LOST:
+            flow.lost -= 1
+            flow.resends += 1
+            _transmit(world, number, packet)
+            return
+
+
+@compiled
+def _transmit(world: Record, number: Integer, packet: Integer) -> None:
+    flow = _flow_of(world, number)
+    place = _place_of(world, number, packet)
+    if flow.outstanding == 0:
+        flow.deadline_ps = world.now_ps + (flow.rto_ps << flow.backoff)
+    flow.order += 1
+    flow.packets += 1
+    flow.outstanding += 1
+    place.order = flow.order
+    row = _take(world, np.int64(SEGMENT), number, flow.target, place.bytes + flow.header_bytes)
+    described = packet_of(world, row)
+    described.number = packet
+    described.order = flow.order
+    ready_ps = host_work(world, flow.source, described.wire_bytes)
+    _send_towards(world, flow.source, flow.target, row, ready_ps)
+
+
+@compiled
+def on_acknowledgement(world: Record, row: Integer) -> None:
+    """Let the sender take in an acknowledgement."""
+    records = carray(pointer(world.packets), (world.packet_room,), PACKET)
+    described = records[row]
+    number = described.flow
+    flow = _flow_of(world, number)
+    host_work(world, flow.source, described.wire_bytes)
+    packet, order, missing = described.number, described.order, described.missing
+    rtt_ps, marked = world.now_ps - described.sent_ps, described.marked
+    release(world, row)
+    fresh = _acknowledge(world, number, packet)
+    while flow.acknowledged < missing:
+        fresh += _acknowledge(world, number, flow.acknowledged)
+    if fresh > 0:
+        _take_sample(flow, rtt_ps)
+        flow.backoff = 0
+        flow.deadline_ps = world.now_ps + flow.rto_ps
+        _grow(flow, fresh)
+    if marked != 0 and packet >= flow.recover:
+        _shrink(flow)
+    if order > flow.order_acknowledged:
+        flow.order_acknowledged = order
+    _find_losses(world, number)
+    _send_what_may_be(world, number)
+
+
+@compiled
+def _acknowledge(world: Record, number: Integer, packet: Integer) -> Integer:
+    """Note that a packet is there; returns how many that are news."""
+    flow = _flow_of(world, number)
+    fresh = np.int64(0)
+    if packet >= flow.acknowledged:
+        place = _place_of(world, number, packet)
+        if place.order != RING_ACKNOWLEDGED:
+            if place.order == _RING_LOST:
+                flow.lost -= 1
+            else:
+                flow.outstanding -= 1
+            place.order = RING_ACKNOWLEDGED
+            fresh = np.int64(1)
+    while (
+        flow.acknowledged < flow.next_number
+        and _place_of(world, number, flow.acknowledged).order == RING_ACKNOWLEDGED
+    ):
+        flow.acknowledged += 1
+    return fresh
+
+
+@compiled
+def _find_losses(world: Record, number: Integer) -> None:
+    flow = _flow_of(world, number)
+    before = flow.order_acknowledged - PACKET_THRESHOLD
+    for packet in range(flow.acknowledged, flow.next_number):
+        place = _place_of(world, number, packet)
+        if place.order < 0:
+            continue
+        if place.order > flow.order_acknowledged:
+            if flow.lost == 0 and flow.resends == 0:
+                break  # nothing was sent again, so all that follow were sent later
+            continue
+        if place.order <= before:
+            place.order = _RING_LOST
+            flow.lost += 1
+            flow.outstanding -= 1
+            if packet >= flow.recover:
+                _shrink(flow)
+
+
+@compiled
+def on_flow_timer(world: Record, number: Integer) -> None:
+    """Look whether the sender's timer has expired, or was set anew."""
+    flow = _flow_of(world, number)
+    flow.timer_set = 0
+    if flow.outstanding == 0:
+        return
+    if world.now_ps < flow.deadline_ps:
+        flow.timer_set = 1
+        push(world, flow.deadline_ps, np.int64(FLOW_TIMER), number, np.int64(0))
+        return
+    flow.timeouts += 1
+    flow.threshold = max(flow.outstanding * PER_PACKET // 2, _LEAST_WINDOW)
+    flow.window = PER_PACKET
+    flow.recover = flow.next_number
+    flow.backoff = min(flow.backoff + 1, _MOST_BACKOFF)
+    for packet in range(flow.acknowledged, flow.next_number):
+        place = _place_of(world, number, packet)
+        if place.order >= 0:
+            place.order = _RING_LOST
+            flow.lost += 1
+    flow.outstanding = 0
+    _send_what_may_be(world, number)
+
+
+@compiled
+def _grow(flow: Record, fresh: Integer) -> None:
+    if flow.window < flow.threshold:
+        flow.window += fresh * PER_PACKET
+    else:
+        flow.window += fresh * PER_PACKET * PER_PACKET // flow.window
+    flow.window = min(flow.window, flow.largest_window)
+
+
+@compiled
+def _shrink(flow: Record) -> None:
+    flow.window = max(flow.window // 2, _LEAST_WINDOW)
+    flow.threshold = flow.window
+    flow.recover = flow.next_number
+
+
+@compiled
+def _take_sample(flow: Record, rtt_ps: Integer) -> None:
+    if flow.srtt_ps == 0:
+        flow.srtt_ps = rtt_ps
+        flow.rttvar_ps = rtt_ps // 2
+    else:
+        flow.rttvar_ps += (abs(flow.srtt_ps - rtt_ps) - flow.rttvar_ps) // 4
+        flow.srtt_ps += (rtt_ps - flow.srtt_ps) // 8
+    flow.rto_ps = max(flow.srtt_ps + 4 * flow.rttvar_ps, flow.least_rto_ps)
+
+
+# The receiver.
+
+
+@compiled
+def on_segment(world: Record, row: Integer) -> None:
+    """Let the receiver take in a packet, and acknowledge it."""
+    described = packet_of(world, row)
+    number, packet, order = described.flow, described.number, described.order
+    sent_ps, marked, wire_bytes = described.sent_ps, described.marked, described.wire_bytes
+    release(world, row)
+    flow = _flow_of(world, number)
+    if packet >= flow.expected:
+        _place_of(world, number, packet).received = packet + 1
+        while _place_of(world, number, flow.expected).received == flow.expected + 1:
+            flow.expected += 1
+        while flow.delivering >= 0 and _message_of(world, flow.delivering).last_number < flow.expected:
+            message = flow.delivering
+            flow.delivering = _message_of(world, message).next
+            _delivered(world, message)
+    ready_ps = host_work(world, flow.target, wire_bytes)
+    answer = _take(world, np.int64(ACKNOWLEDGEMENT), number, flow.source, flow.ack_bytes)
+    described = packet_of(world, answer)
+    described.number = packet
+    described.order = order
+    described.missing = flow.expected
+    described.sent_ps = sent_ps
+    described.marked = marked
+    _send_towards(world, flow.target, flow.source, answer, ready_ps)
+
+
+@compiled
+def _take(world: Record, kind: Integer, flow: Integer, target: Integer, wire_bytes: Integer) -> Integer:
+    row = take(world)
+    described = packet_of(world, row)
+    described.kind = kind
+    described.length = 0
+    described.wire_bytes = wire_bytes
+    described.target = target
+    described.flow = flow
+    described.marked = 0
+    described.sent_ps = world.now_ps
+    return row
+
+
+@compiled
+def _send_towards(world: Record, node: Integer, target: Integer, row: Integer, at_ps: Integer) -> None:
+    shape = (world.node_count, world.node_count)
+    link = np.int64(carray(pointer(world.next_link), shape, np.int32)[node, target])
+    if link < 0:
+        release(world, row)
+        return
+    send(world, link, row, at_ps)

@@ -1,0 +1,150 @@
+"""One direction of a link: a queue that drops at its tail, a rate, a latency, and what may happen to a packet.
+
+A packet needs one event: it departs when all before it have, so departure and arrival are known when it is sent. How long it
+waits says how many bytes are before it.
+"""
+
+# mypy: disable-error-code="no-any-return,return-value"
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from sim.network.engine import dice
+from sim.network.engine.compiled import Integer, Record, carray, compiled, pointer
+from sim.network.engine.events import ARRIVAL, push
+from sim.network.engine.packets import LINK_HEADER_BYTES, SLOT_PROTOCOL, copy_packet, packet_of, release
+from sim.network.engine.records import LINK, PS_PER_S
+from sim.network.engine.scripts import PASSES, scripted_action
+from sim.network.engine.trace import LEAVES, LOST_ON_LINK, note
+
+__all__ = ["send"]
+
+_BITS: Final = 8
+
+
+@compiled
+def send(world: Record, number: Integer, packet: Integer, at_ps: Integer) -> None:
+    """Put a packet into the queue of a link at a time, which must not be before that of an earlier call.
+
+    It arrives as an event, or is given back to the pool here.
+    """
+    link = carray(pointer(world.links), (number + 1,), LINK)[number]
+    described = packet_of(world, packet)
+    if link.up == 0:
+        link.lost_while_down += 1
+        _lose(world, link, number, packet, at_ps)
+        return
+    if described.wire_bytes - LINK_HEADER_BYTES > link.mtu:
+        link.lost_too_long += 1
+        _lose(world, link, number, packet, at_ps)
+        return
+    start_ps = link.busy_ps
+    if start_ps <= at_ps:
+        start_ps = at_ps
+        link.remainder = 0
+    wait_ps = start_ps - at_ps
+    if wait_ps > link.queue_ps:
+        link.lost_in_queue += 1
+        _lose(world, link, number, packet, at_ps)
+        return
+    if wait_ps > link.longest_wait_ps:
+        link.longest_wait_ps = wait_ps
+    if wait_ps > link.mark_ps and described.kind != SLOT_PROTOCOL:
+        described.marked = 1
+        link.marked += 1
+    depart_ps = start_ps
+    if link.rate_bps > 0:
+        # What is left of the division is carried on, so that a busy link does not gain or lose time.
+        bits = (described.wire_bytes + link.framing_bytes) * _BITS * PS_PER_S + link.remainder
+        taken_ps = bits // link.rate_bps
+        link.remainder = bits - taken_ps * link.rate_bps
+        depart_ps += taken_ps
+        link.busy_total_ps += taken_ps
+    link.busy_ps = depart_ps
+    link.packets += 1
+    link.bytes += described.wire_bytes
+    if link.tapped != 0 or world.trace_all != 0:
+        waits = np.int64(0)
+        if link.rate_bps > 0:
+            waits = wait_ps // (_BITS * PS_PER_S // link.rate_bps)
+        note(world, LEAVES, number, packet, start_ps, depart_ps, waits)
+    arrive_ps = depart_ps + link.latency_ps
+    if link.faulty != 0:
+        _try_fate(world, link, number, packet, arrive_ps)
+    else:
+        push(world, arrive_ps, np.int64(ARRIVAL), number, packet)
+
+
+@compiled
+def _lose(world: Record, link: Record, number: Integer, packet: Integer, at_ps: Integer) -> None:
+    if link.tapped != 0 or world.trace_all != 0:
+        note(world, LOST_ON_LINK, number, packet, at_ps, at_ps, np.int64(0))
+    release(world, packet)
+
+
+@compiled
+def _try_fate(world: Record, link: Record, number: Integer, packet: Integer, arrive_ps: Integer) -> None:
+    """Lose a packet, or let it arrive, once or twice, at its time or later."""
+    lost = False
+    if link.scripted != 0:
+        action, delay_ps = scripted_action(world, number, packet)
+        if action != PASSES:
+            if delay_ps > 0:
+                push(world, arrive_ps + delay_ps, np.int64(ARRIVAL), number, packet)
+                return
+            lost = True
+    if link.bursts != 0:
+        link.thrown_burst += 1
+        die = dice.philox(world.seed, np.int64(dice.TO_CHANGE), number, link.thrown_burst)
+        if link.bad != 0:
+            if die < link.to_good:
+                link.bad = 0
+        elif die < link.to_bad:
+            link.bad = 1
+    chance = link.loss_bad if link.bad != 0 else link.loss
+    if chance > 0:
+        link.thrown_loss += 1
+        lost = lost or dice.philox(world.seed, np.int64(dice.LOSS), number, link.thrown_loss) < chance
+    copies = 1
+    if link.duplicate > 0:
+        link.thrown_duplicate += 1
+        if dice.philox(world.seed, np.int64(dice.DUPLICATE), number, link.thrown_duplicate) < link.duplicate:
+            copies = 2
+            link.duplicated += 1
+    if lost:
+        link.lost += 1
+        copies -= 1
+        if copies == 0:
+            _lose(world, link, number, packet, arrive_ps)
+            return
+    for copy in range(copies):
+        this = packet
+        if copy > 0:
+            this = copy_packet(world, packet)
+        push(world, arrive_ps + _delay_ps(world, link, number), np.int64(ARRIVAL), number, this)
+
+
+@compiled
+def _delay_ps(world: Record, link: Record, number: Integer) -> Integer:
+    delay_ps = np.int64(0)
+    if link.jitter_ps > 0:
+        link.thrown_jitter += 1
+        delay_ps += _share(world, np.int64(dice.JITTER), number, link.thrown_jitter, link.jitter_ps)
+    if link.straggle > 0:
+        link.thrown_straggle += 2
+        die = dice.philox(world.seed, np.int64(dice.STRAGGLE), number, link.thrown_straggle)
+        if die < link.straggle:
+            delay_ps += _share(
+                world, np.int64(dice.STRAGGLE), number, link.thrown_straggle + 1, link.straggle_ps
+            )
+    return delay_ps
+
+
+@compiled
+def _share(world: Record, purpose: Integer, number: Integer, thrown: Integer, whole_ps: Integer) -> Integer:
+    """Return a time between 0 and `whole_ps`, all equally likely, in steps of 2^-20 of it."""
+    die = dice.philox(world.seed, purpose, number, thrown) >> 12
+    return (whole_ps >> 20) * die + ((whole_ps & 0xFFFFF) * die >> 20)

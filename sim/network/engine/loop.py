@@ -1,0 +1,144 @@
+"""The loop over events: the one place where virtual time goes on."""
+
+# mypy: disable-error-code="no-any-return,return-value"
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.network.engine.compiled import Integer, Record, carray, compiled, pointer
+from sim.network.engine.events import (
+    ARRIVAL,
+    CONTROL,
+    FLOW_TIMER,
+    GENERATE,
+    HEAP_WORDS,
+    MESSAGE_READY,
+    WORKER_TIMER,
+    event_kind,
+    event_packet,
+    event_target,
+    pop,
+)
+from sim.network.engine.flows import on_acknowledgement, on_flow_timer, on_message_ready, on_segment
+from sim.network.engine.packets import ACKNOWLEDGEMENT, BACKGROUND, SLOT_PROTOCOL, packet_of, release
+from sim.network.engine.records import LINK, NODE
+from sim.network.engine.switches import SWITCH_NODE, UNFINISHED, on_packet
+from sim.network.engine.traffic import generate, on_background
+from sim.network.engine.workers import NEEDS_PYTHON, on_frame, on_timer, worker_of
+
+__all__ = [
+    "BUDGET_SPENT",
+    "CONTROL_DUE",
+    "MESSAGES_DONE",
+    "NEEDS_ROOM",
+    "NOTHING_LEFT",
+    "SWITCH_UNFINISHED",
+    "TIME_UP",
+    "TRACE_FULL",
+    "WORKER_DUE",
+    "advance",
+]
+
+(
+    NOTHING_LEFT,
+    TIME_UP,
+    BUDGET_SPENT,
+    CONTROL_DUE,
+    WORKER_DUE,
+    SWITCH_UNFINISHED,
+    NEEDS_ROOM,
+    TRACE_FULL,
+    MESSAGES_DONE,
+) = range(9)
+"""Why the loop came back. `world.attend` says which control event, worker or switch it is about."""
+
+
+@compiled
+def advance(worlds: Record, until_ps: Integer, budget: Integer, margin: Integer) -> Integer:
+    """Run events in order.
+
+    Parameters
+    ----------
+    worlds : WORLD array, one element
+        The network.
+    until_ps : int
+        No event after this time is run.
+    budget : int
+        At most so many events are run.
+    margin : int
+        So many packets and events one event may need at most.
+
+    Returns
+    -------
+    int
+        Why it came back.
+    """
+    world = worlds[0]
+    while True:
+        if world.heap_count == 0:
+            return np.int64(NOTHING_LEFT)
+        if carray(pointer(world.heap), (1, HEAP_WORDS), np.int64)[0, 0] > until_ps:
+            return np.int64(TIME_UP)
+        if budget <= 0:
+            return np.int64(BUDGET_SPENT)
+        if world.free_count < margin or world.heap_room - world.heap_count < margin:
+            return np.int64(NEEDS_ROOM)
+        if world.trace_room > 0 and world.trace_room - world.trace_count < margin:
+            return np.int64(TRACE_FULL)
+        budget -= 1
+        world.events += 1
+        world.now_ps, what = pop(world)
+        kind = event_kind(what)
+        target = event_target(what)
+        if kind == ARRIVAL:
+            outcome = _arrive(world, target, event_packet(what))
+            if outcome != NOTHING_LEFT:
+                return outcome
+        elif kind == WORKER_TIMER:
+            if on_timer(world, target) == NEEDS_PYTHON:
+                world.attend = target
+                return np.int64(WORKER_DUE)
+        elif kind == FLOW_TIMER:
+            on_flow_timer(world, target)
+        elif kind == MESSAGE_READY:
+            on_message_ready(world, event_packet(what))
+        elif kind == GENERATE:
+            generate(world, target)
+        elif kind == CONTROL:
+            world.attend = event_packet(what)
+            return np.int64(CONTROL_DUE)
+        if world.messages_watched != 0 and world.messages_left == 0:
+            world.messages_watched = 0
+            return np.int64(MESSAGES_DONE)
+
+
+@compiled
+def _arrive(world: Record, number: Integer, packet: Integer) -> Integer:
+    """Handle a packet at the end of a link; returns `NOTHING_LEFT` if there is nothing for Python to do."""
+    link = carray(pointer(world.links), (number + 1,), LINK)[number]
+    if link.up == 0:
+        link.lost_while_down += 1
+        release(world, packet)
+        return np.int64(NOTHING_LEFT)
+    node = carray(pointer(world.nodes), (link.to_node + 1,), NODE)[link.to_node]
+    if node.kind == SWITCH_NODE:
+        if on_packet(world, node.index, link.to_port, packet) == UNFINISHED:
+            world.attend = node.index
+            return np.int64(SWITCH_UNFINISHED)
+        return np.int64(NOTHING_LEFT)
+    kind = packet_of(world, packet).kind
+    if kind == SLOT_PROTOCOL:
+        worker = worker_of(world, link.to_node, packet)
+        if worker < 0:
+            release(world, packet)
+        elif on_frame(world, worker, packet) == NEEDS_PYTHON:
+            world.attend = worker
+            return np.int64(WORKER_DUE)
+    elif kind == BACKGROUND:
+        on_background(world, packet)
+    elif kind == ACKNOWLEDGEMENT:
+        on_acknowledgement(world, packet)
+    else:
+        on_segment(world, packet)
+    return np.int64(NOTHING_LEFT)

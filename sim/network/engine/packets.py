@@ -1,0 +1,100 @@
+"""Packets: rows of a pool that is allocated before the run.
+
+A frame begins at `FRAME_AT` of its row, so that the UDP payload behind 42 bytes of headers begins a cache line.
+"""
+
+# mypy: disable-error-code="no-any-return,return-value"
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from sim.network.engine.compiled import (
+    Integer,
+    Record,
+    carray,
+    compiled,
+    compiled_inline,
+    copy_bytes,
+    pointer,
+)
+from sim.network.engine.records import PACKET
+
+__all__ = [
+    "ACKNOWLEDGEMENT",
+    "BACKGROUND",
+    "FRAME_AT",
+    "HEADERS_BYTES",
+    "LINK_HEADER_BYTES",
+    "PAYLOAD_AT",
+    "SEGMENT",
+    "SLOT_PROTOCOL",
+    "copy_packet",
+    "frame_address",
+    "packet_of",
+    "release",
+    "take",
+]
+
+LINK_HEADER_BYTES: Final = 14
+HEADERS_BYTES: Final = 42
+PAYLOAD_AT: Final = 64
+FRAME_AT: Final = PAYLOAD_AT - HEADERS_BYTES
+
+SLOT_PROTOCOL, SEGMENT, ACKNOWLEDGEMENT, BACKGROUND = range(4)
+"""Kinds of packets: frames of workers and switches, byte for byte; of flows and background traffic, only what a link and a
+queue see of them."""
+
+
+@compiled_inline
+def packet_of(world: Record, packet: Integer) -> Record:
+    """Return the record of a packet."""
+    return carray(pointer(world.packets), (world.packet_room,), PACKET)[packet]
+
+
+@compiled_inline
+def frame_address(world: Record, packet: Integer) -> Integer:
+    """Return where a packet's frame begins."""
+    return world.frames + packet * world.row_bytes + FRAME_AT
+
+
+@compiled
+def take(world: Record) -> Integer:
+    """Return a packet that was free. There must be one."""
+    world.free_count -= 1
+    return np.int64(carray(pointer(world.free), (world.packet_room,), np.int32)[world.free_count])
+
+
+@compiled
+def release(world: Record, packet: Integer) -> None:
+    """Give a packet back."""
+    carray(pointer(world.free), (world.packet_room,), np.int32)[world.free_count] = packet
+    world.free_count += 1
+
+
+@compiled
+def copy_packet(world: Record, packet: Integer) -> Integer:
+    """Return a copy of a packet."""
+    copy = take(world)
+    records = carray(pointer(world.packets), (world.packet_room,), PACKET)
+    original = records[packet]
+    twin = records[copy]
+    twin.kind = original.kind
+    twin.length = original.length
+    twin.wire_bytes = original.wire_bytes
+    twin.target = original.target
+    twin.flow = original.flow
+    twin.number = original.number
+    twin.order = original.order
+    twin.missing = original.missing
+    twin.marked = original.marked
+    twin.sent_ps = original.sent_ps
+    if original.length > 0:
+        copy_bytes(
+            np.uintp(frame_address(world, copy)),
+            np.uintp(frame_address(world, packet)),
+            np.uintp(original.length),
+        )
+    return copy

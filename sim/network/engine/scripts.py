@@ -1,0 +1,44 @@
+"""Scripted faults: what happens to the n-th packet of a certain kind, chunk and worker on a link."""
+
+# mypy: disable-error-code="no-any-return,return-value"
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from host_agent.wire.header import HEADER_WORDS, read_header
+from sim.network.engine.compiled import Integer, Record, carray, compiled, pointer
+from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of
+from sim.network.engine.records import SCRIPT
+
+__all__ = ["ANY", "DELAY", "DROP", "PASSES", "scripted_action"]
+
+ANY: Final = -1
+PASSES, DROP, DELAY = range(3)
+
+
+@compiled
+def scripted_action(world: Record, link: Integer, packet: Integer) -> tuple[Integer, Integer]:
+    """Return what the scripts have for a packet on a link, `PASSES`, `DROP` or `DELAY`, and by how many ps it is delayed."""
+    described = packet_of(world, packet)
+    if described.kind != SLOT_PROTOCOL or described.length < HEADERS_BYTES + 4 * HEADER_WORDS:
+        return np.int64(PASSES), np.int64(0)
+    words = carray(pointer(frame_address(world, packet) + HEADERS_BYTES), (HEADER_WORDS,), np.uint32)
+    header = read_header(words)
+    kind, worker, chunk = header[1], header[6], header[9]
+    scripts = carray(pointer(world.scripts), (world.script_count,), SCRIPT)
+    for at in range(world.script_count):
+        script = scripts[at]
+        if (
+            script.link in (ANY, link)
+            and script.kind in (ANY, kind)
+            and script.chunk in (ANY, chunk)
+            and script.worker in (ANY, worker)
+            and header[3] & script.flags == script.flags
+        ):
+            script.seen += 1
+            if script.seen == script.nth:
+                return script.action, script.delay_ps
+    return np.int64(PASSES), np.int64(0)

@@ -1,0 +1,156 @@
+"""Switches: the compiled P4 program, called by its address, or forwarding alone.
+
+The program sees packets in the order in which they arrive. What it sends leaves when the pipeline's latency has passed, which is
+the same for all packets, so nothing is lost by running the program at once and sending ahead of time.
+"""
+
+# mypy: disable-error-code="no-any-return,return-value"
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from sim.network.engine.compiled import (
+    Integer,
+    Record,
+    carray,
+    compiled,
+    copy_bytes,
+    load32,
+    pointer,
+    run_program,
+)
+from sim.network.engine.links import send
+from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of, release, take
+from sim.network.engine.records import LINK, NODE, SWITCH
+from sim.switch.codegen.traffic import DONE
+
+__all__ = ["FORWARDED", "HOST_NODE", "SWITCH_NODE", "UNFINISHED", "forward", "on_packet", "send_output"]
+
+FORWARDED, UNFINISHED = range(2)
+"""Whether the program has run to its end, or needs more memory for it first."""
+
+HOST_NODE, SWITCH_NODE = range(2)
+"""Kinds of nodes."""
+
+_PS_PER_US: Final = 1_000_000
+_IPV4_DESTINATION_AT: Final = 30
+
+
+@compiled
+def on_packet(world: Record, number: Integer, port: Integer, packet: Integer) -> Integer:
+    """Let a switch handle a packet that has come in by a port; gives the packet back, or sends it on."""
+    switch = carray(pointer(world.switches), (number + 1,), SWITCH)[number]
+    if switch.alive == 0:
+        release(world, packet)
+        return np.int64(FORWARDED)
+    wait_ps = switch.busy_ps - world.now_ps
+    if wait_ps < 0:
+        wait_ps = np.int64(0)
+    if wait_ps > switch.queue_ps:
+        switch.lost_in_queue += 1
+        release(world, packet)
+        return np.int64(FORWARDED)
+    switch.longest_wait_ps = max(switch.longest_wait_ps, wait_ps)
+    switch.busy_ps = world.now_ps + wait_ps + switch.service_ps
+    switch.busy_total_ps += switch.service_ps
+    switch.packets += 1
+    described = packet_of(world, packet)
+    if switch.code == 0 or described.kind != SLOT_PROTOCOL:
+        forward(world, switch, packet)
+        return np.int64(FORWARDED)
+    words = carray(pointer(switch.words), (switch.inputs + 6,), np.int64)
+    carray(pointer(world.in_length), (1,), np.int32)[0] = described.length
+    carray(pointer(world.in_port), (1,), np.uint16)[0] = port
+    words[switch.inputs] = frame_address(world, packet)
+    words[switch.inputs + 1] = world.row_bytes
+    words[switch.inputs + 2] = world.in_length
+    words[switch.inputs + 3] = world.in_port
+    words[switch.inputs + 4] = 1
+    words[switch.inputs + 5] = 0
+    words[switch.out_count] = 0
+    # The program's clock: when the packet leaves the queue before the pipeline.
+    words[switch.now_us] = (world.now_ps + wait_ps) // _PS_PER_US
+    status = run_program(switch.code, switch.words)
+    if status != DONE:
+        world.switch_status = status
+        switch.pending = packet + 1
+        return np.int64(UNFINISHED)
+    send_output(world, number)
+    release(world, packet)
+    return np.int64(FORWARDED)
+
+
+@compiled
+def send_output(world: Record, number: Integer) -> None:
+    """Send what the program has put out."""
+    switch = carray(pointer(world.switches), (number + 1,), SWITCH)[number]
+    words = carray(pointer(switch.words), (switch.inputs + 6,), np.int64)
+    count = words[switch.out_count]
+    ports = carray(pointer(switch.ports), (count,), np.uint16)
+    lengths = carray(pointer(switch.lengths), (count,), np.int32)
+    port_links = carray(pointer(world.port_links), (1,), np.int32)
+    leaves_ps = switch.busy_ps + switch.latency_ps
+    for row in range(count):
+        port = np.int64(ports[row])
+        link = np.int64(-1)
+        if port < switch.port_count:
+            link = np.int64(port_links[switch.port_links + port])
+        length = np.int64(lengths[row])
+        if link < 0 or length > world.row_bytes - 64:
+            switch.unreachable += 1
+            continue
+        packet = take(world)
+        described = packet_of(world, packet)
+        described.kind = SLOT_PROTOCOL
+        described.length = length
+        described.wire_bytes = length
+        if length > switch.header_only_bytes:
+            described.wire_bytes += switch.added_bytes
+        described.flow = -1
+        described.marked = 0
+        described.sent_ps = world.now_ps
+        frame = frame_address(world, packet)
+        copy_bytes(np.uintp(frame), np.uintp(switch.frames + row * switch.stride), np.uintp(length))
+        target = carray(pointer(world.links), (link + 1,), LINK)[link].to_node
+        if carray(pointer(world.nodes), (target + 1,), NODE)[target].kind == SWITCH_NODE:
+            target = _node_of(world, frame, length)
+        described.target = target
+        send(world, link, packet, leaves_ps)
+
+
+@compiled
+def forward(world: Record, switch: Record, packet: Integer) -> None:
+    """Send a packet on towards its target."""
+    described = packet_of(world, packet)
+    link = np.int64(-1)
+    if described.target >= 0:
+        shape = (world.node_count, world.node_count)
+        link = np.int64(carray(pointer(world.next_link), shape, np.int32)[switch.node, described.target])
+    if link < 0:
+        switch.unreachable += 1
+        release(world, packet)
+        return
+    send(world, link, packet, switch.busy_ps + switch.latency_ps)
+
+
+@compiled
+def _node_of(world: Record, frame: Integer, length: Integer) -> Integer:
+    """Return the node with a frame's IPv4 destination address, or -1."""
+    if length < HEADERS_BYTES:
+        return np.int64(-1)
+    raw = np.int64(load32(np.uintp(frame + _IPV4_DESTINATION_AT)))
+    address = (raw & 0xFF) << 24 | (raw & 0xFF00) << 8 | raw >> 8 & 0xFF00 | raw >> 24
+    addresses = carray(pointer(world.addresses), (world.address_count, 2), np.int64)
+    low, high = np.int64(0), world.address_count
+    while low < high:
+        middle = (low + high) >> 1
+        if addresses[middle, 0] < address:
+            low = middle + 1
+        else:
+            high = middle
+    if low < world.address_count and addresses[low, 0] == address:
+        return addresses[low, 1]
+    return np.int64(-1)

@@ -1,0 +1,182 @@
+"""Workers: the shipped worker core, driven by events as `host_agent.transport` drives it by a socket.
+
+A host is one processor that does one thing after the other: a packet is handled when all before it are, and what the core
+then sends leaves when its cost has passed. The core sees that time, cut to its nanoseconds.
+"""
+
+# mypy: disable-error-code="no-any-return,return-value"
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from host_agent.protocol.departures import next_timer_ns
+from host_agent.protocol.records import CORE, FAILURE_NONE
+from host_agent.wire.constants import HEADER_BYTES
+from sim.network.engine.compiled import Integer, Record, carray, compiled, copy_bytes, load16, pointer
+from sim.network.engine.core import call_take_in, call_transmit
+from sim.network.engine.events import WORKER_TIMER, push
+from sim.network.engine.links import send
+from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of, release, take
+from sim.network.engine.records import NEVER, PS_PER_NS, WORKER
+
+__all__ = ["CONTINUES", "NEEDS_PYTHON", "drive", "on_frame", "on_timer", "worker_of"]
+
+CONTINUES, NEEDS_PYTHON = range(2)
+"""Whether a worker has a pass that is done, or has failed: then its collectives, which are Python's, are to be looked at."""
+
+LAST_NS: Final = NEVER // PS_PER_NS
+
+_FIRST_UDP_PORT: Final = 40000
+_UDP_DESTINATION_AT: Final = 36
+_PERCENT: Final = 100
+
+
+@compiled
+def worker_of(world: Record, node: Integer, packet: Integer) -> Integer:
+    """Return the worker at a node that a frame is for, or -1."""
+    described = packet_of(world, packet)
+    if described.length < HEADERS_BYTES:
+        return np.int64(-1)
+    raw = np.int64(load16(np.uintp(frame_address(world, packet) + _UDP_DESTINATION_AT)))
+    place = ((raw & 0xFF) << 8 | raw >> 8) - _FIRST_UDP_PORT
+    if place < 0 or place >= world.endpoints_per_node:
+        return np.int64(-1)
+    shape = (world.node_count, world.endpoints_per_node)
+    return np.int64(carray(pointer(world.endpoints), shape, np.int32)[node, place])
+
+
+@compiled
+def on_frame(world: Record, number: Integer, packet: Integer) -> Integer:
+    """Let a worker take in a frame; gives the packet back."""
+    worker = carray(pointer(world.workers), (number + 1,), WORKER)[number]
+    described = packet_of(world, packet)
+    if worker.alive == 0 or worker.deaf != 0:
+        release(world, packet)
+        return np.int64(CONTINUES)
+    payload = described.length - HEADERS_BYTES
+    _work(world, worker, worker.receive_ps + described.wire_bytes * worker.byte_ps)
+    carray(pointer(world.scratch_lengths), (1,), np.int32)[0] = payload
+    call_take_in(
+        world.core_take_in,
+        (
+            worker.core,
+            worker.slots,
+            worker.slot_count,
+            worker.passes,
+            frame_address(world, packet) + HEADERS_BYTES,
+            worker.row_bytes,
+            world.scratch_lengths,
+            worker.busy_ps // PS_PER_NS,
+        ),
+    )
+    release(world, packet)
+    return drive(world, number)
+
+
+@compiled
+def on_timer(world: Record, number: Integer) -> Integer:
+    """Let a worker do what it is time for."""
+    worker = carray(pointer(world.workers), (number + 1,), WORKER)[number]
+    if worker.alive == 0 or world.now_ps < worker.timer_ps:
+        return np.int64(CONTINUES)
+    worker.timer_ps = NEVER
+    _work(world, worker, np.int64(0))
+    return drive(world, number)
+
+
+@compiled
+def drive(world: Record, number: Integer) -> Integer:
+    """Send what a worker's core has to send, and set its timer.
+
+    Returns `NEEDS_PYTHON` before that if a pass is done or the core has failed; when Python has looked at it, it calls this
+    again.
+    """
+    worker = carray(pointer(world.workers), (number + 1,), WORKER)[number]
+    state = carray(pointer(worker.core), (1,), CORE)
+    core = state[0]
+    lengths = carray(pointer(world.scratch_lengths), (world.scratch_rows,), np.int32)
+    while True:
+        failed = core.failure != FAILURE_NONE and worker.failure_seen == 0
+        if failed or core.passes_done != worker.passes_seen:
+            return np.int64(NEEDS_PYTHON)
+        count = call_transmit(
+            world.core_transmit,
+            (
+                worker.core,
+                worker.slots,
+                worker.slot_count,
+                worker.passes,
+                worker.busy_ps // PS_PER_NS,
+                world.scratch,
+                world.scratch_rows,
+                world.scratch_bytes,
+                world.scratch_lengths,
+            ),
+        )
+        for row in range(count):
+            _send(world, worker, row, np.int64(lengths[row]))
+        if core.failure != FAILURE_NONE and worker.failure_seen == 0:
+            return np.int64(NEEDS_PYTHON)
+        if count < world.scratch_rows - 1:
+            break
+    timer_ns: Integer = next_timer_ns(state)
+    timer_ps = min(timer_ns, LAST_NS) * PS_PER_NS
+    if timer_ps < worker.timer_ps:
+        worker.timer_ps = max(timer_ps, world.now_ps)
+        push(world, worker.timer_ps, np.int64(WORKER_TIMER), number, np.int64(0))
+    return np.int64(CONTINUES)
+
+
+@compiled
+def _work(world: Record, worker: Record, cost_ps: Integer) -> None:
+    """Keep a worker's processor busy for a time from now, or from when it is free, on."""
+    cost_ps = cost_ps * worker.slower // _PERCENT
+    worker.busy_total_ps += cost_ps
+    worker.busy_ps = max(worker.busy_ps, world.now_ps) + cost_ps
+
+
+@compiled
+def _send(world: Record, worker: Record, row: Integer, length: Integer) -> None:
+    """Make a frame of a datagram in the scratch rows and send it."""
+    packet = take(world)
+    described = packet_of(world, packet)
+    described.kind = SLOT_PROTOCOL
+    described.length = HEADERS_BYTES + length
+    described.wire_bytes = HEADERS_BYTES + length
+    if length > HEADER_BYTES:
+        described.wire_bytes += worker.added_bytes
+    described.target = worker.target
+    described.flow = -1
+    described.marked = 0
+    described.sent_ps = world.now_ps
+    frame = frame_address(world, packet)
+    copy_bytes(np.uintp(frame), np.uintp(worker.headers), np.uintp(HEADERS_BYTES))
+    # Its headers are those of a worker's longest packet but for the lengths and IPv4's checksum, which follow from the length.
+    _set_lengths(frame, length)
+    copy_bytes(
+        np.uintp(frame + HEADERS_BYTES),
+        np.uintp(world.scratch + row * world.scratch_bytes),
+        np.uintp(length),
+    )
+    _work(world, worker, worker.send_ps + described.wire_bytes * worker.byte_ps)
+    send(world, worker.link, packet, worker.busy_ps)
+
+
+@compiled
+def _set_lengths(frame: Integer, payload: Integer) -> None:
+    """Write IPv4's and UDP's lengths and IPv4's checksum; the checksum in the frame is that with a length of 0."""
+    header = carray(pointer(frame), (HEADERS_BYTES,), np.uint8)
+    total, datagram = payload + 28, payload + 8
+    header[16] = total >> 8
+    header[17] = total & 0xFF
+    header[38] = datagram >> 8
+    header[39] = datagram & 0xFF
+    # RFC 1624: what is added to a field is subtracted from the complement.
+    checksum = (np.int64(header[24]) << 8 | np.int64(header[25])) - total
+    if checksum < 0:
+        checksum += 0xFFFF
+    header[24] = checksum >> 8
+    header[25] = checksum & 0xFF

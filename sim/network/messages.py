@@ -1,0 +1,153 @@
+"""Messages that wait for each other: how a peer's collective, and what computes around it, is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.network.engine.events import MESSAGE_READY, push
+from sim.network.engine.flows import PER_PACKET, RING_ACKNOWLEDGED
+from sim.network.engine.records import NEVER, PS_PER_NS, RING
+
+if TYPE_CHECKING:
+    from sim.network.network import Network, Node
+
+__all__ = ["Messages", "TransportParameters"]
+
+
+@dataclass(frozen=True)
+class TransportParameters:
+    """What flows are like (`sim.network.engine.flows`).
+
+    Attributes
+    ----------
+    segment_bytes, header_bytes, ack_bytes : int
+        Data in a packet, the bytes of its headers, and those of an acknowledgement.
+    window, initial_window : int
+        Packets that may be outstanding at most, a power of two of room for them, and at first.
+    least_rto_ns : int
+        Least time after which a packet without an answer is sent again.
+    """
+
+    segment_bytes: int = 1448
+    header_bytes: int = 66
+    ack_bytes: int = 66
+    window: int = 256
+    initial_window: int = 10
+    least_rto_ns: int = 5_000_000
+
+
+class Messages:
+    """Messages between hosts, each of which may wait for others.
+
+    Parameters
+    ----------
+    network : Network
+        Where they are sent once they are `install`-ed.
+    """
+
+    def __init__(self, network: Network, transport: TransportParameters) -> None:
+        self._network = network
+        self._transport = transport
+        self._flows: dict[tuple[int, int], int] = {}
+        self._pairs: list[tuple[int, int]] = []
+        self._flow: list[int] = []
+        self._bytes: list[int] = []
+        self._delay_ps: list[int] = []
+        self._after: list[Sequence[int]] = []
+        self._first = 0
+
+    def __len__(self) -> int:
+        return len(self._flow)
+
+    def send(
+        self, source: Node, target: Node, size: int, after: Sequence[int] = (), delay_ns: int = 0
+    ) -> int:
+        """Send bytes from a host to another when the messages `after` are there and a time has passed since.
+
+        Returns
+        -------
+        int
+            The message's number. Messages from one host to another arrive in the order in which they become ready.
+        """
+        flow = -1
+        if source.number != target.number:
+            pair = source.number, target.number
+            flow = self._flows.setdefault(pair, len(self._flows))
+            if flow == len(self._pairs):
+                self._pairs.append(pair)
+        self._flow.append(flow)
+        self._bytes.append(size)
+        self._delay_ps.append(delay_ns * PS_PER_NS)
+        self._after.append(after)
+        return len(self._flow) - 1
+
+    def wait(self, host: Node, after: Sequence[int] = (), delay_ns: int = 0) -> int:
+        """Let a host compute for a time when the messages `after` are there."""
+        return self.send(host, host, 0, after, delay_ns)
+
+    def install(self) -> None:
+        """Put everything into the network; what waits for nothing begins now, or when its time has passed."""
+        network, count = self._network, len(self._flow)
+        first_flow = self._add_flows()
+        waits = np.array([len(after) for after in self._after], np.int64)
+        sources = np.fromiter((each for after in self._after for each in after), np.int64, int(waits.sum()))
+        targets = np.repeat(np.arange(count), waits)
+        order = np.argsort(sources, kind="stable")
+        successors = np.bincount(sources, minlength=count)
+        flows = np.array(self._flow, np.int64)
+        self._first = len(network.messages)
+        offset = network.add_successors(targets[order] + self._first)
+        network.messages.extend(
+            count,
+            flow=np.where(flows < 0, -1, flows + first_flow),
+            bytes=np.array(self._bytes, np.int64),
+            waits_for=waits,
+            delay_ps=np.array(self._delay_ps, np.int64),
+            first_successor=offset + np.concatenate([[0], np.cumsum(successors)[:-1]]) if count else 0,
+            successor_count=successors,
+            next=-1,
+        )
+        world = network.world[0]
+        world["messages_left"] += count
+        world["messages_watched"] = 1
+        now_ps = network.now_ps
+        ready = np.flatnonzero(waits == 0)
+        network.reserve(len(ready))
+        for number in ready.tolist():
+            push(world, now_ps + self._delay_ps[number], MESSAGE_READY, 0, self._first + number)
+
+    def done_ps(self, numbers: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return when messages were there."""
+        rows = self._network.messages.rows
+        return np.asarray(rows["done_ps"][self._first + np.asarray(numbers, np.int64)])
+
+    def _add_flows(self) -> int:
+        network, transport = self._network, self._transport
+        room = network.flow_window(transport.window)
+        window = min(transport.window, room) * PER_PACKET
+        first = len(network.flows)
+        for source, target in self._pairs:
+            network.flows.add(
+                source=source,
+                target=target,
+                segment_bytes=transport.segment_bytes,
+                header_bytes=transport.header_bytes,
+                ack_bytes=transport.ack_bytes,
+                sending=-1,
+                last_message=-1,
+                delivering=-1,
+                window=min(transport.initial_window * PER_PACKET, window),
+                threshold=NEVER // (4 * PER_PACKET),
+                largest_window=window,
+                rto_ps=max(transport.least_rto_ns, 1) * PS_PER_NS,
+                least_rto_ps=transport.least_rto_ns * PS_PER_NS,
+            )
+        rings = np.zeros((len(network.flows), room), RING)
+        rings["order"] = RING_ACKNOWLEDGED
+        network.add_rings(rings)
+        return first

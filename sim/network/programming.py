@@ -1,0 +1,122 @@
+"""A switch in process: the engine with the P4 program in it, programmed by the controller's own code, without gRPC.
+
+Which entries a job needs is `controller.entries`', what a job holds `controller.jobs`'. Written here is what
+`controller.switch_tables` writes over P4Runtime, in its order: admissions last in, and first out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from controller import entries
+from controller.jobs import Job, JobLedger, WorkerEndpoint
+from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
+from sim.programming import SwitchTables
+from sim.switch import Switch, load_program
+
+__all__ = ["DEFAULT_IP", "DEFAULT_MAC", "ProgrammedSwitch"]
+
+DEFAULT_IP = "10.0.0.254"
+DEFAULT_MAC = "02:00:0a:00:00:fe"
+_GOLDEN = 0x9E3779B1
+
+
+class ProgrammedSwitch:
+    """An aggregation switch that runs in this process.
+
+    Parameters
+    ----------
+    program : path
+        The compiled program (BMv2 JSON).
+    lanes : int
+        int32 values its packets carry.
+    ip, mac : str
+        The addresses at which workers reach it.
+    token_seed : int
+        From which jobs' tokens follow; the same seed gives the same packets.
+    """
+
+    def __init__(
+        self, program: Path, lanes: int, *, ip: str = DEFAULT_IP, mac: str = DEFAULT_MAC, token_seed: int = 0
+    ) -> None:
+        self.lanes = lanes
+        self.ip = ip
+        self.mac = mac
+        self.engine = Switch(load_program(program))
+        self._ledger = JobLedger(POOL_SLOTS, lanes)
+        self._token = token_seed
+        self.tables = SwitchTables(self.engine)
+        self.tables.insert([entries.address_entry(ip, mac)])
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs that have not ended."""
+        return self._ledger.jobs
+
+    def start_job(self, name: str, workers: Sequence[WorkerEndpoint], slots: int, *, epoch: int = 1) -> Job:
+        """Admit a job.
+
+        Parameters
+        ----------
+        name
+            Of the job; one that runs under this name is restarted, with a new epoch and token on the same slots.
+        workers
+            Where they are.
+        slots
+            Chunks in flight, a power of two.
+        epoch
+            The least epoch.
+
+        Raises
+        ------
+        JobRefusedError
+            With the reason.
+        """
+        running = [job for job in self._ledger.jobs if job.name == name]
+        if running and running[0].slots.count == slots:
+            job = self._ledger.renew(
+                running[0], token=self._next_token(), unix_seconds=epoch, workers=self._placed(workers)
+            )
+            self.withdraw(running[0])
+        else:
+            if running:
+                self.end_job(running[0])
+            job = self._ledger.admit(
+                name, workers, slots, switch=(self.ip, UDP_PORT), token=self._next_token(), unix_seconds=epoch
+            )
+        self.install(job)
+        return job
+
+    def end_job(self, job: Job) -> None:
+        """Take a job off the switch."""
+        self.withdraw(self._ledger.current(job))
+        self._ledger.end(job)
+
+    def install(self, job: Job) -> None:
+        """Write a job's entries."""
+        self.tables.set_group(entries.result_group(job))
+        self.tables.insert(entries.rewrite_entries(job))
+        self.tables.insert(entries.admission_entries(job))
+
+    def withdraw(self, job: Job) -> None:
+        """Delete a job's entries."""
+        self.tables.delete(entries.admission_entries(job))
+        self.tables.delete(entries.rewrite_entries(job))
+
+    def forget(self) -> None:
+        """Clear what the registers hold, as a restart of the switch does; the entries are as the controller has them."""
+        for name in self.engine.program.registers:
+            self.engine.register_view(name)[...] = 0
+
+    def set_stations(self, stations: Mapping[str, int]) -> None:
+        """Say by which port each station (MAC address) is reached."""
+        self.tables.insert(entries.l2_entries(stations))
+
+    def _placed(self, workers: Sequence[WorkerEndpoint]) -> list[WorkerEndpoint]:
+        return [replace(worker, switch=worker.switch or (self.ip, UDP_PORT)) for worker in workers]
+
+    def _next_token(self) -> int:
+        self._token += 1
+        return self._token * _GOLDEN & 0xFFFFFFFF

@@ -1,0 +1,114 @@
+"""A worker's collectives: the shipped schedule, driven when its core has a pass that is done, or has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from host_agent.collectives import Collective
+from host_agent.protocol.core import WorkerCore
+from host_agent.schedule import Outcome, Schedule
+from host_agent.wire import Admission
+from sim.network.engine.records import PS_PER_NS
+
+if TYPE_CHECKING:
+    from sim.network.network import Network
+
+__all__ = ["Plan", "Worker"]
+
+Plan = Callable[[Admission, int], Collective]
+"""Plans a worker's next collective, given its admission and sequence number."""
+
+
+class Worker:
+    """A worker on a host.
+
+    Attributes
+    ----------
+    core : WorkerCore
+        The shipped one.
+    outcomes, ended_ns : lists
+        Of its collectives that have ended, in order: how, and when.
+    started_ns : list of int
+        When each that was begun was given to the core's schedule.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        number: int,
+        admission: Admission,
+        plans: Iterable[Plan],
+        *,
+        timeout_ns: int,
+        at_once: int,
+        first_chunk: int,
+        on_ended: Callable[[Worker, Outcome], None] | None,
+    ) -> None:
+        self._network = network
+        self.number = number
+        self.admission = admission
+        self.core = WorkerCore(admission, timeout_ns, first_chunk)
+        self.schedule = Schedule(self.core)
+        self.outcomes: list[Outcome] = []
+        self.started_ns: list[int] = []
+        self.ended_ns: list[int] = []
+        self._plans = list(plans)
+        self._planned = 0
+        self._at_once = at_once
+        self._on_ended = on_ended
+
+    @property
+    def record(self) -> Any:
+        """What the network holds of it (`records.WORKER`)."""
+        return self._network.worker_records[self.number]
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs; a dead one neither sends nor receives."""
+        return bool(self.record["alive"])
+
+    @alive.setter
+    def alive(self, alive: bool) -> None:
+        self.record["alive"] = int(alive)
+
+    @property
+    def deaf(self) -> bool:
+        """Whether nothing reaches it."""
+        return bool(self.record["deaf"])
+
+    @deaf.setter
+    def deaf(self, deaf: bool) -> None:
+        self.record["deaf"] = int(deaf)
+
+    @property
+    def done(self) -> bool:
+        """Whether all its collectives have ended, or it has failed or is dead."""
+        failed = self.core.failed and len(self.schedule) == 0
+        return not self.alive or failed or len(self.outcomes) == len(self._plans)
+
+    def submit(self, plan: Plan) -> None:
+        """Add a collective behind the others; it begins at once if it may."""
+        self._plans.append(plan)
+        self._network.look_after(self.number)
+
+    def attend(self) -> None:
+        """Resolve what has ended, and begin what may begin."""
+        record = self.record
+        now_ns = max(int(record["busy_ps"]), self._network.now_ps) // PS_PER_NS
+        for outcome in self.schedule.take_ended(now_ns):
+            outcome.resolve()
+            self.outcomes.append(outcome)
+            self.ended_ns.append(now_ns)
+            if self._on_ended is not None:
+                self._on_ended(self, outcome)
+        while self._planned < len(self._plans) and len(self.schedule) < self._at_once:
+            if self.core.failed:
+                break
+            self.schedule.add(self._plans[self._planned](self.admission, self._planned))
+            self.started_ns.append(now_ns)
+            self._planned += 1
+        self.schedule.begin(now_ns)
+        record["passes_seen"] = self.core.state["passes_done"][0]
+        record["failure_seen"] = int(self.core.failed and len(self.schedule) == 0)
+        record["busy_ps"] = max(int(record["busy_ps"]), self._network.now_ps)

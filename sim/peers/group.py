@@ -1,0 +1,52 @@
+"""What every peer is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sim.network.messages import Messages
+from sim.network.network import Node
+
+__all__ = ["Group", "Peer", "Tokens", "split"]
+
+Tokens = list[list[int]]
+"""For each worker, messages: those after which it may begin, or has ended."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Hosts that reduce an array together.
+
+    Attributes
+    ----------
+    messages
+        Where a peer writes down what is sent.
+    workers
+        The hosts with an array.
+    servers
+        Hosts that add, for peers that have such.
+    pieces
+        In how many pieces a step's bytes are passed on, each as soon as it is there.
+    density
+        Share of the array's blocks that are not zero, at each worker.
+    seed
+        For what a peer draws at random.
+    """
+
+    messages: Messages
+    workers: Sequence[Node]
+    servers: Sequence[Node]
+    pieces: int = 8
+    density: float = 1.0
+    seed: int = 1
+
+
+Peer = Callable[[Group, int, Tokens], Tokens]
+"""All-reduces so many bytes: (group, bytes, when each worker may begin) to when each is done."""
+
+
+def split(size: int, parts: int) -> list[int]:
+    """Return sizes as equal as can be of so many parts, the larger ones first; parts of 0 bytes are left out."""
+    share, rest = divmod(size, parts)
+    return [share + (part < rest) for part in range(parts) if share or part < rest]

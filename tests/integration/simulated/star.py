@@ -1,0 +1,128 @@
+"""Worker cores on one switch in virtual time: `sim.network` in the shape that these tests need."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from controller.jobs import WorkerEndpoint
+from host_agent import Admission
+from sim.network.engine.scripts import DROP
+from sim.network.frames import FIRST_UDP_PORT
+from sim.network.network import Network
+from sim.network.parameters import Faults, LinkParameters, SwitchCost
+from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
+from sim.network.worker import Plan, Worker
+
+BUILD = Path(__file__).resolve().parents[3] / "p4" / "build"
+PORTS = 32
+MAX_EVENTS = 2_000_000
+
+
+def ip_at(port: int) -> str:
+    return f"10.0.0.{port}"
+
+
+def mac_at(port: int) -> str:
+    return f"02:00:0a:00:00:{port:02x}"
+
+
+class StarSwitch(ProgrammedSwitch):
+    """A switch for all runs of a test: epochs keep them apart, as they do on a real switch."""
+
+    def __init__(self, lanes: int) -> None:
+        super().__init__(BUILD / f"netsum_v1model_{lanes}.json", lanes)
+
+    def admit(
+        self, workers: int, slots: int, *, name: str = "job", first_port: int = 1, place: int = 0
+    ) -> list[Admission]:
+        """Start or restart a job of workers on ports that follow each other."""
+        places = [
+            WorkerEndpoint(port, ip_at(port), mac_at(port), FIRST_UDP_PORT + place)
+            for port in range(first_port, first_port + workers)
+        ]
+        return self.start_job(name, places, slots).admissions
+
+    def count(self, counter: str) -> int:
+        """Return what a counter has counted for all jobs of these tests."""
+        return sum(self.tables.counter(counter, job_id) for job_id in range(4))
+
+
+@cache
+def star_switch(lanes: int) -> StarSwitch:
+    """The switch that all tests of a process share."""
+    return StarSwitch(lanes)
+
+
+@dataclass(frozen=True)
+class Cables:
+    """What the cables between hosts and switch are like, and how fast the switch is."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    delay_ns: int = 10_000
+    jitter_ns: int = 0
+    straggle: float = 0.0
+    straggle_ns: int = 0
+    mtu_up: int = 9000
+    mtu_down: int = 9000
+    service_ns: int = 0
+
+    def link(self, mtu: int) -> LinkParameters:
+        faults = Faults(self.drop, self.duplicate, self.jitter_ns, self.straggle, self.straggle_ns)
+        return LinkParameters(latency_ns=self.delay_ns, mtu=mtu, faults=faults)
+
+
+class Star:
+    """A network of `PORTS` hosts on ports 1 … of a switch."""
+
+    def __init__(self, switch: StarSwitch, cables: Cables, seed: int) -> None:
+        self.network = Network(seed, lanes=switch.lanes)
+        self._hub = self.network.add_switch(
+            "s1", DEFAULT_IP, DEFAULT_MAC, programmed=switch, cost=SwitchCost(service_ns=cables.service_ns)
+        )
+        self._hosts = {
+            port: self.network.add_host(f"h{port}", ip_at(port), mac_at(port)) for port in range(1, PORTS + 1)
+        }
+        for port, host in self._hosts.items():
+            up, down = self.network.connect(host, self._hub, LinkParameters(), other_port=port)
+            self.network.set_link(up, cables.link(cables.mtu_up))
+            self.network.set_link(down, cables.link(cables.mtu_down))
+
+    def add_job(
+        self,
+        admissions: list[Admission],
+        plans: Callable[[int], Iterable[Plan]],
+        *,
+        first_port: int = 1,
+        **options: Any,
+    ) -> list[Worker]:
+        """Add the workers of a job; the options are those of `Network.add_job`."""
+        hosts = [self._hosts[first_port + admission.worker_id] for admission in admissions]
+        return self.network.add_job(admissions, hosts, self._hub, plans, **options)
+
+    @property
+    def workers(self) -> list[Worker]:
+        return self.network.workers
+
+    @property
+    def now_ns(self) -> int:
+        return self.network.now_ns
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        self.network.run(until, max_events=MAX_EVENTS)
+
+    def drain(self) -> None:
+        self.network.drain()
+
+    def drop(self, port: int, *, up: bool, **which: int) -> None:
+        """Lose the first packet of a kind on a cable."""
+        self.network.add_script(DROP, link=2 * (port - 1) + (not up), **which)
+
+    @property
+    def dropped(self) -> int:
+        return int(self.network.link_records["lost"].sum())
+
+    def kill_switch(self) -> None:
+        self.network.set_switch_alive(self._hub, False)
