@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-mininet run-bmv2 test lint p4 p4-tofino bench clean
+.PHONY: help run sim run-mininet run-bmv2 test lint p4 p4-tofino bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -19,6 +19,9 @@ $(STAMP): pyproject.toml
 
 run: $(STAMP) ## Train on four workers while the P4 program adds their gradients (no root)
 	$(BIN)/netsum run digits
+
+sim: $(STAMP) ## Run an experiment in virtual time, and name its report
+	$(BIN)/netsum sim run quick
 
 run-mininet: $(STAMP) ## The same with hosts and switch in network namespaces (Mininet, root)
 	$(BIN)/netsum run digits --mininet

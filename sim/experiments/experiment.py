@@ -8,7 +8,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -262,6 +262,14 @@ def _set(tables: dict[str, Any], key: str, value: Any) -> None:
         each[rest[-1]] = value
 
 
+def _copies(job: Job) -> Iterator[Job]:
+    """Iterate over the jobs that a table of a job stands for."""
+    for number in range(job.copies):
+        name = job.name if job.copies == 1 else f"{job.name}{number + 1}"
+        first_host = job.first_host + (number * job.workers if job.apart else 0)
+        yield replace(job, name=name, first_host=first_host, copies=1)
+
+
 def _settings(tables: Mapping[str, Any]) -> Settings:
     values: dict[str, Any] = {
         name: read_table(kind, tables.get(name, {}), name) for name, kind in _SINGLE.items()
@@ -273,6 +281,7 @@ def _settings(tables: Mapping[str, Any]) -> Settings:
                 f"{name}: expected [[{name}]], a list of tables, found a {type(found).__name__}"
             )
         values[name] = tuple(read_table(kind, each, f"{name}[{at}]") for at, each in enumerate(found))
+    values["job"] = tuple(copy for job in values["job"] for copy in _copies(job))
     if not values["job"]:
         raise SettingError("job: expected at least one [[job]]")
     names = [job.name for job in values["job"]]

@@ -123,7 +123,7 @@ def drive(world: Record, number: Integer) -> Integer:
         if count < world.scratch_rows - 1:
             break
     timer_ns: Integer = next_timer_ns(state)
-    timer_ps = min(timer_ns, LAST_NS) * PS_PER_NS
+    timer_ps = timer_ns * PS_PER_NS if timer_ns < LAST_NS else NEVER
     if timer_ps < worker.timer_ps:
         worker.timer_ps = max(timer_ps, world.now_ps)
         push(world, worker.timer_ps, np.int64(WORKER_TIMER), number, np.int64(0))
