@@ -1,0 +1,119 @@
+"""Experiments' files: what they say, and what is said of wrong ones."""
+
+import pytest
+
+from sim.errors import SettingError
+from sim.experiments.experiment import load_experiment, parse_experiment, shipped_experiments
+from sim.experiments.models import load_model, shipped_models
+from sim.experiments.settings import size_bytes
+
+JOB = "[[job]]\n"
+
+
+@pytest.mark.parametrize("name", shipped_experiments())
+def test_shipped_experiments_can_be_read(name: str) -> None:
+    read = load_experiment(name)
+    assert read.question.endswith("?") or read.question.endswith(".")
+    assert read.points
+    keys = [point.key("") for point in read.points]
+    assert len(set(keys)) == len(keys)
+
+
+def test_what_varies_makes_points() -> None:
+    read = parse_experiment(
+        JOB
+        + """
+[run]
+seeds = 2
+[sweep]
+"job.workers" = { from = 2, to = 8, times = 2 }
+"topology.rate" = ["1gbit", "10gbit"]
+""",
+        "x",
+    )
+    assert read.varies == ("job.workers", "topology.rate")
+    assert len(read.points) == 3 * 2 * 2
+    assert [point.settings.job[0].workers for point in read.points[::4]] == [2, 4, 8]
+    assert {point.settings.topology.rate for point in read.points} == {10**9, 10**10}
+    assert [point.seed for point in read.points[:2]] == [1, 2]
+
+
+def test_a_value_on_the_command_line_replaces_the_files() -> None:
+    read = parse_experiment(JOB + '[sweep]\n"job.workers" = [2, 4]\n', "x", {"job.workers": 3})
+    assert [point.settings.job[0].workers for point in read.points] == [3]
+
+
+def test_the_same_settings_have_the_same_key_whatever_they_are_written_as() -> None:
+    one = parse_experiment('[topology]\nrate = "1gbit"\n[[job]]\nsize = 1048576\n', "x").points[0]
+    other = parse_experiment('[[job]]\nsize = "1MiB"\n[topology]\nrate = "1000mbit"\n', "y").points[0]
+    assert one.key("") == other.key("")
+    assert one.key("") != one.key("another program")
+
+
+def test_copies_of_a_job_share_hosts_or_have_their_own() -> None:
+    together = parse_experiment("[[job]]\nworkers = 3\ncopies = 2\n", "x").points[0].settings.job
+    assert [(job.name, job.first_host) for job in together] == [("job1", 1), ("job2", 1)]
+    apart = parse_experiment("[[job]]\nworkers = 3\ncopies = 2\napart = true\n", "x").points[0].settings.job
+    assert [job.first_host for job in apart] == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "job: expected at least one"),
+        ("[[job]]\nwrokers = 4", r"job\[0\].wrokers: unknown key, expected one of name"),
+        ("[topologie]\n" + JOB, "topologie: unknown key"),
+        ('[topology]\nrate = "0gbit"\n' + JOB, r"topology.rate: expected a rate between"),
+        ("[topology]\nrate = 10\n" + JOB, r"topology.rate: expected a rate with a unit"),
+        (
+            JOB + '[[fault]]\nloss = "120%"',
+            r"fault\[0\].loss: expected a share from 0 to 1, or in percent .* found '120%'",
+        ),
+        ("[[job]]\nslots = 48", r"job\[0\].slots: expected a power of two"),
+        ("[[job]]\nworkers = 33", r"job\[0\].workers: expected a whole number from 1 to 32"),
+        ('[[job]]\ncontender = "gloo"', r"job\[0\].contender: expected one of netsum, ring"),
+        (JOB + "[[event]]\nat = 5", r"event\[0\].at: expected a time with a unit"),
+        (JOB + '[[event]]\nat = "1ms"', r"event\[0\].action: expected, but missing"),
+        (JOB + '[sweep]\n"job.workers" = []', "sweep.job.workers: expected a list of values, or a range"),
+        (JOB + '[sweep]\n"job.workers" = { from = 4, to = 2, step = 1 }', "expected a range that goes up"),
+        (JOB + '[sweep]\n"jobs.workers" = [1]', "sweep.jobs.workers: expected TABLE.KEY"),
+        (JOB + '[sweep]\n"job.3.workers" = [1]', "there is no job 3"),
+        (JOB + JOB, "expected each job to have a name of its own"),
+        ("[[job]", "not TOML"),
+    ],
+)
+def test_a_wrong_file_gets_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        parse_experiment(text, "x")
+
+
+def test_a_missing_file_gets_a_sentence() -> None:
+    with pytest.raises(SettingError, match="cannot read the experiment /nowhere/x.toml: No such file"):
+        load_experiment("/nowhere/x.toml")
+    with pytest.raises(SettingError, match="there is no experiment 'wrkers': expected bursts"):
+        load_experiment("wrkers")
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [("4MiB", 4 << 20), ("100kB", 100_000), ("1.5kib", 1536), (12, 12), ("7", 7), ("7B", 7)],
+)
+def test_sizes(written: object, size: int) -> None:
+    assert size_bytes(written) == size
+
+
+# torchvision's and Hugging Face's counts.
+PARAMETERS = {
+    "alexnet": 61_100_840,
+    "vgg16": 138_357_544,
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "inception_v3": 23_834_568,
+    "bert_base": 109_482_240,
+    "transformer_lm": 53_024_254,
+}
+
+
+@pytest.mark.parametrize("name", shipped_models())
+def test_models_have_the_parameters_that_are_published(name: str) -> None:
+    assert load_model(name).parameters == PARAMETERS[name]

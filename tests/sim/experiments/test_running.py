@@ -1,0 +1,197 @@
+"""Points: what they come to, that they repeat, and that reduced packets take the times of full ones."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.errors import SettingError
+from sim.experiments.experiment import Point, parse_experiment
+from sim.experiments.running import PointFailedError, PointResult, run_point
+from sim.experiments.values import contribution, expected_sum
+
+
+def point(text: str, **settings: Any) -> Point:
+    return parse_experiment(text, "x", settings or None).points[0]
+
+
+def rows(result: PointResult) -> str:
+    return json.dumps(result.rows, sort_keys=True)
+
+
+LOSSY = """
+[topology]
+rate = "10gbit"
+[[job]]
+workers = 3
+size = "64KiB"
+collectives = 2
+[[fault]]
+loss = "1%"
+duplicate = "1%"
+jitter = "5us"
+"""
+
+
+def test_the_same_point_gives_the_same_rows_and_another_seed_others(programs: dict[int, str]) -> None:
+    one = point(LOSSY)
+    assert rows(run_point(one, programs)) == rows(run_point(one, programs))
+    assert rows(run_point(one, programs)) != rows(run_point(replace(one, seed=2), programs))
+
+
+def test_sums_are_checked(programs: dict[int, str]) -> None:
+    result = run_point(point(LOSSY), programs)
+    assert {row["sums_checked"] for row in result.rows} == {6}
+    assert all(row["error"] is None and row["resent"] > 0 for row in result.rows)
+
+
+@pytest.mark.parametrize("loss", ["0%", "1%"])
+def test_fewer_lanes_are_computed_in_the_same_virtual_time(programs: dict[int, str], loss: str) -> None:
+    full = run_point(point(LOSSY, **{"fault.loss": loss}), programs)
+    reduced = run_point(point(LOSSY, **{"fault.loss": loss, "job.simulated_lanes": 64}), programs)
+    assert rows(full) == rows(replace_varied(reduced, full))
+
+
+def replace_varied(result: PointResult, like: PointResult) -> PointResult:
+    """Take out what the two runs were asked for otherwise."""
+    keys = like.rows[0].keys()
+    return replace(result, rows=[{key: row[key] for key in keys} for row in result.rows])
+
+
+def test_loss_on_one_link_leaves_the_dice_of_others_alone(programs: dict[int, str]) -> None:
+    text = '[[job]]\nworkers = 2\nsize = "64KiB"\n[[fault]]\nlinks = "h1>s1"\nloss = "2%"\n'
+    with_other = text + '[[fault]]\nlinks = "s1>h2"\nduplicate = 0.0\njitter = "1ns"\n'
+    assert (
+        run_point(point(text), programs).rows[0]["lost"]
+        == run_point(point(with_other), programs).rows[0]["lost"]
+    )
+
+
+def test_a_run_beyond_its_limit_fails(programs: dict[int, str]) -> None:
+    with pytest.raises(PointFailedError, match="not everybody is done after 1000 ns"):
+        run_point(point('[run]\nlimit = "1us"\n[[job]]\n'), programs)
+
+
+def test_a_killed_worker_ends_the_job_with_an_error(programs: dict[int, str]) -> None:
+    text = """
+[[job]]
+size = "1MiB"
+timeout = "50ms"
+[[event]]
+at = "100us"
+action = "kill-worker"
+worker = 2
+"""
+    (row,) = run_point(point(text), programs).rows
+    assert row["duration_ns"] is None
+    assert "worker 2 did not contribute" in row["error"]
+
+
+def test_a_link_that_is_down_for_a_while_is_survived(programs: dict[int, str]) -> None:
+    text = """
+[[job]]
+size = "512KiB"
+[[event]]
+at = "50us"
+action = "link-down"
+links = "h1>s1"
+[[event]]
+at = "200us"
+action = "link-up"
+links = "h1>s1"
+"""
+    (row,) = run_point(point(text), programs).rows
+    assert row["error"] is None
+    assert row["lost"] > 0
+    assert row["sums_checked"] == 4
+
+
+def test_the_third_result_of_a_chunk_is_lost(programs: dict[int, str]) -> None:
+    text = """
+[[job]]
+size = "16KiB"
+[[script]]
+kind = "result"
+chunk = 7
+worker = 2
+"""
+    (row,) = run_point(point(text), programs).rows
+    assert row["lost"] == 1
+    assert row["resent"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "[topology]\nhosts = 2\n[[job]]\nworkers = 4\n",
+            "4 hosts from h1 on are needed, the topology has 2",
+        ),
+        ('[[job]]\n[[fault]]\nlinks = "h9>s1"\n', "there is no link 'h9>s1'"),
+        ('[topology]\nkind = "leaf-spine"\nhosts = 7\n[[job]]\n', "expected a multiple of the 4 leaves"),
+        ('[[job]]\nswitch = "s9"\n', "expected one of s1, found 's9'"),
+        ('[topology]\nkind = "file"\nfile = "star-99"\n[[job]]\n', "there is no topology 'star-99'"),
+        ('[[job]]\nmodel = "resnet5"\n', "there is no model 'resnet5'"),
+    ],
+)
+def test_settings_that_do_not_fit_get_a_sentence(programs: dict[int, str], text: str, sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        run_point(point(text), programs)
+
+
+@pytest.mark.parametrize("kind", ["dumbbell", "leaf-spine", "fat-tree"])
+def test_workers_behind_other_switches_get_their_sums(programs: dict[int, str], kind: str) -> None:
+    text = f'[topology]\nkind = "{kind}"\n[[job]]\nworkers = 8\nsize = "32KiB"\nlanes = 64\n'
+    (row,) = run_point(point(text), programs).rows
+    assert row["sums_checked"] == 8
+
+
+def test_jobs_that_share_hosts_and_links(programs: dict[int, str]) -> None:
+    text = '[[job]]\nworkers = 3\nsize = "64KiB"\nlanes = 64\ncopies = 4\n'
+    shared = run_point(point(text), programs).rows
+    alone = run_point(point(text, **{"job.copies": 1}), programs).rows
+    assert [row["sums_checked"] for row in shared] == [3] * 4
+    assert min(row["duration_ns"] for row in shared) > 3 * alone[0]["duration_ns"]
+
+
+def test_training_overlaps_computing(programs: dict[int, str]) -> None:
+    text = """
+[topology]
+rate = "100gbit"
+[[job]]
+workers = 2
+model = "resnet50"
+batch = 0.05
+slots = 512
+simulated_lanes = 64
+[run]
+check = false
+"""
+    result = run_point(point(text), programs)
+    assert len(result.rows) == 5
+    alone = sum(row["duration_ns"] for row in result.rows)
+    computing = 0.05 * (29_739_509 + 59_479_056)
+    assert computing < result.rows[0]["iteration_ns"] < computing + alone
+
+
+def test_expected_sums_are_those_of_the_tests_own_reference() -> None:
+    from tests.integration.simulated.reference import expected, same_bits
+
+    parts = [contribution(1, 0, 0, worker, 1000) for worker in range(5)]
+    assert same_bits(expected_sum(parts, 64), expected("sum", parts, 64))
+
+
+def test_series(programs: dict[int, str]) -> None:
+    result = run_point(point('[run]\nseries = "50us"\n[[job]]\nworkers = 2\nsize = "256KiB"\n'), programs)
+    mine = [row for row in result.series if row["link"] == "h1>s1"]
+    assert [row["time_ns"] for row in mine[:3]] == [0, 50_000, 100_000]
+    counts = [row["bytes"] for row in mine]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
+
+
+def test_programs_are_where_they_should_be() -> None:
+    with pytest.raises(SettingError, match="is missing: run `make p4`"):
+        run_point(point("[[job]]\n"), {64: "/nowhere.json", 256: str(Path("/nowhere.json"))})
