@@ -1,0 +1,202 @@
+"""What a compressor is: the base class, the payload it makes, and what it declares about itself."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from host_agent.errors import MisuseError
+
+Payload = tuple[Tensor, ...]
+"""What one worker sends. Tensors of a summable payload have the same shapes and types at all workers."""
+
+
+class IncompatibleError(MisuseError):
+    """A pairing of compressor, memory and granularity that makes no sense."""
+
+
+class Summability(Enum):
+    """Whether the element-wise sum of several workers' payloads means something."""
+
+    INTEGERS = "integers"
+    """Sums of int32 are exact, so the payload goes through a switch's slots as it is."""
+    FLOATS = "floats"
+    """Sums of float32 are meaningful: an all-reduce."""
+    NONE = "none"
+    """Every worker needs every payload: an all-gather."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What all workers must know alike before they compress, such as a common scale.
+
+    Attributes
+    ----------
+    tensor : Tensor
+        This worker's contribution; same shape and type at all workers.
+    op : {"sum", "max", "broadcast"}
+        How the contributions are combined. For "broadcast" only the root's counts.
+    root : int
+        The sender of a broadcast.
+    """
+
+    tensor: Tensor
+    op: Literal["sum", "max", "broadcast"]
+    root: int = 0
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where and when a tensor is compressed.
+
+    Attributes
+    ----------
+    key : str
+        Which tensor it is: the same at all workers and in all steps. State is kept by it.
+    shape : torch.Size
+        Its shape.
+    device : torch.device
+        Where it lives.
+    rank, workers : int
+        Of the group that reduces it.
+    step : int
+        How often this key was reduced before.
+    seed : int
+        Of the run; the same at all workers.
+    """
+
+    key: str
+    shape: torch.Size
+    device: torch.device
+    rank: int
+    workers: int
+    step: int
+    seed: int = 0
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return int(self.shape.numel())
+
+    def shared_generator(self) -> torch.Generator:
+        """Random numbers that are the same at all workers; new ones for each key and step."""
+        return self._generator("shared")
+
+    def own_generator(self) -> torch.Generator:
+        """Random numbers of this worker; independent of the other workers'."""
+        return self._generator(str(self.rank))
+
+    def generator_of(self, rank: int) -> torch.Generator:
+        """Return what `own_generator` gives at another worker."""
+        return self._generator(str(rank))
+
+    def _generator(self, stream: str) -> torch.Generator:
+        text = f"{self.seed}/{self.key}/{self.step}/{stream}".encode()
+        generator = torch.Generator(device=self.device)
+        generator.manual_seed(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1)
+        return generator
+
+
+class Compressor(ABC):
+    """Maps a tensor to a payload and back.
+
+    A subclass is a file in ``methods/``. It declares the class attributes below; the tests hold it to them. A compressor with
+    state (a warm start, a running average) keeps it in `state` by `Context.key`, as tensors, so that it can be saved.
+
+    Attributes
+    ----------
+    name : str
+        In the registry, options and tables.
+    family : {"identity", "quantization", "sparsification", "hybrid", "low rank"}
+        Its class.
+    source : str
+        The paper.
+    summability : Summability
+        Of its payload.
+    unbiased : bool
+        Whether E[decompress(compress(x))] = x.
+    linear : bool
+        Whether decompressing a sum of payloads gives the sum of the decompressed payloads. False for votes, whose payloads
+        are summed on purpose and decompressed to something else.
+    """
+
+    name: ClassVar[str]
+    family: ClassVar[str]
+    source: ClassVar[str]
+    summability: ClassVar[Summability]
+    unbiased: bool
+    linear: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.state: dict[str, dict[str, Tensor]] = {}
+
+    def omega(self, elements: int) -> float | None:
+        """Return ω with E‖C(x) − x‖² ≤ ω ‖x‖² for tensors of that many elements; None if no such bound is declared."""
+        return None
+
+    def delta(self, elements: int) -> float | None:
+        """Return δ with E‖C(x) − x‖² ≤ (1 − δ) ‖x‖² (a contraction); None if no such bound is declared."""
+        return None
+
+    def agree(self, tensor: Tensor, context: Context) -> Agreement | None:
+        """Return what must be agreed on before this tensor can be compressed; None by default."""
+        return None
+
+    @abstractmethod
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Compress a tensor.
+
+        Parameters
+        ----------
+        tensor : float32 tensor
+            Of shape `context.shape`.
+        shared : Tensor or None
+            What was agreed on: the combined `Agreement.tensor`.
+        context : Context
+            See there.
+
+        Returns
+        -------
+        tuple of Tensor
+            int32 if `summability` is INTEGERS, float32 if FLOATS, any type if NONE.
+        """
+
+    @abstractmethod
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Return the sum of the tensors of `count` workers from the sum of their payloads.
+
+        Payloads that cannot be summed are decompressed one by one, with the sender's rank in `context.rank`.
+        """
+
+    def reduced(self, mean: Tensor, context: Context) -> None:  # noqa: B027 - optional
+        """Take note of the mean over all workers, for compressors that adapt to it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state by key, for a checkpoint."""
+        return {key: dict(tensors) for key, tensors in self.state.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take a state that `state_dict` returned."""
+        self.state = {key: dict(tensors) for key, tensors in state.items()}
+
+
+def payload_bytes(payload: Payload) -> int:
+    """Bytes of a payload."""
+    return sum(int(tensor.numel() * tensor.element_size()) for tensor in payload)
+
+
+def fraction_of(elements: int, fraction: float) -> int:
+    """Return how many elements a fraction selects: at least one, unless there are none."""
+    return min(elements, max(1, round(elements * fraction)))
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise `MisuseError` with a message unless a condition on a parameter holds."""
+    if not condition:
+        raise MisuseError(message)

@@ -1,0 +1,210 @@
+"""Compression for DistributedDataParallel: one line for a trainer, over any back end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from host_agent.compression.compressor import Compressor
+from host_agent.compression.exchange import Exchange, TorchExchange, run
+from host_agent.compression.granularity import GRANULARITIES, Granularity, gathered, scattered, units
+from host_agent.compression.memory import Memory
+from host_agent.compression.reducer import CompressionStatistics, Reducer
+from host_agent.compression.registry import make_compressor, make_memory
+from host_agent.errors import MisuseError
+
+
+class CompressionState:
+    """The state of a communication hook: what compresses a model's gradients, and what came of it.
+
+    Parameters
+    ----------
+    compressor : Compressor
+        What is sent.
+    memory : Memory
+        What is done with what was lost.
+    granularity : {"layer", "bucket", "model"}
+        What is compressed together: each parameter tensor, each of DDP's buckets, or all of a model's gradients, which
+        then wait for the end of the backward pass.
+    block : int, optional
+        With "layer": parts of at most so many elements.
+    skip_below : int
+        Parameter tensors with fewer elements are sent as they are; biases gain nothing from compression.
+    names : dict of Tensor to str, optional
+        Names of the parameters, for state and statistics.
+    exchange : Exchange, optional
+        The default process group if None.
+    seed : int
+        The same at all workers.
+    """
+
+    def __init__(
+        self,
+        compressor: Compressor,
+        memory: Memory,
+        granularity: Granularity = "layer",
+        *,
+        block: int | None = None,
+        skip_below: int = 0,
+        names: dict[Tensor, str] | None = None,
+        exchange: Exchange | None = None,
+        seed: int = 0,
+    ) -> None:
+        if granularity not in GRANULARITIES:
+            raise MisuseError(
+                f"unknown granularity {granularity!r}: expected one of {', '.join(GRANULARITIES)}"
+            )
+        self.granularity, self.block, self.skip_below = granularity, block, skip_below
+        self.names = names or {}
+        self.exchange = exchange or TorchExchange()
+        self._seed = seed
+        self.reducer = self._reducer(compressor, memory)
+        self._plain = self._reducer(make_compressor("identity"), make_memory("none"))
+        self._waiting: list[tuple[dict[str, Tensor], Tensor, torch.futures.Future[Tensor]]] = []
+
+    def switch_to(self, compressor: Compressor, memory: Memory | None = None) -> None:
+        """Use another compressor from the next step on; the memory and its state stay unless another is given.
+
+        All workers must do so before the same step.
+        """
+        kept = memory if memory is not None else self.reducer.memory
+        self.reducer = self._reducer(compressor, kept)
+
+    def reduce(self, tensors: dict[str, Tensor]) -> None:
+        """Replace named tensors by their means over the workers."""
+        small = {name: each for name, each in tensors.items() if each.numel() < self.skip_below}
+        large = {name: each for name, each in tensors.items() if name not in small}
+        for chosen, reducer in ((large, self.reducer), (small, self._plain)):
+            sizes = [(name, each.numel()) for name, each in chosen.items()]
+            granularity: Granularity = "bucket" if reducer is self._plain else self.granularity
+            for unit in units(sizes, granularity, self.block) if sizes else []:
+                tensor = gathered(unit, chosen)
+                layout = (
+                    tuple((name, chosen[name].numel()) for name in unit.names)
+                    if unit.start is None
+                    else ((unit.key, tensor.numel()),)
+                )
+                scattered(unit, run(reducer.rounds(unit.key, tensor, layout), self.exchange), chosen)
+
+    def on_bucket(self, bucket: Any) -> torch.futures.Future[Tensor]:
+        """Reduce a bucket of DDP, or keep it until the model is complete."""
+        buffer: Tensor = bucket.buffer()
+        tensors = {
+            self._name(parameter): gradient
+            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
+        }
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        if self.granularity != "model":
+            self.reduce(tensors)
+            future.set_result(buffer)
+            return future
+        self._waiting.append((tensors, buffer, future))
+        if bucket.is_last():
+            waiting, self._waiting = self._waiting, []
+            # In the order of names, so that a rebuilding of the buckets does not move elements.
+            everything = {name: each for part, _, _ in waiting for name, each in part.items()}
+            self.reduce({name: everything[name] for name in sorted(everything)})
+            for _, each, done in waiting:
+                done.set_result(each)
+        return future
+
+    @property
+    def statistics(self) -> dict[str, CompressionStatistics]:
+        """What compression cost and saved, by unit."""
+        return {**self._plain.statistics, **self.reducer.statistics}
+
+    def total(self) -> CompressionStatistics:
+        """Return the statistics in sum."""
+        total = self.reducer.total()
+        total.add(self._plain.total())
+        return total
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all state that the next step depends on, for a checkpoint; each worker has its own."""
+        return self.reducer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take a state that `state_dict` returned."""
+        self.reducer.load_state_dict(state)
+
+    def _reducer(self, compressor: Compressor, memory: Memory) -> Reducer:
+        return Reducer(compressor, memory, self.exchange.rank, self.exchange.workers, self._seed)
+
+    def _name(self, parameter: Tensor) -> str:
+        name = self.names.get(parameter)
+        if name is None:
+            name = self.names[parameter] = f"parameter-{len(self.names)}"
+        return name
+
+
+def compression_hook(state: CompressionState, bucket: Any) -> torch.futures.Future[Tensor]:
+    """Reduce a bucket of DDP; for ``model.register_comm_hook(state, compression_hook)``."""
+    return state.on_bucket(bucket)
+
+
+def compress(
+    model: Any,
+    compressor: str | Compressor,
+    *,
+    memory: str | Memory = "none",
+    granularity: Granularity = "layer",
+    block: int | None = None,
+    skip_below: int = 0,
+    seed: int = 0,
+    **options: Any,
+) -> CompressionState:
+    """Compress the gradients of a DistributedDataParallel model from now on.
+
+    Parameters
+    ----------
+    model : DistributedDataParallel
+        Without a communication hook.
+    compressor : str or Compressor
+        A name (``netsum compression list``), whose options follow, or an object.
+    memory : str or Memory
+        See ``netsum.compression.MEMORIES``.
+    granularity, block, skip_below, seed
+        See `CompressionState`.
+    **options
+        Of the compressor.
+
+    Returns
+    -------
+    CompressionState
+        Statistics and checkpoints.
+
+    Raises
+    ------
+    MisuseError
+        For an unknown name or option.
+    IncompatibleError
+        If compressor and memory do not fit.
+
+    Examples
+    --------
+    >>> state = compress(model, "powersgd", rank=4, memory="residual")  # doctest: +SKIP
+    """
+    if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        raise MisuseError(
+            f"expected a DistributedDataParallel model, got {type(model).__name__}: wrap it first"
+        )
+    if isinstance(compressor, str):
+        compressor = make_compressor(compressor, **options)
+    elif options:
+        raise MisuseError(f"options {', '.join(options)} go with a compressor's name, not with an object")
+    if isinstance(memory, str):
+        memory = make_memory(memory)
+    state = CompressionState(
+        compressor,
+        memory,
+        granularity,
+        block=block,
+        skip_below=skip_below,
+        names={parameter: name for name, parameter in model.module.named_parameters()},
+        exchange=TorchExchange(model.process_group),
+        seed=seed,
+    )
+    model.register_comm_hook(state, compression_hook)
+    return state

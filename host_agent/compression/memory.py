@@ -1,0 +1,259 @@
+"""Memories: what is done with what compression lost."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from host_agent.compression.compressor import Compressor, IncompatibleError, require
+
+Layout = tuple[tuple[str, int], ...]
+"""Names and numbers of elements of the parameters in a tensor, in order."""
+
+
+class Memory(ABC):
+    """Decides what is compressed, and what the optimizer gets.
+
+    `before` turns a gradient into what is compressed; `after` sees what this worker's payload decompresses to and the mean
+    over all workers, updates the state, and returns the estimate of the mean gradient. State is kept by parameter, so it
+    survives when a bucket is put together differently.
+
+    Attributes
+    ----------
+    name, source : str
+        As for a compressor.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.state: dict[str, dict[str, Tensor]] = {}
+
+    def attach(self, compressor: Compressor, workers: int) -> None:  # noqa: B027 - optional
+        """Learn what compresses for how many workers; raise `IncompatibleError` if that makes no sense."""
+
+    @abstractmethod
+    def before(self, layout: Layout, gradient: Tensor) -> Tensor:
+        """Return what is to be compressed. Changes no state: the step may still fail."""
+
+    @abstractmethod
+    def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
+        """Update the state and return the estimate of the mean gradient.
+
+        Parameters
+        ----------
+        layout : tuple of (str, int)
+            The parameters in the tensor: names and numbers of elements.
+        gradient : Tensor
+            What `before` was given.
+        sent : Tensor
+            What it returned.
+        own, mean : Tensor
+            What this worker's payload decompresses to, and the mean of that over all workers.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state by key, for a checkpoint."""
+        return {key: dict(tensors) for key, tensors in self.state.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take a state that `state_dict` returned."""
+        self.state = {key: dict(tensors) for key, tensors in state.items()}
+
+    def _get(self, layout: Layout, field: str, like: Tensor) -> Tensor:
+        """Return a field of the state as a tensor like `like`; zeros where there is none."""
+        parts = []
+        for name, elements in layout:
+            stored = self.state.get(name, {}).get(field)
+            parts.append(like.new_zeros(elements) if stored is None else stored)
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).view_as(like)
+
+    def _set(self, layout: Layout, **fields: Tensor) -> None:
+        """Store fields of the state, each a tensor as long as the layout."""
+        sizes = [elements for _, elements in layout]
+        split = {field: tensor.reshape(-1).split(sizes) for field, tensor in fields.items()}
+        for place, (name, _) in enumerate(layout):
+            self.state[name] = {field: parts[place] for field, parts in split.items()}
+
+
+class NoMemory(Memory):
+    """What is lost stays lost."""
+
+    name = "none"
+    source = ""
+
+    def before(self, layout: Layout, gradient: Tensor) -> Tensor:
+        """Return the gradient."""
+        return gradient
+
+    def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
+        """Return the mean."""
+        return mean
+
+
+class Residual(Memory):
+    """Error feedback: what was lost is added to the next gradient.
+
+    e ← g + e − C(g + e). A contractive compressor with it converges like SGD without compression (Karimireddy et al., ICML
+    2019, theorem II).
+    """
+
+    name = "residual"
+    source = "Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019"
+
+    def before(self, layout: Layout, gradient: Tensor) -> Tensor:
+        """Return gradient plus residual."""
+        return gradient + self._get(layout, "residual", gradient)
+
+    def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
+        """Keep what was lost; return the mean."""
+        self._set(layout, residual=sent - own)
+        return mean
+
+
+class EF21(Memory):
+    """EF21: compressed differences to a local estimate, for contractive compressors.
+
+    g_i ← g_i + C(∇f_i − g_i), and the estimate of the mean gradient is the mean of the g_i.
+    """
+
+    name = "ef21"
+    source = "Richtárik, Sokolov, Fatkhullin, NeurIPS 2021"
+
+    def attach(self, compressor: Compressor, workers: int) -> None:
+        """Refuse compressors without a declared contraction: EF21 diverges with them."""
+        if compressor.delta(1024) is None:
+            raise IncompatibleError(
+                f"memory ef21 needs a contractive compressor (a declared delta); {compressor.name} has none: "
+                "use memory diana for unbiased compressors"
+            )
+
+    def before(self, layout: Layout, gradient: Tensor) -> Tensor:
+        """Return the difference to the local estimate."""
+        return gradient - self._get(layout, "own", gradient)
+
+    def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
+        """Move both estimates; return the one of the mean."""
+        estimate = self._get(layout, "mean", mean) + mean
+        self._set(layout, own=self._get(layout, "own", gradient) + own, mean=estimate)
+        return estimate
+
+
+class Diana(Memory):
+    """DIANA: compressed differences to a learned shift, for unbiased compressors.
+
+    Δ_i = C(∇f_i − h_i), estimate h + mean Δ, then h_i ← h_i + α Δ_i and h ← h + α mean Δ. The shifts tend to the gradients at
+    the optimum, so the variance of compression tends to zero although the workers' gradients differ.
+
+    Parameters
+    ----------
+    alpha : float, optional
+        Step of the shift; 1 / (1 + ω) by default (theorem 1 allows no more).
+    """
+
+    name = "diana"
+    source = "Mishchenko, Gorbunov, Takáč, Richtárik, arXiv:1901.09269; Horváth et al., arXiv:1904.05115"
+
+    def __init__(self, alpha: float | None = None) -> None:
+        super().__init__()
+        require(alpha is None or 0 < alpha <= 1, f"alpha must be in (0, 1], got {alpha}")
+        self.alpha = alpha
+        self._omega: Callable[[int], float] = lambda elements: 1.0
+
+    def attach(self, compressor: Compressor, workers: int) -> None:
+        """Refuse biased compressors; learn ω of this one."""
+        if not compressor.unbiased:
+            raise IncompatibleError(
+                f"memory diana needs an unbiased compressor; {compressor.name} is biased: use memory residual or ef21"
+            )
+        if self.alpha is None and compressor.omega(1024) is None:
+            raise IncompatibleError(f"{compressor.name} declares no omega: give memory diana its alpha")
+        self._omega = lambda elements: compressor.omega(elements) or 0.0
+
+    def before(self, layout: Layout, gradient: Tensor) -> Tensor:
+        """Return the difference to the shift."""
+        return gradient - self._get(layout, "own", gradient)
+
+    def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
+        """Move the shifts; return the estimate."""
+        alpha = self.alpha if self.alpha is not None else 1.0 / (1.0 + self._omega(gradient.numel()))
+        shift = self._get(layout, "mean", mean)
+        own_shift = self._get(layout, "own", gradient)
+        self._set(layout, own=own_shift + alpha * own, mean=shift + alpha * mean)
+        return shift + mean
+
+
+class MomentumCorrection(Memory):
+    """Deep gradient compression's memory: momentum before accumulation, both cleared where a value was sent.
+
+    u ← m u + g, v ← v + u; v is compressed; u and v become 0 where it was sent. The optimizer must not add momentum again.
+
+    Parameters
+    ----------
+    momentum : float
+        m.
+    clip_norm : float, optional
+        Each worker clips its gradient to clip_norm / √n, n the number of workers, before it is accumulated.
+    """
+
+    name = "momentum"
+    source = "Lin, Han, Mao, Wang, Dally, ICLR 2018, sections 3.1 to 3.3"
+
+    def __init__(self, momentum: float = 0.9, clip_norm: float | None = None) -> None:
+        super().__init__()
+        require(0 <= momentum < 1, f"momentum must be in [0, 1), got {momentum}")
+        require(clip_norm is None or clip_norm > 0, f"clip_norm must be positive, got {clip_norm}")
+        self.momentum, self.clip_norm, self.workers = momentum, clip_norm, 1
+
+    def attach(self, compressor: Compressor, workers: int) -> None:
+        """Learn n, by which the clipping depends on the number of workers."""
+        self.workers = workers
+
+    def before(self, layout: Layout, gradient: Tensor) -> Tensor:
+        """Return what has been accumulated, this gradient included."""
+        return self._get(layout, "velocity", gradient) + self._momentum(layout, gradient)
+
+    def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
+        """Keep what was not sent; return the mean."""
+        kept = own == 0
+        momentum = self._momentum(layout, gradient) * kept
+        self._set(layout, momentum=momentum, velocity=torch.where(kept, sent, sent - own))
+        return mean
+
+    def _momentum(self, layout: Layout, gradient: Tensor) -> Tensor:
+        if self.clip_norm is not None:
+            limit = self.clip_norm / self.workers**0.5
+            gradient = gradient * (limit / gradient.norm().clamp(min=limit))
+        return self.momentum * self._get(layout, "momentum", gradient) + gradient
+
+
+class Momentum(Memory):
+    """Compresses the momentum in place of the gradient: with votes of signs this is Signum.
+
+    Parameters
+    ----------
+    momentum : float
+        m ← βm + (1 − β)g.
+    """
+
+    name = "average"
+    source = "Bernstein, Zhao, Azizzadenesheli, Anandkumar, ICLR 2019, algorithm 1"
+
+    def __init__(self, momentum: float = 0.9) -> None:
+        super().__init__()
+        require(0 <= momentum < 1, f"momentum must be in [0, 1), got {momentum}")
+        self.momentum = momentum
+
+    def before(self, layout: Layout, gradient: Tensor) -> Tensor:
+        """Return the running average."""
+        return self.momentum * self._get(layout, "average", gradient) + (1 - self.momentum) * gradient
+
+    def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
+        """Keep the running average; return the mean."""
+        self._set(layout, average=sent)
+        return mean

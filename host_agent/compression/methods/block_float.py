@@ -1,0 +1,85 @@
+"""Block floating point: integers of a few bits under an exponent that the workers share."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability, require
+from host_agent.compression.packing import pack_lanes, stochastic_round, unpack_lanes
+
+
+class BlockFloat(Compressor):
+    """Quantizes blocks to signed integers of `bits` bits; the block's scale is the largest magnitude at any worker.
+
+    The workers agree on the scales by a maximum, as the slots' own block floating point does. Rounding is stochastic, so it is
+    unbiased, or to the nearest.
+
+    Parameters
+    ----------
+    bits : {16, 8, 4, 2}
+        With the sign; 2 bits are ternary.
+    block : int
+        Elements under one scale.
+    stochastic : bool
+        False rounds to the nearest and is biased.
+    """
+
+    name = "block-float"
+    family = "quantization"
+    source = "Sapio et al., NSDI 2021, section 3.7; Drumond et al., NeurIPS 2018"
+    summability = Summability.INTEGERS
+    unbiased = True
+
+    def __init__(self, bits: int = 8, block: int = 256, stochastic: bool = True) -> None:
+        super().__init__()
+        require(bits in (16, 8, 4, 2), f"bits must be 16, 8, 4 or 2, got {bits}")
+        require(block >= 1, f"block must be at least 1, got {block}")
+        self.levels = (1 << (bits - 1)) - 1
+        self.block = block
+        self.stochastic = stochastic
+        if not stochastic:
+            self.unbiased = False
+
+    def omega(self, elements: int) -> float | None:
+        """One worker: E‖error‖² ≤ Σ |x| s ≤ √b ‖x‖² / L, and ≤ b s²/4 for each block; the smaller holds."""
+        if not self.stochastic:
+            return None
+        block = min(self.block, elements)
+        return min(math.sqrt(block) / self.levels, block / (4.0 * self.levels**2))
+
+    def delta(self, elements: int) -> float | None:
+        """Nearest: each error is at most half a level and at most the value itself."""
+        if self.stochastic:
+            return None
+        block = min(self.block, elements)
+        # The block's largest value is a level itself, so it is exact and carries at least 1 / block of the energy.
+        return max(1.0 / block, 1.0 - (block - 1) / (4.0 * self.levels**2))
+
+    def agree(self, tensor: Tensor, context: Context) -> Agreement:
+        """Return the largest magnitude in each block, to be maximized."""
+        return Agreement(self._blocks(tensor).abs().amax(dim=1), "max")
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Quantize and pack."""
+        assert shared is not None
+        scale = torch.where(shared > 0, self.levels / shared, 0.0)
+        scaled = self._blocks(tensor) * scale[:, None]
+        scaled = torch.where(torch.isfinite(scaled), scaled, 0.0)  # a scale that is subnormal
+        rounded = stochastic_round(scaled, context.own_generator()) if self.stochastic else scaled.round()
+        values = rounded.clamp(-self.levels, self.levels).to(torch.int32).view(-1)[: context.elements]
+        return (pack_lanes(values, self.levels, context.workers),)
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Unpack and scale."""
+        assert shared is not None
+        sums = unpack_lanes(payload[0], context.elements, self.levels, context.workers, count)
+        values = self._blocks(sums.to(torch.float32)) * (shared / self.levels)[:, None]
+        return values.view(-1)[: context.elements].view(context.shape)
+
+    def _blocks(self, tensor: Tensor) -> Tensor:
+        flat = tensor.reshape(-1)
+        rows = -(-flat.numel() // self.block)
+        return torch.nn.functional.pad(flat, (0, rows * self.block - flat.numel())).view(rows, self.block)

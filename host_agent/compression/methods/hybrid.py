@@ -1,0 +1,133 @@
+"""Sparsification and quantization together: Qsparse, and random sparsification with integers that a switch adds."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from host_agent.compression.compressor import (
+    Agreement,
+    Compressor,
+    Context,
+    Payload,
+    Summability,
+    fraction_of,
+    require,
+)
+from host_agent.compression.methods.block_float import BlockFloat
+from host_agent.compression.methods.qsgd import QSGD
+
+
+class Qsparse(Compressor):
+    """Quantizes the k largest coordinates with QSGD; meant for memory ``residual``.
+
+    Q(top_k(x)) / (1 + β) with β = min(k / s², √k / s), which makes it a contraction.
+
+    Parameters
+    ----------
+    fraction : float
+        k / d.
+    levels : int
+        s, of the quantization.
+    """
+
+    name = "qsparse"
+    family = "hybrid"
+    source = "Basu, Data, Karakus, Diggavi, NeurIPS 2019, lemma 2"
+    summability = Summability.NONE
+    unbiased = False
+
+    def __init__(self, fraction: float = 0.01, levels: int = 7) -> None:
+        super().__init__()
+        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
+        self.fraction = fraction
+        self.quantizer = QSGD(levels)
+
+    def delta(self, elements: int) -> float:
+        """Return k / (d (1 + β))."""
+        count = fraction_of(elements, self.fraction)
+        return count / (elements * (1 + self.quantizer.omega(count))) if elements else 1.0
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Select, quantize."""
+        flat = tensor.reshape(-1)
+        indices = flat.abs().topk(fraction_of(flat.numel(), self.fraction), sorted=False).indices
+        quantized = self.quantizer.compress(flat[indices], None, context)
+        return (*quantized, indices.to(torch.int32))
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Put the quantized values back in their places."""
+        *quantized, indices = payload
+        inner = _resized(context, indices.numel())
+        values = self.quantizer.decompress(tuple(quantized), None, inner)
+        dense = torch.zeros(context.elements, device=values.device)
+        dense[indices.to(torch.int64)] = values / (1 + self.quantizer.omega(indices.numel()))
+        return dense.view(context.shape)
+
+
+class RandomBlockFloat(Compressor):
+    """Quantizes the same k random coordinates at all workers to a few bits: integers that a switch adds.
+
+    Parameters
+    ----------
+    fraction : float
+        k / d.
+    bits : {16, 8, 4, 2}
+        See `BlockFloat`.
+    """
+
+    name = "random-block-float"
+    family = "hybrid"
+    source = "Wangni et al., NeurIPS 2018, with Alistarh et al., NeurIPS 2017; composition: Horváth et al., arXiv:1904.05115"
+    summability = Summability.INTEGERS
+    unbiased = True
+
+    def __init__(self, fraction: float = 0.1, bits: int = 8) -> None:
+        super().__init__()
+        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
+        self.fraction = fraction
+        self.quantizer = BlockFloat(bits)
+
+    def omega(self, elements: int) -> float:
+        """Return (1 + ω₁)(1 + ω₂) − 1, as unbiased compressors compose."""
+        count = fraction_of(elements, self.fraction)
+        return elements / count * (1 + (self.quantizer.omega(count) or 0.0)) - 1
+
+    def agree(self, tensor: Tensor, context: Context) -> Agreement:
+        """Return the largest magnitudes of the blocks of selected values."""
+        selected = self._selected(tensor, context)
+        return self.quantizer.agree(selected, _resized(context, selected.numel()))
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Select, scale, quantize."""
+        selected = self._selected(tensor, context)
+        return self.quantizer.compress(selected, shared, _resized(context, selected.numel()))
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Put the sums back in their places."""
+        indices = self._indices(context)
+        values = self.quantizer.decompress(payload, shared, _resized(context, indices.numel()), count)
+        dense = torch.zeros(context.elements, device=values.device)
+        dense[indices] = values
+        return dense.view(context.shape)
+
+    def _indices(self, context: Context) -> Tensor:
+        count = fraction_of(context.elements, self.fraction)
+        generator = context.shared_generator()
+        return torch.randperm(context.elements, generator=generator, device=context.device)[:count]
+
+    def _selected(self, tensor: Tensor, context: Context) -> Tensor:
+        indices = self._indices(context)
+        return tensor.reshape(-1)[indices] * (context.elements / indices.numel())
+
+
+def _resized(context: Context, elements: int) -> Context:
+    return Context(
+        context.key,
+        torch.Size([elements]),
+        context.device,
+        context.rank,
+        context.workers,
+        context.step,
+        context.seed,
+    )

@@ -1,0 +1,56 @@
+"""No compression, and narrower floats: the baselines of every comparison."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability
+
+
+class Identity(Compressor):
+    """Sends the tensor as it is: shows what the framework itself costs."""
+
+    name = "identity"
+    family = "identity"
+    source = ""
+    summability = Summability.FLOATS
+    unbiased = True
+
+    def omega(self, elements: int) -> float:
+        """Nothing is lost."""
+        return 0.0
+
+    def delta(self, elements: int) -> float:
+        """Nothing is lost."""
+        return 1.0
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Return the tensor."""
+        return (tensor,)
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Return a copy of the payload: its caller may work in place."""
+        return payload[0].clone()
+
+
+class BFloat16(Compressor):
+    """Rounds to bfloat16 and gathers: half the bytes, 8 significant bits."""
+
+    name = "bfloat16"
+    family = "quantization"
+    source = "Kalamkar et al., arXiv:1905.12322"
+    summability = Summability.NONE
+    unbiased = False
+
+    def delta(self, elements: int) -> float:
+        """Return 1 − 2⁻¹⁶: a rounding error is at most 2⁻⁸ of a normal value."""
+        return 1.0 - 2.0**-16
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Round to the nearest."""
+        return (tensor.to(torch.bfloat16).reshape(-1),)
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Widen."""
+        return payload[0].to(torch.float32).view(context.shape)

@@ -1,0 +1,71 @@
+"""IntSGD: random rounding to integers with a scale that follows the size of the last steps."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability, require
+from host_agent.compression.packing import stochastic_round
+
+_LARGEST_SUM = 2**30
+
+
+class IntSGD(Compressor):
+    """Rounds α g randomly to integers, which are summed as they are.
+
+    α = √d / √(2 n r + ε²), where r is a moving average of the squared norm of the reduced gradients (the paper's of the steps,
+    divided by the squared step size, so the scale does not depend on the optimizer). The first step, which has nothing to
+    follow, is as exact as integers allow: the workers agree on the largest magnitude. The error of a worker has a variance of at
+    most d / (4 α²); there is no bound relative to its own tensor.
+
+    Parameters
+    ----------
+    beta : float
+        Of the moving average.
+    epsilon : float
+        Keeps α finite when gradients vanish.
+    """
+
+    name = "intsgd"
+    family = "quantization"
+    source = "Mishchenko, Wang, Kovalev, Richtárik, ICLR 2022, algorithm 1"
+    summability = Summability.INTEGERS
+    unbiased = True
+
+    def __init__(self, beta: float = 0.9, epsilon: float = 1e-8) -> None:
+        super().__init__()
+        require(0 <= beta < 1, f"beta must be in [0, 1), got {beta}")
+        require(epsilon > 0, f"epsilon must be positive, got {epsilon}")
+        self.beta, self.epsilon = beta, epsilon
+
+    def agree(self, tensor: Tensor, context: Context) -> Agreement | None:
+        """Return the largest magnitude in the first step."""
+        return Agreement(tensor.abs().amax().view(1), "max") if context.key not in self.state else None
+
+    def alpha(self, shared: Tensor | None, context: Context) -> float:
+        """Return the scale of this step."""
+        if shared is not None:
+            return (_LARGEST_SUM // context.workers) / max(float(shared), 1e-38)
+        average = float(self.state[context.key]["average"])
+        return math.sqrt(context.elements) / (math.sqrt(2 * context.workers * average + self.epsilon**2))
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Scale, round, clip to what the sum of all workers holds."""
+        largest = _LARGEST_SUM // context.workers
+        scaled = stochastic_round(tensor.double() * self.alpha(shared, context), context.own_generator())
+        return (scaled.clamp(-largest, largest).to(torch.int32),)
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Divide by the scale."""
+        return (payload[0].double() / self.alpha(shared, context)).to(torch.float32).view(context.shape)
+
+    def reduced(self, mean: Tensor, context: Context) -> None:
+        """Let the scale follow the reduced gradient."""
+        norm = mean.double().square().sum()
+        old = self.state.get(context.key, {}).get("average")
+        self.state[context.key] = {
+            "average": norm if old is None else self.beta * old + (1 - self.beta) * norm
+        }

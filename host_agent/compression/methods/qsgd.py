@@ -1,0 +1,51 @@
+"""QSGD: stochastic quantization of coordinates relative to the norm."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability, require
+from host_agent.compression.packing import bits_that_pack, pack_bits, stochastic_round, unpack_bits
+
+
+class QSGD(Compressor):
+    """Sends ‖x‖ and, for each coordinate, a signed level of `levels`, rounded randomly.
+
+    Parameters
+    ----------
+    levels : int
+        s in the paper, 1 to 127.
+    """
+
+    name = "qsgd"
+    family = "quantization"
+    source = "Alistarh, Grubic, Li, Tomioka, Vojnovic, NeurIPS 2017, lemma 3.1"
+    summability = Summability.NONE
+    unbiased = True
+
+    def __init__(self, levels: int = 7) -> None:
+        super().__init__()
+        require(1 <= levels <= 127, f"levels must be between 1 and 127, got {levels}")
+        self.levels = levels
+        self.bits = bits_that_pack(2 * levels + 1)
+
+    def omega(self, elements: int) -> float:
+        """Return min(d / s², √d / s)."""
+        return min(elements / self.levels**2, math.sqrt(elements) / self.levels)
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Quantize and pack."""
+        flat = tensor.reshape(-1)
+        norm = torch.linalg.vector_norm(flat)
+        scaled = torch.where(norm > 0, flat * (self.levels / norm), 0.0).nan_to_num_(0.0, 0.0, 0.0)
+        values = stochastic_round(scaled, context.own_generator()).clamp_(-self.levels, self.levels)
+        return norm.view(1), pack_bits(values + self.levels, self.bits)
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Scale the levels."""
+        norm, packed = payload
+        values = unpack_bits(packed, context.elements, self.bits).to(torch.float32) - self.levels
+        return (values * (norm / self.levels)).view(context.shape)

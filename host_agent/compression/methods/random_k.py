@@ -1,0 +1,77 @@
+"""Random sparsification: k random coordinates, scaled up so that the estimate is unbiased."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from host_agent.compression.compressor import (
+    Compressor,
+    Context,
+    Payload,
+    Summability,
+    fraction_of,
+    require,
+)
+
+
+class RandomK(Compressor):
+    """Sends the same k random coordinates at all workers: a dense sum of k values.
+
+    Parameters
+    ----------
+    fraction : float
+        k / d.
+    scaled : bool
+        Multiply by d / k, which makes it unbiased. Without, it is a contraction, as memory ``residual`` wants it.
+    """
+
+    name = "random-k"
+    family = "sparsification"
+    source = "Wangni, Wang, Liu, Zhang, NeurIPS 2018; Stich, Cordonnier, Jaggi, NeurIPS 2018"
+    summability = Summability.FLOATS
+    unbiased = True
+
+    def __init__(self, fraction: float = 0.01, scaled: bool = True) -> None:
+        super().__init__()
+        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
+        self.fraction, self.scaled = fraction, scaled
+        if not scaled:
+            self.unbiased = False
+
+    def omega(self, elements: int) -> float | None:
+        """Return d / k − 1."""
+        return elements / fraction_of(elements, self.fraction) - 1 if self.scaled else None
+
+    def delta(self, elements: int) -> float | None:
+        """Return k / d."""
+        return None if self.scaled else fraction_of(elements, self.fraction) / elements
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Select and scale."""
+        indices = self._indices(context, self._generator(context))
+        values = tensor.reshape(-1)[indices]
+        return (values * (context.elements / indices.numel()) if self.scaled else values,)
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Put the values back in their places."""
+        dense = torch.zeros(context.elements, device=payload[0].device)
+        dense[self._indices(context, self._generator(context))] = payload[0]
+        return dense.view(context.shape)
+
+    def _generator(self, context: Context) -> torch.Generator:
+        return context.shared_generator()
+
+    def _indices(self, context: Context, generator: torch.Generator) -> Tensor:
+        count = fraction_of(context.elements, self.fraction)
+        return torch.randperm(context.elements, generator=generator, device=context.device)[:count]
+
+
+class RandomKIndependent(RandomK):
+    """Sends k random coordinates of each worker's own: the receivers know them by the sender's seed, so no index travels."""
+
+    name = "random-k-independent"
+    summability = Summability.NONE
+
+    def _generator(self, context: Context) -> torch.Generator:
+        return context.own_generator()

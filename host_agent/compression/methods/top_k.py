@@ -1,0 +1,230 @@
+"""Sparsification by magnitude: largest coordinates, largest blocks, and thresholds."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from host_agent.compression.compressor import (
+    Agreement,
+    Compressor,
+    Context,
+    Payload,
+    Summability,
+    fraction_of,
+    require,
+)
+
+
+class _Selecting(Compressor):
+    """Sends some coordinates with their indices."""
+
+    family = "sparsification"
+    summability = Summability.NONE
+    unbiased = False
+
+    def select(self, flat: Tensor, context: Context) -> Tensor:
+        """Return the indices of what is sent."""
+        raise NotImplementedError
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Send values and indices."""
+        flat = tensor.reshape(-1)
+        indices = self.select(flat, context)
+        return flat[indices], indices.to(torch.int32)
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Put the values back in their places."""
+        values, indices = payload
+        dense = torch.zeros(context.elements, device=values.device)
+        dense[indices.to(torch.int64)] = values
+        return dense.view(context.shape)
+
+
+class TopK(_Selecting):
+    """Sends the k coordinates of largest magnitude; meant for memory ``residual``.
+
+    Parameters
+    ----------
+    fraction : float
+        k / d.
+    """
+
+    name = "top-k"
+    source = "Aji, Heafield, EMNLP 2017; Stich, Cordonnier, Jaggi, NeurIPS 2018, lemma A.1"
+
+    def __init__(self, fraction: float = 0.01) -> None:
+        super().__init__()
+        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
+        self.fraction = fraction
+
+    def delta(self, elements: int) -> float:
+        """Return k / d."""
+        return fraction_of(elements, self.fraction) / elements if elements else 1.0
+
+    def select(self, flat: Tensor, context: Context) -> Tensor:
+        """Return the indices of the largest magnitudes."""
+        return flat.abs().topk(fraction_of(flat.numel(), self.fraction), sorted=False).indices
+
+
+class DGC(TopK):
+    """Deep gradient compression: top-k whose fraction falls in a warm-up; meant for memory ``momentum``.
+
+    Parameters
+    ----------
+    fraction : float
+        At the end.
+    warmup_steps : int
+        The fraction falls from 25 % to `fraction` in equal ratios over so many steps.
+    """
+
+    name = "dgc"
+    source = "Lin, Han, Mao, Wang, Dally, ICLR 2018"
+
+    def __init__(self, fraction: float = 0.001, warmup_steps: int = 0) -> None:
+        super().__init__(fraction)
+        require(warmup_steps >= 0, f"warmup_steps must not be negative, got {warmup_steps}")
+        self.warmup_steps = warmup_steps
+
+    def select(self, flat: Tensor, context: Context) -> Tensor:
+        """Return the indices of the largest magnitudes."""
+        fraction = self.fraction
+        if context.step < self.warmup_steps and fraction < 0.25:
+            fraction = 0.25 * (fraction / 0.25) ** (context.step / self.warmup_steps)
+        return flat.abs().topk(fraction_of(flat.numel(), fraction), sorted=False).indices
+
+
+class BlockTopK(_Selecting):
+    """Sends the blocks of largest norm; an index for a block, not for a coordinate.
+
+    Parameters
+    ----------
+    fraction : float
+        Of the blocks.
+    block : int
+        Elements in a block.
+    """
+
+    name = "block-top-k"
+    source = "Dutta et al., AAAI 2020; Fei, Ho, Sahu, Canini, Sapio, SIGCOMM 2021, section 5"
+
+    def __init__(self, fraction: float = 0.01, block: int = 256) -> None:
+        super().__init__()
+        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
+        require(block >= 1, f"block must be at least 1, got {block}")
+        self.fraction, self.block = fraction, block
+
+    def delta(self, elements: int) -> float:
+        """Return the share of the blocks that is sent."""
+        blocks = -(-elements // self.block)
+        return fraction_of(blocks, self.fraction) / blocks if blocks else 1.0
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Send whole blocks and their numbers."""
+        rows = self._rows(tensor.reshape(-1))
+        chosen = (
+            rows.square().sum(dim=1).topk(fraction_of(rows.shape[0], self.fraction), sorted=False).indices
+        )
+        return rows[chosen].view(-1), chosen.to(torch.int32)
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Put the blocks back in their places."""
+        values, chosen = payload
+        rows = torch.zeros(-(-context.elements // self.block), self.block, device=values.device)
+        rows[chosen.to(torch.int64)] = values.view(-1, self.block)
+        return rows.view(-1)[: context.elements].view(context.shape)
+
+    def _rows(self, flat: Tensor) -> Tensor:
+        count = -(-flat.numel() // self.block)
+        return torch.nn.functional.pad(flat, (0, count * self.block - flat.numel())).view(count, self.block)
+
+
+class Threshold(_Selecting):
+    """Sends all coordinates whose magnitude is at least a fixed value; meant for memory ``residual``.
+
+    Parameters
+    ----------
+    threshold : float
+        λ.
+    """
+
+    name = "threshold"
+    source = "Dutta et al., AAAI 2020, section 5; Sahu et al., NeurIPS 2021 (hard threshold)"
+
+    def __init__(self, threshold: float = 0.01) -> None:
+        super().__init__()
+        require(threshold > 0, f"threshold must be positive, got {threshold}")
+        self.threshold = threshold
+
+    def select(self, flat: Tensor, context: Context) -> Tensor:
+        """Return the indices of what is large enough."""
+        return (flat.abs() >= self.threshold).nonzero().view(-1)
+
+
+class AdaptiveThreshold(_Selecting):
+    """Sends all coordinates whose magnitude is at least a share of the largest one.
+
+    Parameters
+    ----------
+    share : float
+        Of the largest magnitude in the tensor.
+    """
+
+    name = "adaptive-threshold"
+    source = "Dutta et al., AAAI 2020, section 5; Chen et al. (AdaComp), AAAI 2018"
+
+    def __init__(self, share: float = 0.3) -> None:
+        super().__init__()
+        require(0 < share <= 1, f"share must be in (0, 1], got {share}")
+        self.share = share
+
+    def delta(self, elements: int) -> float:
+        """Return 1 / d: the largest coordinate is always sent."""
+        return 1.0 / max(1, elements)
+
+    def select(self, flat: Tensor, context: Context) -> Tensor:
+        """Return the indices of what is large enough."""
+        magnitude = flat.abs()
+        return (magnitude >= self.share * magnitude.amax()).nonzero().view(-1)
+
+
+class AgreedTopK(Compressor):
+    """Sends the coordinates that one worker finds largest, another one in each step: a dense sum of k values.
+
+    The leader of a step broadcasts the indices of its largest coordinates; all workers send their values there. Meant for
+    memory ``residual``, under which the workers' accumulated gradients are alike.
+
+    Parameters
+    ----------
+    fraction : float
+        k / d.
+    """
+
+    name = "agreed-top-k"
+    family = "sparsification"
+    source = "Chen et al. (ScaleCom, CLT-k), NeurIPS 2020"
+    summability = Summability.FLOATS
+    unbiased = False
+
+    def __init__(self, fraction: float = 0.01) -> None:
+        super().__init__()
+        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
+        self.fraction = fraction
+
+    def agree(self, tensor: Tensor, context: Context) -> Agreement:
+        """Return the own indices; those of the step's leader count."""
+        count = fraction_of(context.elements, self.fraction)
+        indices = tensor.reshape(-1).abs().topk(count, sorted=False).indices.to(torch.int32)
+        return Agreement(indices, "broadcast", context.step % context.workers)
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Return the values at the agreed indices."""
+        assert shared is not None
+        return (tensor.reshape(-1)[shared.to(torch.int64)],)
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Put the values back in their places."""
+        assert shared is not None
+        dense = torch.zeros(context.elements, device=payload[0].device)
+        dense[shared.to(torch.int64)] = payload[0]
+        return dense.view(context.shape)

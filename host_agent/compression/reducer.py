@@ -1,0 +1,251 @@
+"""One tensor's way through a compressor and a memory, as a generator of rounds. No communication, no clock of its own.
+
+A driver (`exchange`) runs the generator: it carries out each round over its group and sends the result back. So the same
+code runs over torch.distributed, over a `Communicator`, and for a hundred simulated workers in one process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from host_agent.compression.compressor import (
+    Compressor,
+    Context,
+    Payload,
+    Summability,
+    payload_bytes,
+)
+from host_agent.compression.memory import Layout, Memory, NoMemory
+
+
+@dataclass(frozen=True)
+class Round:
+    """One collective over tensors of one worker.
+
+    Attributes
+    ----------
+    tensors : tuple of Tensor
+        This worker's.
+    op : {"sum", "max", "broadcast", "gather"}
+        The result of "gather" is a list with the tuple of each worker in the order of ranks, whose lengths may differ; of the
+        others a tuple like `tensors`.
+    root : int
+        The sender of a broadcast.
+    """
+
+    tensors: Payload
+    op: Literal["sum", "max", "broadcast", "gather"]
+    root: int = 0
+
+
+Rounds = Generator[Round, Any, Tensor]
+
+
+@dataclass
+class CompressionStatistics:
+    """What compression cost and saved, for one key or in sum.
+
+    Attributes
+    ----------
+    steps : int
+        Reductions.
+    bytes_before : int
+        Of the tensors as they were.
+    bytes_agreed : int
+        Contributed to agreements.
+    bytes_payload : int
+        Of this worker's payloads.
+    compress_ns : int
+        Time in compressor and memory, without communication.
+    error, norm : float
+        Sums over the steps of ‖C(y) − y‖² and ‖y‖², y what was compressed.
+    """
+
+    steps: int = 0
+    bytes_before: int = 0
+    bytes_agreed: int = 0
+    bytes_payload: int = 0
+    compress_ns: int = 0
+    error: float = 0.0
+    norm: float = 0.0
+
+    def add(self, other: CompressionStatistics) -> None:
+        """Add another's numbers to these."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+@dataclass
+class Reducer:
+    """A compressor with its memory.
+
+    Parameters
+    ----------
+    compressor : Compressor
+        What is sent.
+    memory : Memory
+        What is done with what was lost.
+    rank, workers : int
+        Of the group.
+    seed : int
+        The same at all workers.
+    measure_error : bool
+        Whether statistics have `error` and `norm`: two more passes over each tensor.
+
+    Raises
+    ------
+    IncompatibleError
+        If compressor and memory do not fit.
+    """
+
+    compressor: Compressor
+    memory: Memory = field(default_factory=NoMemory)
+    rank: int = 0
+    workers: int = 1
+    seed: int = 0
+    measure_error: bool = False
+
+    def __post_init__(self) -> None:
+        self.memory.attach(self.compressor, self.workers)
+        self.statistics: dict[str, CompressionStatistics] = {}
+        self._steps: dict[str, int] = {}
+
+    def rounds(self, key: str, gradient: Tensor, layout: Layout | None = None) -> Rounds:
+        """Return the rounds that reduce a tensor to (the estimate of) its mean over the workers.
+
+        Every worker must run the rounds of the same keys in the same order. If any worker's tensor is not finite, the
+        result is NaN at all workers and no state changes, so that a step can be skipped.
+
+        Parameters
+        ----------
+        key : str
+            The same at all workers and in all steps.
+        gradient : floating-point tensor
+            Not changed.
+        layout : tuple of (str, int), optional
+            The parameters in it, by which the memory keeps its state; the key alone by default.
+
+        Yields
+        ------
+        Round
+            Send its result.
+
+        Returns
+        -------
+        Tensor
+            Of the gradient's shape and type.
+        """
+        began = time.perf_counter_ns()
+        statistics = CompressionStatistics(steps=1, bytes_before=gradient.numel() * gradient.element_size())
+        context = Context(
+            key, gradient.shape, gradient.device, self.rank, self.workers, self._steps.get(key, 0), self.seed
+        )
+        if gradient.numel() == 0:
+            return gradient.clone()
+        values = gradient.to(torch.float32)
+        layout = layout or ((key, gradient.numel()),)
+        tensor = self.memory.before(layout, values)
+        finite = bool(torch.isfinite(tensor).all())
+
+        shared = None
+        agreement = self.compressor.agree(tensor, context)
+        if agreement is not None:
+            asked = agreement.tensor if finite else _poisoned(agreement.tensor, agreement.op)
+            statistics.bytes_agreed = payload_bytes((asked,))
+            statistics.compress_ns += time.perf_counter_ns() - began
+            (shared,) = yield Round((asked,), agreement.op, agreement.root)
+            began = time.perf_counter_ns()
+            if shared.is_floating_point() and not torch.isfinite(shared).all():
+                self._count(key, statistics)
+                return torch.full_like(gradient, torch.nan)
+
+        # A worker without finite values still takes part, with a payload that says so.
+        payload = self.compressor.compress(tensor if finite else torch.zeros_like(tensor), shared, context)
+        statistics.bytes_payload = payload_bytes(payload)
+        statistics.compress_ns += time.perf_counter_ns() - began
+        if self.compressor.summability is Summability.NONE:
+            flagged = (*payload, torch.tensor([finite], dtype=torch.uint8, device=tensor.device))
+            gathered = yield Round(flagged, "gather")
+            began = time.perf_counter_ns()
+            all_finite = all(bool(parts[-1]) for parts in gathered)
+            total = self._sum_of(gathered, shared, context) if all_finite else None
+        else:
+            bad = 0 if finite else 1 if self.compressor.summability is Summability.INTEGERS else torch.nan
+            flag = torch.full((1,), bad, dtype=payload[0].dtype, device=tensor.device)
+            *summed, flags = yield Round((*payload, flag), "sum")
+            began = time.perf_counter_ns()
+            all_finite = bool(flags == 0)
+            total = self.compressor.decompress(tuple(summed), shared, context, self.workers)
+        if not all_finite or total is None:
+            self._count(key, statistics)
+            return torch.full_like(gradient, torch.nan)
+
+        mean = total.div_(self.workers)
+        own = mean if self._needs_no_own else self.compressor.decompress(payload, shared, context)
+        estimate = self.memory.after(layout, values, tensor, own, mean)
+        self.compressor.reduced(mean, context)
+        self._steps[key] = context.step + 1
+        if self.measure_error:
+            statistics.error = float((own - tensor).square().sum())
+            statistics.norm = float(tensor.square().sum())
+        statistics.compress_ns += time.perf_counter_ns() - began
+        self._count(key, statistics)
+        return estimate.to(gradient.dtype)
+
+    @property
+    def _needs_no_own(self) -> bool:
+        return isinstance(self.memory, NoMemory) and not self.measure_error
+
+    def _sum_of(self, gathered: list[Payload], shared: Tensor | None, context: Context) -> Tensor:
+        total: Tensor | None = None
+        for rank, parts in enumerate(gathered):
+            sender = Context(
+                context.key, context.shape, context.device, rank, context.workers, context.step, context.seed
+            )
+            part = self.compressor.decompress(parts[:-1], shared, sender)
+            total = part if total is None else total.add_(part)
+        assert total is not None
+        return total
+
+    def _count(self, key: str, statistics: CompressionStatistics) -> None:
+        self.statistics.setdefault(key, CompressionStatistics()).add(statistics)
+
+    def total(self) -> CompressionStatistics:
+        """Return the statistics summed over all keys."""
+        total = CompressionStatistics()
+        for each in self.statistics.values():
+            total.add(each)
+        return total
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of compressor, memory and random streams, by key."""
+        return {
+            "compressor": self.compressor.state_dict(),
+            "memory": self.memory.state_dict(),
+            "steps": dict(self._steps),
+            "seed": self.seed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take a state that `state_dict` returned."""
+        self.compressor.load_state_dict(state["compressor"])
+        self.memory.load_state_dict(state["memory"])
+        self._steps = dict(state["steps"])
+        self.seed = state["seed"]
+
+
+def _poisoned(tensor: Tensor, op: str) -> Tensor:
+    """Return a contribution that makes the agreement non-finite at every worker.
+
+    Infinity survives every back end's maximum; NaN does not. A broadcast of integers carries no such mark: the payload's
+    flag does.
+    """
+    if not tensor.is_floating_point():
+        return torch.zeros_like(tensor)
+    return torch.full_like(tensor, torch.inf if op == "max" else torch.nan)

@@ -1,0 +1,122 @@
+"""Memories: what they repair, what they refuse, and where their state stays."""
+
+import pytest
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+
+from host_agent.compression import (  # noqa: E402
+    IncompatibleError,
+    Reducer,
+    make_compressor,
+    make_memory,
+    reduce_in_process,
+)
+from host_agent.errors import MisuseError  # noqa: E402
+
+WORKERS = 4
+
+
+def quadratics(heterogeneous: float, dimension: int = 40) -> tuple["torch.Tensor", "torch.Tensor"]:
+    """Diagonal quadratics f_i = ½ (x − b_i)ᵀ A (x − b_i) with condition number 10; returns A and the b_i."""
+    generator = torch.Generator().manual_seed(1)
+    curvature = torch.logspace(-1, 0, dimension)
+    common = torch.randn(dimension, generator=generator)
+    return curvature, common + heterogeneous * torch.randn(WORKERS, dimension, generator=generator)
+
+
+def distance_after(
+    steps: int, compressor: str, memory: str, *, heterogeneous: float = 1.0, rate: float = 0.5, **options: object
+) -> float:
+    """Run gradient descent from 0 and return the distance to the optimum, relative to that of the start."""
+    curvature, centres = quadratics(heterogeneous)
+    optimum = centres.mean(dim=0)
+    reducers = [
+        Reducer(make_compressor(compressor, **options), make_memory(memory), rank, WORKERS) for rank in range(WORKERS)
+    ]
+    point = torch.zeros_like(optimum)
+    for _ in range(steps):
+        gradients = [curvature * (point - centre) for centre in centres]
+        point = point - rate * reduce_in_process(reducers, "x", gradients)[0]
+    return float((point - optimum).norm() / optimum.norm())
+
+
+@pytest.mark.parametrize(
+    ("compressor", "options"),
+    [("top-k", {"fraction": 0.1}), ("scaled-sign", {}), ("onebit", {}), ("3lc", {})],
+)
+def test_error_feedback_repairs_a_contraction_on_workers_that_agree(compressor: str, options: dict[str, float]) -> None:
+    without = distance_after(600, compressor, "none", heterogeneous=1.0, rate=0.1, **options)
+    repaired = distance_after(600, compressor, "residual", heterogeneous=1.0, rate=0.1, **options)
+    assert repaired < 0.5 * without
+
+
+def test_diana_converges_where_plain_quantization_stalls() -> None:
+    plain = distance_after(800, "terngrad", "none", heterogeneous=3.0, rate=0.3)
+    diana = distance_after(800, "terngrad", "diana", heterogeneous=3.0, rate=0.3)
+    assert plain > 1e-2
+    assert diana < 1e-5
+
+
+def test_ef21_converges_linearly_on_workers_that_differ() -> None:
+    assert distance_after(1500, "top-k", "ef21", heterogeneous=3.0, rate=0.1, fraction=0.2) < 1e-4
+    assert distance_after(1500, "top-k", "none", heterogeneous=3.0, rate=0.1, fraction=0.2) > 1e-2
+
+
+def test_powersgd_keeps_its_factor_between_steps() -> None:
+    matrix = torch.outer(torch.arange(1.0, 21), torch.arange(1.0, 31)) + 0.01 * torch.randn(
+        20, 30, generator=torch.Generator().manual_seed(3)
+    )
+    reducers = [Reducer(make_compressor("powersgd", rank=1), make_memory("none"))]
+    errors = [float((reduce_in_process(reducers, "m", [matrix])[0] - matrix).norm()) for _ in range(4)]
+    best = float((matrix - _rank_one(matrix)).norm())
+    assert errors[-1] < errors[0] * 1.0001
+    assert errors[-1] < best * 1.001
+
+
+def _rank_one(matrix: "torch.Tensor") -> "torch.Tensor":
+    left, sizes, right = torch.linalg.svd(matrix)
+    return sizes[0] * torch.outer(left[:, 0], right[0])
+
+
+def test_dgc_clears_momentum_and_velocity_where_it_sent() -> None:
+    memory = make_memory("momentum", momentum=0.5)
+    reducer = Reducer(make_compressor("dgc", fraction=0.25), memory)
+    reduce_in_process([reducer], "x", [torch.tensor([4.0, 1.0, 1.0, 1.0])])
+    state = memory.state["x"]
+    assert state["velocity"].tolist() == [0, 1, 1, 1]
+    assert state["momentum"].tolist() == [0, 1, 1, 1]
+    # u = 0.5 u + g, v = v + u: 1, then 1 + 1.5.
+    result = reduce_in_process([reducer], "x", [torch.tensor([0.0, 1.0, 1.0, 1.0])])[0]
+    assert sorted(result.tolist()) == [0, 0, 0, 2.5]
+
+
+def test_state_is_kept_by_parameter_however_they_are_put_together() -> None:
+    layout = (("a", 3), ("b", 2))
+    one, other = make_memory("residual"), make_memory("residual")
+    sent, own = torch.arange(5.0), torch.ones(5)
+    one.after(layout, sent, sent, own, own)
+    other.load_state_dict(one.state_dict())
+    swapped = other.before((("b", 2), ("a", 3)), torch.zeros(5))
+    assert swapped.tolist() == [2, 3, -1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("compressor", "memory", "words"),
+    [
+        ("top-k", "diana", "needs an unbiased compressor"),
+        ("sign-vote", "ef21", "needs a contractive compressor"),
+        ("intsgd", "diana", "declares no omega"),
+    ],
+)
+def test_a_pairing_that_makes_no_sense_is_refused(compressor: str, memory: str, words: str) -> None:
+    with pytest.raises(IncompatibleError, match=words):
+        Reducer(make_compressor(compressor), make_memory(memory))
+
+
+def test_unknown_names_and_options_are_listed() -> None:
+    with pytest.raises(MisuseError, match="unknown compressor 'topk': expected one of identity, .*top-k"):
+        make_compressor("topk")
+    with pytest.raises(MisuseError, match="compressor top-k has no option 'k': expected fraction"):
+        make_compressor("top-k", k=3)
+    with pytest.raises(MisuseError, match=r"fraction must be in \(0, 1\], got 2"):
+        make_compressor("top-k", fraction=2)
