@@ -1,10 +1,9 @@
 """Compression for DistributedDataParallel: one line for a trainer, over any back end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from host_agent.compression.compressor import Compressor
@@ -139,7 +138,7 @@ class CompressionState:
         return name
 
 
-def compression_hook(state: CompressionState, bucket: Any) -> torch.futures.Future[Tensor]:
+def compression_hook(state: CompressionState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """Reduce a bucket of DDP; for ``model.register_comm_hook(state, compression_hook)``."""
     return state.on_bucket(bucket)
 

@@ -25,13 +25,20 @@ def quadratics(heterogeneous: float, dimension: int = 40) -> tuple["torch.Tensor
 
 
 def distance_after(
-    steps: int, compressor: str, memory: str, *, heterogeneous: float = 1.0, rate: float = 0.5, **options: object
+    steps: int,
+    compressor: str,
+    memory: str,
+    *,
+    heterogeneous: float = 1.0,
+    rate: float = 0.5,
+    **options: object,
 ) -> float:
     """Run gradient descent from 0 and return the distance to the optimum, relative to that of the start."""
     curvature, centres = quadratics(heterogeneous)
     optimum = centres.mean(dim=0)
     reducers = [
-        Reducer(make_compressor(compressor, **options), make_memory(memory), rank, WORKERS) for rank in range(WORKERS)
+        Reducer(make_compressor(compressor, **options), make_memory(memory), rank, WORKERS)
+        for rank in range(WORKERS)
     ]
     point = torch.zeros_like(optimum)
     for _ in range(steps):
@@ -44,7 +51,9 @@ def distance_after(
     ("compressor", "options"),
     [("top-k", {"fraction": 0.1}), ("scaled-sign", {}), ("onebit", {}), ("3lc", {})],
 )
-def test_error_feedback_repairs_a_contraction_on_workers_that_agree(compressor: str, options: dict[str, float]) -> None:
+def test_error_feedback_repairs_a_contraction_on_workers_that_agree(
+    compressor: str, options: dict[str, float]
+) -> None:
     without = distance_after(600, compressor, "none", heterogeneous=1.0, rate=0.1, **options)
     repaired = distance_after(600, compressor, "residual", heterogeneous=1.0, rate=0.1, **options)
     assert repaired < 0.5 * without

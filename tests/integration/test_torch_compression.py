@@ -1,0 +1,161 @@
+"""Compressed gradients through the slots: the same bits as computed in one process, with and without loss, and DDP's hook."""
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+
+import torch.distributed as dist  # noqa: E402
+
+from host_agent.compression import (  # noqa: E402
+    COMPRESSORS,
+    CommunicatorExchange,
+    Reducer,
+    Summability,
+    TorchExchange,
+    compress,
+    make_compressor,
+    make_memory,
+    reduce_in_process,
+)
+from host_agent.compression.exchange import run  # noqa: E402
+from host_agent.errors import MisuseError  # noqa: E402
+from tests.integration.torch_ranks import Ranks  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+EXACT = [name for name, each in COMPRESSORS.items() if each.summability is not Summability.FLOATS]
+"""Integers are summed exactly, and a gathered payload is copied."""
+STEPS = 3
+
+
+def _gradient(step: int, rank: int) -> torch.Tensor:
+    return torch.randn(30, 50, generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def through_slots(rank: int, world: int, names: list[str], over: str) -> dict[str, list[torch.Tensor]]:
+    group = dist.distributed_c10d._get_default_group()
+    exchange: Any = TorchExchange() if over == "torch" else CommunicatorExchange(group.communicator)
+    results = {}
+    for name in names:
+        reducer = Reducer(make_compressor(name), make_memory("residual"), rank, world)
+        results[name] = [run(reducer.rounds("x", _gradient(step, rank)), exchange) for step in range(STEPS)]
+    return results
+
+
+def _in_process(name: str, world: int) -> list[torch.Tensor]:
+    reducers = [Reducer(make_compressor(name), make_memory("residual"), rank, world) for rank in range(world)]
+    return [
+        reduce_in_process(reducers, "x", [_gradient(step, rank) for rank in range(world)])[0]
+        for step in range(STEPS)
+    ]
+
+
+@pytest.mark.parametrize("over", ["torch", "communicator"])
+def test_integers_and_gathered_payloads_are_exact(ranks: Ranks, over: str) -> None:
+    for outcome in ranks.run(through_slots, EXACT, over):
+        for name in EXACT:
+            for got, wanted in zip(outcome[name], _in_process(name, ranks.world), strict=True):
+                assert torch.equal(got, wanted), name
+
+
+def test_one_percent_loss_changes_no_bit(ranks: Ranks, ranks_with_loss: Ranks) -> None:
+    names = list(COMPRESSORS)
+    expected = ranks.run(through_slots, names, "torch")[0]
+    for outcome in ranks_with_loss.run(through_slots, names, "torch"):
+        for name in names:
+            assert all(torch.equal(a, b) for a, b in zip(outcome[name], expected[name], strict=True)), name
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"compressor": "identity"},
+    {"compressor": "identity", "granularity": "bucket"},
+    {"compressor": "identity", "granularity": "model"},
+    {"compressor": "block-float", "bits": 8},
+    {"compressor": "top-k", "fraction": 0.2, "memory": "residual"},
+    {"compressor": "top-k", "fraction": 0.2, "memory": "residual", "granularity": "model"},
+    {"compressor": "powersgd", "rank": 2, "memory": "residual", "skip_below": 64},
+    {"compressor": "terngrad", "memory": "diana", "granularity": "bucket"},
+]
+
+
+def trained(rank: int, world: int, settings: dict[str, Any], switch_at: int | None = None) -> dict[str, Any]:
+    torch.manual_seed(0)
+    inner = torch.nn.Sequential(torch.nn.Linear(20, 40), torch.nn.Tanh(), torch.nn.Linear(40, 5))
+    model = torch.nn.parallel.DistributedDataParallel(inner, bucket_cap_mb=0.002)
+    state = compress(model, **settings)
+    descent = torch.optim.SGD(model.parameters(), 0.1)
+    teacher = torch.randn(20, 5, generator=torch.Generator().manual_seed(99))
+    losses = []
+    for step in range(15):
+        if step == switch_at:
+            state.switch_to(make_compressor("block-float", bits=8))
+        inputs = torch.randn(16, 20, generator=torch.Generator().manual_seed(100 * step + rank))
+        descent.zero_grad()
+        loss = (model(inputs) - inputs @ teacher).square().mean()
+        loss.backward()
+        descent.step()
+        losses.append(loss.item())
+    total = state.total()
+    return {
+        "parameters": torch.cat([each.detach().flatten() for each in model.parameters()]),
+        "losses": losses,
+        "keys": sorted(state.reducer.state_dict()["memory"]),
+        "ratio": (total.bytes_payload + total.bytes_agreed) / total.bytes_before,
+    }
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda each: "-".join(map(str, each.values())))
+def test_ddp_trains_with_the_same_bits_at_all_ranks(ranks: Ranks, settings: dict[str, Any]) -> None:
+    outcomes = ranks.run(trained, settings)
+    assert all(torch.equal(each["parameters"], outcomes[0]["parameters"]) for each in outcomes)
+    assert all(each["losses"][-1] < each["losses"][0] for each in outcomes)
+    if settings["compressor"] == "identity":
+        torch.testing.assert_close(outcomes[0]["parameters"], _alone(ranks.world), rtol=0, atol=1e-5)
+        assert outcomes[0]["ratio"] == 1.0
+    else:
+        assert outcomes[0]["ratio"] < 0.7
+
+
+def _alone(world: int) -> torch.Tensor:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 40), torch.nn.Tanh(), torch.nn.Linear(40, 5))
+    descent = torch.optim.SGD(model.parameters(), 0.1)
+    teacher = torch.randn(20, 5, generator=torch.Generator().manual_seed(99))
+    for step in range(15):
+        inputs = torch.cat(
+            [
+                torch.randn(16, 20, generator=torch.Generator().manual_seed(100 * step + rank))
+                for rank in range(world)
+            ]
+        )
+        descent.zero_grad()
+        (model(inputs) - inputs @ teacher).square().mean().backward()
+        descent.step()
+    return torch.cat([each.detach().flatten() for each in model.parameters()])
+
+
+def test_state_survives_the_rebuilding_of_buckets(ranks: Ranks) -> None:
+    settings = {"compressor": "top-k", "fraction": 0.2, "memory": "residual", "granularity": "bucket"}
+    keys = ranks.run(trained, settings)[0]["keys"]
+    assert keys == ["0.bias", "0.weight", "2.bias", "2.weight"]
+
+
+def test_the_compressor_can_be_switched_in_mid_training(ranks: Ranks) -> None:
+    settings = {"compressor": "top-k", "fraction": 0.05, "memory": "residual"}
+    outcomes = ranks.run(trained, settings, 5)
+    assert all(torch.equal(each["parameters"], outcomes[0]["parameters"]) for each in outcomes)
+    assert outcomes[0]["losses"][-1] < ranks.run(trained, settings)[0]["losses"][-1]
+
+
+def refused(rank: int, world: int) -> str:
+    try:
+        compress(torch.nn.Linear(2, 2), "top-k")
+    except MisuseError as error:
+        return str(error)
+    return ""
+
+
+def test_a_model_that_is_not_wrapped_is_refused(ranks: Ranks) -> None:
+    assert "expected a DistributedDataParallel model, got Linear" in ranks.run(refused)[0]
