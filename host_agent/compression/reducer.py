@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
@@ -45,6 +45,7 @@ class Round:
 
 
 Rounds = Generator[Round, Any, Tensor]
+_NARROW: Final = (torch.float16, torch.bfloat16)
 
 
 @dataclass
@@ -148,9 +149,11 @@ class Reducer:
         )
         if gradient.numel() == 0:
             return gradient.clone()
-        values = gradient.to(torch.float32)
+        # The memory works in the gradient's own precision: differences of float64 may be far below the values.
+        values = gradient.to(torch.float32) if gradient.dtype in _NARROW else gradient
         layout = layout or ((key, gradient.numel()),)
-        tensor = self.memory.before(layout, values)
+        remembered = self.memory.before(layout, values)
+        tensor = remembered.to(torch.float32)
         finite = bool(torch.isfinite(tensor).all())
 
         shared = None
@@ -188,7 +191,7 @@ class Reducer:
 
         mean = total.div_(self.workers)
         own = mean if self._needs_no_own else self.compressor.decompress(payload, shared, context)
-        estimate = self.memory.after(layout, values, tensor, own, mean)
+        estimate = self.memory.after(layout, values, remembered, own.to(values.dtype), mean.to(values.dtype))
         self.compressor.reduced(mean, context)
         self._steps[key] = context.step + 1
         if self.measure_error:

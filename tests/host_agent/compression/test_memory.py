@@ -49,26 +49,26 @@ def distance_after(
 
 @pytest.mark.parametrize(
     ("compressor", "options"),
-    [("top-k", {"fraction": 0.1}), ("scaled-sign", {}), ("onebit", {}), ("3lc", {})],
+    [("top-k", {"fraction": 0.1}), ("scaled-sign", {})],
 )
 def test_error_feedback_repairs_a_contraction_on_workers_that_agree(
     compressor: str, options: dict[str, float]
 ) -> None:
-    without = distance_after(600, compressor, "none", heterogeneous=1.0, rate=0.1, **options)
-    repaired = distance_after(600, compressor, "residual", heterogeneous=1.0, rate=0.1, **options)
+    without = distance_after(300, compressor, "none", heterogeneous=1.0, rate=0.1, **options)
+    repaired = distance_after(300, compressor, "residual", heterogeneous=1.0, rate=0.1, **options)
     assert repaired < 0.5 * without
 
 
 def test_diana_converges_where_plain_quantization_stalls() -> None:
-    plain = distance_after(800, "terngrad", "none", heterogeneous=3.0, rate=0.3)
-    diana = distance_after(800, "terngrad", "diana", heterogeneous=3.0, rate=0.3)
+    plain = distance_after(500, "terngrad", "none", heterogeneous=3.0, rate=0.3)
+    diana = distance_after(500, "terngrad", "diana", heterogeneous=3.0, rate=0.3)
     assert plain > 1e-2
     assert diana < 1e-5
 
 
 def test_ef21_converges_linearly_on_workers_that_differ() -> None:
-    assert distance_after(1500, "top-k", "ef21", heterogeneous=3.0, rate=0.1, fraction=0.2) < 1e-4
-    assert distance_after(1500, "top-k", "none", heterogeneous=3.0, rate=0.1, fraction=0.2) > 1e-2
+    assert distance_after(800, "top-k", "ef21", heterogeneous=3.0, rate=0.1, fraction=0.2) < 1e-4
+    assert distance_after(800, "top-k", "none", heterogeneous=3.0, rate=0.1, fraction=0.2) > 1e-2
 
 
 def test_powersgd_keeps_its_factor_between_steps() -> None:
