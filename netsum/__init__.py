@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         UnsupportedTypeError,
         UsedAdmissionError,
     )
+    from host_agent.compression import compress
     from host_agent.joining import (
         AbsentWorkersError,
         BandwidthDelay,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 _JOINING = ("AbsentWorkersError", "BandwidthDelay", "JoinError", "NoSlotsError", "Seat", "Share", "join")
 """Names of `host_agent.joining`; the others are those of `host_agent`."""
+_COMPRESSION = ("compress",)
+"""Names of `host_agent.compression`, which need PyTorch."""
 
 __all__ = [
     "AbsentWorkersError",
@@ -66,6 +69,7 @@ __all__ = [
     "SwitchSilentError",
     "UnsupportedTypeError",
     "UsedAdmissionError",
+    "compress",
     "join",
 ]
 
@@ -73,7 +77,12 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'netsum' has no attribute {name!r}")
-    return getattr(import_module("host_agent.joining" if name in _JOINING else "host_agent"), name)
+    room = "host_agent"
+    if name in _JOINING:
+        room = "host_agent.joining"
+    elif name in _COMPRESSION:
+        room = "host_agent.compression"
+    return getattr(import_module(room), name)
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,7 @@ import typer
 
 from netsum.cli import allreduce, doctor, shell, wireshark
 from netsum.cli.bench import bench_app
+from netsum.cli.compression import compression_app
 from netsum.cli.controller import controller_app
 from netsum.cli.errors import CommandGroup
 from netsum.cli.job import job_app
@@ -53,5 +54,6 @@ app.add_typer(job_app, name="job", rich_help_panel=OPERATE)
 app.add_typer(controller_app, name="controller", rich_help_panel=OPERATE)
 app.add_typer(testbed_app, name="testbed", rich_help_panel=OPERATE)
 app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
+app.add_typer(compression_app, name="compression", rich_help_panel=LOOK)
 app.command("shell", rich_help_panel=LOOK, epilog=shell.EPILOG)(shell.shell)
 app.command("wireshark", rich_help_panel=LOOK, epilog=wireshark.EPILOG)(wireshark.wireshark)

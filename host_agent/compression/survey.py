@@ -1,0 +1,71 @@
+"""What every compressor declares about itself, and how small its payloads are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from host_agent.compression.compressor import Summability
+from host_agent.compression.exchange import reduce_in_process
+from host_agent.compression.memory import NoMemory
+from host_agent.compression.reducer import Reducer
+from host_agent.compression.registry import COMPRESSORS
+
+ROUTES: Final = {Summability.INTEGERS: "slots", Summability.FLOATS: "sum", Summability.NONE: "gather"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A compressor with its default options.
+
+    Attributes
+    ----------
+    name, family, source
+        As declared.
+    route : {"slots", "sum", "gather"}
+        By which a payload travels.
+    biased : bool
+        Whether its expectation differs from the tensor.
+    bound : str
+        Its ω or δ for so many elements; empty if it declares none.
+    ratio : float
+        Bytes of a float32 tensor over the bytes that one worker contributes.
+    """
+
+    name: str
+    family: str
+    route: str
+    biased: bool
+    bound: str
+    ratio: float
+    source: str
+
+
+def survey(elements: int, workers: int) -> list[Entry]:
+    """Return an entry for each compressor, measured on normally distributed tensors of so many elements."""
+    side = max(1, int(elements**0.5))
+    generator = torch.Generator().manual_seed(0)
+    # A matrix as square as can be, so that methods of low rank have something to factor.
+    tensors = [torch.randn(side, elements // side, generator=generator) for _ in range(workers)]
+    entries = []
+    for name, make in COMPRESSORS.items():
+        compressor = make()
+        reducers = [Reducer(make(), NoMemory(), rank, workers) for rank in range(workers)]
+        reduce_in_process(reducers, "x", tensors)
+        total = reducers[0].total()
+        omega, delta = compressor.omega(elements), compressor.delta(elements)
+        bound = f"ω {omega:.3g}" if omega is not None else f"δ {delta:.3g}" if delta is not None else ""
+        entries.append(
+            Entry(
+                name,
+                compressor.family,
+                ROUTES[compressor.summability],
+                not compressor.unbiased,
+                bound,
+                total.bytes_before / (total.bytes_payload + total.bytes_agreed),
+                compressor.source,
+            )
+        )
+    return entries
