@@ -45,7 +45,7 @@ p4: $(STAMP) ## Compile the P4 program (needs p4c)
 p4-tofino: $(STAMP) ## Compile it for Tofino 1 and 2 (needs p4c with its Tofino back end)
 	$(BIN)/python p4/tofino.py
 
-bench: $(STAMP) ## Measure what the README quotes
+bench: $(STAMP) ## Measure what the docs quote
 	$(BIN)/netsum bench engine
 	$(BIN)/netsum bench host
 

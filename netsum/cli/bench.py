@@ -1,4 +1,4 @@
-"""The benchmarks live in the source checkout, beside the README that quotes them; they are not installed."""
+"""The benchmarks live in the source checkout, beside the docs that quote them; they are not installed."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from netsum.cli.errors import CommandError
 from netsum.cli.options import Lanes, SlotsOption
 from netsum.cli.texts import epilog
 
-bench_app = typer.Typer(help="Measure what the README quotes.", no_args_is_help=True)
+bench_app = typer.Typer(help="Measure what the docs quote.", no_args_is_help=True)
 
 BothLanes = Annotated[Lanes | None, typer.Option(help="int32 values a packet carries; default: both.")]
 OneLanes = Annotated[Lanes, typer.Option(help="int32 values a packet carries.")]
@@ -43,7 +43,7 @@ def run_bench(name: str, arguments: Sequence[str]) -> None:
 @bench_app.command(
     "engine",
     epilog=epilog(
-        ("netsum bench engine", "both programs, three runs: the table in the README"),
+        ("netsum bench engine", "both programs, three runs: the table in docs/performance.md"),
         ok="measured; without BMv2, the embedded engine alone",
     ),
 )
@@ -57,7 +57,9 @@ def bench_engine(
 
 @bench_app.command(
     "host",
-    epilog=epilog(("netsum bench host --lanes 64", "five runs: the table in the README"), ok="measured"),
+    epilog=epilog(
+        ("netsum bench host --lanes 64", "five runs: the table in docs/performance.md"), ok="measured"
+    ),
 )
 def bench_host(
     runs: Annotated[int, typer.Option(min=1, help="Runs of each operation.")] = 5,
