@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from controller.errors import ControllerError
-from controller.service.desk import DeskOptions
 from controller.service.network import HostSite, Network, PortSite, SwitchSite
+from controller.service.registry import RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
 from host_agent.errors import NetsumError
 from host_agent.wire.channel import TlsFiles
@@ -62,7 +62,7 @@ async def _serve(
         p4info=program.p4info,
         listen=(options.listen,),
         tls=TlsFiles(),
-        desk=DeskOptions(slots=options.slots),
+        registry=RegistryOptions(slots=options.slots),
     )
     async with running_service(service_options) as service:
         ready = asyncio.create_task(service.until_ready())
@@ -89,7 +89,7 @@ async def _attend(testbed: LoopbackTestbed, service: RunningService, until: Call
     while not until():
         if not testbed.switch.running:  # Ending tells the workers sooner than their deadlines.
             fault = testbed.switch.how_it_ended()
-            service.desk.end_all(fault)
+            service.registry.end_all(fault)
             await asyncio.sleep(LOOK_S)
             raise TestbedError(fault)
         if service.links.done():
@@ -107,7 +107,7 @@ class _Unused:
 
     def __call__(self) -> bool:
         workers = self._service.workers
-        in_use = bool(workers.streams or self._service.desk.jobs)
+        in_use = bool(workers.streams or self._service.registry.jobs)
         # A short job may have come and gone between two looks.
         self._used = self._used or in_use or workers.left > 0
         return not in_use and (self._used or asyncio.get_running_loop().time() > self._give_up_at)

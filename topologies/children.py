@@ -13,7 +13,7 @@ from typing import IO
 
 from topologies.interruptions import Unwinding
 
-TETHER = Path(__file__).with_name("tether.py")
+DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 STOP_GRACE_S = 3.0
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -57,10 +57,10 @@ class Child:
     ) -> None:
         self.name = name
         self.log = log
-        tethered = [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *command]
+        bound = [sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid()), *command]
         with log.open("ab") as log_file:
             self._popen = subprocess.Popen(
-                tethered,
+                bound,
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if pipes else log_file,
                 stderr=log_file,

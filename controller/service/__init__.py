@@ -1,19 +1,20 @@
-"""The controller as a service: hosts join jobs over it, operators look after them, and its memory outlives it.
+"""The controller as a service: hosts join its jobs, operators manage them, and its state survives a restart.
 
-`serve` runs it, `client` talks to it. How it is made:
+`serve` runs it, `client` calls it. Its modules:
 
 ========== ===============================================================================================
-network    the switches and hosts it has, as a testbed's folder names them; `network_file` for a TOML file
-store      what must not be forgotten, in SQLite
-records    one job as it is kept
-link       one switch: connecting, connecting again, becoming primary
-desk       the jobs: which there are, how one ends
-workers    what workers ask: seats, attaching again, leaving
-operators  what operators ask: making, restarting and ending jobs
-restoring  the jobs of the controller before this one
-wishes     what is asked for, held against what there is
-dispatch   what jobs hold on which switch, and how it comes there
-rpc        the job API in front of these
+network    switches and hosts, read from a testbed's folder; `network_file` reads them from a TOML file
+store      what must survive a restart, in SQLite
+records    one job as the store keeps it
+link       the connection to one switch: connecting, reconnecting, becoming primary
+jobs       one job while the service runs it, its seats, its messages to workers
+registry   all jobs: find, restart, end
+workers    what workers call: join, attach again, leave
+operators  what operators call: create, restart and delete jobs
+recovery   the jobs of an earlier controller process
+requests   validation of what workers and operators ask for
+placement  what jobs hold on which switch, in which order they get it, and how it is written there
+rpc        the job API over gRPC
 metrics    Prometheus
 ========== ===============================================================================================
 """

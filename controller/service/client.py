@@ -20,7 +20,7 @@ from host_agent.wire.channel import (
     what_of_certificates,
 )
 from host_agent.wire.jobs_pb2 import JobView, SwitchView
-from host_agent.wire.slots_wish import IF_FULL, IfFull, Slots, slots_message
+from host_agent.wire.slot_request import IF_FULL, IfFull, Slots, slots_message
 
 _AT_CALLER = (
     grpc.StatusCode.UNAVAILABLE,

@@ -9,10 +9,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from controller.errors import ConfigError
-from controller.service.desk import Desk
+from controller.service.jobs import Counted, ServiceJob
 from controller.service.link import LinkState
-from controller.service.served import Counted, ServedJob
-from controller.service.workers import WorkersDesk
+from controller.service.registry import JobRegistry
+from controller.service.workers import WorkerSeats
 from host_agent.wire import jobs_pb2
 
 SNAPSHOT_TIMEOUT_S = 5.0
@@ -20,18 +20,18 @@ _STATES = {jobs_pb2.GATHERING: "gathering", jobs_pb2.QUEUED: "queued", jobs_pb2.
 
 
 class ServiceCollector(Collector):
-    """Reads the desk whenever Prometheus asks, in the event loop's thread.
+    """Reads the registry whenever Prometheus asks, in the event loop's thread.
 
     Parameters
     ----------
-    desk, workers
+    registry, workers
         What is read.
     loop
-        The event loop that the desk lives in.
+        The event loop that the registry lives in.
     """
 
-    def __init__(self, desk: Desk, workers: WorkersDesk, loop: asyncio.AbstractEventLoop) -> None:
-        self._desk = desk
+    def __init__(self, registry: JobRegistry, workers: WorkerSeats, loop: asyncio.AbstractEventLoop) -> None:
+        self._registry = registry
         self._workers = workers
         self._loop = loop
 
@@ -45,11 +45,11 @@ class ServiceCollector(Collector):
         return snapshot.result(SNAPSHOT_TIMEOUT_S)
 
     async def _snapshot(self) -> list[Any]:
-        jobs = list(self._desk.jobs.values())
-        counted = list(zip(jobs, await self._desk.dispatch.counted(jobs), strict=True))
+        jobs = list(self._registry.jobs.values())
+        counted = list(zip(jobs, await self._registry.placement.counted(jobs), strict=True))
         return [*self._of_jobs(jobs), *self._of_workers(jobs), *_counted(counted), *self._of_switches()]
 
-    def _of_jobs(self, jobs: list[ServedJob]) -> list[Any]:
+    def _of_jobs(self, jobs: list[ServiceJob]) -> list[Any]:
         by_state = GaugeMetricFamily("netsum_jobs", "Jobs that have not ended", labels=["state"])
         for state, name in _STATES.items():
             by_state.add_metric([name], sum(job.state == state for job in jobs))
@@ -60,7 +60,7 @@ class ServiceCollector(Collector):
             restarts.add_metric([job.name], job.record.restarts)
         return [by_state, slots, restarts]
 
-    def _of_workers(self, jobs: list[ServedJob]) -> list[Any]:
+    def _of_workers(self, jobs: list[ServiceJob]) -> list[Any]:
         live = GaugeMetricFamily(
             "netsum_worker_attached", "1 if the worker's stream stands", labels=["job", "rank", "host"]
         )
@@ -90,8 +90,8 @@ class ServiceCollector(Collector):
         restarts = CounterMetricFamily(
             "netsum_switch_restarts", "Times it came back without its program", labels=["switch"]
         )
-        for name, link in self._desk.dispatch.links.items():
-            ledger = self._desk.dispatch.ledgers[name]
+        for name, link in self._registry.placement.links.items():
+            ledger = self._registry.placement.ledgers[name]
             ready.add_metric([name], float(link.state is LinkState.READY))
             slots.add_metric([name], ledger.capacity)
             free.add_metric([name], ledger.free_slots)
@@ -100,7 +100,7 @@ class ServiceCollector(Collector):
         return [ready, slots, free, reconnects, restarts]
 
 
-def _counted(counted: list[tuple[ServedJob, Counted]]) -> list[Any]:
+def _counted(counted: list[tuple[ServiceJob, Counted]]) -> list[Any]:
     packets = CounterMetricFamily(
         "netsum_job_packets", "Packets the switch counted for a job", labels=["job", "outcome"]
     )
@@ -115,7 +115,9 @@ def _counted(counted: list[tuple[ServedJob, Counted]]) -> list[Any]:
     return [packets, admitted]
 
 
-def serve_metrics(desk: Desk, workers: WorkersDesk, address: tuple[str, int]) -> tuple[Any, tuple[str, int]]:
+def serve_metrics(
+    registry: JobRegistry, workers: WorkerSeats, address: tuple[str, int]
+) -> tuple[Any, tuple[str, int]]:
     """Serve metrics over HTTP, for the event loop that runs.
 
     Returns
@@ -128,10 +130,10 @@ def serve_metrics(desk: Desk, workers: WorkersDesk, address: tuple[str, int]) ->
     ConfigError
         The address cannot be listened on.
     """
-    registry = CollectorRegistry()
-    registry.register(ServiceCollector(desk, workers, asyncio.get_running_loop()))
+    prometheus = CollectorRegistry()
+    prometheus.register(ServiceCollector(registry, workers, asyncio.get_running_loop()))
     try:
-        server, _ = start_http_server(address[1], address[0], registry)
+        server, _ = start_http_server(address[1], address[0], prometheus)
     except OSError as error:
         raise ConfigError(
             f"metrics cannot be served on {address[0]}:{address[1]}: {error.strerror}"

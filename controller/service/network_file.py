@@ -30,7 +30,7 @@ def network_of_file(path: Path) -> Network:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
-    _refuse_strangers(path, "the file", described, {"switch", "host", "link"})
+    _refuse_unknown_fields(path, "the file", described, {"switch", "host", "link"})
     switch_tables = _named(_tables(path, described, "switch"))
     panels = {name: _Panel(name, table) for name, table in switch_tables.items()}
     hosts: dict[str, HostSite] = {}
@@ -62,7 +62,7 @@ def network_of_file(path: Path) -> Network:
     switches = {}
     for name, table in switch_tables.items():
         tls = table.get("tls", dict, {})
-        _refuse_strangers(path, f"{table.where}.tls", tls, {"ca", "cert", "key"})
+        _refuse_unknown_fields(path, f"{table.where}.tls", tls, {"ca", "cert", "key"})
         peers = {attached[host.name]: host.name for host in hosts.values() if host.switch == name}
         switches[name] = SwitchSite(
             name=name,
@@ -226,6 +226,6 @@ def _named(tables: list[_Table]) -> dict[str, _Table]:
     return found
 
 
-def _refuse_strangers(path: Path, where: str, held: Mapping[str, Any], known: set[str]) -> None:
-    if strangers := held.keys() - known:
-        raise ConfigError(f"{path}: {where} has no {' or '.join(sorted(strangers))}")
+def _refuse_unknown_fields(path: Path, where: str, held: Mapping[str, Any], known: set[str]) -> None:
+    if unknown := held.keys() - known:
+        raise ConfigError(f"{path}: {where} has no {' or '.join(sorted(unknown))}")

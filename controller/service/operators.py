@@ -3,24 +3,24 @@
 import time
 
 from controller.errors import JobRefusedError
-from controller.service.desk import Desk
+from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.records import JobRecord
-from controller.service.served import Kind, RefusalError, ServedJob
-from controller.service.wishes import check_name, check_world
-from host_agent.wire.slots_wish import IfFull, Slots
+from controller.service.registry import JobRegistry
+from controller.service.requests import check_name, check_world
+from host_agent.wire.slot_request import IfFull, Slots
 
 
-class OperatorsDesk:
+class OperatorActions:
     """Makes, restarts and ends jobs.
 
     Parameters
     ----------
-    desk
+    registry
         The jobs.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, registry: JobRegistry) -> None:
+        self._registry = registry
 
     async def create(
         self,
@@ -32,7 +32,7 @@ class OperatorsDesk:
         switch: str,
         join_token: str,
         idle_s: float,
-    ) -> ServedJob:
+    ) -> ServiceJob:
         """Make a job that workers then join by its name.
 
         Raises
@@ -40,39 +40,39 @@ class OperatorsDesk:
         RefusalError
             With the reason.
         """
-        await self._desk.until_gone(name)
-        if name in self._desk.jobs:
+        await self._registry.until_gone(name)
+        if name in self._registry.jobs:
             raise RefusalError(Kind.TAKEN, f"there is a job named {name} already: end it first")
         check_name(name)
         check_world(world_size)
         record = JobRecord(
             name=name,
-            switch=self._desk.switch_for(switch, None),
+            switch=self._registry.switch_for(switch, None),
             world_size=world_size,
-            slots=self._desk.options.slots if slots is None else slots,
+            slots=self._registry.options.slots if slots is None else slots,
             if_full=if_full,
             queue_s=queue_s,
             join_token=join_token,
-            idle_s=idle_s or self._desk.options.idle_s,
+            idle_s=idle_s or self._registry.options.idle_s,
             operated=True,
             created=time.time(),
         )
-        job = ServedJob(record)
+        job = ServiceJob(record)
         try:
-            self._desk.dispatch.reserve(job)
+            self._registry.placement.reserve(job)
         except JobRefusedError as refusal:
-            if if_full != "queue" or not self._desk.dispatch.fits_ever(job):
+            if if_full != "queue" or not self._registry.placement.fits_ever(job):
                 raise RefusalError(Kind.FULL, str(refusal)) from None
             job.reason = str(refusal)
-        self._desk.jobs[name] = job
-        self._desk.store.save(record)
+        self._registry.jobs[name] = job
+        self._registry.store.save(record)
         if record.job_id:
-            self._desk.dispatch.idle(job)
+            self._registry.placement.idle(job)
         else:
-            self._desk.dispatch.ask(job)
+            self._registry.placement.ask(job)
         return job
 
-    async def restart(self, name: str) -> ServedJob:
+    async def restart(self, name: str) -> ServiceJob:
         """Give a job a new epoch; if workers have left it, they may come again first.
 
         Raises
@@ -82,13 +82,13 @@ class OperatorsDesk:
         ControllerError
             The switch did not take it.
         """
-        job = self._desk.find(name)
+        job = self._registry.find(name)
         if not job.record.running:
             raise RefusalError(
                 Kind.NOT_NOW,
                 f"job {name} has not started: {job.reason or f'workers {job.missing} have not come'}",
             )
-        await self._desk.restart(job, "an operator restarted the job")
+        await self._registry.restart(job, "an operator restarted the job")
         return job
 
     async def delete(self, name: str) -> None:
@@ -99,5 +99,5 @@ class OperatorsDesk:
         RefusalError
             There is none of that name.
         """
-        self._desk.end(self._desk.find(name), "an operator deleted the job")
-        await self._desk.until_gone(name)
+        self._registry.end(self._registry.find(name), "an operator deleted the job")
+        await self._registry.until_gone(name)

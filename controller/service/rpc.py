@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import grpc
 
 from controller.errors import ControllerError
-from controller.service.desk import Desk
-from controller.service.operators import OperatorsDesk
-from controller.service.served import Kind, Outbox, RefusalError, Seat, ServedJob
+from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
+from controller.service.operators import OperatorActions
+from controller.service.registry import JobRegistry
+from controller.service.requests import read_slot_request
 from controller.service.views import add_rates, job_view, switch_view
-from controller.service.wishes import wish_of
-from controller.service.workers import WorkersDesk
+from controller.service.workers import WorkerSeats
 from host_agent.wire import jobs_pb2, jobs_pb2_grpc
 
 CODES = {
@@ -38,23 +38,23 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
 
     Parameters
     ----------
-    desk
+    registry
         Whom it speaks for.
     """
 
-    def __init__(self, desk: WorkersDesk) -> None:
-        self._desk = desk
+    def __init__(self, registry: WorkerSeats) -> None:
+        self._registry = registry
 
     async def Join(self, requests: Any, context: Any) -> None:
         """Serve one worker's stream to its end."""
         del requests
-        self._desk.streams += 1
+        self._registry.streams += 1
         try:
             await self._attend(context)
         except RefusalError as refusal:
             await context.abort(CODES[refusal.kind], str(refusal))
         finally:
-            self._desk.streams -= 1
+            self._registry.streams -= 1
 
     async def _attend(self, context: Any) -> None:
         outbox: Outbox = asyncio.Queue()
@@ -63,9 +63,9 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
             return
         match first.WhichOneof("message"):
             case "join":
-                job, seat = await self._desk.sit_down(first.join, outbox)
+                job, seat = await self._registry.join(first.join, outbox)
             case "attach":
-                job, seat = self._desk.attach(first.attach, outbox)
+                job, seat = self._registry.attach(first.attach, outbox)
             case other:
                 raise RefusalError(Kind.WRONG, f"a worker's stream begins with join or attach, not {other}")
         listening = asyncio.create_task(self._listen(context, job, seat, outbox))
@@ -77,21 +77,21 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
         finally:
             listening.cancel()
             # Nothing to be said if it left, or has another stream by now.
-            self._desk.detach(job, seat, outbox)
+            self._registry.detach(job, seat, outbox)
 
-    async def _listen(self, context: Any, job: ServedJob, seat: Seat, outbox: Outbox) -> None:
+    async def _listen(self, context: Any, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
         """Take what a worker says, until it leaves or its stream ends."""
         try:
             while (message := await context.read()) is not grpc.aio.EOF:
                 match message.WhichOneof("message"):
                     case "receive":
-                        self._desk.receive(job, seat, message.receive.udp_port)
+                        self._registry.receive(job, seat, message.receive.udp_port)
                     case "report":
                         seat.take_report(message.report)
                     case "again":
-                        await self._desk.again(job, seat, message.again)
+                        await self._registry.again(job, seat, message.again)
                     case "leave":
-                        self._desk.leave(job, seat, outbox)
+                        self._registry.leave(job, seat, outbox)
                         break
                     case other:
                         raise RefusalError(Kind.WRONG, f"a worker that has joined does not say {other}")
@@ -122,30 +122,30 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
 
     Parameters
     ----------
-    desk
+    registry
         The jobs.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._operators = OperatorsDesk(desk)
+    def __init__(self, registry: JobRegistry) -> None:
+        self._registry = registry
+        self._operators = OperatorActions(registry)
 
     @_told
     async def ListJobs(self, request: Any, context: Any) -> jobs_pb2.ListJobsReply:
         """Return all jobs."""
-        jobs = [*(self._desk.ended if request.ended else ()), *self._desk.jobs.values()]
-        counted = await self._desk.dispatch.counted(jobs)
+        jobs = [*(self._registry.ended if request.ended else ()), *self._registry.jobs.values()]
+        counted = await self._registry.placement.counted(jobs)
         return jobs_pb2.ListJobsReply(jobs=list(map(job_view, jobs, counted)))
 
     @_told
     async def GetJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
         """Return one job."""
-        return await self._view(self._desk.find(request.name))
+        return await self._view(self._registry.find(request.name))
 
     @_told
     async def CreateJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
         """Make a job."""
-        slots, if_full = wish_of(request.slots, request.if_full)
+        slots, if_full = read_slot_request(request.slots, request.if_full)
         job = await self._operators.create(
             request.name,
             request.world_size,
@@ -172,7 +172,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     async def WatchJob(self, request: Any, context: Any) -> AsyncIterator[jobs_pb2.JobView]:
         """Show a job until it has ended."""
         try:
-            job = self._desk.find(request.name)
+            job = self._registry.find(request.name)
         except RefusalError as refusal:
             await context.abort(CODES[refusal.kind], str(refusal))
             return
@@ -192,13 +192,13 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     @_told
     async def ListSwitches(self, request: Any, context: Any) -> jobs_pb2.ListSwitchesReply:
         """Return all switches."""
-        views = [await switch_view(self._desk, link) for link in self._desk.dispatch.links.values()]
+        views = [await switch_view(self._registry, link) for link in self._registry.placement.links.values()]
         return jobs_pb2.ListSwitchesReply(switches=views)
 
     @_told
     async def GetSwitch(self, request: Any, context: Any) -> jobs_pb2.SwitchView:
         """Return one switch; without a name the only one."""
-        links = self._desk.dispatch.links
+        links = self._registry.placement.links
         name = request.name or (next(iter(links)) if len(links) == 1 else "")
         if name not in links:
             known = ", ".join(links)
@@ -206,8 +206,8 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
                 Kind.UNKNOWN,
                 f"there is no switch {name}, but {known}" if name else f"which switch: {known}?",
             )
-        return await switch_view(self._desk, links[name])
+        return await switch_view(self._registry, links[name])
 
-    async def _view(self, job: ServedJob) -> jobs_pb2.JobView:
-        (counted,) = await self._desk.dispatch.counted([job])
+    async def _view(self, job: ServiceJob) -> jobs_pb2.JobView:
+        (counted,) = await self._registry.placement.counted([job])
         return job_view(job, counted)

@@ -1,4 +1,4 @@
-"""A running controller service: its memory, its desk, the job API and the metrics, up together and down in order."""
+"""A running controller service: its memory, its registry, the job API and the metrics, up together and down in order."""
 
 import asyncio
 import contextlib
@@ -15,13 +15,13 @@ from typing import Any
 import grpc
 
 from controller.errors import ConfigError
-from controller.service.desk import Desk, DeskOptions
 from controller.service.link import LinkState
 from controller.service.network import Network
-from controller.service.restoring import restore_jobs
+from controller.service.recovery import restore_jobs
+from controller.service.registry import JobRegistry, RegistryOptions
 from controller.service.rpc import OperatorsService, WorkersService
 from controller.service.store import Store
-from controller.service.workers import WorkersDesk
+from controller.service.workers import WorkerSeats
 from controller.switch_tables import CompiledFiles
 from host_agent.wire import jobs_pb2_grpc
 from host_agent.wire.channel import DEFAULT_CONTROLLER, PLAINTEXT, TlsFiles, check_target
@@ -60,7 +60,7 @@ class ServiceOptions:
         Whether it may listen without TLS where other machines can reach it.
     metrics
         Where Prometheus finds metrics; None for nowhere.
-    desk
+    registry
         Times and sizes.
     election_id
         With its switches.
@@ -74,7 +74,7 @@ class ServiceOptions:
     tls: TlsFiles = PLAINTEXT
     allow_remote: bool = False
     metrics: tuple[str, int] | None = None
-    desk: DeskOptions = field(default_factory=DeskOptions)
+    registry: RegistryOptions = field(default_factory=RegistryOptions)
     election_id: int = 1
 
 
@@ -84,7 +84,7 @@ class RunningService:
 
     Attributes
     ----------
-    desk, workers
+    registry, workers
         Its jobs, and who sits in them.
     addresses
         Where the job API is.
@@ -94,15 +94,15 @@ class RunningService:
         Ends, with an error, if the service cannot go on.
     """
 
-    desk: Desk
-    workers: WorkersDesk
+    registry: JobRegistry
+    workers: WorkerSeats
     addresses: tuple[str, ...]
     metrics: tuple[str, int] | None
     links: asyncio.Task[None]
 
     async def until_ready(self) -> None:
         """Wait until every switch has its program and its jobs."""
-        for link in self.desk.dispatch.links.values():
+        for link in self.registry.placement.links.values():
             async with link.changed:
                 await link.changed.wait_for(lambda link=link: link.state is LinkState.READY)  # type: ignore[misc]
 
@@ -117,7 +117,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         It cannot run as asked.
     """
     files = CompiledFiles(options.program, options.p4info)
-    slots = options.desk.slots
+    slots = options.registry.slots
     if not 0 < slots <= files.slots or slots & (slots - 1):
         raise ConfigError(
             f"the slots of a job that does not say are a power of two, at most the program's {files.slots}, not {slots}"
@@ -128,12 +128,12 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
     _check_addresses(options)  # Before the state's file is made.
     async with contextlib.AsyncExitStack() as stack:
         store = stack.enter_context(Store(options.state))
-        desk = Desk(options.network, store, files, options.desk, options.election_id)
-        workers = WorkersDesk(desk)
-        restore_jobs(desk, workers)
+        registry = JobRegistry(options.network, store, files, options.registry, options.election_id)
+        workers = WorkerSeats(registry)
+        restore_jobs(registry, workers)
         server = grpc.aio.server(options=_SERVER_OPTIONS)
         jobs_pb2_grpc.add_WorkersServicer_to_server(WorkersService(workers), server)  # type: ignore[no-untyped-call]
-        jobs_pb2_grpc.add_OperatorsServicer_to_server(OperatorsService(desk), server)  # type: ignore[no-untyped-call]
+        jobs_pb2_grpc.add_OperatorsServicer_to_server(OperatorsService(registry), server)  # type: ignore[no-untyped-call]
         addresses = tuple(_listen(server, each, options) for each in options.listen)
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
@@ -141,13 +141,13 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         if options.metrics is not None:
             from controller.service.metrics import serve_metrics
 
-            http, metrics = serve_metrics(desk, workers, options.metrics)
+            http, metrics = serve_metrics(registry, workers, options.metrics)
             stack.callback(http.server_close)
             stack.callback(http.shutdown)
-        links = asyncio.create_task(desk.dispatch.run())
+        links = asyncio.create_task(registry.placement.run())
         stack.push_async_callback(_cancelled, links)
-        stack.callback(desk.close)
-        yield RunningService(desk, workers, addresses, metrics, links)
+        stack.callback(registry.close)
+        yield RunningService(registry, workers, addresses, metrics, links)
 
 
 async def serve(options: ServiceOptions, announce: Callable[[dict[str, Any]], None]) -> None:

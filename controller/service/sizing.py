@@ -1,10 +1,10 @@
-"""How many slots a wish comes to on a switch."""
+"""How many slots of a switch a request amounts to."""
 
 import math
 
 from controller.errors import JobRefusedError
 from host_agent.wire.constants import HEADER_BYTES
-from host_agent.wire.slots_wish import BandwidthDelay, Share, Slots
+from host_agent.wire.slot_request import BandwidthDelay, Share, Slots
 
 _LOWER_LAYERS_BYTES = 14 + 20 + 8
 """Ethernet, IPv4 and UDP headers."""
@@ -17,12 +17,12 @@ def wire_bits(lanes: int) -> int:
     return 8 * (_LOWER_LAYERS_BYTES + HEADER_BYTES + 4 * lanes + _ON_THE_WIRE_BYTES)
 
 
-def slots_for(wish: Slots, lanes: int, capacity: int) -> int:
-    """Return how many slots a wish asks for; a power of two, perhaps more than the switch has.
+def slots_for(request: Slots, lanes: int, capacity: int) -> int:
+    """Return how many slots a request asks for: a power of two, possibly more than the switch has.
 
     Parameters
     ----------
-    wish
+    request
         What the job's first worker or its operator asked for.
     lanes
         int32 values a packet carries.
@@ -32,9 +32,9 @@ def slots_for(wish: Slots, lanes: int, capacity: int) -> int:
     Raises
     ------
     JobRefusedError
-        The wish makes no sense; the message says why.
+        The request is invalid; the message says why.
     """
-    match wish:
+    match request:
         case BandwidthDelay(rate, rtt):
             if not (0 < rate < 1e15 and 0 < rtt < 1e3):
                 raise JobRefusedError(
@@ -46,4 +46,4 @@ def slots_for(wish: Slots, lanes: int, capacity: int) -> int:
                 raise JobRefusedError(f"a share of the switch's slots is above 0 to 1, not {part:g}")
             return int(1 << max(1, math.floor(part * capacity)).bit_length() - 1)
         case _:
-            return wish
+            return request

@@ -17,7 +17,7 @@ from typing import Any
 
 from controller.errors import StoreError
 from controller.service.records import JobRecord, WorkerRecord
-from host_agent.wire.slots_wish import BandwidthDelay, Share, Slots
+from host_agent.wire.slot_request import BandwidthDelay, Share, Slots
 
 SCHEMA_VERSION = 1
 
@@ -187,15 +187,15 @@ def _job(row: dict[str, Any]) -> JobRecord:
     values: dict[str, Any] = {
         name: bool(value) if name in _BOOLEANS else value for name, value in row.items() if name in known
     }
-    values["slots"] = _slots_wish(row["slots"])
+    values["slots"] = _read_slots(row["slots"])
     return JobRecord(**values)
 
 
-def _slots_text(wish: Slots) -> str:
-    return json.dumps(wish if isinstance(wish, int) else asdict(wish))
+def _slots_text(request: Slots) -> str:
+    return json.dumps(request if isinstance(request, int) else asdict(request))
 
 
-def _slots_wish(text: str) -> Slots:
+def _read_slots(text: str) -> Slots:
     match json.loads(text):
         case {"part": part}:
             return Share(part)

@@ -5,10 +5,10 @@ import time
 from pathlib import Path
 
 from controller.errors import ControllerError
-from controller.service.desk import Desk
+from controller.service.jobs import Counted, Seat, ServiceJob
 from controller.service.link import LinkState, SwitchLink
 from controller.service.network import PortSite
-from controller.service.served import Counted, Seat, ServedJob
+from controller.service.registry import JobRegistry
 from host_agent.wire import jobs_pb2
 from host_agent.wire.jobs_pb2 import JobView, PortView, SwitchView, WorkerView
 
@@ -21,7 +21,7 @@ _INTERFACES = Path("/sys/class/net")
 _INTERFACE_COUNTS = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped")
 
 
-def job_view(job: ServedJob, counted: Counted) -> JobView:
+def job_view(job: ServiceJob, counted: Counted) -> JobView:
     """Return a job as it is now."""
     record = job.record
     return JobView(
@@ -61,12 +61,12 @@ def add_rates(view: JobView, before: JobView, seconds: float) -> None:
         now.retransmissions_per_s = rate(now.report.retransmissions, then.report.retransmissions)
 
 
-async def switch_view(desk: Desk, link: SwitchLink) -> SwitchView:
+async def switch_view(registry: JobRegistry, link: SwitchLink) -> SwitchView:
     """Return a switch as it is now."""
-    site, ledger = link.site, desk.dispatch.ledgers[link.site.name]
-    strangers: dict[str, int] = {}
+    site, ledger = link.site, registry.placement.ledgers[link.site.name]
+    unknown_sources: dict[str, int] = {}
     with contextlib.suppress(ControllerError):  # Then the view says that the switch is not ready.
-        strangers = (await link.call(lambda tables: tables.counters([0])))[0]
+        unknown_sources = (await link.call(lambda tables: tables.counters([0])))[0]
     view = SwitchView(
         name=site.name,
         state=_SWITCH_STATES[link.state],
@@ -79,9 +79,9 @@ async def switch_view(desk: Desk, link: SwitchLink) -> SwitchView:
         slots=ledger.capacity,
         free_slots=ledger.free_slots,
         largest_free=ledger.largest_free,
-        jobs=[job.name for job in desk.jobs.values() if job.record.switch == site.name],
+        jobs=[job.name for job in registry.jobs.values() if job.record.switch == site.name],
         ports=[_port_view(number, port) for number, port in sorted(site.ports.items())],
-        strangers=strangers,
+        strangers=unknown_sources,
         reconnects=link.reconnects,
         restarts=link.restarts,
     )

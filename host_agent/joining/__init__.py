@@ -4,7 +4,7 @@ from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsErro
 from host_agent.joining.local import service_in_use, start_service
 from host_agent.joining.seat import Seat, join
 from host_agent.wire.channel import CONTROLLER_VARIABLE, TlsFiles
-from host_agent.wire.slots_wish import BandwidthDelay, IfFull, Share, Slots
+from host_agent.wire.slot_request import BandwidthDelay, IfFull, Share, Slots
 
 __all__ = [
     "CONTROLLER_VARIABLE",

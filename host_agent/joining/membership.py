@@ -55,11 +55,11 @@ class Membership:
 
     admission: Admission
 
-    def __init__(self, wish: jobs_pb2.Wish, starts: bool = True) -> None:
+    def __init__(self, request: jobs_pb2.Wish, starts: bool = True) -> None:
         self.host = ""
         self.bind = ("", 0)
         self.report_s = 1.0
-        self._wish = wish
+        self._request = request
         self._changed = threading.Condition()  # guards all below
         self._starts = starts
         self._lease = ""
@@ -166,7 +166,7 @@ class Membership:
         """Tell nobody anything any more."""
         with self._changed:
             self._closed = True
-            self._failure = self._failure or JoinError(f"the place in job {self._wish.job} was given up")
+            self._failure = self._failure or JoinError(f"the place in job {self._request.job} was given up")
             self._changed.notify_all()
         self._release()
 
@@ -176,11 +176,11 @@ class Membership:
         """Return what a stream begins with."""
         with self._changed:
             if not self._lease:
-                return FromWorker(join=self._wish)
+                return FromWorker(join=self._request)
             epoch = self.admission.epoch if self._admitted else 0
             return FromWorker(
                 attach=jobs_pb2.Reattachment(
-                    job=self._wish.job, rank=self._wish.rank, lease=self._lease, epoch=epoch
+                    job=self._request.job, rank=self._request.rank, lease=self._lease, epoch=epoch
                 )
             )
 
@@ -320,11 +320,11 @@ class Membership:
                 if self._failure is not None:
                     raise self._failure
                 if self._ended:
-                    raise JoinError(f"job {self._wish.job} ended: {self._ended}")
+                    raise JoinError(f"job {self._request.job} ended: {self._ended}")
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     why = self._waiting_for or f"the controller at {controller} said nothing"
-                    message = f"{what} job {self._wish.job} took longer than {timeout_s:g} s: {why}"
+                    message = f"{what} job {self._request.job} took longer than {timeout_s:g} s: {why}"
                     raise AbsentWorkersError(message, self._missing) if self._missing else JoinError(message)
                 ask()
                 self._changed.wait(min(left_s, 1.0))

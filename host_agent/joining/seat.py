@@ -29,7 +29,7 @@ from host_agent.wire.channel import (
     what_of_certificates,
 )
 from host_agent.wire.jobs_pb2 import FromWorker, ToWorker
-from host_agent.wire.slots_wish import IF_FULL, IfFull, Slots, slots_message
+from host_agent.wire.slot_request import IF_FULL, IfFull, Slots, slots_message
 
 
 def join(
@@ -59,7 +59,7 @@ def join(
     rank, world_size : int
         Which worker this is, of how many.
     slots : int, BandwidthDelay or Share, optional
-        How many chunks may be in flight; a number must be a power of two. The first worker's wish counts, unless an
+        How many chunks may be in flight; a number must be a power of two. The first worker's request counts, unless an
         operator created the job. None leaves it to the controller.
     if_full : {"refuse", "queue", "take less"}
         What to do if so many are not free.
@@ -96,7 +96,7 @@ def join(
     target = controller or os.environ.get(CONTROLLER_VARIABLE)
     if not target:
         raise JoinError(f"no controller is named: set {CONTROLLER_VARIABLE} to HOST:PORT or unix:PATH")
-    wish = jobs_pb2.Wish(
+    request = jobs_pb2.Wish(
         job=job,
         rank=rank,
         world_size=world_size,
@@ -107,7 +107,7 @@ def join(
         queue_s=queue_s,
         switch=switch,
     )
-    return Seat(target, wish, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)
+    return Seat(target, request, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)
 
 
 class Seat:
@@ -120,11 +120,11 @@ class Seat:
     """
 
     def __init__(
-        self, controller: str, wish: jobs_pb2.Wish, tls: TlsFiles, timeout_s: float, start: bool = True
+        self, controller: str, request: jobs_pb2.Wish, tls: TlsFiles, timeout_s: float, start: bool = True
     ) -> None:
         self.controller = controller
         self._tls = tls
-        self._membership = Membership(wish, starts=start)
+        self._membership = Membership(request, starts=start)
         self._communicator: weakref.ref[Communicator] | None = None
         self._lifecycle: Lifecycle | None = None
         self._closed = threading.Event()

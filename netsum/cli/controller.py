@@ -107,9 +107,9 @@ def controller_serve(
     import logging
 
     from controller.errors import ConfigError
-    from controller.service.desk import DeskOptions
     from controller.service.network import lanes_of_testbed, network_of_testbed
     from controller.service.network_file import network_of_file
+    from controller.service.registry import RegistryOptions
     from controller.service.serve import ServiceOptions, serve
     from host_agent.wire.channel import DEFAULT_CONTROLLER, TlsFiles
     from netsum.programs import compiled_program
@@ -154,7 +154,7 @@ def controller_serve(
         tls=TlsFiles(tls_ca, tls_cert, tls_key),
         allow_remote=allow_remote,
         metrics=None if metrics is None else _metrics_address(metrics),
-        desk=DeskOptions(slots=slots, grace_s=grace, recovery_s=recovery, idle_s=idle),
+        registry=RegistryOptions(slots=slots, grace_s=grace, recovery_s=recovery, idle_s=idle),
         election_id=election_id,
     )
     asyncio.run(serve(options, announce))

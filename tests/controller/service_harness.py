@@ -17,8 +17,8 @@ from controller.errors import NotPrimaryError, SwitchRefusedError, SwitchUnreach
 from controller.jobs import Job
 from controller.service import link
 from controller.service.client import OperatorClient
-from controller.service.desk import Desk, DeskOptions
 from controller.service.network import HostSite, Network, SwitchSite
+from controller.service.registry import JobRegistry, RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
 from controller.switch_tables import Reconciled
 from controller.targets import require_reach
@@ -217,10 +217,10 @@ class Bench:
         self.operator = self._stack.enter_context(OperatorClient(self.address, timeout_s=DEADLINE_S))
         self._service: ServiceThread | None = None
 
-    def serve(self, **desk: float) -> ServiceThread:
+    def serve(self, **registry: float) -> ServiceThread:
         """Start the service, or the next one on the same state."""
         self.stop()
-        options: dict[str, Any] = {"grace_s": 1.0, "recovery_s": 0.5, "report_s": 0.1, **desk}
+        options: dict[str, Any] = {"grace_s": 1.0, "recovery_s": 0.5, "report_s": 0.1, **registry}
         self._service = ServiceThread(
             ServiceOptions(
                 network=self._network,
@@ -228,15 +228,15 @@ class Bench:
                 p4info=PROGRAM.p4info,
                 state=self._folder / "state.sqlite3",
                 listen=(self.address,),
-                desk=DeskOptions(**options),
+                registry=RegistryOptions(**options),
             )
         )
         return self._service
 
     @property
-    def desk(self) -> Desk:
+    def registry(self) -> JobRegistry:
         assert self._service is not None
-        return self._service.service.desk
+        return self._service.service.registry
 
     def stop(self) -> None:
         if self._service is not None:

@@ -103,8 +103,8 @@ def test_a_worker_whose_connection_breaks_has_left_after_the_grace(bench: Bench)
 def test_a_connection_that_broke_is_made_again_and_nobody_hears_of_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patient = dataclasses.replace(bench.desk.options, grace_s=DEADLINE_S)
-    monkeypatch.setattr(bench.desk, "options", patient)
+    patient = dataclasses.replace(bench.registry.options, grace_s=DEADLINE_S)
+    monkeypatch.setattr(bench.registry, "options", patient)
     seats = bench.join_all("job", 2)
     for _ in range(3):
         before = seats[1]._stream._call

@@ -9,8 +9,8 @@ import pytest
 
 from controller.errors import ServiceError
 from controller.service.client import OperatorClient
-from controller.service.served import RefusalError
-from controller.service.wishes import wish_of
+from controller.service.jobs import RefusalError
+from controller.service.requests import read_slot_request
 from host_agent.joining import JoinError, join
 from host_agent.wire import jobs_pb2
 from tests.controller.service_harness import Bench, fake_network, until
@@ -18,7 +18,7 @@ from tests.controller.service_harness import Bench, fake_network, until
 
 def test_what_no_client_of_ours_says_is_refused() -> None:
     with pytest.raises(RefusalError, match="what to do if slots are not free is REFUSE, QUEUE or TAKE_LESS"):
-        wish_of(jobs_pb2.Slots(), 9)
+        read_slot_request(jobs_pb2.Slots(), 9)
 
 
 def test_workers_on_several_pipes_of_a_tofino_are_told(

@@ -22,19 +22,26 @@ from controller.switch_controller import SwitchController
 from controller.switch_tables import CompiledFiles, SwitchTables
 from netsum.digits.training import program_switch
 from netsum.programs import compiled_program
+from tests.controller.scripted_workers import (
+    ANSWER_TIMEOUT_S,
+    LANES,
+    admit,
+    connect,
+    open_socket,
+    scripted_workers,
+)
 from tests.controller.service_harness import until
-from tests.controller.voices import ANSWER_TIMEOUT_S, LANES, admit, connect, open_socket, voices
 from topologies.hosts import SwitchTestbed
 
 
 def test_a_job_adds(testbed: SwitchTestbed, controller: SwitchController) -> None:
-    with voices(testbed, 3) as speakers:
-        job = admit(controller, testbed, "job", speakers)
+    with scripted_workers(testbed, 3) as workers:
+        job = admit(controller, testbed, "job", workers)
         for chunk in range(20):
-            for voice, admission in zip(speakers, job.admissions, strict=True):
-                voice.contribute(admission, chunk, 10**admission.worker_id)
-            for worker_id, voice in enumerate(speakers):
-                answer = voice.hear()
+            for worker, admission in zip(workers, job.admissions, strict=True):
+                worker.contribute(admission, chunk, 10**admission.worker_id)
+            for worker_id, worker in enumerate(workers):
+                answer = worker.receive()
                 assert answer is not None
                 header, values = answer
                 assert (header.chunk, header.worker_id, header.num_workers, values) == (
@@ -53,22 +60,22 @@ def test_a_job_adds(testbed: SwitchTestbed, controller: SwitchController) -> Non
 def test_two_jobs_share_a_switch_and_nothing_else(
     testbed: SwitchTestbed, controller: SwitchController
 ) -> None:
-    with voices(testbed, 2) as first_voices, voices(testbed, 4) as second_voices:
-        first = admit(controller, testbed, "first", first_voices)
-        second = admit(controller, testbed, "second", second_voices, slots=8)
+    with scripted_workers(testbed, 2) as first_workers, scripted_workers(testbed, 4) as second_workers:
+        first = admit(controller, testbed, "first", first_workers)
+        second = admit(controller, testbed, "second", second_workers, slots=8)
         assert not first.slots.overlaps(second.slots)
         # The first job's chunk stays open while the second's go through the same slot numbers.
-        first_voices[0].contribute(first.admissions[0], 0, 1)
+        first_workers[0].contribute(first.admissions[0], 0, 1)
         for chunk in range(16):
-            for voice, admission in zip(second_voices, second.admissions, strict=True):
-                voice.contribute(admission, chunk, 100)
-            for voice in second_voices:
-                answer = voice.hear()
+            for worker, admission in zip(second_workers, second.admissions, strict=True):
+                worker.contribute(admission, chunk, 100)
+            for worker in second_workers:
+                answer = worker.receive()
                 assert answer is not None
                 assert answer[1] == {400}
-        first_voices[1].contribute(first.admissions[1], 0, 2)
-        for voice in first_voices:
-            answer = voice.hear()
+        first_workers[1].contribute(first.admissions[1], 0, 2)
+        for worker in first_workers:
+            answer = worker.receive()
             assert answer is not None
             assert answer[1] == {3}
         assert controller.counters(first)["contributions"] == 2
@@ -78,26 +85,26 @@ def test_two_jobs_share_a_switch_and_nothing_else(
         free = controller.free_slots
         controller.end_job(second)
         assert controller.free_slots == free + 8
-        second_voices[0].contribute(second.admissions[0], 16, 1)
-        assert second_voices[0].hears_nothing()
-        for voice, admission in zip(first_voices, first.admissions, strict=True):
-            voice.contribute(admission, 1, 7)
-        answer = first_voices[0].hear()
+        second_workers[0].contribute(second.admissions[0], 16, 1)
+        assert second_workers[0].hears_nothing()
+        for worker, admission in zip(first_workers, first.admissions, strict=True):
+            worker.contribute(admission, 1, 7)
+        answer = first_workers[0].receive()
         assert answer is not None
         assert answer[1] == {14}
         controller.end_job(first)
 
 
 def test_after_a_restart_old_packets_do_nothing(testbed: SwitchTestbed, controller: SwitchController) -> None:
-    with voices(testbed, 2) as (first, second):
+    with scripted_workers(testbed, 2) as (first, second):
         old = admit(controller, testbed, "job", [first, second])
         for chunk in range(3):
-            for voice, admission in zip((first, second), old.admissions, strict=True):
-                voice.contribute(admission, chunk, 5)
+            for worker, admission in zip((first, second), old.admissions, strict=True):
+                worker.contribute(admission, chunk, 5)
         first.contribute(old.admissions[0], 3, 1000)  # A slot left half full.
-        for voice in (first, second):
+        for worker in (first, second):
             for _ in range(3):
-                assert voice.hear() is not None
+                assert worker.receive() is not None
         until(lambda: controller.counters(old)["contributions"] == 7)
 
         new = controller.restart_job(old)
@@ -116,8 +123,8 @@ def test_after_a_restart_old_packets_do_nothing(testbed: SwitchTestbed, controll
         for chunk in range(8):
             first.contribute(new.admissions[0], chunk, 1)
             second.contribute(new.admissions[1], chunk, 2)
-            for voice in (first, second):
-                answer = voice.hear()
+            for worker in (first, second):
+                answer = worker.receive()
                 assert answer is not None
                 assert (answer[0].chunk, answer[1]) == (chunk, {3})
         assert controller.admitted(new) == {0: 8, 1: 8}
@@ -137,10 +144,10 @@ def test_a_job_that_the_switch_takes_half_of_leaves_nothing(
         raise SwitchRefusedError("the second entry is one too many")
 
     free = controller.free_slots
-    with voices(testbed, 2) as speakers:
+    with scripted_workers(testbed, 2) as workers:
         monkeypatch.setattr(SwitchTables, "_write", refuse)
         with pytest.raises(SwitchRefusedError, match="one too many"):
-            admit(controller, testbed, "job", speakers)
+            admit(controller, testbed, "job", workers)
         monkeypatch.undo()
     assert controller.free_slots == free
     assert not controller._tables._read(WORKER_ADMISSION)
@@ -150,36 +157,36 @@ def test_a_job_that_the_switch_takes_half_of_leaves_nothing(
 def test_a_job_on_the_slots_of_an_ended_one_is_clean(
     testbed: SwitchTestbed, controller: SwitchController
 ) -> None:
-    with voices(testbed, 2) as speakers:
-        old = admit(controller, testbed, "old", speakers)
+    with scripted_workers(testbed, 2) as workers:
+        old = admit(controller, testbed, "old", workers)
         for chunk in range(7):
-            for voice, admission in zip(speakers, old.admissions, strict=True):
-                voice.contribute(admission, chunk, 5)
+            for worker, admission in zip(workers, old.admissions, strict=True):
+                worker.contribute(admission, chunk, 5)
                 if admission.worker_id == 1:
-                    assert voice.hear() is not None
+                    assert worker.receive() is not None
         controller.end_job(old)
-    with voices(testbed, 2) as speakers:
-        new = admit(controller, testbed, "new", speakers)
+    with scripted_workers(testbed, 2) as workers:
+        new = admit(controller, testbed, "new", workers)
         assert (new.slots, new.job_id) == (old.slots, old.job_id)
         assert controller.counters(new)["contributions"] == 0
-        for voice, admission in zip(speakers, new.admissions, strict=True):
-            voice.contribute(admission, 0, 1)
-        answer = speakers[0].hear()
+        for worker, admission in zip(workers, new.admissions, strict=True):
+            worker.contribute(admission, 0, 1)
+        answer = workers[0].receive()
         assert answer is not None
         assert answer[1] == {2}
         controller.end_job(new)
 
 
 @pytest.mark.parametrize("change", [{"token": 1}, {"worker_id": 1}, {"job_id": 200}])
-def test_strangers_are_counted_and_dropped(
+def test_packets_of_no_worker_are_counted_and_dropped(
     testbed: SwitchTestbed, controller: SwitchController, change: dict[str, int]
 ) -> None:
-    with voices(testbed, 1) as (voice,):
-        job = admit(controller, testbed, "job", [voice])
-        voice.contribute(job.admissions[0], 0, 1, **change)
-        assert voice.hears_nothing()
-        voice.contribute(job.admissions[0], 0, 1)
-        answer = voice.hear()
+    with scripted_workers(testbed, 1) as (worker,):
+        job = admit(controller, testbed, "job", [worker])
+        worker.contribute(job.admissions[0], 0, 1, **change)
+        assert worker.hears_nothing()
+        worker.contribute(job.admissions[0], 0, 1)
+        answer = worker.receive()
         assert answer is not None
         assert answer[1] == {1}
         assert controller.counters(job)["contributions"] == 1
@@ -189,10 +196,10 @@ def test_strangers_are_counted_and_dropped(
 def test_a_job_that_does_not_fit_is_refused_and_holds_nothing(
     testbed: SwitchTestbed, controller: SwitchController
 ) -> None:
-    with voices(testbed, 1) as speakers:
-        large = admit(controller, testbed, "large", speakers, slots=512)
+    with scripted_workers(testbed, 1) as workers:
+        large = admit(controller, testbed, "large", workers, slots=512)
         with (
-            voices(testbed, 1) as others,
+            scripted_workers(testbed, 1) as others,
             pytest.raises(JobRefusedError, match="of the switch's 1024, 512 are free"),
         ):
             admit(controller, testbed, "larger", others, slots=1024)
@@ -206,11 +213,11 @@ def test_a_job_that_does_not_fit_is_refused_and_holds_nothing(
 def test_a_switch_that_died_is_programmed_again_and_its_job_restarted(
     testbed: SwitchTestbed, controller: SwitchController
 ) -> None:
-    with voices(testbed, 2) as speakers:
-        old = admit(controller, testbed, "job", speakers)
-        for voice, admission in zip(speakers, old.admissions, strict=True):
-            voice.contribute(admission, 0, 5)
-        assert speakers[0].hear() is not None
+    with scripted_workers(testbed, 2) as workers:
+        old = admit(controller, testbed, "job", workers)
+        for worker, admission in zip(workers, old.admissions, strict=True):
+            worker.contribute(admission, 0, 5)
+        assert workers[0].receive() is not None
         testbed.switch.kill()
         with pytest.raises(SwitchUnreachableError, match="is gone"):
             controller.counters(old)
@@ -225,13 +232,13 @@ def test_a_switch_that_died_is_programmed_again_and_its_job_restarted(
         program_switch(controller, testbed)
         new = controller.restart_job(old)
         assert new.epoch > old.epoch
-        for voice in speakers:
-            while not voice.hears_nothing():  # What came before the end.
+        for worker in workers:
+            while not worker.hears_nothing():  # What came before the end.
                 pass
-        for voice, admission in zip(speakers, new.admissions, strict=True):
-            voice.contribute(admission, 0, 7)
-        for voice in speakers:
-            answer = voice.hear()
+        for worker, admission in zip(workers, new.admissions, strict=True):
+            worker.contribute(admission, 0, 7)
+        for worker in workers:
+            answer = worker.receive()
             assert answer is not None
             assert answer[1] == {14}
         controller.end_job(new)
@@ -249,12 +256,12 @@ def test_a_second_controller_is_not_primary(testbed: SwitchTestbed, controller: 
 def test_a_controller_that_was_displaced_says_so(
     testbed: SwitchTestbed, controller: SwitchController
 ) -> None:
-    with connect(testbed, election_id=2) as successor, voices(testbed, 1) as speakers:
+    with connect(testbed, election_id=2) as successor, scripted_workers(testbed, 1) as workers:
         with pytest.raises(NotPrimaryError, match="another controller became primary"):
-            admit(controller, testbed, "job", speakers)
+            admit(controller, testbed, "job", workers)
         assert controller.free_slots == 1024
         with pytest.raises(JobRefusedError, match="call set_pipeline first"):
-            admit(successor, testbed, "job", speakers)
+            admit(successor, testbed, "job", workers)
 
 
 def test_a_switch_that_is_not_there(tmp_path: Path) -> None:
@@ -300,17 +307,17 @@ def test_forwarding_is_replaced_whole(testbed: SwitchTestbed, controller: Switch
 
 
 def test_endpoints_may_be_moved_between_jobs(testbed: SwitchTestbed, controller: SwitchController) -> None:
-    with voices(testbed, 2) as speakers:
-        job = admit(controller, testbed, "job", speakers)
+    with scripted_workers(testbed, 2) as workers:
+        job = admit(controller, testbed, "job", workers)
         controller.end_job(job)
         swapped = [
             dataclasses.replace(worker, worker_id=1 - (worker.worker_id or 0)) for worker in job.workers
         ]
         again = controller.create_job("job", swapped, 4)
-        for voice, admission in zip(reversed(speakers), again.admissions, strict=True):
-            voice.contribute(admission, 0, 1 + admission.worker_id)
-        for voice in speakers:
-            answer = voice.hear()
+        for worker, admission in zip(reversed(workers), again.admissions, strict=True):
+            worker.contribute(admission, 0, 1 + admission.worker_id)
+        for worker in workers:
+            answer = worker.receive()
             assert answer is not None
             assert answer[1] == {3}
         controller.end_job(again)

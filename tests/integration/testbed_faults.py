@@ -325,7 +325,7 @@ def flood_with_wrong_tokens(bed: Bed, job: SteadyJob, draw: random.Random) -> st
     words += [hosts[job.hosts[0]]["ip"], str(job_id), str(joined["token"]), str(bed.load.lanes)]
     flood = Child(
         "flood",
-        [*bed.inside(STRANGER), sys.executable, "-P", str(HERE / "strangers.py"), *words],
+        [*bed.inside(STRANGER), sys.executable, "-P", str(HERE / "unknown_sender.py"), *words],
         bed.folder / "flood.log",
     )
     try:

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from controller.entries import COUNTERS
 from controller.errors import ControllerError, JobRefusedError, SwitchRefusedError
 from controller.jobs import Job, JobLedger
+from controller.service.jobs import Counted, Kind, RefusalError, ServiceJob
 from controller.service.link import LinkState, SwitchLink
 from controller.service.network import Network
-from controller.service.served import Counted, Kind, RefusalError, ServedJob
 from controller.service.sizing import slots_for
 from controller.service.store import Store
 from controller.switch_controller import another_token
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 class End(Protocol):
     """Ends a job; its workers are refused if there is a refusal, else told the reason."""
 
-    def __call__(self, job: ServedJob, reason: str, refusal: RefusalError | None = None) -> None:
+    def __call__(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
         """End it."""
 
 
-class Dispatch:
+class Placement:
     """The switches of a controller and what its jobs hold there.
 
     Parameters
@@ -62,7 +62,7 @@ class Dispatch:
         files: CompiledFiles,
         election_id: int,
         report_s: float,
-        jobs: dict[str, ServedJob],
+        jobs: dict[str, ServiceJob],
         end: End,
     ) -> None:
         self.lanes = files.lanes
@@ -93,7 +93,7 @@ class Dispatch:
         for task in self._tasks:
             task.cancel()
 
-    def ask(self, job: ServedJob) -> None:
+    def ask(self, job: ServiceJob) -> None:
         """Put a job into the queue for its switch: for slots, or to be started if all its workers have come."""
         job.stop_timer()
         self._asked += 1
@@ -125,7 +125,7 @@ class Dispatch:
                 await self._serve(job)
                 behind = behind or (bool(job.asked_at) and not job.record.job_id)
 
-    def reserve(self, job: ServedJob) -> None:
+    def reserve(self, job: ServiceJob) -> None:
         """Get a job its id and slots.
 
         Raises
@@ -145,7 +145,7 @@ class Dispatch:
         if job.record.operated:
             self._store.save(job.record)
 
-    def idle(self, job: ServedJob) -> None:
+    def idle(self, job: ServiceJob) -> None:
         """End a job if no worker comes for a while."""
         if not job.seats:
             seconds = job.record.idle_s
@@ -153,17 +153,17 @@ class Dispatch:
             loop = asyncio.get_running_loop()
             job.timer = loop.call_later(seconds, self._end, job, f"no worker came for {seconds:g} s")
 
-    def _waiting(self, switch: str) -> list[ServedJob]:
+    def _waiting(self, switch: str) -> list[ServiceJob]:
         """Return who waits for a switch, in the order they came."""
         found = [job for job in self._jobs.values() if job.record.switch == switch and job.asked_at]
         return sorted(found, key=lambda job: job.asked_at)
 
-    def _waited_too_long(self, job: ServedJob) -> None:
+    def _waited_too_long(self, job: ServiceJob) -> None:
         if not job.record.job_id:
             told = f"job {job.name} waited {job.record.queue_s:g} s: {job.reason}"
             self._end(job, told, RefusalError(Kind.TOO_LATE, told))
 
-    async def _serve(self, job: ServedJob) -> None:
+    async def _serve(self, job: ServiceJob) -> None:
         """Do for a waiting job what can be done."""
         link = self.links[job.record.switch]
         try:
@@ -188,7 +188,7 @@ class Dispatch:
         except ControllerError as fault:  # The switch went: its next session brings the job along.
             job.reason = str(fault)
 
-    def fits_ever(self, job: ServedJob) -> bool:
+    def fits_ever(self, job: ServiceJob) -> bool:
         """Whether a job could get its slots from an empty switch."""
         capacity = self.ledgers[job.record.switch].capacity
         try:
@@ -197,7 +197,7 @@ class Dispatch:
             return False
         return 0 < count <= capacity and not count & (count - 1)
 
-    async def _start(self, job: ServedJob, link: SwitchLink) -> None:
+    async def _start(self, job: ServiceJob, link: SwitchLink) -> None:
         """Admit a complete job, or admit it again, and tell its workers."""
         held = self._renew(job)
         if not job.record.restarts:
@@ -205,7 +205,7 @@ class Dispatch:
         await link.call(lambda tables: tables.install(held))
         self._admitted(job, held)
 
-    def _renew(self, job: ServedJob) -> Job:
+    def _renew(self, job: ServiceJob) -> Job:
         """Give a job the next epoch, on disk before anywhere else."""
         record = job.record
         ledger = self.ledgers[record.switch]
@@ -226,7 +226,7 @@ class Dispatch:
         self._store.save(record)
         return held
 
-    def _admitted(self, job: ServedJob, held: Job) -> None:
+    def _admitted(self, job: ServiceJob, held: Job) -> None:
         """Note that the switch holds an epoch of a job, and tell its workers."""
         if job.ended.is_set() or job.record.epoch != held.epoch:
             return
@@ -272,7 +272,7 @@ class Dispatch:
             self._admitted(job, present)
         self.advance_soon(name)
 
-    async def clear(self, job: ServedJob) -> None:
+    async def clear(self, job: ServiceJob) -> None:
         """Take an ended job off its switch, then free what it held."""
         record = job.record
         link, ledger = self.links[record.switch], self.ledgers[record.switch]
@@ -291,11 +291,11 @@ class Dispatch:
             ledger.release(job.name)
         self.advance_soon(record.switch)
 
-    async def counted(self, jobs: Sequence[ServedJob]) -> list[Counted]:
+    async def counted(self, jobs: Sequence[ServiceJob]) -> list[Counted]:
         """Return what the switches count for each of some jobs; what is not to be had is empty."""
         return [await self._counted(job) for job in jobs]
 
-    async def _counted(self, job: ServedJob) -> Counted:
+    async def _counted(self, job: ServiceJob) -> Counted:
         held = job.record.held()
         if job.ended.is_set():
             return job.last_counted

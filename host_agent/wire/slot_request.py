@@ -44,24 +44,24 @@ IF_FULL: Final[dict[IfFull, jobs_pb2.IfFull]] = {
 }
 
 
-def slots_message(wish: Slots | None) -> jobs_pb2.Slots:
-    """Write a wish as the job API has it; None leaves it to the controller."""
-    match wish:
+def slots_message(request: Slots | None) -> jobs_pb2.Slots:
+    """Return a request as a message of the job API; None leaves the number to the controller."""
+    match request:
         case None:
             return jobs_pb2.Slots()
         case BandwidthDelay():
             return jobs_pb2.Slots(
                 bandwidth_delay=jobs_pb2.BandwidthDelay(
-                    link_bits_per_s=wish.link_bits_per_s, rtt_s=wish.rtt_s
+                    link_bits_per_s=request.link_bits_per_s, rtt_s=request.rtt_s
                 )
             )
         case Share():
-            return jobs_pb2.Slots(share=wish.part)
+            return jobs_pb2.Slots(share=request.part)
         case _:
-            return jobs_pb2.Slots(count=wish)
+            return jobs_pb2.Slots(count=request)
 
 
-def slots_wish(message: Any) -> Slots | None:
+def read_slots(message: Any) -> Slots | None:
     """Read what `slots_message` wrote."""
     match message.WhichOneof("how"):
         case None:

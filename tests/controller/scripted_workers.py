@@ -45,7 +45,7 @@ def endpoint(host: Host, udp_port: int) -> WorkerEndpoint:
     return WorkerEndpoint(host.port, host.ip, host.mac, udp_port, switch=host.switch)
 
 
-class Voice:
+class ScriptedWorker:
     """A worker that says what a test tells it to, on a socket of its host."""
 
     def __init__(self, opened: socket.socket) -> None:
@@ -72,7 +72,7 @@ class Voice:
         lanes = value.to_bytes(4, "big", signed=True) * admission.lanes
         self._socket.sendto(header.to_bytes() + lanes, admission.switch)
 
-    def hear(self, timeout_s: float = ANSWER_TIMEOUT_S) -> tuple[Header, set[int]] | None:
+    def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> tuple[Header, set[int]] | None:
         """Return the next answer and the values in its lanes; None if none comes."""
         self._socket.settimeout(timeout_s)
         try:
@@ -84,14 +84,14 @@ class Voice:
         return Header.from_bytes(datagram), values
 
     def hears_nothing(self) -> bool:
-        return self.hear(SILENCE_S) is None
+        return self.receive(SILENCE_S) is None
 
 
 @contextmanager
-def voices(testbed: SwitchTestbed, count: int) -> Iterator[list[Voice]]:
-    """A voice on each of the first hosts, on a UDP port of its own."""
+def scripted_workers(testbed: SwitchTestbed, count: int) -> Iterator[list[ScriptedWorker]]:
+    """A worker on each of the first hosts, on a UDP port of its own."""
     with ExitStack() as sockets:
-        yield [Voice(sockets.enter_context(open_socket(host))) for host in testbed.hosts[:count]]
+        yield [ScriptedWorker(sockets.enter_context(open_socket(host))) for host in testbed.hosts[:count]]
 
 
 def open_socket(host: Host) -> socket.socket:
@@ -120,8 +120,12 @@ def _socket_inside(namespace_pid: str) -> socket.socket:
 
 
 def admit(
-    controller: SwitchController, testbed: SwitchTestbed, name: str, speakers: list[Voice], slots: int = 4
+    controller: SwitchController,
+    testbed: SwitchTestbed,
+    name: str,
+    workers: list[ScriptedWorker],
+    slots: int = 4,
 ) -> Job:
-    """Admit a job of these voices, on the hosts they are on."""
-    workers = [endpoint(host, voice.udp_port) for host, voice in zip(testbed.hosts, speakers, strict=False)]
+    """Admit a job of these scripted_workers, on the hosts they are on."""
+    workers = [endpoint(host, worker.udp_port) for host, worker in zip(testbed.hosts, workers, strict=False)]
     return controller.create_job(name, workers, slots)

@@ -1,4 +1,4 @@
-"""Run a command that the kernel kills when its parent dies: ``python -I -S tether.py PARENT_PID COMMAND...``.
+"""Run a command that the kernel kills when its parent dies: ``python -I -S die_with_parent.py PARENT_PID COMMAND...``.
 
 A program of its own, because `preexec_fn` runs Python between fork and exec, which can hang a parent that
 has threads (gRPC has). The death signal survives exec. It is sent when the *thread* that started the

@@ -1,6 +1,6 @@
 """A host that floods a switch with contributions it has no right to.
 
-``strangers.py INTERFACE SECONDS SWITCH_MAC SWITCH_IP OWN_IP VICTIM_IP JOB_ID TOKEN LANES``
+``unknown_sender.py INTERFACE SECONDS SWITCH_MAC SWITCH_IP OWN_IP VICTIM_IP JOB_ID TOKEN LANES``
 
 Half of them carry random tokens and its own address; half carry the job's true token and a worker's address, but come in at the
 port of another host.

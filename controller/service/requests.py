@@ -3,18 +3,18 @@
 import secrets
 from collections.abc import Iterable
 
+from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
-from controller.service.served import Kind, RefusalError, ServedJob
 from host_agent.wire import jobs_pb2
 from host_agent.wire.constants import MAX_CHILDREN
-from host_agent.wire.slots_wish import IF_FULL, IfFull, Slots, slots_wish
+from host_agent.wire.slot_request import IF_FULL, IfFull, Slots, read_slots
 
 
 class DisagreementError(RefusalError):
     """The workers of a job do not agree how many they are."""
 
 
-def host_for(network: Network, wish: jobs_pb2.Wish, jobs: Iterable[ServedJob]) -> HostSite:
+def host_for(network: Network, request: jobs_pb2.Wish, jobs: Iterable[ServiceJob]) -> HostSite:
     """Return the host a worker is on; where any place will do, the one with the fewest workers.
 
     Raises
@@ -22,7 +22,7 @@ def host_for(network: Network, wish: jobs_pb2.Wish, jobs: Iterable[ServedJob]) -
     RefusalError
         It is on none.
     """
-    host = network.host_of(wish.addresses)
+    host = network.host_of(request.addresses)
     if host is not None:
         return host
     if network.any_place:
@@ -32,14 +32,14 @@ def host_for(network: Network, wish: jobs_pb2.Wish, jobs: Iterable[ServedJob]) -
                 taken[seat.worker.host] += 1
         return network.hosts[min(taken, key=lambda name: taken[name])]
     known = ", ".join(f"{host.name} ({host.ip})" for host in list(network.hosts.values())[:8])
-    has = " and ".join(wish.addresses[:4]) or "no address"
+    has = " and ".join(request.addresses[:4]) or "no address"
     raise RefusalError(
         Kind.WRONG,
-        f"worker {wish.rank} is on no host of this controller: it has {has}, the hosts are {known}",
+        f"worker {request.rank} is on no host of this controller: it has {has}, the hosts are {known}",
     )
 
 
-def check_wish(job: ServedJob, wish: jobs_pb2.Wish) -> None:
+def check_join(job: ServiceJob, request: jobs_pb2.Wish) -> None:
     """Refuse a worker that cannot sit in a job.
 
     Raises
@@ -50,42 +50,42 @@ def check_wish(job: ServedJob, wish: jobs_pb2.Wish) -> None:
         With the reason.
     """
     record = job.record
-    if record.join_token and not same_secret(record.join_token, wish.join_token):
+    if record.join_token and not same_secret(record.join_token, request.join_token):
         raise RefusalError(
             Kind.FORBIDDEN,
             f"job {job.name} takes only workers that have its token: "
-            + ("that is another" if wish.join_token else "worker has none"),
+            + ("that is another" if request.join_token else "worker has none"),
         )
-    if wish.world_size != record.world_size:
+    if request.world_size != record.world_size:
         if record.operated or record.running:
             raise RefusalError(
                 Kind.WRONG,
-                f"job {job.name} has {record.world_size} workers, and worker {wish.rank} says they are {wish.world_size}",
+                f"job {job.name} has {record.world_size} workers, and worker {request.rank} says they are {request.world_size}",
             )
         raise DisagreementError(
             Kind.WRONG,
-            f"the workers of job {job.name} do not agree how many they are: worker {wish.rank} says "
-            f"{wish.world_size}, others said {record.world_size}",
+            f"the workers of job {job.name} do not agree how many they are: worker {request.rank} says "
+            f"{request.world_size}, others said {record.world_size}",
         )
-    if wish.rank >= record.world_size:
+    if request.rank >= record.world_size:
         raise RefusalError(
             Kind.WRONG,
-            f"a job of {record.world_size} has workers 0 to {record.world_size - 1}, not {wish.rank}",
+            f"a job of {record.world_size} has workers 0 to {record.world_size - 1}, not {request.rank}",
         )
-    seat = job.seats.get(wish.rank)
+    seat = job.seats.get(request.rank)
     if seat is None:
         return
     if seat.worker.left:
         raise RefusalError(
             Kind.NOT_NOW,
-            f"worker {wish.rank} of job {job.name} has left ({seat.worker.left}): restart the job, then it may come again",
+            f"worker {request.rank} of job {job.name} has left ({seat.worker.left}): restart the job, then it may come again",
         )
     if seat.outbox is None and not record.running:
-        job.vacate(wish.rank)  # The same worker, who forgot its lease, or another in its place.
+        job.vacate(request.rank)  # The same worker, who forgot its lease, or another in its place.
         return
     raise RefusalError(
         Kind.TAKEN,
-        f"worker {wish.rank} of job {job.name} has come already, on {seat.worker.host} ({seat.worker.ip})",
+        f"worker {request.rank} of job {job.name} has come already, on {seat.worker.host} ({seat.worker.ip})",
     )
 
 
@@ -118,7 +118,7 @@ def check_world(world_size: int) -> None:
         raise RefusalError(Kind.WRONG, f"a job has 1 to {MAX_CHILDREN} workers, not {world_size}")
 
 
-def wish_of(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:
+def read_slot_request(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:
     """Read what a job is to get, and what is to be done if that is not free.
 
     Raises
@@ -131,4 +131,4 @@ def wish_of(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:
         raise RefusalError(
             Kind.WRONG, f"what to do if slots are not free is REFUSE, QUEUE or TAKE_LESS, not {if_full}"
         )
-    return slots_wish(slots), word
+    return read_slots(slots), word

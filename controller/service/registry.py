@@ -1,6 +1,6 @@
 """The jobs of one controller: which there are, and how one ends.
 
-What workers and operators may do with them is in `workers` and `operators`, what they hold on switches in `dispatch`. All of
+What workers and operators may do with them is in `workers` and `operators`, what they hold on switches in `placement`. All of
 it runs in the event loop's thread.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from controller.errors import ControllerError
 from controller.jobs import Job
-from controller.service.dispatch import Dispatch
+from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
-from controller.service.served import Kind, RefusalError, ServedJob
+from controller.service.placement import Placement
 from controller.service.store import Store
 from controller.switch_tables import CompiledFiles
 from host_agent.wire import jobs_pb2
@@ -26,7 +26,7 @@ ENDED_JOBS_KEPT = 100
 
 
 @dataclass(frozen=True)
-class DeskOptions:
+class RegistryOptions:
     """What may be set.
 
     Attributes
@@ -50,7 +50,7 @@ class DeskOptions:
     report_s: float = 1.0
 
 
-class Desk:
+class JobRegistry:
     """All jobs of one controller.
 
     Parameters
@@ -72,7 +72,7 @@ class Desk:
         Those that have not ended, by name.
     ended
         The last ones that have.
-    dispatch
+    placement
         What they hold on which switch.
     closing
         Whether the controller is being stopped: its streams break then, and nobody leaves by that.
@@ -83,19 +83,19 @@ class Desk:
         network: Network,
         store: Store,
         files: CompiledFiles,
-        options: DeskOptions,
+        options: RegistryOptions,
         election_id: int = 1,
     ) -> None:
         self.network = network
         self.options = options
-        self.jobs: dict[str, ServedJob] = {}
-        self.ended: deque[ServedJob] = deque(maxlen=ENDED_JOBS_KEPT)
-        self.dispatch = Dispatch(network, store, files, election_id, options.report_s, self.jobs, self.end)
+        self.jobs: dict[str, ServiceJob] = {}
+        self.ended: deque[ServiceJob] = deque(maxlen=ENDED_JOBS_KEPT)
+        self.placement = Placement(network, store, files, election_id, options.report_s, self.jobs, self.end)
         self.store = store
         self.closing = False
         self._ending: dict[str, asyncio.Task[None]] = {}
 
-    def find(self, name: str) -> ServedJob:
+    def find(self, name: str) -> ServiceJob:
         """Return a job that has not ended.
 
         Raises
@@ -125,7 +125,7 @@ class Desk:
             )
         return asked or (host.switch if host else next(iter(self.network.switches)))
 
-    def end(self, job: ServedJob, reason: str, refusal: RefusalError | None = None) -> None:
+    def end(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
         """End a job; its workers are refused if there is a refusal, else told the reason."""
         if job.ended.is_set():
             return
@@ -138,13 +138,13 @@ class Desk:
         self.ended.append(job)
         self.store.forget(job.name)
         for seat in job.present():
-            seat.stop_fading()
+            seat.stop_disconnect_timer()
             seat.tell(refusal or ToWorker(ended=jobs_pb2.Ended(reason=reason)))
             seat.tell(None)
             seat.outbox = None
         self._ending[job.name] = asyncio.get_running_loop().create_task(self._clear(job))
 
-    async def restart(self, job: ServedJob, reason: str) -> None:
+    async def restart(self, job: ServiceJob, reason: str) -> None:
         """Give a running job a new epoch; if workers have left it, they may come again first.
 
         Raises
@@ -164,15 +164,15 @@ class Desk:
             held = job.record.held()
             assert isinstance(held, Job)
             with contextlib.suppress(ControllerError):  # Then its next session begins by removing it.
-                await self.dispatch.links[job.record.switch].call(lambda tables: tables.withdraw(held))
+                await self.placement.links[job.record.switch].call(lambda tables: tables.withdraw(held))
             job.tell_gathering()
         else:
-            self.dispatch.ask(job)
-            await self.dispatch.advance(job.record.switch)
+            self.placement.ask(job)
+            await self.placement.advance(job.record.switch)
 
-    async def _clear(self, job: ServedJob) -> None:
+    async def _clear(self, job: ServiceJob) -> None:
         try:
-            await self.dispatch.clear(job)
+            await self.placement.clear(job)
         finally:
             del self._ending[job.name]
 
@@ -192,8 +192,8 @@ class Desk:
         for job in self.jobs.values():
             job.stop_timer()
             for seat in job.seats.values():
-                seat.stop_fading()
+                seat.stop_disconnect_timer()
                 seat.tell(None)
         for task in self._ending.values():
             task.cancel()
-        self.dispatch.close()
+        self.placement.close()

@@ -70,7 +70,7 @@ class Seat:
         The epoch after which it has asked for another, 0 before.
     report, reported
         What it said last of itself, and when (`time.monotonic`).
-    fading
+    disconnect_timer
         The timer that makes it leave, while it is not attached.
     """
 
@@ -80,7 +80,7 @@ class Seat:
     asked_again: int = 0
     report: jobs_pb2.Report | None = None
     reported: float = 0.0
-    fading: asyncio.TimerHandle | None = None
+    disconnect_timer: asyncio.TimerHandle | None = None
 
     @property
     def rank(self) -> int:
@@ -94,7 +94,7 @@ class Seat:
 
     def attach(self, outbox: Outbox) -> None:
         """Give it a stream; the one it had before is ended."""
-        self.stop_fading()
+        self.stop_disconnect_timer()
         if self.outbox is not None:
             self.outbox.put_nowait(None)
         self.outbox = outbox
@@ -108,15 +108,15 @@ class Seat:
         """Keep what it says of itself."""
         self.report, self.reported = report, time.monotonic()
 
-    def stop_fading(self) -> None:
+    def stop_disconnect_timer(self) -> None:
         """Stop the timer that would make it leave."""
-        if self.fading is not None:
-            self.fading.cancel()
-            self.fading = None
+        if self.disconnect_timer is not None:
+            self.disconnect_timer.cancel()
+            self.disconnect_timer = None
 
 
 @dataclass(eq=False)
-class ServedJob:
+class ServiceJob:
     """A job that has not ended.
 
     Attributes
@@ -182,7 +182,7 @@ class ServedJob:
 
     def vacate(self, rank: int) -> None:
         """Take a seat away."""
-        self.seats.pop(rank).stop_fading()
+        self.seats.pop(rank).stop_disconnect_timer()
         del self.record.workers[rank]
 
     def tell(self, message: ToWorker | RefusalError | None, but: Seat | None = None) -> None:
