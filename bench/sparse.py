@@ -218,8 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             loss_percent=options.loss,
         ) as bed:
             status.update(f"netsum: {len(plan.exchanges)} exchanges")
-            logs = folder / "logs"
-            logs.mkdir()
+            logs = folder / "logs" / "netsum"
+            logs.mkdir(parents=True)
             outcome = run_between(
                 plan,
                 testbed_sites(bed, ()),
@@ -231,8 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             gloo: list[Row] = []
             if not options.without_gloo:
                 status.update("Gloo")
-                (folder / "gloo").mkdir()
-                gloo = gloo_rows(bed, dense, folder / "gloo")
+                (folder / "logs" / "gloo").mkdir()
+                gloo = gloo_rows(bed, dense, folder / "logs" / "gloo")
         results = _results(
             outcome.rows, gloo, workers=workers, lanes=options.lanes, rate=options.rate, loss=options.loss
         )
