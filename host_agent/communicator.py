@@ -17,6 +17,7 @@ from host_agent.codecs.packed import Bits
 from host_agent.codecs.table import load_all
 from host_agent.collectives import Collective, OnOverflow, Op, plan_allreduce, plan_barrier, plan_broadcast
 from host_agent.collectives.allreduce import Rounding
+from host_agent.collectives.rows import Rows, plan_allreduce_rows
 from host_agent.collectives.sparse import Sparse
 from host_agent.compilation_news import news
 from host_agent.errors import MisuseError, UsedAdmissionError
@@ -204,6 +205,60 @@ class Communicator:
         """Begin an `allreduce` and return a future of its result."""
         self._progress.start_thread()
         return self._submit(plan_allreduce, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
+
+    def allreduce_rows(
+        self,
+        rows: Rows,
+        row_count: int,
+        op: Op = "sum",
+        *,
+        on_overflow: OnOverflow = "raise",
+        label: str = "",
+    ) -> Rows:
+        """Reduce arrays of which each worker has some rows, and zeros elsewhere.
+
+        Parameters
+        ----------
+        rows : Rows
+            This worker's: numbers, ascending and each once, and values of the types that `allreduce` takes.
+        row_count : int
+            Of the whole array, at all workers.
+        op : {"sum", "mean"}
+            As for `allreduce`.
+        on_overflow : {"raise", "saturate"}
+            As for `allreduce`.
+        label : str
+            Text that all workers must agree on.
+
+        Returns
+        -------
+        Rows
+            The rows that any worker has.
+
+        Raises
+        ------
+        ArrayError
+            Numbers and values do not fit together.
+        PeerError, UnsupportedTypeError, SumOverflowError
+            As for `allreduce`.
+        """
+        result: Rows = self._progress.wait(
+            self._submit(plan_allreduce_rows, label, rows, row_count, op, on_overflow)
+        )
+        return result
+
+    def allreduce_rows_async(
+        self,
+        rows: Rows,
+        row_count: int,
+        op: Op = "sum",
+        *,
+        on_overflow: OnOverflow = "raise",
+        label: str = "",
+    ) -> Future[Rows]:
+        """Begin an `allreduce_rows` and return a future of its result."""
+        self._progress.start_thread()
+        return self._submit(plan_allreduce_rows, label, rows, row_count, op, on_overflow)
 
     def broadcast(
         self, array: npt.ArrayLike, root: int, *, out: Array | None = None, label: str = ""

@@ -2,7 +2,8 @@
 
 PyTorch calls `register` by itself when it is imported (entry point group ``torch.backends``); where that is switched
 off, ``import netsum.torch`` does it. `netsum.torch.allreduce_hook` is a DDP communication hook,
-`netsum.torch.monitored_barrier` a barrier that names the ranks that do not come.
+`netsum.torch.Options` says how a group reduces, `netsum.torch.monitored_barrier` is a barrier that names the ranks that do
+not come.
 """
 
 from typing import Any
@@ -30,6 +31,10 @@ def __getattr__(name: str) -> Any:
         from host_agent.torch.hook import allreduce_hook
 
         return allreduce_hook
+    if name == "Options":
+        from host_agent.torch.options import Options
+
+        return Options
     if name == "monitored_barrier":
         from host_agent.torch.monitored_barrier import monitored_barrier
 

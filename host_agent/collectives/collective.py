@@ -52,7 +52,7 @@ class Collective:
 
     def agree_on(self, label: str, sequence: int) -> None:
         """Make the workers' labels part of what they must agree on, and the collective's name."""
-        self.label_mark = fingerprint(label=label)
+        self.label_mark ^= fingerprint(label=label)
         self.what = f"{label}, number {sequence}"
 
 

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from host_agent.collectives import Op
+from host_agent.collectives.rows import Rows
 from host_agent.errors import ClosedCommunicatorError, SumOverflowError
 
 Array = npt.NDArray[Any]
@@ -46,9 +47,9 @@ class GlooReductions:
         self._size = size
         self._closed = False
 
-    def allreduce_async(self, array: Array, op: Op, *, out: Array, label: str) -> Future[Any]:
-        """Begin to reduce an array over all ranks; see `Communicator.allreduce`."""
-        del label
+    def allreduce_async(self, array: Array, op: Op, *, out: Array, label: str, **how: Any) -> Future[Any]:
+        """Begin to reduce an array over all ranks, densely and in full; see `Communicator.allreduce`."""
+        del label, how
         wider = _WIDER.get(array.dtype, array.dtype) if op in ("sum", "mean") else array.dtype
         working = torch.from_numpy(np.array(array, wider, order="C").reshape(-1))
 
@@ -63,6 +64,22 @@ class GlooReductions:
         options = dist.AllreduceOptions()
         options.reduceOp = _OPERATIONS[op]
         return self._begin(lambda: self._gloo.allreduce([working], options), working, finish)
+
+    def allreduce_rows_async(self, rows: Rows, row_count: int, *, label: str) -> Future[Any]:
+        """Begin to add rows over all ranks; see `Communicator.allreduce_rows`."""
+        del label
+        working = torch.sparse_coo_tensor(
+            torch.from_numpy(rows.numbers)[None],
+            torch.from_numpy(rows.values),
+            (row_count, *rows.values.shape[1:]),
+            is_coalesced=True,
+        )
+
+        def finish() -> Rows:
+            total = working.coalesce()
+            return Rows(total.indices()[0].numpy(), total.values().numpy())
+
+        return self._begin(lambda: self._gloo.allreduce([working]), None, finish)
 
     def broadcast_async(self, array: Array, root: int, *, out: Array, label: str) -> Future[Any]:
         """Begin to overwrite a flat array with that of the rank `root`."""
@@ -86,7 +103,7 @@ class GlooReductions:
         self._closed = True
 
     def _begin(
-        self, begin: Callable[[], Any], working: Tensor | None, finish: Callable[[], None]
+        self, begin: Callable[[], Any], working: Tensor | None, finish: Callable[[], Any]
     ) -> Future[Any]:
         if self._closed:
             raise ClosedCommunicatorError("the process group was destroyed")
@@ -98,11 +115,11 @@ class GlooReductions:
         def end(gloo_future: torch.futures.Future[Any]) -> None:
             try:
                 gloo_future.value()  # raises what the collective failed with
-                finish()
+                result = finish()
             except BaseException as error:
                 done.set_exception(error)
             else:
-                done.set_result(None)
+                done.set_result(result)
 
         begin().get_future().add_done_callback(end)
         return done

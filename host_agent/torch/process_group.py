@@ -28,9 +28,11 @@ from host_agent.joining import NoSlotsError, Seat
 from host_agent.torch.failures import Failures
 from host_agent.torch.gloo_reductions import GlooReductions
 from host_agent.torch.memory import overwrite
+from host_agent.torch.options import Options
 from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction
 from host_agent.torch.rendezvous import join
 from host_agent.torch.slot_group import SlotGroup
+from host_agent.torch.sparse import reduce_sparse, sparse_on_slots
 from host_agent.torch.staging import staged
 from host_agent.torch.tracing import untraced_methods
 from host_agent.torch.work import NetsumWork
@@ -57,10 +59,19 @@ class NetsumProcessGroup(dist.ProcessGroup):
         In the job, not started.
     ranks : sequence of int
         The ranks in the world of the group's ranks.
+    group_options : Options, optional
+        How tensors are reduced on the slots.
     """
 
     def __init__(
-        self, store: dist.Store, rank: int, size: int, timeout: timedelta, seat: Seat, ranks: Sequence[int]
+        self,
+        store: dist.Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        seat: Seat,
+        ranks: Sequence[int],
+        group_options: Options | None = None,
     ) -> None:
         super().__init__(rank, size)
         self._rank, self._size, self._timeout, self._ranks = rank, size, timeout, ranks
@@ -71,6 +82,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
             timeout.total_seconds(),
             self._failures,
             self._without_slots,
+            group_options,
         )
         self._store = store
         gloo = self._new_gloo(store, "gloo/")
@@ -107,6 +119,9 @@ class NetsumProcessGroup(dist.ProcessGroup):
         tensors = _listed(tensors)
         operation = _operation(opts)
         kind = kind_of(operation)
+        if all(sparse_on_slots(tensor, kind) for tensor in tensors):
+            label = _label("all_reduce", kind, *tensors)
+            return self._work(label, tensors, [reduce_sparse(self._slots, each, label) for each in tensors])
         if any(tensor.is_sparse or not on_slots(tensor.dtype, kind) for tensor in tensors):
             # Gloo's plain form would reduce the tensors of a list with one another as well.
             if len(tensors) == 1:
@@ -348,10 +363,11 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     ranks = options.global_ranks_in_group or range(size)
     places = max(size, dist.get_world_size() if dist.is_initialized() else 0)
     group = options.group_id or "0"
+    how = backend_options if isinstance(backend_options, Options) else Options.from_environment()
     with _creation:  # The first group of a process may start what the next one shares.
         store = dist.PrefixStore(f"netsum/{_life(not options.global_ranks_in_group)}/", options.store)
         seat = join(store, rank, ranks, places=places, group=group, timeout=timeout, start=False)
-        made = NetsumProcessGroup(store, rank, size, timeout, seat, ranks)
+        made = NetsumProcessGroup(store, rank, size, timeout, seat, ranks, how)
         # Other groups may never reduce anything: these take slots with their first collective.
         if not options.global_ranks_in_group:
             made.start()

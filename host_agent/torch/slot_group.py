@@ -13,11 +13,13 @@ from typing import Any, Final
 import numpy.typing as npt
 
 from host_agent.collectives import Op
+from host_agent.collectives.rows import Rows
 from host_agent.communicator import Communicator
 from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
 from host_agent.joining import NoSlotsError, Seat
 from host_agent.torch.failures import LEAVING_GRACE_S, Failures
 from host_agent.torch.gloo_reductions import GlooReductions
+from host_agent.torch.options import Options
 from host_agent.wire import Admission
 
 Array = npt.NDArray[Any]
@@ -50,6 +52,8 @@ class SlotGroup:
         Is told who leaves.
     without_slots : callable
         Connects the ranks through Gloo; called at all of them, with the switch's refusal, if it has no slots free.
+    options : Options, optional
+        How arrays are reduced on the slots.
     """
 
     def __init__(
@@ -58,7 +62,9 @@ class SlotGroup:
         timeout_s: float,
         failures: Failures,
         without_slots: Callable[[NoSlotsError], GlooReductions],
+        options: Options | None = None,
     ) -> None:
+        self._options = options or Options()
         self._seat = seat
         self._timeout_s = min(timeout_s, LONGEST_S)
         self._failures = failures
@@ -101,7 +107,12 @@ class SlotGroup:
 
     def allreduce(self, array: Array, op: Op, out: Array, label: str) -> Future[Any]:
         """Reduce an array; as `Communicator.allreduce` does."""
-        return self._begin(lambda doing: doing.allreduce_async(array, op, out=out, label=label))
+        how = self._options.of(array.dtype, op)
+        return self._begin(lambda doing: doing.allreduce_async(array, op, out=out, label=label, **how))
+
+    def allreduce_rows(self, rows: Rows, row_count: int, label: str) -> Future[Any]:
+        """Add arrays of which each rank has some rows; as `Communicator.allreduce_rows` does."""
+        return self._begin(lambda doing: doing.allreduce_rows_async(rows, row_count, label=label))
 
     def broadcast(self, array: Array, root: int, label: str) -> Future[Any]:
         """Overwrite a contiguous array with that of the worker `root`."""

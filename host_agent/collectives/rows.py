@@ -1,0 +1,104 @@
+"""Reductions of arrays of which each worker has some rows, such as the gradients of embeddings.
+
+The workers' bitmaps of rows are united by bitwise or. Each then lays its rows out in an array of the union's rows, which
+is reduced like any other: what no worker has does not travel, and blocks of rows that a worker lacks it contributes
+without data (`sparse`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.collectives.allreduce import plan_allreduce
+from host_agent.collectives.collective import Array, Collective, OnOverflow, Op
+from host_agent.collectives.sparse import Sparse
+from host_agent.errors import ArrayError, MisuseError
+from host_agent.protocol.passes import Pass
+from host_agent.statistics import Statistics
+from host_agent.wire import Admission, describe_dtype, fingerprint
+
+MOST_ROWS: Final = 1 << 30
+_THIN_BITMAP_BYTES: Final = 1 << 16
+"""A bitmap of rows from this size on is itself reduced without its blocks of zeros."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of an array; what they do not name is zero.
+
+    Attributes
+    ----------
+    numbers : int64 array, (k,)
+        Which rows; ascending, none twice.
+    values : array, (k, ...)
+        Their elements.
+    """
+
+    numbers: npt.NDArray[np.int64]
+    values: Array
+
+
+def plan_allreduce_rows(
+    admission: Admission, sequence: int, rows: Rows, row_count: int, op: Op, on_overflow: OnOverflow
+) -> Collective:
+    """Plan the reduction of rows over all workers; the arguments are those of `Communicator.allreduce_rows`."""
+    numbers = np.ascontiguousarray(rows.numbers, np.int64)
+    values = np.asarray(rows.values)
+    _check(numbers, values, row_count, op)
+    mark = fingerprint(
+        kind="allreduce of rows",
+        op=op,
+        dtype=describe_dtype(values.dtype.newbyteorder("=")),
+        row_elements=int(np.prod(values.shape[1:], dtype=np.int64)),
+        row_count=row_count,
+        sequence=sequence,
+    )
+    flags = np.zeros(-(-row_count // 32) * 32, np.uint8)
+    flags[numbers] = 1
+    bitmap = np.packbits(flags, bitorder="little").view(np.int32)
+    thin: Sparse = "always" if bitmap.nbytes >= _THIN_BITMAP_BYTES else "never"
+    union = plan_allreduce(admission, sequence, bitmap, "bor", bitmap, "raise", thin)
+    what = f"allreduce of rows number {sequence} ({op} of {values.dtype}, {row_count} rows)"
+    found: list[Collective] = []
+
+    def passes() -> Iterator[Pass | None]:
+        last = None
+        for work in union.passes:
+            last = work or last
+            yield work
+        while last is not None and not last.done:
+            yield None
+        united = np.flatnonzero(np.unpackbits(bitmap.view(np.uint8), bitorder="little")).astype(np.int64)
+        total = np.zeros((united.size, *values.shape[1:]), values.dtype)
+        total[np.searchsorted(united, numbers)] = values
+        result.append(Rows(united, total))
+        found.append(plan_allreduce(admission, sequence, total, op, total, on_overflow))
+        yield from found[0].passes
+
+    result: list[Rows] = []
+
+    def finish(statistics: Statistics) -> Rows:
+        union.finish(Statistics())
+        statistics.elements = result[0].values.size
+        found[0].finish(statistics)
+        return result[0]
+
+    return Collective(what, values.size, passes(), finish, label_mark=mark)
+
+
+def _check(numbers: npt.NDArray[np.int64], values: Array, row_count: int, op: str) -> None:
+    if op not in ("sum", "mean"):
+        raise MisuseError(f"rows take op 'sum' and 'mean', not {op!r}: rows that a worker lacks are zero")
+    if not 1 <= row_count <= MOST_ROWS:
+        raise MisuseError(f"row_count must be 1 to {MOST_ROWS}, got {row_count}")
+    if numbers.ndim != 1 or values.shape[:1] != numbers.shape:
+        raise ArrayError(
+            f"expected as many row numbers as rows of values, got shapes {numbers.shape} and {values.shape}"
+        )
+    if numbers.size and (numbers[0] < 0 or numbers[-1] >= row_count or (np.diff(numbers) <= 0).any()):
+        raise ArrayError(f"row numbers must be ascending, each once, from 0 to {row_count - 1}")

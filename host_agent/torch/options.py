@@ -1,0 +1,66 @@
+"""How a process group reduces: options of the group, or of the environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from host_agent.codecs.packed import BITS
+from host_agent.collectives.allreduce import ROUNDINGS
+from host_agent.collectives.sparse import SPARSE
+from host_agent.errors import MisuseError
+
+_CHOICES: dict[str, tuple[Any, ...]] = {"sparse": SPARSE, "bits": BITS, "rounding": ROUNDINGS}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `Communicator.allreduce` is given for every reduction of a group.
+
+    Passed as ``init_process_group("netsum", pg_options=Options(...))``; the same at all ranks.
+
+    Attributes
+    ----------
+    sparse : {"auto", "always", "never"}
+        Whether blocks that are zero at every rank are left out; "always" does not refuse MIN and MAX, which are dense.
+    bits : {"full", 16, 8, 4, 2}
+        Of an element on the wire, for SUM and AVG of float32 and float16.
+    rounding : {"nearest", "stochastic"}
+        To few bits.
+    seed : int
+        Of stochastic rounding.
+    """
+
+    sparse: str = "auto"
+    bits: int | str = "full"
+    rounding: str = "nearest"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                expected = ", ".join(map(str, choices))
+                raise MisuseError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
+
+    @classmethod
+    def from_environment(cls) -> Options:
+        """Read NETSUM_SPARSE, NETSUM_BITS, NETSUM_ROUNDING and NETSUM_SEED, as far as they are set."""
+        values: dict[str, Any] = {}
+        for each in fields(cls):
+            text = os.environ.get(f"NETSUM_{each.name.upper()}")
+            if text is not None:
+                values[each.name] = int(text) if text.isdecimal() else text
+        if not isinstance(values.get("seed", 0), int):
+            raise MisuseError(f"NETSUM_SEED: expected a whole number, got {values['seed']!r}")
+        return cls(**values)
+
+    def of(self, dtype: np.dtype[Any], op: str) -> dict[str, Any]:
+        """Return the arguments of `Communicator.allreduce` for a type and an operation."""
+        neutral = op in ("sum", "mean", "bor")
+        arguments: dict[str, Any] = {"sparse": self.sparse if neutral else "never"}
+        if self.bits != "full" and dtype.name in ("float32", "float16") and op in ("sum", "mean"):
+            arguments |= {"bits": self.bits, "rounding": self.rounding, "seed": self.seed}
+        return arguments
