@@ -5,6 +5,9 @@ import random
 import numpy as np
 import pytest
 
+from host_agent.collectives import plan_allreduce
+from host_agent.collectives.rows import Rows, plan_allreduce_rows
+from host_agent.errors import ArrayError, MisuseError
 from tests.integration.simulated.star import Cables, Star, StarSwitch, star_switch
 from tests.integration.simulated.workload import Task, random_task, sparse_task
 from tests.integration.test_terrible_network import check, terrible
@@ -81,3 +84,70 @@ def test_workers_that_choose_otherwise_get_an_error() -> None:
     network.run()
     for host in hosts:
         assert type(host.outcomes[0].error).__name__ == "MismatchError"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "row_count"), [("float32", 8, 300), ("int64", 3, 50), ("float32", 1, 600_000)]
+)
+def test_rows_of_workers_are_added_where_any_has_them(dtype: str, width: int, row_count: int) -> None:
+    rng = np.random.default_rng(row_count)
+    parts, whole = [], np.zeros((row_count, width), dtype)
+    for count in (0, 5, 20):
+        numbers = np.sort(rng.choice(row_count, count, replace=False)).astype(np.int64)
+        values = rng.integers(-99, 99, (count, width)).astype(dtype)
+        whole[numbers] += values
+        parts.append(Rows(numbers, values))
+    switch = star_switch(64)
+    network = Star(switch, Cables(drop=0.05, duplicate=0.1, jitter_ns=50_000), 1)
+    hosts = network.add_job(
+        switch.admit(3, 8),
+        lambda worker: [
+            lambda admission, sequence: plan_allreduce_rows(
+                admission, sequence, parts[worker], row_count, "sum", "raise"
+            )
+        ],
+    )
+    network.run()
+    union = np.unique(np.concatenate([part.numbers for part in parts]))
+    for host in hosts:
+        assert host.outcomes[0].error is None
+        result: Rows = host.outcomes[0].result  # type: ignore[assignment]
+        np.testing.assert_array_equal(result.numbers, union)
+        np.testing.assert_array_equal(result.values, whole[union])
+        assert result.values.dtype == dtype
+        assert host.outcomes[0].statistics.chunks < 150, "rows that nobody has do not travel"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shape", "row_count", "message"),
+    [
+        ([1, 1], (2, 3), 9, "ascending, each once, from 0 to 8"),
+        ([1, 9], (2, 3), 9, "ascending, each once, from 0 to 8"),
+        ([1, 2], (3, 3), 9, "as many row numbers as rows of values"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(
+    numbers: list[int], shape: tuple[int, ...], row_count: int, message: str
+) -> None:
+    rows = Rows(np.array(numbers, np.int64), np.zeros(shape, np.float32))
+    with pytest.raises(ArrayError, match=message):
+        plan_allreduce_rows(star_switch(64).admit(1, 4)[0], 0, rows, row_count, "sum", "raise")
+
+
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+def test_zeros_take_part_in_extremes(op: str, dtype: str) -> None:
+    admission = star_switch(64).admit(1, 4)[0]
+    array = np.zeros(1000, dtype)
+    with pytest.raises(MisuseError, match=f"op '{op}' cannot leave out zeros"):
+        plan_allreduce(admission, 0, array, op, None, "raise", "always")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("op", ["sum", "bor"])
+def test_int64_is_reduced_block_sparse_too(op: str) -> None:
+    parts = [np.zeros(64 * 40, np.int64) for _ in range(2)]
+    parts[0][64 * 3] = -(2**62) if op == "sum" else 2**62
+    parts[1][64 * 30 + 5] = 12345
+    task = Task(op, parts, parts[0] | parts[1], False, False, False, "always")
+    network = run(star_switch(64), 2, [task], Cables(drop=0.1), 0)
+    assert all(host.outcomes[0].statistics.union_blocks < 7 for host in network.hosts)
