@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sim.errors import SimulationError
 from sim.experiments.ours import OurJob
 from sim.experiments.scenario import Scenario
 from sim.experiments.theirs import TheirJob
@@ -26,8 +27,16 @@ class _Writer:
     """Builds a trace of Perfetto's own protobuf messages."""
 
     def __init__(self) -> None:
-        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
-
+        try:
+            from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
+        except ModuleNotFoundError:
+            raise
+        except (
+            ImportError
+        ) as error:  # Its classes were generated for a newer protobuf than the one that is installed.
+            raise SimulationError(
+                f"traces need a newer protobuf: pip install --upgrade protobuf ({error})"
+            ) from None
         self._messages: Any = messages
         self.trace: Any = messages.Trace()
         self._tracks = 0

@@ -15,7 +15,7 @@ from sim.experiments.store import Store
 
 __all__ = ["Executor", "Finished", "SchedulerError", "Swept", "here", "on_dask", "sweep"]
 
-_CONNECT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 30.0
 
 
 class SchedulerError(SimulationError):
@@ -91,7 +91,7 @@ def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
                 cluster = distributed.LocalCluster(
                     n_workers=workers, threads_per_worker=1, dashboard_address=None, protocol="tcp"
                 )
-            client = distributed.Client(cluster or address, timeout=_CONNECT_TIMEOUT_S)
+            client = distributed.Client(cluster or address, timeout=CONNECT_TIMEOUT_S)
         except (OSError, TimeoutError, ValueError) as error:
             raise SchedulerError(f"no Dask scheduler answers at {address}: {error}") from None
         try:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["Messages", "TransportParameters"]
 
 
+INITIAL_RTO_NS = 1_000_000_000
+"""Before the first round trip was measured (RFC 6298, section 2.1)."""
+
+
 @dataclass(frozen=True)
 class TransportParameters:
     """What flows are like (`sim.network.engine.flows`).
@@ -144,7 +148,7 @@ class Messages:
                 window=min(transport.initial_window * PER_PACKET, window),
                 threshold=NEVER // (4 * PER_PACKET),
                 largest_window=window,
-                rto_ps=max(transport.least_rto_ns, 1) * PS_PER_NS,
+                rto_ps=max(transport.least_rto_ns, INITIAL_RTO_NS) * PS_PER_NS,
                 least_rto_ps=transport.least_rto_ns * PS_PER_NS,
             )
         rings = np.zeros((len(network.flows), room), RING)

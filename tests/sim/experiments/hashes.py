@@ -1,0 +1,54 @@
+"""Write the hashes of the shipped experiments anew: ``python tests/sim/experiments/hashes.py``."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT))
+
+from sim.experiments.experiment import Experiment, Point, load_experiment, shipped_experiments  # noqa: E402
+from sim.experiments.running import run_point  # noqa: E402
+
+FILE = Path(__file__).with_name("hashes.json")
+COLUMNS = (
+    "start_ns",
+    "duration_ns",
+    "iteration_ns",
+    "packets_on_links",
+    "packets_sent",
+    "resent",
+    "lost",
+    "events",
+)
+
+
+def programs() -> dict[int, str]:
+    return {lanes: str(ROOT / "p4" / "build" / f"netsum_v1model_{lanes}.json") for lanes in (64, 256)}
+
+
+def cheap_points(experiment: Experiment) -> list[Point]:
+    """Return the first point of each contender, of those with seed 1."""
+    first: dict[str, Point] = {}
+    for point in experiment.points:
+        if point.seed == 1:
+            first.setdefault(point.settings.job[0].contender, point)
+    return list(first.values())
+
+
+def hash_of(experiment: Experiment) -> str:
+    digest = hashlib.sha256()
+    for point in cheap_points(experiment):
+        for row in run_point(point, programs()).rows:
+            digest.update(json.dumps([row[name] for name in COLUMNS]).encode())
+    return digest.hexdigest()[:16]
+
+
+def main() -> None:
+    hashes = {name: hash_of(load_experiment(name)) for name in shipped_experiments()}
+    FILE.write_text(json.dumps(hashes, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Captures and traces of runs, read back by others' code."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from host_agent.wire import Header
+from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_RESULT
+from sim.experiments.experiment import parse_experiment
+from sim.experiments.recording import record
+
+POINT = parse_experiment(
+    """
+[topology]
+rate = "10gbit"
+framing = 0
+[[job]]
+workers = 2
+size = "16KiB"
+lanes = 64
+[[fault]]
+links = "s1>h2"
+loss = "5%"
+""",
+    "x",
+).points[0]
+PEER = parse_experiment('[[job]]\ncontender = "ring"\nworkers = 2\nsize = "16KiB"\n', "x").points[0]
+
+
+def packets_of(path: Path) -> list[tuple[int, bytes]]:
+    content = path.read_bytes()
+    assert struct.unpack_from("<IHH", content) == (0xA1B23C4D, 2, 4)
+    found, at = [], 24
+    while at < len(content):
+        seconds, ns, kept, length = struct.unpack_from("<IIII", content, at)
+        assert kept <= length
+        found.append((seconds * 10**9 + ns, content[at + 16 : at + 16 + kept]))
+        at += 16 + kept
+    return found
+
+
+def test_a_capture_holds_the_frames_of_its_link_with_virtual_times(
+    programs: dict[int, str], tmp_path: Path
+) -> None:
+    up, down = sorted(record(POINT, programs, tmp_path, ("h1>s1", "s1>h1"), False))
+    sent, received = packets_of(up), packets_of(down)
+    times = [time_ns for time_ns, _ in sent]
+    assert times == sorted(times)
+    # The first frame has no lanes: 62 bytes at 10 Gbit/s.
+    assert times[0] == 62 * 8 // 10
+    assert {Header.from_bytes(frame[42:]).kind for _, frame in sent} >= {KIND_CONTRIBUTE}
+    assert {Header.from_bytes(frame[42:]).kind for _, frame in received} >= {KIND_RESULT}
+    for _, frame in sent + received:
+        total = sum(struct.unpack("!10H", frame[14:34]))
+        assert (total & 0xFFFF) + (total >> 16) == 0xFFFF, "IPv4's checksum is right"
+        assert struct.unpack_from("!H", frame, 16)[0] == len(frame) - 14
+
+
+def test_packets_of_a_peer_are_captured_by_their_size(programs: dict[int, str], tmp_path: Path) -> None:
+    (path,) = record(PEER, programs, tmp_path, ("h1>s1",), False)
+    assert len(packets_of(path)) > 10
+
+
+def test_a_trace_has_tracks_for_workers_links_queues_and_slots(
+    programs: dict[int, str], tmp_path: Path
+) -> None:
+    messages: Any = pytest.importorskip(
+        "perfetto.protos.perfetto.trace.perfetto_trace_pb2", exc_type=ImportError
+    )
+    (path,) = record(POINT, programs, tmp_path, (), True)
+    trace = messages.Trace()
+    trace.ParseFromString(path.read_bytes())
+    names = {packet.track_descriptor.name for packet in trace.packet if packet.HasField("track_descriptor")}
+    assert {
+        "job job",
+        "job worker 0",
+        "job worker 1",
+        "h1>s1",
+        "s1>h2",
+        "queue h1>s1",
+        "slots 0 to 15",
+    } <= names
+    events = [packet for packet in trace.packet if packet.HasField("track_event")]
+    begins = [each for each in events if each.track_event.type == messages.TrackEvent.TYPE_SLICE_BEGIN]
+    ends = [each for each in events if each.track_event.type == messages.TrackEvent.TYPE_SLICE_END]
+    assert len(begins) == len(ends) > 100
+    titles = {each.track_event.name for each in begins}
+    assert "all-reduce 0.0" in titles
+    assert any(title.startswith("lost: RESULT chunk") for title in titles)
+    counts = [each for each in events if each.track_event.type == messages.TrackEvent.TYPE_COUNTER]
+    assert max(each.track_event.counter_value for each in counts) > 0
+
+
+def test_recordings_repeat_byte_for_byte(programs: dict[int, str], tmp_path: Path) -> None:
+    pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", exc_type=ImportError)
+    runs = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        runs.append([path.read_bytes() for path in record(POINT, programs, folder, ("*",), True)])
+    assert runs[0] == runs[1]

@@ -1,0 +1,216 @@
+"""Sweeps: what is kept, what fails, Dask clusters, and the report."""
+
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.errors import SimulationError
+from sim.experiments.comparing import compare
+from sim.experiments.experiment import Experiment, Point, parse_experiment
+from sim.experiments.scenario import Programs
+from sim.experiments.summary import median_of
+
+pytest.importorskip("pyarrow")
+
+from sim.experiments.report import write_report
+from sim.experiments.store import Store, load_run, read_rows
+from sim.experiments.sweeping import Finished, Swept, here, on_dask, sweep
+
+ROOT = Path(__file__).resolve().parents[3]
+SWEEP = """
+question = "Does <it> sweep?"
+[topology]
+rate = "10gbit"
+[[job]]
+size = "16KiB"
+lanes = 64
+[[fault]]
+loss = "1%"
+[run]
+seeds = 3
+[sweep]
+"job.contender" = ["netsum", "ring"]
+"job.workers" = [2, 3]
+"""
+
+
+@pytest.fixture
+def experiment() -> Experiment:
+    return parse_experiment(SWEEP, "sweeps")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_what_was_computed_is_not_computed_again(
+    experiment: Experiment, programs: dict[int, str], tmp_path: Path
+) -> None:
+    ran: list[Point] = []
+
+    def counting(points: list[Point], given: Programs) -> Iterator[Finished]:
+        for finished in here(points, given):
+            ran.append(finished.point)
+            yield finished
+
+    def stop(swept: Swept, finished: Finished | None) -> None:
+        if swept.computed == 5:
+            raise KeyboardInterrupt
+
+    store = Store(tmp_path, experiment, programs)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(experiment, store, programs, counting, stop)
+    assert len(ran) == 5
+    assert len(read_rows(tmp_path / "results.parquet")[0]) == 5, "an interrupt keeps what is done"
+    swept = sweep(experiment, store, programs, counting)
+    assert (swept.kept, swept.computed, len(ran)) == (5, 7, 12)
+    rows, _ = read_rows(tmp_path / "results.parquet")
+    assert [(row["job.contender"], row["job.workers"], row["seed"]) for row in rows[:4]] == [
+        ("netsum", 2, 1),
+        ("netsum", 2, 2),
+        ("netsum", 2, 3),
+        ("netsum", 3, 1),
+    ]
+
+
+def test_a_point_that_fails_is_named_and_takes_no_other_along(
+    programs: dict[int, str], tmp_path: Path
+) -> None:
+    read = parse_experiment(
+        '[topology]\nhosts = 3\n[[job]]\nsize = 64\n[sweep]\n"job.workers" = [2, 4, 3]\n', "x"
+    )
+    swept = sweep(read, Store(tmp_path, read, programs), programs)
+    assert swept.computed == 2
+    (failed,) = swept.failed
+    assert str(failed.point) == "job.workers = 4, seed 1"
+    assert "4 hosts from h1 on are needed" in failed.error
+
+
+def test_a_folder_that_cannot_be_written_gets_a_sentence(
+    experiment: Experiment, programs: dict[int, str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SimulationError, match="cannot write to .*file: Not a directory"):
+        Store(tmp_path / "file", experiment, programs)
+
+
+def test_a_full_disk_loses_nothing_that_was_computed(
+    experiment: Experiment, programs: dict[int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path, experiment, programs)
+    rename, renamed = Path.replace, []
+
+    def full(path: Path, target: Path) -> Any:
+        if len(renamed) == 2 and target.parent.name == "points":
+            raise OSError(28, "No space left on device")
+        renamed.append(target)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(SimulationError, match=r"cannot write .*parquet: No space left on device"):
+        sweep(experiment, store, programs)
+    monkeypatch.undo()
+    assert len(list(store.computed())) == 2
+    assert sweep(experiment, store, programs).kept == 2
+
+
+def test_the_report_opens_in_a_browser(
+    experiment: Experiment, programs: dict[int, str], tmp_path: Path
+) -> None:
+    store = Store(tmp_path, experiment, programs)
+    sweep(experiment, store, programs)
+    page = write_report(store)
+    text = page.read_text()
+    assert "http://" not in text
+    assert "https://" not in text
+    assert "Does &lt;it&gt; sweep?" in text
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no browser")
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
+    shown = subprocess.run(
+        [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=200, check=True
+    ).stdout
+    assert "<h1>sweeps</h1>" in shown
+    assert shown.count("<polyline") >= 4
+    assert "12 of 12 points are computed" in shown
+
+
+def test_two_runs_are_compared(experiment: Experiment, programs: dict[int, str], tmp_path: Path) -> None:
+    slower = parse_experiment(SWEEP, "sweeps", {"topology.rate": "1gbit"})
+    for name, read in (("a", experiment), ("b", slower)):
+        sweep(read, Store(tmp_path / name, read, programs), programs)
+    compared = compare(tmp_path / "a", tmp_path / "b")
+    assert len(compared) == 4
+    assert all(each.ratio is not None and each.ratio > 1 for each in compared)
+    assert load_run(tmp_path / "b").points[0].settings.topology.rate == 10**9
+    with pytest.raises(SimulationError, match="holds no experiment's results"):
+        compare(tmp_path / "a", tmp_path / "c")
+
+
+def test_medians() -> None:
+    assert median_of([3.0, 1.0]).low is None
+    found = median_of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    assert found.value == 4
+    assert found.low is not None
+    assert found.high is not None
+    assert 1 <= found.low < 4 < found.high <= 7
+
+
+def test_a_scheduler_that_is_not_there_gets_a_sentence(
+    experiment: Experiment, programs: dict[int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("sim.experiments.sweeping.CONNECT_TIMEOUT_S", 0.5)
+    with pytest.raises(SimulationError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
+        sweep(experiment, Store(tmp_path, experiment, programs), programs, on_dask("tcp://127.0.0.1:9"))
+
+
+def test_a_cluster_of_other_processes_computes_the_same_bytes(
+    experiment: Experiment, programs: dict[int, str], tmp_path: Path
+) -> None:
+    """A scheduler and two workers as processes of their own, as on several machines."""
+    pytest.importorskip("distributed")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    common = [sys.executable, "-m"]
+    scheduler = [*common, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port)]
+    worker = [*common, "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny"]
+    processes = [
+        subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        for command in (
+            [*scheduler, "--no-dashboard"],
+            [*worker, "--no-dashboard"],
+            [*worker, "--no-dashboard"],
+        )
+    ]
+    try:
+        store = Store(tmp_path / "cluster", experiment, programs)
+        swept = sweep(experiment, store, programs, on_dask(address))
+        assert (swept.computed, swept.failed) == (12, [])
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait(timeout=30)
+    alone = Store(tmp_path / "alone", experiment, programs)
+    sweep(experiment, alone, programs)
+    assert contents(tmp_path / "cluster") == contents(tmp_path / "alone")
