@@ -38,8 +38,15 @@ svg .grid { stroke: #e3e8ee } svg .edge { stroke: #9aa7b5 } pre { background: #f
 """
 
 
+_NAMESPACE: Final = "http://www.w3.org/2000/svg"
+_ALONE: Final = (
+    f'<svg xmlns="{_NAMESPACE}" width="720" height="380" font-family="system-ui, sans-serif" font-size="12" '
+)
+"""How a plot begins that is a file of its own."""
+
+
 def write_report(store: Store) -> Path:
-    """Write ``report.html`` into the folder of the results; returns it.
+    """Write ``report.html``, and its plots as SVG files, into the folder of the results; returns the page.
 
     Raises
     ------
@@ -61,7 +68,7 @@ def write_report(store: Store) -> Path:
         f"<p>{escape(experiment.question)}</p>" if experiment.question else "",
         *(f"<p>{escape(part)}</p>" for part in experiment.about.split("\n\n") if part),
         f'<p class="{"bad" if missing else "soft"}">{len(found)} of {len(experiment.points)} points are computed.</p>',
-        _plots(experiment, summaries),
+        *(f"<h2>{escape(title)}</h2>{svg}" for title, svg in _plots(experiment, summaries)),
         "<h2>Results</h2>",
         f"<p class=soft>{_checked(rows)} Medians over seeds, with 95 % bootstrap intervals from three seeds on. "
         "The bound is the time that the packets of in-network aggregation take on one link.</p>",
@@ -80,6 +87,9 @@ def write_report(store: Store) -> Path:
     ]
     path = store.folder / "report.html"
     try:
+        for at, (_, svg) in enumerate(_plots(experiment, summaries)):
+            alone = svg.replace("<svg ", _ALONE, 1).replace('class="grid"', 'stroke="#e3e8ee"')
+            (store.folder / f"plot{at + 1}.svg").write_text(alone + "\n", encoding="utf-8")
         path.write_text("\n".join(part for part in parts if part) + "\n", encoding="utf-8")
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from None
@@ -98,14 +108,15 @@ def _checked(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> str:
+def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """Return titles and plots."""
     x = experiment.x or next(iter(experiment.varies), "")
     if not x:
-        return ""
+        return []
     others = [name for name in experiment.varies if name != x]
     values = list(dict.fromkeys(each.varied.get(x) for each in summaries))
     if len(values) < 2:
-        return ""
+        return []
     numbers = [_number(value) for value in values]
     names = None
     if any(number is None for number in numbers) or len(set(numbers)) < len(numbers):
@@ -113,7 +124,7 @@ def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> str:
         places = {value: float(at) for at, value in enumerate(values)}
     else:
         places = {value: number for value, number in zip(values, numbers, strict=True) if number is not None}
-    parts = ["<h2>Plots</h2>"]
+    plots = []
     for measure in dict.fromkeys([*experiment.y.replace(",", " ").split(), "duration_ns"]):
         title, unit = _TITLES.get(measure, (measure, ""))
         lines: dict[str, list[Mark]] = {}
@@ -124,8 +135,8 @@ def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> str:
                 lines.setdefault(_line_name(each, others), []).append(mark)
         if lines:
             axis = f"{title}, {unit}" if unit else title
-            parts.append(f"<h3>{escape(title)}</h3>{line_plot(lines, x, axis, names)}")
-    return "".join(parts)
+            plots.append((title, line_plot(lines, x, axis, names)))
+    return plots
 
 
 def _line_name(summary: Summary, others: Iterable[str]) -> str:
