@@ -8,6 +8,15 @@ from enum import Enum
 
 from controller.errors import ControllerError
 from controller.service.records import JobRecord, WorkerRecord
+from controller.service.states import (
+    JOB_TRANSITIONS,
+    SEAT_TRANSITIONS,
+    JobEvent,
+    JobState,
+    SeatEvent,
+    SeatState,
+    next_state,
+)
 from host_agent.wire import jobs_pb2
 from host_agent.wire.jobs_pb2 import ToWorker
 
@@ -92,12 +101,36 @@ class Seat:
         """Whether it has said where it receives, and has not left."""
         return self.worker.udp_port > 0 and not self.worker.left
 
+    @property
+    def state(self) -> SeatState:
+        """Where it stands."""
+        if self.worker.left:
+            return SeatState.LEFT
+        return SeatState.DETACHED if self.outbox is None else SeatState.ATTACHED
+
     def attach(self, outbox: Outbox) -> None:
-        """Give it a stream; the one it had before is ended."""
+        """Give the seat a stream; its earlier one is ended."""
+        self._check(SeatEvent.ATTACH)
         self.stop_disconnect_timer()
         if self.outbox is not None:
             self.outbox.put_nowait(None)
         self.outbox = outbox
+
+    def detach(self) -> None:
+        """Note that the seat's stream broke."""
+        self._check(SeatEvent.DETACH)
+        self.outbox = None
+
+    def leave(self, reason: str) -> None:
+        """Note that the worker has left."""
+        self._check(SeatEvent.LEAVE)
+        self.stop_disconnect_timer()
+        self.outbox = None
+        self.worker.left = reason
+
+    def _check(self, event: SeatEvent) -> None:
+        """Raise `TransitionError` if the event is not possible in the present state."""
+        next_state(SEAT_TRANSITIONS, self.state, event, f"the seat of worker {self.rank}")
 
     def tell(self, message: ToWorker | RefusalError | None) -> None:
         """Put something on its stream, if it has one."""
@@ -129,38 +162,54 @@ class ServiceJob:
         The epoch that the switch is known to hold; 0 before the first.
     reason
         Why it waits, or was restarted last.
-    asked_at
-        Its place in the queue for its switch; 0 while it does not wait.
+    queue_place
+        Its place in the queue for its switch; 0 while it does not wait. A job that is being installed keeps its place until
+        its workers are admitted.
     timer
         Of its queueing or idling.
     last_counted
         What the switch had counted when it ended.
     ended
         Set when it has ended.
+    state
+        Where it stands; changed by `on` alone. A job that an earlier controller ran is installing until its switch has been
+        reconciled.
     """
 
     record: JobRecord
     seats: dict[int, Seat] = field(default_factory=dict)
     admitted_epoch: int = 0
     reason: str = ""
-    asked_at: int = 0
+    queue_place: int = 0
     timer: asyncio.TimerHandle | None = None
     last_counted: Counted = field(default_factory=Counted)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    state: JobState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = JobState.INSTALLING if self.record.running else JobState.GATHERING
 
     @property
     def name(self) -> str:
         """Its name."""
         return self.record.name
 
-    @property
-    def state(self) -> jobs_pb2.JobState:
-        """Where it stands, as the job API has it."""
-        if self.ended.is_set():
-            return jobs_pb2.ENDED
-        if self.record.running and self.admitted_epoch == self.record.epoch:
-            return jobs_pb2.RUNNING
-        return jobs_pb2.QUEUED if self.asked_at else jobs_pb2.GATHERING
+    def on(self, event: JobEvent) -> None:
+        """Change the state.
+
+        Raises
+        ------
+        TransitionError
+            The event is not possible in the present state.
+        """
+        self.state = next_state(JOB_TRANSITIONS, self.state, event, f"job {self.name}")
+        self.record.running = self.state in (JobState.INSTALLING, JobState.RUNNING)
+
+    def leave_queue(self) -> None:
+        """Give up the job's place in the queue, if it has one."""
+        self.queue_place = 0
+        if self.state is JobState.QUEUED:
+            self.on(JobEvent.DEQUEUE)
 
     @property
     def missing(self) -> list[int]:
@@ -193,7 +242,7 @@ class ServiceJob:
 
     def tell_gathering(self) -> None:
         """Tell all who is missing, or why the job waits."""
-        queued = self.reason if self.asked_at else ""
+        queued = self.reason if self.queue_place else ""
         self.tell(ToWorker(gathering=jobs_pb2.Gathering(missing=self.missing, queued=queued)))
 
     def tell_epoch(self, report_s: float) -> None:

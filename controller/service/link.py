@@ -10,11 +10,11 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from enum import Enum
 from typing import TypeVar
 
 from controller.errors import ControllerError, NotPrimaryError, SwitchUnreachableError
 from controller.service.network import SwitchSite
+from controller.service.states import LINK_TRANSITIONS, LinkEvent, LinkState, next_state
 from controller.session import P4RuntimeSession
 from controller.switch_tables import CompiledFiles, Reconciled, SwitchTables
 
@@ -27,14 +27,6 @@ LAST_BACKOFF_S = 5.0
 REQUEST_TIMEOUT_S = 5.0
 
 Result = TypeVar("Result")
-
-
-class LinkState(Enum):
-    """Where a link stands."""
-
-    CONNECTING = "connecting"
-    READY = "ready"
-    STANDBY = "standby"
 
 
 class SwitchLink:
@@ -138,7 +130,7 @@ class SwitchLink:
             )
             self._tables = SwitchTables(session, self.files)
             await self._bring_up(self)
-            await self._become(LinkState.READY, "")
+            await self._on(LinkEvent.RECONCILED, "")
         self._connected += 1
 
     async def _watch(self) -> None:
@@ -154,8 +146,8 @@ class SwitchLink:
                 await asyncio.sleep(LOOK_S)
 
     async def _lose(self, error: ControllerError) -> None:
-        standby = isinstance(error, NotPrimaryError)
-        await self._become(LinkState.STANDBY if standby else LinkState.CONNECTING, str(error))
+        superseded = isinstance(error, NotPrimaryError)
+        await self._on(LinkEvent.SUPERSEDED if superseded else LinkEvent.LOST, str(error))
         await self._tear_down()
 
     async def _tear_down(self) -> None:
@@ -164,7 +156,8 @@ class SwitchLink:
             with contextlib.suppress(ControllerError):
                 await self._in_thread(tables.session.tear_down)
 
-    async def _become(self, state: LinkState, reason: str) -> None:
+    async def _on(self, event: LinkEvent, reason: str) -> None:
+        state = next_state(LINK_TRANSITIONS, self.state, event, f"the connection to {self.site.name}")
         if reason and reason != self.reason:
             log.warning("switch %s is not ready: %s", self.site.name, reason)
         elif state is LinkState.READY:

@@ -10,8 +10,9 @@ from prometheus_client.registry import Collector
 
 from controller.errors import ConfigError
 from controller.service.jobs import Counted, ServiceJob
-from controller.service.link import LinkState
 from controller.service.registry import JobRegistry
+from controller.service.states import LinkState
+from controller.service.views import JOB_STATES
 from controller.service.workers import WorkerSeats
 from host_agent.wire import jobs_pb2
 
@@ -52,7 +53,7 @@ class ServiceCollector(Collector):
     def _of_jobs(self, jobs: list[ServiceJob]) -> list[Any]:
         by_state = GaugeMetricFamily("netsum_jobs", "Jobs that have not ended", labels=["state"])
         for state, name in _STATES.items():
-            by_state.add_metric([name], sum(job.state == state for job in jobs))
+            by_state.add_metric([name], sum(JOB_STATES[job.state] == state for job in jobs))
         slots = GaugeMetricFamily("netsum_job_slots", "Slots a job holds", labels=["job", "switch"])
         restarts = CounterMetricFamily("netsum_job_restarts", "Epochs a job had before", labels=["job"])
         for job in jobs:

@@ -17,9 +17,10 @@ from controller.entries import COUNTERS
 from controller.errors import ControllerError, JobRefusedError, SwitchRefusedError
 from controller.jobs import Job, JobLedger
 from controller.service.jobs import Counted, Kind, RefusalError, ServiceJob
-from controller.service.link import LinkState, SwitchLink
+from controller.service.link import SwitchLink
 from controller.service.network import Network
 from controller.service.sizing import slots_for
+from controller.service.states import JobEvent, LinkState
 from controller.service.store import Store
 from controller.switch_controller import another_token
 from controller.switch_tables import CompiledFiles, SwitchTables
@@ -97,7 +98,8 @@ class Placement:
         """Put a job into the queue for its switch: for slots, or to be started if all its workers have come."""
         job.stop_timer()
         self._asked += 1
-        job.asked_at = self._asked
+        job.queue_place = self._asked
+        job.on(JobEvent.ENQUEUE)
         if job.record.queue_s > 0 and not job.record.job_id:
             loop = asyncio.get_running_loop()
             job.timer = loop.call_later(job.record.queue_s, self._waited_too_long, job)
@@ -118,12 +120,12 @@ class Placement:
         async with self._turns[switch]:
             behind = False
             for job in self._waiting(switch):
-                if not job.asked_at or job.ended.is_set():
+                if not job.queue_place or job.ended.is_set():
                     continue
                 if behind and not job.record.job_id and job.record.if_full == "queue":
                     continue
                 await self._serve(job)
-                behind = behind or (bool(job.asked_at) and not job.record.job_id)
+                behind = behind or (bool(job.queue_place) and not job.record.job_id)
 
     def reserve(self, job: ServiceJob) -> None:
         """Get a job its id and slots.
@@ -137,7 +139,7 @@ class Placement:
         count = slots_for(job.record.slots, self.lanes, ledger.capacity)
         if job.record.if_full == "take less":
             count = min(count, ledger.largest_free or count)
-        elif job.record.if_full == "queue" and not job.asked_at:
+        elif job.record.if_full == "queue" and not job.queue_place:
             ahead = sum(not one.record.job_id for one in self._waiting(job.record.switch))
             if ahead:
                 raise JobRefusedError(f"{ahead} jobs wait for slots of switch {job.record.switch} already")
@@ -155,8 +157,8 @@ class Placement:
 
     def _waiting(self, switch: str) -> list[ServiceJob]:
         """Return who waits for a switch, in the order they came."""
-        found = [job for job in self._jobs.values() if job.record.switch == switch and job.asked_at]
-        return sorted(found, key=lambda job: job.asked_at)
+        found = [job for job in self._jobs.values() if job.record.switch == switch and job.queue_place]
+        return sorted(found, key=lambda job: job.queue_place)
 
     def _waited_too_long(self, job: ServiceJob) -> None:
         if not job.record.job_id:
@@ -169,8 +171,8 @@ class Placement:
         try:
             if not job.record.job_id:
                 self.reserve(job)
-            if job.missing:  # It had only slots to wait for.
-                job.asked_at = 0
+            if job.missing:  # It waited for its slots alone.
+                job.leave_queue()
                 self.idle(job)
             elif link.state is LinkState.READY:
                 await self._start(job, link)
@@ -222,16 +224,17 @@ class Placement:
                 record.name, endpoints, record.slot_count, switch=None, token=token, unix_seconds=now
             )
         record.hold(held)
-        record.running = True
+        job.on(JobEvent.RENEW)
         self._store.save(record)
         return held
 
     def _admitted(self, job: ServiceJob, held: Job) -> None:
         """Note that the switch holds an epoch of a job, and tell its workers."""
-        if job.ended.is_set() or job.record.epoch != held.epoch:
-            return
+        if not job.record.running or job.record.epoch != held.epoch:
+            return  # It ended, or is being restarted, while the switch was written.
+        job.on(JobEvent.ADMIT)
         job.admitted_epoch = held.epoch
-        job.asked_at = 0
+        job.queue_place = 0
         job.stop_timer()
         job.tell_epoch(self._report_s)
         log.info(

@@ -28,7 +28,7 @@ def restore_jobs(registry: JobRegistry, workers: WorkerSeats) -> None:
         held = record.held()
         if held is not None:
             ledger.restore(held)
-        job = ServiceJob(record, admitted_epoch=0)
+        job = ServiceJob(record)
         for worker in record.workers.values():
             job.seats[worker.rank] = Seat(worker)
         registry.jobs[record.name] = job

@@ -15,6 +15,7 @@ from controller.jobs import Job
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
 from controller.service.placement import Placement
+from controller.service.states import JobEvent
 from controller.service.store import Store
 from controller.switch_tables import CompiledFiles
 from host_agent.wire import jobs_pb2
@@ -130,9 +131,10 @@ class JobRegistry:
         if job.ended.is_set():
             return
         log.info("job %s ends: %s", job.name, reason)
+        job.on(JobEvent.END)
         job.ended.set()
         job.reason = reason
-        job.asked_at = 0
+        job.queue_place = 0
         job.stop_timer()
         del self.jobs[job.name]
         self.ended.append(job)
@@ -153,7 +155,8 @@ class JobRegistry:
             The switch did not take it.
         """
         gone = [rank for rank, seat in job.seats.items() if seat.worker.left]
-        job.record.running = False
+        job.on(JobEvent.RESTART)
+        job.queue_place = 0
         job.record.restarts += 1
         job.record.operated = True  # Its workers come and go now as those of a job that was created.
         job.reason = reason

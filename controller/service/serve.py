@@ -15,11 +15,11 @@ from typing import Any
 import grpc
 
 from controller.errors import ConfigError
-from controller.service.link import LinkState
 from controller.service.network import Network
 from controller.service.recovery import restore_jobs
 from controller.service.registry import JobRegistry, RegistryOptions
 from controller.service.rpc import OperatorsService, WorkersService
+from controller.service.states import LinkState
 from controller.service.store import Store
 from controller.service.workers import WorkerSeats
 from controller.switch_tables import CompiledFiles

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from controller.errors import ControllerError
 from controller.service.jobs import Counted, Seat, ServiceJob
-from controller.service.link import LinkState, SwitchLink
+from controller.service.link import SwitchLink
 from controller.service.network import PortSite
 from controller.service.registry import JobRegistry
+from controller.service.states import JobState, LinkState, SeatState
 from host_agent.wire import jobs_pb2
 from host_agent.wire.jobs_pb2 import JobView, PortView, SwitchView, WorkerView
 
@@ -16,6 +17,18 @@ _SWITCH_STATES = {
     LinkState.CONNECTING: jobs_pb2.CONNECTING,
     LinkState.READY: jobs_pb2.READY,
     LinkState.STANDBY: jobs_pb2.STANDBY,
+}
+JOB_STATES = {
+    JobState.GATHERING: jobs_pb2.GATHERING,
+    JobState.QUEUED: jobs_pb2.QUEUED,
+    JobState.INSTALLING: jobs_pb2.QUEUED,
+    JobState.RUNNING: jobs_pb2.RUNNING,
+    JobState.ENDED: jobs_pb2.ENDED,
+}
+_SEAT_STATES = {
+    SeatState.ATTACHED: jobs_pb2.SEATED,
+    SeatState.DETACHED: jobs_pb2.DETACHED,
+    SeatState.LEFT: jobs_pb2.LEFT,
 }
 _INTERFACES = Path("/sys/class/net")
 _INTERFACE_COUNTS = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped")
@@ -26,7 +39,7 @@ def job_view(job: ServiceJob, counted: Counted) -> JobView:
     record = job.record
     return JobView(
         name=record.name,
-        state=job.state,
+        state=JOB_STATES[job.state],
         reason=job.reason,
         switch=record.switch,
         world_size=record.world_size,
@@ -104,10 +117,9 @@ def _worker_view(rank: int, seat: Seat | None, admitted: int | None) -> WorkerVi
     if seat is None:
         return WorkerView(rank=rank, state=jobs_pb2.ABSENT)
     worker = seat.worker
-    attached = jobs_pb2.DETACHED if seat.outbox is None else jobs_pb2.SEATED
     return WorkerView(
         rank=rank,
-        state=jobs_pb2.LEFT if worker.left else attached,
+        state=_SEAT_STATES[seat.state],
         host=worker.host,
         ip=worker.ip,
         udp_port=worker.udp_port,

@@ -21,6 +21,7 @@ from controller.service.requests import (
     read_slot_request,
     same_secret,
 )
+from controller.service.states import JobState
 from host_agent.wire import jobs_pb2
 from host_agent.wire.constants import UDP_PORT
 from host_agent.wire.jobs_pb2 import ToWorker
@@ -67,8 +68,8 @@ class WorkerSeats:
                 self._registry.end(job, str(refusal), refusal)
             raise
         job.sit(seat)
-        if not job.asked_at:
-            job.stop_timer()  # It does not idle any more.
+        if not job.queue_place:
+            job.stop_timer()  # It is not idle any more.
         seat.tell(
             ToWorker(
                 place=jobs_pb2.Place(
@@ -90,6 +91,8 @@ class WorkerSeats:
         RefusalError
             That is no port, or the job runs already.
         """
+        if job.state is JobState.ENDED:
+            return
         if job.record.running:
             raise RefusalError(Kind.WRONG, "a worker says where it receives before its job runs, and once")
         if not 0 < udp_port < 0x10000:
@@ -129,7 +132,7 @@ class WorkerSeats:
             seat.tell(_left_message(gone))
         if not job.record.running:
             job.tell_gathering()
-        elif job.admitted_epoch == job.record.epoch:
+        elif job.state is JobState.RUNNING:
             job.tell_epoch_to(seat, self._registry.options.report_s)
         return job, seat
 
@@ -137,7 +140,7 @@ class WorkerSeats:
         """Note that a worker's stream broke: it may attach again for a while."""
         if seat.outbox is not outbox or self._registry.closing:
             return
-        seat.outbox = None
+        seat.detach()
         self.start_disconnect_timer(job, seat, self._registry.options.grace_s)
 
     def leave(self, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
@@ -209,26 +212,24 @@ class WorkerSeats:
     def _left(self, job: ServiceJob, seat: Seat, reason: str) -> None:
         if job.ended.is_set() or job.seats.get(seat.rank) is not seat or seat.worker.left:
             return
-        seat.stop_disconnect_timer()
-        seat.outbox = None
+        seat.leave(reason)
         self.left += 1
         log.info("worker %d of job %s left: %s", seat.rank, job.name, reason)
         if job.record.running:
-            seat.worker.left = reason
             if not any(job.present()):
                 self._registry.end(job, "all its workers have left")
                 return
             self._registry.store.save(job.record)
             job.tell(_left_message(seat))
             return
-        seat.worker.left = reason
         job.tell(_left_message(seat))
         job.vacate(seat.rank)
-        job.asked_at = 0 if job.record.job_id else job.asked_at
+        if job.record.job_id:
+            job.leave_queue()
         if job.record.operated:
             self._registry.store.save(job.record)
             job.tell_gathering()
-            if not job.seats and not job.asked_at:
+            if not job.seats and not job.queue_place:
                 self._registry.placement.idle(job)
             return
         told = f"worker {seat.rank} left before all workers had come"

@@ -1,0 +1,172 @@
+"""The states of jobs, seats and switch links, as tables. An event that a table does not list raises.
+
+The diagrams in docs/controller.md are generated from these tables: ``python -m controller.service.states docs/controller.md``.
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+
+class JobState(Enum):
+    """Where a job stands."""
+
+    GATHERING = "gathering"
+    """Workers are missing."""
+    QUEUED = "queued"
+    """It waits for slots, or for its switch."""
+    INSTALLING = "installing"
+    """Its epoch is on disk, and may be on the switch; no worker has its admission yet."""
+    RUNNING = "running"
+    """The switch holds its epoch, and its workers have their admissions."""
+    ENDED = "ended"
+
+
+class JobEvent(Enum):
+    """What can happen to a job."""
+
+    ENQUEUE = "enqueue"
+    DEQUEUE = "dequeue"
+    RENEW = "renew"
+    ADMIT = "admit"
+    RESTART = "restart"
+    END = "end"
+
+
+JOB_TRANSITIONS: Final = {
+    (JobState.GATHERING, JobEvent.ENQUEUE): JobState.QUEUED,
+    (JobState.GATHERING, JobEvent.END): JobState.ENDED,
+    (JobState.QUEUED, JobEvent.ENQUEUE): JobState.QUEUED,
+    (JobState.QUEUED, JobEvent.DEQUEUE): JobState.GATHERING,
+    (JobState.QUEUED, JobEvent.RENEW): JobState.INSTALLING,
+    (JobState.QUEUED, JobEvent.END): JobState.ENDED,
+    (JobState.INSTALLING, JobEvent.RENEW): JobState.INSTALLING,
+    (JobState.INSTALLING, JobEvent.ADMIT): JobState.RUNNING,
+    (JobState.INSTALLING, JobEvent.RESTART): JobState.GATHERING,
+    (JobState.INSTALLING, JobEvent.END): JobState.ENDED,
+    (JobState.RUNNING, JobEvent.RENEW): JobState.INSTALLING,
+    (JobState.RUNNING, JobEvent.ADMIT): JobState.RUNNING,
+    (JobState.RUNNING, JobEvent.RESTART): JobState.GATHERING,
+    (JobState.RUNNING, JobEvent.END): JobState.ENDED,
+}
+"""RENEW gives the job its next epoch, ADMIT follows when the switch holds it. A new session with a switch that kept its
+entries admits running jobs again; one with a switch that restarted renews them."""
+
+
+class SeatState(Enum):
+    """Where a worker's seat stands."""
+
+    ATTACHED = "attached"
+    """The worker's stream is open."""
+    DETACHED = "detached"
+    """The stream broke; the worker may attach again until its timer expires."""
+    LEFT = "left"
+
+
+class SeatEvent(Enum):
+    """What can happen to a seat."""
+
+    ATTACH = "attach"
+    DETACH = "detach"
+    LEAVE = "leave"
+
+
+SEAT_TRANSITIONS: Final = {
+    (SeatState.ATTACHED, SeatEvent.ATTACH): SeatState.ATTACHED,
+    (SeatState.ATTACHED, SeatEvent.DETACH): SeatState.DETACHED,
+    (SeatState.ATTACHED, SeatEvent.LEAVE): SeatState.LEFT,
+    (SeatState.DETACHED, SeatEvent.ATTACH): SeatState.ATTACHED,
+    (SeatState.DETACHED, SeatEvent.LEAVE): SeatState.LEFT,
+}
+"""An ATTACH of an attached seat replaces its stream: the worker noticed first that the old one broke."""
+
+
+class LinkState(Enum):
+    """Where the connection to a switch stands."""
+
+    CONNECTING = "connecting"
+    READY = "ready"
+    """The controller is primary, and the switch holds what it should."""
+    STANDBY = "standby"
+    """Another controller is primary."""
+
+
+class LinkEvent(Enum):
+    """What can happen to the connection to a switch."""
+
+    RECONCILED = "reconciled"
+    LOST = "lost"
+    SUPERSEDED = "superseded"
+
+
+LINK_TRANSITIONS: Final = {
+    (LinkState.CONNECTING, LinkEvent.RECONCILED): LinkState.READY,
+    (LinkState.CONNECTING, LinkEvent.LOST): LinkState.CONNECTING,
+    (LinkState.CONNECTING, LinkEvent.SUPERSEDED): LinkState.STANDBY,
+    (LinkState.READY, LinkEvent.LOST): LinkState.CONNECTING,
+    (LinkState.READY, LinkEvent.SUPERSEDED): LinkState.STANDBY,
+    (LinkState.STANDBY, LinkEvent.RECONCILED): LinkState.READY,
+    (LinkState.STANDBY, LinkEvent.LOST): LinkState.CONNECTING,
+    (LinkState.STANDBY, LinkEvent.SUPERSEDED): LinkState.STANDBY,
+}
+
+DIAGRAMS: Final[Mapping[str, tuple[Enum, Mapping[Any, Enum]]]] = {
+    "job": (JobState.GATHERING, JOB_TRANSITIONS),
+    "seat": (SeatState.ATTACHED, SEAT_TRANSITIONS),
+    "link": (LinkState.CONNECTING, LINK_TRANSITIONS),
+}
+"""First state and table of each diagram."""
+
+State = TypeVar("State", bound=Enum)
+Event = TypeVar("Event", bound=Enum)
+
+
+class TransitionError(RuntimeError):
+    """An event that cannot happen in a state: a defect of the controller."""
+
+
+def next_state(table: Mapping[tuple[State, Event], State], state: State, event: Event, what: str) -> State:
+    """Return the state after an event.
+
+    Parameters
+    ----------
+    table
+        The transitions.
+    state, event
+        The present state; what happens.
+    what
+        Names the subject in the error, such as "job digits".
+
+    Raises
+    ------
+    TransitionError
+        The table does not list the event for this state.
+    """
+    if (state, event) not in table:
+        raise TransitionError(f"{what} is {state.value}, where the event {event.value!r} is not possible")
+    return table[state, event]
+
+
+def diagram(first: Enum, table: Mapping[Any, Enum]) -> str:
+    """Return a table as a Mermaid state diagram."""
+    arrows = [
+        f"    {state.value} --> {after.value}: {event.value}" for (state, event), after in table.items()
+    ]
+    return "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {first.value}", *arrows, "```"])
+
+
+def with_diagrams(page: str) -> str:
+    """Return a Markdown page with its diagrams, which comments mark, written anew."""
+    for name, (first, table) in DIAGRAMS.items():
+        begin, end = f"<!-- states: {name} -->", "<!-- end -->"
+        text = f"{begin}\n{diagram(first, table)}\n{end}"
+        page = re.sub(f"{begin}.*?{end}", text, page, flags=re.DOTALL)
+    return page
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.write_text(with_diagrams(target.read_text(encoding="utf-8")), encoding="utf-8")
