@@ -1,7 +1,7 @@
 """Compile the P4 program for Tofino, and say from the compiler's reports what it takes of the chip.
 
-``python p4/tofino.py`` compiles for each chip and number of lanes, writes p4/build's P4Info and the table of docs/tofino.md,
-and leaves all else that the compiler wrote (binaries, context, BF-Runtime description, reports) in ``--out``. ``--report``
+``python p4/tofino.py`` compiles for each chip and lane count. It writes the P4Info in p4/build, the tables in
+docs/tofino-reference.md, and the compiler's other output (binaries, BF-Runtime description, reports) in ``--out``. ``--report``
 writes the tables of what is there. ``--check`` compares the P4Info's stamp with the sources (no compiler needed).
 """
 
@@ -20,7 +20,7 @@ from tofino_report import assembly, parser_matches, report, rows, stage_rows
 
 TOP = P4 / "tna" / "netsum.p4"
 STAMP = BUILD / "tofino_stamp.json"
-PAGE = P4.parent / "docs" / "tofino.md"
+PAGE = P4.parent / "docs" / "tofino-reference.md"
 PROGRAM = TOP.stem
 COMPILER = "p4c"
 GENERATE_CONF = "p4c-gen-conf"

@@ -47,7 +47,7 @@ def why_not(lanes: int) -> str | None:
     """Say what is missing for the ASIC model here."""
     harness = os.environ.get(HARNESS)
     if harness is None:
-        return f"{HARNESS} does not name the ASIC model's tofino_test_harness (docs/tofino.md)"
+        return f"{HARNESS} does not name the ASIC model's tofino_test_harness (docs/tofino-log.md)"
     if shutil.which(harness) is None:
         return f"{HARNESS} names {harness}, which is no program"
     if not (program_folder(lanes) / "pipe" / "tofino.bin").exists():
