@@ -13,6 +13,7 @@ from host_agent.wire.constants import POOL_VERSIONS
 WORKER_ADMISSION = "worker_admission"
 SWITCH_ADDRESS = "switch_address"
 COPY_REWRITE = "copy_rewrite"
+JOB_PARENT = "job_parent"
 L2_FORWARD = "l2_forward"
 L3_ROUTE = "l3_route"
 
@@ -28,6 +29,15 @@ COUNTERS = (
     "malformed",
     "probes",
 )
+
+TREE_COUNTERS = (
+    "passed_up",
+    "duplicates_passed_up",
+    "probes_passed_up",
+    "results_taken",
+    "statuses_passed_down",
+)
+"""Counted by programs that know parents."""
 
 FLOOD_GROUP = 256
 """The multicast group of frames to unknown stations; jobs use the groups of their ids, 1 to 255."""
@@ -87,21 +97,26 @@ def entry(table: str, match: Mapping[str, Match], action: str, params: Mapping[s
 
 
 def admission_entries(job: Job) -> list[Entry]:
-    """Return the entries that let the job's workers in: without them nothing of the job reaches a slot."""
+    """Return the entries that let the job's workers in, and its parent: without them nothing of the job reaches a slot."""
     full_mask = (1 << len(job.workers)) - 1
+    places = [
+        (worker.port, worker.ip, worker_id, 1 << worker_id) for worker_id, worker in enumerate(job.workers)
+    ]
+    if job.parent is not None:
+        places.append((job.parent.port, job.parent.ip, job.parent.worker_id, 0))
     return [
         entry(
             WORKER_ADMISSION,
             {
-                "ingress_port": worker.port,
-                "ipv4_src": ipv4_int(worker.ip),
+                "ingress_port": port,
+                "ipv4_src": ipv4_int(ip),
                 "job_id": job.job_id,
                 "worker_id": worker_id,
                 "token": job.token,
             },
             "admit",
             {
-                "worker_bit": 1 << worker_id,
+                "worker_bit": worker_bit,
                 "full_mask": full_mask,
                 "num_workers": len(job.workers),
                 "epoch": job.epoch,
@@ -110,7 +125,27 @@ def admission_entries(job: Job) -> list[Entry]:
                 "mcast_group": job.job_id,
             },
         )
-        for worker_id, worker in enumerate(job.workers)
+        for port, ip, worker_id, worker_bit in places
+    ]
+
+
+def parent_entries(job: Job) -> list[Entry]:
+    """Return the entry that sends the job's sums to the switch above; none if there is no such switch."""
+    if job.parent is None:
+        return []
+    parent = job.parent
+    return [
+        entry(
+            JOB_PARENT,
+            {"job_id": job.job_id},
+            "pass_up",
+            {
+                "port": parent.port,
+                "dst_mac": mac_int(parent.mac),
+                "dst_ip": ipv4_int(parent.ip),
+                "worker_id": parent.worker_id,
+            },
+        )
     ]
 
 

@@ -55,6 +55,26 @@ class WorkerEndpoint:
 
 
 @dataclass(frozen=True)
+class ParentLink:
+    """Where a switch sends what its children have added: its parent in the job's tree of switches.
+
+    Attributes
+    ----------
+    port
+        The switch port that leads to the parent.
+    ip, mac
+        The parent's addresses.
+    worker_id
+        The switch's worker id at the parent.
+    """
+
+    port: int
+    ip: str
+    mac: str
+    worker_id: int
+
+
+@dataclass(frozen=True)
 class Reservation:
     """A job id and slots, held for a job whose workers are not known yet."""
 
@@ -78,7 +98,10 @@ class Job:
     lanes
         int32 values a packet carries, fixed by the switch's program.
     workers
-        Its workers, in order of their ids; `worker_id` and `switch` are always filled in.
+        Its workers, in order of their ids; `worker_id` and `switch` are always filled in. In a tree these are the
+        children of the switch, workers and switches below it.
+    parent
+        The switch above in the job's tree; None: there is none, the switch makes the results.
     """
 
     name: str
@@ -88,6 +111,7 @@ class Job:
     slots: SlotRange
     lanes: int
     workers: tuple[WorkerEndpoint, ...]
+    parent: ParentLink | None = None
 
     @property
     def admissions(self) -> list[Admission]:
@@ -165,8 +189,14 @@ class JobLedger:
         """The highest epoch ever used."""
         return self._last_epoch
 
-    def reserve(self, name: str, slots: int) -> "Reservation":
-        """Hold a job id and slots for a job whose workers are not known yet.
+    @property
+    def free_job_ids(self) -> list[int]:
+        """The job ids that nothing holds, ascending."""
+        used = self._jobs.keys() | {held.job_id for held in self._reserved.values()}
+        return [free for free in JOB_IDS if free not in used]
+
+    def reserve(self, name: str, slots: int, job_id: int | None = None) -> "Reservation":
+        """Hold a job id, the given one or any, and slots for a job whose workers are not known yet.
 
         Raises
         ------
@@ -175,9 +205,10 @@ class JobLedger:
         """
         if name in self._reserved or any(job.name == name for job in self.jobs):
             raise JobRefusedError(f"a job named {name!r} is running: end it first, or take another name")
-        used = self._jobs.keys() | {held.job_id for held in self._reserved.values()}
-        job_id = next((free for free in JOB_IDS if free not in used), None)
-        if job_id is None:
+        free = self.free_job_ids
+        if job_id is None and free:
+            job_id = free[0]
+        if job_id not in free:
             raise JobRefusedError(
                 f"the switch has {len(JOB_IDS)} jobs, which is all it can tell apart: end one first"
             )
@@ -206,8 +237,7 @@ class JobLedger:
         JobRefusedError
             Its id or its slots are not free.
         """
-        used = self._jobs.keys() | {each.job_id for each in self._reserved.values()}
-        if held.job_id in used:
+        if held.job_id not in self.free_job_ids:
             raise JobRefusedError(f"job id {held.job_id} of job {held.name!r} is taken")
         self._allocator.take(held.slots)
         if isinstance(held, Reservation):
@@ -238,6 +268,7 @@ class JobLedger:
         switch: tuple[str, int] | None,
         token: int,
         unix_seconds: int,
+        parent: ParentLink | None = None,
     ) -> Job:
         """Make a job.
 
@@ -254,7 +285,9 @@ class JobLedger:
         token
             32 random bits.
         unix_seconds
-            The time now.
+            The time now, or the epoch of the job's other switches if that is later.
+        parent
+            The switch above in the job's tree.
 
         Raises
         ------
@@ -265,7 +298,7 @@ class JobLedger:
         _refuse_shared_ports(placed, self.jobs)
         epoch = self._next_epoch(unix_seconds)
         held = self._reserved.get(name) or self.reserve(name, slots)
-        job = Job(name, held.job_id, epoch, token, held.slots, self._lanes, placed)
+        job = Job(name, held.job_id, epoch, token, held.slots, self._lanes, placed, parent)
         del self._reserved[name]
         self._last_epoch = epoch
         self._jobs[job.job_id] = job

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from controller import entries
 from controller.entries import Entry, Group
-from controller.errors import SwitchRefusedError
+from controller.errors import JobRefusedError, SwitchRefusedError
 from controller.jobs import Job
 from controller.p4info import ProgramNames, group_message, read_group, read_p4info
 from controller.program import lanes_of, require_control_surface, slots_of
@@ -21,6 +21,7 @@ from controller.targets import device_config, require_reach
 _OWNED = (
     # First what lets packets in, so that nothing is half gone while it still is let in.
     entries.WORKER_ADMISSION,
+    entries.JOB_PARENT,
     entries.COPY_REWRITE,
     entries.SWITCH_ADDRESS,
     entries.L2_FORWARD,
@@ -106,6 +107,7 @@ class SwitchTables:
         self._files = files
         self._names = files.names
         self._groups: set[int] = set()
+        self._owned = [table for table in _OWNED if table in self._names.tables]
 
     def cookie(self) -> int:
         """Return what the switch's program was marked with when it was set; 0 if it has none, or no mark."""
@@ -140,15 +142,23 @@ class SwitchTables:
     def install(self, job: Job) -> None:
         """Put a job in place of its last life: first out with all old admissions, last in with the new."""
         require_reach(self._files.path, (worker.port for worker in job.workers))
+        if job.parent is not None and entries.JOB_PARENT not in self._owned:
+            raise JobRefusedError(
+                f"job {job.name!r} needs a tree of switches, and the program {self._files.path} has none: take workers of one "
+                "switch, or v1model's program"
+            )
         self.withdraw(job)
         what = f"job {job.name!r}"
         self._set_group(entries.result_group(job), what)
         self._write(Update.INSERT, entries.rewrite_entries(job), what)
+        self._write(Update.INSERT, entries.parent_entries(job), what)
         self._write(Update.INSERT, entries.admission_entries(job), what)
 
     def withdraw(self, job: Job) -> None:
         """Delete what the switch itself says it holds of a job, also if another controller wrote it."""
-        for table in (entries.WORKER_ADMISSION, entries.COPY_REWRITE):
+        for table in (entries.WORKER_ADMISSION, entries.COPY_REWRITE, entries.JOB_PARENT):
+            if table not in self._owned:
+                continue
             held = [one for one in self._read(table) if one.value("job_id") == job.job_id]
             self._write(Update.DELETE, held, f"the removal of job {job.name!r}")
         if job.job_id in self._groups:
@@ -183,9 +193,10 @@ class SwitchTables:
         answers = self.session.fetch(asked, "reading what was admitted")
         counted: dict[int, int] = {}
         for key, packets in map(self._names.read_entry_counter, answers):
-            worker_id = key["worker_id"]
+            worker_id, from_port = key["worker_id"], key["ingress_port"]
             assert isinstance(worker_id, int)
-            counted[worker_id] = packets
+            if job.parent is None or from_port != job.parent.port:
+                counted[worker_id] = packets
         return counted
 
     def reconcile(
@@ -201,6 +212,7 @@ class SwitchTables:
         """
         desired: dict[str, list[Entry]] = {
             entries.WORKER_ADMISSION: [one for job in jobs for one in entries.admission_entries(job)],
+            entries.JOB_PARENT: [one for job in jobs for one in entries.parent_entries(job)],
             entries.COPY_REWRITE: [one for job in jobs for one in entries.rewrite_entries(job)],
             entries.SWITCH_ADDRESS: [entries.address_entry(*address)],
             entries.L2_FORWARD: entries.l2_entries(stations),
@@ -208,7 +220,7 @@ class SwitchTables:
         }
         found = Reconciled()
         to_insert, to_modify = {}, {}
-        for table in _OWNED:
+        for table in self._owned:
             present = self._read(table)
             delete, insert, modify = entries.difference(present, desired[table])
             self._write(Update.DELETE, delete, f"what {table} should not hold")
@@ -217,7 +229,7 @@ class SwitchTables:
             found.find(f"table {table}", removed=len(delete), written=len(insert), changed=len(modify))
         self._reconcile_groups([entries.result_group(job) for job in jobs], found)
         self._set_flooding(entries.flood_group(flood_ports))
-        for table in reversed(_OWNED):  # Admissions last.
+        for table in reversed(self._owned):  # Admissions last.
             self._write(Update.INSERT, to_insert[table], table)
             self._write(Update.MODIFY, to_modify[table], table)
         return found

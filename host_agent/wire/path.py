@@ -68,8 +68,8 @@ def check_path(path: Path) -> None:
             raise AdmissionError(
                 f"admission: child {level.worker_id} of path[{number}] must hold the ranks of path[{number - 1}]"
             )
-    if any(len(child) != 1 for child in path[0].children):
-        raise AdmissionError("admission: each child of path[0] is one worker")
+    if len(path[0].children[path[0].worker_id]) != 1:
+        raise AdmissionError("admission: the worker's own child of path[0] must be one worker")
     ranks = sorted(path[-1].ranks)
     if ranks != list(range(len(ranks))) or len(ranks) > MAX_WORLD_SIZE:
         raise AdmissionError(

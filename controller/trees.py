@@ -1,0 +1,254 @@
+"""Where a job's tree of switches runs: which switches add, for whom, and which is the root. No I/O.
+
+A switch's children are workers on its own ports and switches below it. The tree is the shortest ways from a root to
+all switches that have workers of the job, without switches above the lowest one that joins them all.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.errors import JobRefusedError
+from controller.jobs import Job, ParentLink, WorkerEndpoint
+from host_agent.wire.admission import Admission
+from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, TREE_MAX_LEVELS, UDP_PORT
+from host_agent.wire.path import Level, Path
+
+
+@dataclass(frozen=True)
+class TreeSwitch:
+    """A switch as trees see it.
+
+    Attributes
+    ----------
+    name
+        For people.
+    ip, mac
+        Its address on the data network.
+    links
+        Port to each neighbouring switch, by that switch's name.
+    """
+
+    name: str
+    ip: str
+    mac: str
+    links: Mapping[str, int]
+
+    def endpoint(self, port: int) -> WorkerEndpoint:
+        """Return the switch as a child of another one, which reaches it by `port`."""
+        return WorkerEndpoint(port=port, ip=self.ip, mac=self.mac, udp_port=UDP_PORT)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A worker: the switch it is on, and where it is as that switch sees it."""
+
+    switch: str
+    endpoint: WorkerEndpoint
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What one switch does for a job.
+
+    Attributes
+    ----------
+    switch
+        Its name.
+    children
+        Its children, by worker id: first the workers on it by rank, then switches by name.
+    ranks
+        The ranks behind each child.
+    parent
+        The switch above; None at the root.
+    """
+
+    switch: str
+    children: tuple[WorkerEndpoint, ...]
+    ranks: tuple[tuple[int, ...], ...]
+    parent: ParentLink | None
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A job's switches.
+
+    Attributes
+    ----------
+    branches
+        From the root to the leaves: a switch comes after its parent.
+    above
+        The parent of each switch but the root, by names.
+    """
+
+    branches: tuple[Branch, ...]
+    above: Mapping[str, str]
+
+    @property
+    def root(self) -> str:
+        """The switch that makes the results."""
+        return self.branches[0].switch
+
+    def path(self, rank: int) -> Path:
+        """Return the switches between a worker and the root, as its admission has them."""
+        by_name = {branch.switch: branch for branch in self.branches}
+        # The lowest switch that has the rank: one above may have no other behind a child either.
+        here: str | None = [branch.switch for branch in self.branches if (rank,) in branch.ranks][-1]
+        levels = []
+        while here is not None:
+            ranks = by_name[here].ranks
+            levels.append(Level(next(child for child, behind in enumerate(ranks) if rank in behind), ranks))
+            here = self.above.get(here)
+        return tuple(levels)
+
+    def admissions(self, jobs: Mapping[str, Job]) -> list[Admission]:
+        """Return what each worker needs to take part, by rank.
+
+        Parameters
+        ----------
+        jobs
+            What each switch holds of the job, by the switch's name.
+        """
+        found = {}
+        for branch in self.branches:
+            own = jobs[branch.switch].admissions
+            for child, behind in enumerate(branch.ranks):
+                if len(behind) == 1 and self._is_worker(branch.switch, child):
+                    one = own[child]
+                    found[behind[0]] = Admission(
+                        one.job_id,
+                        one.token,
+                        one.epoch,
+                        one.worker_id,
+                        one.num_workers,
+                        one.slot_count,
+                        one.lanes,
+                        one.switch,
+                        self.path(behind[0]),
+                    )
+        return [found[rank] for rank in sorted(found)]
+
+    def _is_worker(self, switch: str, child: int) -> bool:
+        return not any(
+            branch.parent is not None
+            and self.above[branch.switch] == switch
+            and branch.parent.worker_id == child
+            for branch in self.branches
+        )
+
+
+def place_tree(
+    switches: Mapping[str, TreeSwitch],
+    workers: Sequence[Place],
+    load: Callable[[str], float] = lambda switch: 0.0,
+) -> Tree:
+    """Choose the switches that add for a job.
+
+    Of the roots that make the lowest tree with the fewest switches, the one whose switches are least loaded is taken, so
+    jobs spread over the spines of a network.
+
+    Parameters
+    ----------
+    switches
+        All there are, by name.
+    workers
+        The job's, by rank.
+    load
+        Tells how loaded a switch is; a lower value is better.
+
+    Raises
+    ------
+    JobRefusedError
+        There is no such tree; the message says why.
+    """
+    if not 1 <= len(workers) <= MAX_WORLD_SIZE:
+        raise JobRefusedError(f"a job has 1 to {MAX_WORLD_SIZE} workers, not {len(workers)}")
+    leaves = {worker.switch for worker in workers}
+    for name in sorted(leaves - switches.keys()):
+        raise JobRefusedError(f"there is no switch {name!r}: expected one of {', '.join(sorted(switches))}")
+    candidates = []
+    for name in sorted(switches):
+        above = _joined(_ways(switches, name), name, leaves)
+        if above is not None:
+            used = {name, *above, *above.values()} if above else {name}
+            candidates.append((_height(above), len(used), sum(map(load, used)), name, above))
+    if not candidates:
+        raise JobRefusedError(f"no switch has a way to all of {', '.join(sorted(leaves))}: check the links")
+    height, _, _, root, above = min(candidates, key=lambda candidate: candidate[:4])
+    if height > TREE_MAX_LEVELS:
+        raise JobRefusedError(
+            f"the job's tree would have {height} levels of switches, at most {TREE_MAX_LEVELS} are possible: "
+            "take workers that are closer together"
+        )
+    return _built(switches, workers, root, above)
+
+
+def _ways(switches: Mapping[str, TreeSwitch], root: str) -> dict[str, str]:
+    """Return the next switch towards the root for each that has a way to it, by the fewest links."""
+    towards = {root: ""}
+    frontier = [root]
+    while frontier:
+        here = frontier.pop(0)
+        for peer in sorted(switches[here].links):
+            if peer in switches and here in switches[peer].links and peer not in towards:
+                towards[peer] = here
+                frontier.append(peer)
+    return towards
+
+
+def _joined(towards: Mapping[str, str], root: str, leaves: set[str]) -> dict[str, str] | None:
+    """Return the parent of each switch below the root; None if the root reaches not all, or joins nothing."""
+    if not leaves <= towards.keys():
+        return None
+    above: dict[str, str] = {}
+    for leaf in leaves:
+        here = leaf
+        while here != root and here not in above:
+            above[here] = towards[here]
+            here = towards[here]
+    if root not in leaves and sum(parent == root for parent in above.values()) < 2:
+        return None
+    return above
+
+
+def _height(above: Mapping[str, str]) -> int:
+    """Return how many levels of switches there are."""
+
+    def depth(switch: str) -> int:
+        return 1 + (depth(above[switch]) if switch in above else 0)
+
+    return max(map(depth, above), default=1)
+
+
+def _built(
+    switches: Mapping[str, TreeSwitch], workers: Sequence[Place], root: str, above: Mapping[str, str]
+) -> Tree:
+    below: dict[str, list[str]] = {name: [] for name in (root, *above)}
+    for name in sorted(above):
+        below[above[name]].append(name)
+
+    def ranks_under(name: str) -> tuple[int, ...]:
+        own = [rank for rank, worker in enumerate(workers) if worker.switch == name]
+        return tuple(sorted((*own, *(rank for child in below[name] for rank in ranks_under(child)))))
+
+    branches = []
+    parents: dict[str, ParentLink | None] = {root: None}
+    queue = [root]
+    while queue:
+        name = queue.pop(0)
+        own = [(rank, worker) for rank, worker in enumerate(workers) if worker.switch == name]
+        count = len(own) + len(below[name])
+        if count > MAX_CHILDREN:
+            raise JobRefusedError(
+                f"switch {name} would have {count} children ({len(own)} workers, {len(below[name])} switches), at most "
+                f"{MAX_CHILDREN} are possible: spread the workers over more switches"
+            )
+        links = switches[name].links
+        children = [worker.endpoint for _, worker in own]
+        children += [switches[child].endpoint(links[child]) for child in below[name]]
+        behind = [(rank,) for rank, _ in own] + [ranks_under(child) for child in below[name]]
+        branches.append(Branch(name, tuple(children), tuple(behind), parents[name]))
+        for worker_id, child in enumerate(below[name], start=len(own)):
+            port = switches[child].links[name]
+            parents[child] = ParentLink(port, switches[name].ip, switches[name].mac, worker_id)
+            queue.append(child)
+    return Tree(tuple(branches), dict(above))
