@@ -1,0 +1,97 @@
+"""Jobs on trees of switches: all of a job's switches hold their part, or none holds any."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.entries import COPY_REWRITE, WORKER_ADMISSION
+from controller.errors import ControllerError, JobRefusedError, UnknownJobError
+from controller.session import P4RuntimeSession
+from controller.switch_tables import CompiledFiles, SwitchTables
+from controller.tree_controller import TreeController
+from netsum.programs import compiled_program
+from sim.switch.p4runtime import serve
+from sim.switch.ports.chassis import Chassis
+from tests.controller.test_trees import leaf_spine, worker
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHOUT_TREES = ROOT / "tests" / "dataplane" / "tna_logic"
+TIMEOUT_S = 60.0
+
+
+@contextlib.contextmanager
+def controlled(files: CompiledFiles, leaves: int) -> Iterator[tuple[TreeController, dict[str, SwitchTables]]]:
+    """A controller of running switches: some leaves and a spine."""
+    switches = leaf_spine(leaves, 1)
+    with contextlib.ExitStack() as stack:
+        tables = {}
+        for name, switch in switches.items():
+            server = stack.enter_context(serve(Chassis(cpu_port=510), "127.0.0.1:0", device_id=1))
+            session = P4RuntimeSession(server.address, 1, 1, TIMEOUT_S)
+            stack.callback(session.tear_down)
+            tables[name] = SwitchTables(session, files)
+            tables[name].set_pipeline()
+            tables[name].set_switch_address(switch.ip, switch.mac)
+        yield TreeController(switches, tables, files.slots, files.lanes), tables
+
+
+def held(tables: SwitchTables) -> int:
+    """How many entries of jobs a switch says it holds."""
+    return sum(len(tables._read(table)) for table in (WORKER_ADMISSION, COPY_REWRITE))
+
+
+@pytest.fixture(scope="module")
+def one_program() -> CompiledFiles:
+    program = compiled_program(64)
+    return CompiledFiles(program.json, program.p4info)
+
+
+def test_a_job_of_one_rack_is_begun_restarted_and_ended(one_program: CompiledFiles) -> None:
+    with controlled(one_program, 1) as (controller, tables):
+        job = controller.create_job("job", [worker("l1", 1), worker("l1", 2)], 8)
+        assert [one.rank for one in job.admissions] == [0, 1]
+        assert held(tables["l1"]) == 4
+        assert held(tables["p1"]) == 0
+        with pytest.raises(JobRefusedError, match="a job named 'job' is running"):
+            controller.create_job("job", [worker("l1", 1)])
+        again = controller.restart_job(job)
+        assert held(tables["l1"]) == 4
+        first, second = job.admissions[0], again.admissions[0]
+        assert (second.job_id, second.path) == (first.job_id, first.path)
+        assert second.epoch > first.epoch
+        assert second.token != first.token
+        assert controller.counters(job) == {"l1": dict.fromkeys(controller.counters(job)["l1"], 0)}
+        controller.end_job(job)
+        assert (held(tables["l1"]), controller.load("l1"), controller.jobs) == (0, 0.0, ())
+        with pytest.raises(UnknownJobError, match="'job' has ended"):
+            controller.end_job(again)
+
+
+def test_a_program_without_trees_refuses_one_and_no_switch_holds_a_part() -> None:
+    files = CompiledFiles(WITHOUT_TREES / "tna_logic.json", WITHOUT_TREES / "tna_logic.p4info.txtpb")
+    with controlled(files, 2) as (controller, tables):
+        with pytest.raises(JobRefusedError, match="job 'job' needs a tree of switches, and the program"):
+            controller.create_job("job", [worker("l1", 1), worker("l2", 1)], 8)
+        assert {name: held(each) for name, each in tables.items()} == {"l1": 0, "l2": 0, "p1": 0}
+        assert {controller.load(name) for name in tables} == {0.0}
+        single = controller.create_job("job", [worker("l2", 1), worker("l2", 2)], 8)
+        assert [one.world_size for one in single.admissions] == [2, 2]
+
+
+def test_a_switch_without_room_leaves_the_others_free(one_program: CompiledFiles) -> None:
+    with controlled(one_program, 2) as (controller, tables):
+        controller.create_job("full", [worker("l2", 1)], 1024)
+        with pytest.raises(JobRefusedError, match="switch l2: "):
+            controller.create_job("job", [worker("l1", 3), worker("l2", 3)], 8)
+        assert [controller.load(name) for name in ("l1", "l2", "p1")] == [0.0, 1.0, 0.0]
+        assert [held(tables[name]) for name in ("l1", "p1")] == [0, 0]
+
+
+def test_a_switch_that_is_gone_refuses_the_job_and_holds_nothing(one_program: CompiledFiles) -> None:
+    with controlled(one_program, 1) as (controller, tables):
+        tables["l1"].session.tear_down()
+        with pytest.raises(ControllerError):
+            controller.create_job("job", [worker("l1", 1)], 8)
+        assert (controller.load("l1"), controller.jobs) == (0.0, ())
