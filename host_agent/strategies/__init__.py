@@ -1,0 +1,25 @@
+"""Strategies of distributed training: what workers send one another, how often, and to whom.
+
+Each strategy is a file. All communication goes through torch.distributed, so a strategy runs over netsum, Gloo or any other
+back end. `strategy` makes one by name; see ``docs/strategies.md``.
+
+Needs PyTorch.
+"""
+
+from host_agent.strategies.base import STRATEGIES, Strategy
+from host_agent.strategies.diloco import DiLoCo
+from host_agent.strategies.exchange import Exchange, Traffic
+from host_agent.strategies.local_sgd import LocalSGD
+from host_agent.strategies.registry import strategy
+from host_agent.strategies.synchronous import Synchronous
+
+__all__ = [
+    "STRATEGIES",
+    "DiLoCo",
+    "Exchange",
+    "LocalSGD",
+    "Strategy",
+    "Synchronous",
+    "Traffic",
+    "strategy",
+]

@@ -1,0 +1,263 @@
+"""What a strategy is: the base class, and what a training loop sees of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from host_agent.errors import MisuseError
+from host_agent.strategies.exchange import Exchange, Traffic
+
+STRATEGIES: dict[str, type[Strategy]] = {}
+"""All strategies by name. A subclass of `Strategy` that has a name of its own enters itself."""
+
+
+class Strategy:
+    """Decides what the workers of a training send one another, how often and to whom.
+
+    It is used in a training loop of the user's own, at every worker alike::
+
+        with netsum.strategy("diloco", model, optimizer, every=50) as s:
+            for inputs, targets in batches:
+                with s.step():
+                    loss_function(model(inputs), targets).backward()
+
+    All workers start with the model of rank 0. Every worker takes the same number of steps, unless the strategy says otherwise.
+    A subclass overrides `before_step`, `after_backward`, `after_step` and `at_end`, none of which it must.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Not wrapped in DistributedDataParallel.
+    optimizer : torch.optim.Optimizer
+        Of the model's parameters.
+    group : ProcessGroup, optional
+        The workers; the default group if None.
+    scaler : torch.amp.GradScaler, optional
+        For mixed precision: the loss is scaled by the caller, the rest is done here.
+
+    Attributes
+    ----------
+    name, summary, source : str
+        In lists and errors; one sentence; the paper.
+    STATE : tuple of str
+        Attributes that `state_dict` saves.
+    steps : int
+        Updates of the model by this worker's optimizer.
+    traffic : Traffic
+        What this worker sent and received.
+
+    Raises
+    ------
+    MisuseError
+        The model is wrapped, or there is no process group.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    STATE: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if name := cls.__dict__.get("name"):
+            if name in STRATEGIES and STRATEGIES[name].__qualname__ != cls.__qualname__:
+                raise MisuseError(f"there is a strategy {name!r} already, {STRATEGIES[name].__qualname__}")
+            STRATEGIES[name] = cls
+
+    def __init__(self, model: Any, optimizer: Any, *, group: Any = None, scaler: Any = None) -> None:
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            raise MisuseError(
+                f"strategy {self.name}: expected the module itself, not DistributedDataParallel, which averages the "
+                "gradients of every step: pass model.module and run the loop with it"
+            )
+        if not dist.is_available() or not dist.is_initialized():
+            raise MisuseError(
+                f"strategy {self.name}: there is no process group: call torch.distributed.init_process_group first"
+            )
+        self.model, self.optimizer, self.scaler = model, optimizer, scaler
+        self.exchange = Exchange(group, self.name)
+        self.steps = 0
+        self._parameters: list[Tensor] = [each for each in model.parameters() if each.requires_grad]
+        if not self._parameters:
+            raise MisuseError(f"strategy {self.name}: the model has no parameter that requires a gradient")
+        self._entered = self._restored = False
+        self._clear_gradients = True
+
+    # What a subclass overrides
+
+    def at_start(self) -> None:
+        """Run before the first step, unless a state was loaded: take the model of rank 0."""
+        self.load(self.exchange.broadcast(self.vector()))
+        for each in self._buffers():
+            each.copy_(self.exchange.broadcast(each))
+
+    def before_step(self) -> None:
+        """Run before the forward pass."""
+
+    def after_backward(self) -> bool:
+        """Run when the gradients are there; return whether the optimizer takes its step now."""
+        return True
+
+    def after_step(self) -> None:
+        """Run after a step of the optimizer; `steps` counts it already."""
+
+    def at_end(self) -> None:
+        """Run after the last step, if the loop ended without an exception."""
+
+    def loss(self, loss: Tensor, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Return the loss with what the strategy adds to it: nothing, unless it says so."""
+        return loss
+
+    # What a training loop uses
+
+    @property
+    def rank(self) -> int:
+        """Of this worker."""
+        return self.exchange.rank
+
+    @property
+    def workers(self) -> int:
+        """In the group."""
+        return self.exchange.workers
+
+    @property
+    def traffic(self) -> Traffic:
+        """What this worker sent and received so far."""
+        return self.exchange.traffic
+
+    def __enter__(self) -> Self:
+        if not self._restored:
+            self.at_start()
+        self._entered = True
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        self._entered = False
+        if kind is None:
+            self.at_end()
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """Run a block that computes gradients as one step of the training.
+
+        The gradients are cleared before it, and the optimizer takes its step after it.
+        """
+        if not self._entered:
+            raise MisuseError(f"strategy {self.name}: step() is used outside of its with-block")
+        self.before_step()
+        if self._clear_gradients:
+            self.optimizer.zero_grad()
+        yield
+        self._clear_gradients = self.after_backward()
+        if self._clear_gradients:
+            if self.scaler is None:
+                self.optimizer.step()
+            else:
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
+            self.steps += 1
+            self.after_step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return this worker's state of the strategy for a checkpoint; the model and the optimizer are saved by the caller."""
+        state: dict[str, Any] = {
+            "strategy": self.name,
+            "steps": self.steps,
+            "traffic": self.traffic.as_dict(),
+        }
+        for name in self.STATE:
+            value = getattr(self, name)
+            state[name] = value.detach().clone() if isinstance(value, Tensor) else value
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take a state that `state_dict` returned, before the with-block begins; every worker its own.
+
+        The model of rank 0 is then not broadcast: each worker restores its own model and optimizer.
+
+        Raises
+        ------
+        MisuseError
+            The state is another strategy's, or the with-block has begun.
+        """
+        if state.get("strategy") != self.name:
+            raise MisuseError(
+                f"strategy {self.name}: expected a state of this strategy, not of {state.get('strategy')!r}"
+            )
+        if self._entered:
+            raise MisuseError(f"strategy {self.name}: load the state before the with-block")
+        self.steps = state["steps"]
+        self.traffic.load(state["traffic"])
+        for name in self.STATE:
+            value = state[name]
+            setattr(self, name, value.clone() if isinstance(value, Tensor) else value)
+        self._restored = True
+
+    # What strategies compute with
+
+    @torch.no_grad()
+    def vector(self) -> Tensor:
+        """Return a copy of the model's trainable parameters, one after the other, of shape (parameters,)."""
+        return torch.cat([each.reshape(-1) for each in self._parameters])
+
+    @torch.no_grad()
+    def load(self, vector: Tensor) -> None:
+        """Set the model's trainable parameters to what `vector` returned, or to something of its shape."""
+        for parameter, part in zip(self._parameters, self._split(vector), strict=True):
+            parameter.copy_(part)
+
+    def gradient(self) -> Tensor:
+        """Return a copy of the gradients in the order of `vector`; zeros for parameters that have none."""
+        return torch.cat(
+            [
+                (torch.zeros_like(p) if p.grad is None else p.grad).detach().reshape(-1)
+                for p in self._parameters
+            ]
+        )
+
+    def load_gradient(self, vector: Tensor) -> None:
+        """Set the gradients."""
+        for parameter, part in zip(self._parameters, self._split(vector), strict=True):
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+            parameter.grad.copy_(part)
+
+    def average_models(self, reference: Tensor) -> Tensor:
+        """Load the mean of all workers' models, and return it as a vector.
+
+        What is sent is the difference from `reference`, which all workers have alike: it is smaller than the model, so that
+        lossy number formats lose less of it.
+        """
+        mean = reference + self.exchange.mean(self.vector() - reference)
+        self.load(mean)
+        return mean
+
+    def average_buffers(self) -> None:
+        """Replace floating-point buffers, such as the statistics of a batch normalization, by their means."""
+        for each in self._buffers():
+            each.copy_(self.exchange.mean(each))
+
+    def _buffers(self) -> list[Tensor]:
+        return [each for each in self.model.buffers() if each.is_floating_point()]
+
+    def _split(self, vector: Tensor) -> Iterator[Tensor]:
+        parts = vector.split([each.numel() for each in self._parameters])
+        return (part.view_as(each) for part, each in zip(parts, self._parameters, strict=True))
+
+
+def at_least(strategy: str, option: str, value: float, least: float) -> None:
+    """Check an option.
+
+    Raises
+    ------
+    MisuseError
+        It is smaller.
+    """
+    if value < least:
+        raise MisuseError(f"strategy {strategy}: expected {option} of at least {least}, not {value}")

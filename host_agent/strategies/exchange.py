@@ -1,0 +1,126 @@
+"""What strategies send: collectives and messages over a process group of torch.distributed, counted."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Traffic:
+    """How much one worker sent and received, without packet headers and without what a back end adds.
+
+    An all-reduce counts as the tensor once in each direction, which is what it takes on a worker's link to a switch that adds.
+
+    Attributes
+    ----------
+    bytes_sent, bytes_received : int
+        Payload.
+    synchronizations : int
+        Collectives in which this worker waited for all others.
+    messages : int
+        Point-to-point messages sent.
+    """
+
+    def __init__(self) -> None:
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self.synchronizations = 0
+        self.messages = 0
+        self._lock = threading.Lock()  # A parameter server has a thread for each worker.
+
+    def add(self, *, sent: int = 0, received: int = 0, synchronizations: int = 0, messages: int = 0) -> None:
+        """Add to the counts."""
+        with self._lock:
+            self.bytes_sent += sent
+            self.bytes_received += received
+            self.synchronizations += synchronizations
+            self.messages += messages
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def load(self, counts: dict[str, int]) -> None:
+        """Set the counts to what `as_dict` returned."""
+        for name in self.as_dict():
+            setattr(self, name, counts[name])
+
+
+class Exchange:
+    """Collectives and messages of one worker.
+
+    Ranks are those in the group. A failure of a back end gets a note that says which strategy was waiting.
+
+    Parameters
+    ----------
+    group : ProcessGroup or None
+        The default group if None.
+    label : str
+        Names the strategy in notes.
+    """
+
+    def __init__(self, group: Any, label: str) -> None:
+        self.group = group
+        self.rank: int = dist.get_rank(group)
+        self.workers: int = dist.get_world_size(group)
+        self.traffic = Traffic()
+        self._label = label
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """Return the mean of a floating-point tensor over the workers; the same bits at all of them."""
+        return self.sum(tensor).div_(self.workers)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Return the sum of a tensor over the workers; exact for integers."""
+        total = tensor.clone()
+        with self._noting("an all-reduce"):
+            dist.all_reduce(total, group=self.group)
+        self.traffic.add(sent=total.nbytes, received=total.nbytes, synchronizations=1)
+        return total
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """Return the tensors of all workers in the order of ranks; they have the same shape and type."""
+        gathered = [torch.empty_like(tensor) for _ in range(self.workers)]
+        with self._noting("an all-gather"):
+            dist.all_gather(gathered, tensor.contiguous(), group=self.group)
+        self.traffic.add(sent=tensor.nbytes, received=tensor.nbytes * (self.workers - 1), synchronizations=1)
+        return gathered
+
+    def broadcast(self, tensor: Tensor, root: int = 0) -> Tensor:
+        """Return the root's tensor; the other workers' give its shape and type."""
+        result = tensor.clone()
+        with self._noting(f"a broadcast from rank {root}"):
+            dist.broadcast(result, group=self.group, group_src=root)
+        size = result.nbytes
+        sent, received = (size, 0) if self.rank == root else (0, size)
+        self.traffic.add(sent=sent, received=received, synchronizations=1)
+        return result
+
+    def send(self, tensor: Tensor, to: int, tag: int = 0) -> None:
+        """Send a tensor to one worker."""
+        with self._noting(f"a message to rank {to}"):
+            dist.send(tensor.contiguous(), group=self.group, group_dst=to, tag=tag)
+        self.traffic.add(sent=tensor.nbytes, messages=1)
+
+    def receive(self, tensor: Tensor, sender: int, tag: int = 0) -> Tensor:
+        """Wait for a tensor of one worker, and return it; the tensor given is overwritten."""
+        with self._noting(f"a message from rank {sender}"):
+            dist.recv(tensor, group=self.group, group_src=sender, tag=tag)
+        self.traffic.add(received=tensor.nbytes)
+        return tensor
+
+    @contextlib.contextmanager
+    def _noting(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as fault:
+            fault.add_note(
+                f"the strategy {self._label} waited for {what} at rank {self.rank} of {self.workers}"
+            )
+            raise

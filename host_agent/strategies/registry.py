@@ -1,0 +1,81 @@
+"""Strategies by name."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from host_agent.errors import MisuseError
+from host_agent.strategies.base import STRATEGIES, Strategy
+
+_GIVEN = ("self", "model", "optimizer")
+"""Parameters that are not options."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a strategy.
+
+    Attributes
+    ----------
+    name : str
+        As a keyword.
+    default : object
+        `inspect.Parameter.empty` if it must be given.
+    """
+
+    name: str
+    default: Any
+
+    def __str__(self) -> str:
+        return self.name if self.default is inspect.Parameter.empty else f"{self.name}={self.default!r}"
+
+
+def options_of(kind: type[Strategy]) -> list[Option]:
+    """Return the options of a strategy, its own before those that all have."""
+    options: dict[str, Option] = {}
+    for base in kind.__mro__:
+        if "__init__" in base.__dict__ and issubclass(base, Strategy):
+            for each in inspect.signature(base.__init__).parameters.values():
+                if each.name not in _GIVEN and each.kind is not inspect.Parameter.VAR_KEYWORD:
+                    options.setdefault(each.name, Option(each.name, each.default))
+    return list(options.values())
+
+
+def strategy(name: str, model: Any, optimizer: Any, **options: Any) -> Strategy:
+    """Return a strategy by name, for ``with netsum.strategy(…) as s:``.
+
+    Parameters
+    ----------
+    name : str
+        ``netsum strategies list`` prints them.
+    model : torch.nn.Module
+        Not wrapped.
+    optimizer : torch.optim.Optimizer
+        Of its parameters.
+    **options
+        Of the strategy; and `group` and `scaler`, see `Strategy`.
+
+    Returns
+    -------
+    Strategy
+        See there for its use in a training loop.
+
+    Raises
+    ------
+    MisuseError
+        For a name, or an option, that does not exist, and for an option that is missing; the message lists those that exist.
+    """
+    if name not in STRATEGIES:
+        raise MisuseError(f"unknown strategy {name!r}: expected one of {', '.join(sorted(STRATEGIES))}")
+    kind = STRATEGIES[name]
+    known = options_of(kind)
+    listed = ", ".join(map(str, known))
+    for option in options:
+        if option not in {each.name for each in known}:
+            raise MisuseError(f"strategy {name} has no option {option!r}: expected {listed}")
+    for each in known:
+        if each.default is inspect.Parameter.empty and each.name not in options:
+            raise MisuseError(f"strategy {name} needs the option {each.name!r}; its options are {listed}")
+    return kind(model, optimizer, **options)

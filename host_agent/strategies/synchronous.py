@@ -1,0 +1,116 @@
+"""Synchronous SGD: the gradients of every step are averaged over the workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from host_agent.strategies.base import Strategy, at_least
+
+
+class Synchronous(Strategy):
+    """Average the gradients of every step.
+
+    Large batches. `scale_rate` multiplies the optimizer's learning rate by the number of workers, after a warm-up that begins
+    at the rate for one worker (Goyal et al. 2017, sections 2.1 and 2.2). `trust` is LARS: the gradient of each weight tensor
+    is scaled by ``trust · ‖w‖ / (‖g‖ + decay · ‖w‖)``, where `decay` is the optimizer's weight decay (You et al. 2017,
+    equation 6). Tensors of one dimension (biases, normalization) are left as they are.
+
+    Parameters
+    ----------
+    accumulate : int
+        Backward passes for each step of the optimizer; their gradients are averaged.
+    scale_rate : bool
+        Multiply the learning rate by the number of workers.
+    warmup_steps : int
+        Over which `scale_rate` takes effect.
+    trust : float
+        LARS' coefficient, such as 0.001; 0 switches it off.
+    **common
+        See `Strategy`.
+
+    References
+    ----------
+    P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour", arXiv:1706.02677, 2017.
+    Y. You, I. Gitman, B. Ginsburg, "Large Batch Training of Convolutional Networks", arXiv:1708.03888, 2017.
+    """
+
+    name = "synchronous"
+    summary = "average the gradients of every step"
+    source = "Goyal et al. 2017; LARS: You et al. 2017"
+    STATE = ("_passes",)
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        *,
+        accumulate: int = 1,
+        scale_rate: bool = False,
+        warmup_steps: int = 0,
+        trust: float = 0.0,
+        **common: Any,
+    ) -> None:
+        super().__init__(model, optimizer, **common)
+        at_least(self.name, "accumulate", accumulate, 1)
+        at_least(self.name, "warmup_steps", warmup_steps, 0)
+        at_least(self.name, "trust", trust, 0)
+        self.accumulate, self.scale_rate, self.warmup_steps, self.trust = (
+            accumulate,
+            scale_rate,
+            warmup_steps,
+            trust,
+        )
+        self._passes = 0
+        self._kept: list[dict[str, Any]] = []
+
+    def after_backward(self) -> bool:
+        """Average the gradients, once enough backward passes have added to them."""
+        self._passes += 1
+        if self._passes % self.accumulate:
+            return False
+        self.load_gradient(self.exchange.mean(self.gradient() / self.accumulate))
+        self._kept = [
+            {"lr": group["lr"], "weight_decay": group.get("weight_decay", 0)}
+            for group in self.optimizer.param_groups
+        ]
+        if self.trust:
+            self._scale_layers()
+        for group in self.optimizer.param_groups:
+            group["lr"] *= self.rate_factor()
+        return True
+
+    def after_step(self) -> None:
+        """Give the optimizer its own learning rate back, which a scheduler may change."""
+        for group, kept in zip(self.optimizer.param_groups, self._kept, strict=True):
+            group["lr"] = kept["lr"]
+            if self.trust:
+                group["weight_decay"] = kept["weight_decay"]
+
+    def at_end(self) -> None:
+        """Average what the workers did not share: the buffers."""
+        self.average_buffers()
+
+    def rate_factor(self) -> float:
+        """Return what the learning rate of the next step is multiplied by."""
+        if not self.scale_rate:
+            return 1.0
+        share = 1.0 if self.steps >= self.warmup_steps else self.steps / self.warmup_steps
+        return 1.0 + (self.workers - 1) * share
+
+    @torch.no_grad()
+    def _scale_layers(self) -> None:
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+        for group in self.optimizer.param_groups:
+            decay = group.get("weight_decay", 0)
+            for each in group["params"]:
+                if each.grad is None:
+                    continue
+                weight, slope = each.norm(), each.grad.norm()
+                each.grad.add_(each, alpha=decay)
+                if each.dim() > 1 and weight > 0 and slope > 0:
+                    each.grad.mul_(self.trust * weight / (slope + decay * weight))
+            if decay:
+                group["weight_decay"] = 0  # It is in the gradient already, scaled with it.
