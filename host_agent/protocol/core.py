@@ -22,6 +22,7 @@ import numpy.typing as npt
 from host_agent.compiled import Records
 from host_agent.errors import MisuseError
 from host_agent.protocol import arrivals, departures
+from host_agent.protocol.beginning import begin_pass
 from host_agent.protocol.passes import Pass
 from host_agent.protocol.records import CORE, COUNTERS, FAILURE_NONE, NEVER, PASS, PASS_RING, SLOT
 from host_agent.protocol.timeout import reset_timeout
@@ -113,15 +114,8 @@ class WorkerCore:
         if not self.has_room:
             raise MisuseError(f"at most {PASS_RING} passes can be under way: wait until one is done")
         state, _, passes = self.records
-        core = state[0]
-        if self.passes_under_way == 0:
-            core["progress_ns"] = now_ns
-            core["status_chunk"] = -1
-            core["unanswered"] = core["asked"] = core["answered"] = 0
-            core["heard_ns"] = -1
         record = work.lay_out(self.admission.lanes, self.admission.slot_count)
-        passes[int(core["passes_begun"]) % PASS_RING] = record[0]
-        core["passes_begun"] += 1
+        begin_pass(state, passes, record[0], now_ns)
         self._under_way.append(work)
 
     def take_done(self) -> list[Pass]:

@@ -1,0 +1,32 @@
+"""Queueing a pass, compiled: `WorkerCore.begin` and simulators that keep cores in arrays share it."""
+
+from __future__ import annotations
+
+from host_agent.compiled import Record, Records, borrowed, compiled
+from host_agent.protocol.records import PASS_RING
+
+
+@compiled
+def begin_pass(state: Records, passes: Records, record: Record, now_ns: int) -> None:
+    """Queue a pass behind those under way.
+
+    Parameters
+    ----------
+    state, passes : structured arrays
+        The worker core, which has not failed and has fewer than `PASS_RING` passes under way.
+    record : PASS
+        What `Pass.lay_out` returned, its element.
+    now_ns : int
+        The time.
+    """
+    state, passes = borrowed(state), borrowed(passes)
+    core = state[0]
+    if core.passes_done == core.passes_begun:
+        core.progress_ns = now_ns
+        core.status_chunk = -1
+        core.unanswered = 0
+        core.asked = 0
+        core.answered = 0
+        core.heard_ns = -1
+    passes[core.passes_begun % PASS_RING] = record
+    core.passes_begun += 1

@@ -1,0 +1,7 @@
+"""What `netsum explore` does: runs explorations, shows how far they are, writes what they find."""
+
+from __future__ import annotations
+
+from netsum.explore.runs import go_on, print_configurations, replay, run
+
+__all__ = ["go_on", "print_configurations", "replay", "run"]
