@@ -13,6 +13,8 @@ EPILOG = epilog(
     ("netsum explore --list", "what can be explored"),
     ("netsum explore two-slots --memory 4096 --checkpoint run", "kept in the folder run every minute"),
     ("netsum explore --resume run", "go on"),
+    ("netsum explore --random --minutes 10", "random schedules of larger systems"),
+    ("netsum explore --faults version-bit", "what SwitchML's version bit does"),
     ("netsum explore --replay schedule.json", "run a schedule again, step by step"),
     ok="every schedule was explored; none breaks a guarantee",
     fault="a schedule breaks a guarantee and was written to files; or memory ran out; or it could not be done",
@@ -39,6 +41,17 @@ def explore(
     resume: Annotated[Path | None, typer.Option(help="Go on with the search in this folder.")] = None,
     out: Annotated[Path, typer.Option(help="Where the files of a violation go.")] = Path("explored"),
     replay: Annotated[Path | None, typer.Option(help="Run the schedule in this file and end.")] = None,
+    faults: Annotated[
+        bool,
+        typer.Option(
+            "--faults", help="Put faults into the program and the core; NAME is then a fault. Default: all."
+        ),
+    ] = False,
+    at_random: Annotated[
+        bool, typer.Option("--random", help="Random schedules of larger systems, on all processors.")
+    ] = False,
+    minutes: Annotated[float, typer.Option(min=0.01, help="How long, with --random.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of --random. Default: a new one, printed.")] = None,
 ) -> None:
     """Run the shipped P4 program and the shipped worker core through every schedule of a small system.
 
@@ -48,13 +61,17 @@ def explore(
     """
     from netsum import explore as exploration
 
-    chosen = [value for value in (resume, replay) if value is not None]
-    if len(chosen) > 1 or (chosen and names):
-        raise UsageError("give configurations, or --resume, or --replay, not several of them")
+    chosen = [value for value in (resume, replay, at_random or None, faults or None) if value is not None]
+    if len(chosen) > 1 or (chosen and names and not faults):
+        raise UsageError("give configurations, --resume, --replay, --faults or --random, not several of them")
     if list_all:
         exploration.print_configurations()
         return
-    if replay is not None:
+    if at_random:
+        clean = exploration.run_at_random(minutes, seed, out)
+    elif faults:
+        clean = exploration.find_faults(names or [], out)
+    elif replay is not None:
         clean = exploration.replay(replay)
     elif resume is not None:
         clean = exploration.go_on(resume, memory << 20, out)

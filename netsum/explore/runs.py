@@ -8,20 +8,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netsum.cli.errors import UsageError
-from netsum.cli.output import print_table, table
+from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program
+from netsum.terminal import Rows
 from sim.explore import checkpoint as checkpoints
 from sim.explore.configurations import CONFIGURATIONS
-from sim.explore.drawing import svg, text
+from sim.explore.drawing import text
+from sim.explore.faults.catalogue import FAULTS
+from sim.explore.faults.run import faulty_system, look_for
 from sim.explore.scenario import Scenario
-from sim.explore.schedules import pcap, read_schedule, write_schedule
+from sim.explore.schedules import read_schedule
 from sim.explore.search import Order, Progress, Result, Search
-from sim.explore.shrink import shrink
 from sim.explore.story import steps_of, tell
 from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
 
-__all__ = ["go_on", "print_configurations", "replay", "run"]
+__all__ = ["find_faults", "go_on", "print_configurations", "replay", "run"]
 
 _LANES = 64
 _CHECKPOINT_S = 60.0
@@ -30,11 +32,11 @@ _PROGRESS_S = 2.0
 
 def print_configurations() -> None:
     """Print what can be explored."""
-    shown = table("name", ">workers", ">jobs", ">slots", "rounds", "what else may happen")
+    shown = Rows("name", ">workers", ">jobs", ">slots", "rounds", "what else may happen")
     for each in CONFIGURATIONS.values():
         rounds = ",".join(r.kind + ("" if r.agreed else "?") for r in each.rounds)
-        shown.add_row(each.name, str(each.workers), str(each.jobs), str(each.slots), rounds, _extras(each))
-    print_table(shown)
+        shown.add(each.name, str(each.workers), str(each.jobs), str(each.slots), rounds, _extras(each))
+    shown.print()
 
 
 def _extras(scenario: Scenario) -> str:
@@ -118,7 +120,8 @@ def _run(search: Search, program: Path, checkpoint: Path | None, out: Path) -> b
         checkpoints.save(search, program, checkpoint)
         _say(f"kept in {checkpoint}: go on with more --memory and --resume {checkpoint}")
     if result.outcome == "violated":
-        write_files(search.system, result, out / name, "")
+        made = steps_of(search.system, result.way)
+        write_schedule_files(search.system, made, result.violation, out / name, "")
     return result.outcome == "exhausted"
 
 
@@ -141,25 +144,13 @@ def _verdict(result: Result) -> str:
     return "paused"
 
 
-def write_files(system: System, result: Result, stem: Path, fault: str) -> None:
-    """Shrink a way to a violation and write it as text, diagram, capture and schedule."""
-    events = shrink(system, steps_of(system, result.way), result.violation)
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    title, ending = f"netsum explore: {system.scenario.name}", VIOLATIONS[result.violation]
-    told = text(events, title, ending)
-    print(told, flush=True)
-    stem.with_suffix(".txt").write_text(told)
-    stem.with_suffix(".svg").write_text(svg(events, system.scenario.hosts, title, ending))
-    stem.with_suffix(".pcap").write_bytes(pcap(events))
-    write_schedule(stem.with_suffix(".json"), system.scenario, fault, result.violation, events)
-    print(f"written: {stem}.txt, .svg, .pcap, and .json for --replay", flush=True)
-
-
 def replay(path: Path) -> bool:
     """Run a schedule and print it; returns whether nothing was violated."""
-    scenario, _, violation, made = read_schedule(path)
+    scenario, fault, violation, made = read_schedule(path)
     _say("compiling or loading the explorer …")
-    system = System(scenario, compiled_program(_LANES).json)
+    if fault and fault not in FAULTS:
+        raise UsageError(f"{path}: there is no fault {fault!r} in the catalogue")
+    system = faulty_system(FAULTS.get(fault), scenario, compiled_program(_LANES).json)
     events = tell(system, made)
     found = events[-1].result if events and events[-1].result < 0 else 0
     ending = VIOLATIONS[found] if found else "no guarantee is violated on the way"
@@ -167,6 +158,32 @@ def replay(path: Path) -> bool:
         ending += f"; the file says: {VIOLATIONS[violation]}"
     print(text(events, f"{path}: {scenario.name}", ending), flush=True)
     return not found
+
+
+def find_faults(names: Sequence[str], out: Path) -> bool:
+    """Put faults of the catalogue in, one at a time, and explore; returns whether each is found, or harmless as it should be."""
+    for name in names:
+        if name not in FAULTS:
+            raise UsageError(f"there is no fault {name!r}: expected some of {', '.join(FAULTS)}")
+    program = compiled_program(_LANES).json
+    shown = Rows("fault", "found", ">steps", ">states", ">s", key=1)
+    good = True
+    for name in names or FAULTS:
+        fault = FAULTS[name]
+        found = look_for(fault, program)
+        if found.events:
+            write_schedule_files(
+                found.system, [event.step for event in found.events], found.result.violation, out / name, name
+            )
+            verdict = VIOLATIONS[found.result.violation].partition(":")[0]
+            good &= not fault.harmless
+        else:
+            verdict = "harmless" if found.result.outcome == "exhausted" else found.result.outcome
+            good &= bool(fault.harmless) and verdict == "harmless"
+        _say(f"{name}: {verdict}, {len(found.events)} steps, {found.states:,} states, {found.seconds:.1f} s")
+        shown.add(name, verdict, str(len(found.events) or ""), f"{found.states:,}", f"{found.seconds:.1f}")
+    shown.print()
+    return good
 
 
 def _say(line: str, *, again: bool = False) -> None:

@@ -301,6 +301,12 @@ class System:
         world.place("ports", np.zeros(MAX_PACKETS, np.int16))
         world.place("index", np.zeros(index_size(), np.int32))
 
+    def counter_address(self, name: str, index: int) -> int:
+        """Return where the machine code counts the packets of a counter, by the last component of its name."""
+        full = SwitchTables(self.switches[0]).full_name(name)
+        word = Context(self.program).words[f"counter {full}"]
+        return int(self.world.arrays["contexts"][0, word]) + 16 * index
+
     def _root(self) -> npt.NDArray[Any]:
         """Return the state that everything begins with, and leave it as the one that is worked on."""
         world = self.world

@@ -12,14 +12,14 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 import host_agent.compiled
-from host_agent.compiled import compiled_inline, compiler
 from host_agent.codecs.memory import pointer
+from host_agent.compiled import compiled_inline, compiler
 from sim.switch.ports.compiled import run_program
 
 __all__ = [
+    "SOURCES",
     "Integer",
     "Record",
-    "SOURCES",
     "call_worker",
     "carray",
     "compiled",

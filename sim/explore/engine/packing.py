@@ -60,70 +60,56 @@ MANY_TRIES: Final = REPEATS_AT_ONCE
 """What has been sent again so often waits."""
 
 CORE_KEPT: Final = frozenset(
-    [
-        "next_chunk",
-        "oldest_chunk",
-        "in_flight",
-        "passes_begun",
-        "passes_done",
-        "sending_pass",
-        "sending_index",
-        "next_sequence",
-        "overtaker",
-        "looked_at",
-        "check_ns",
-        "quiet_ns",
-        "suspects",
-        "suspects_before",
-        "due",
-        "failure",
-    ]
+    (
+        *("next_chunk", "oldest_chunk", "in_flight", "passes_begun", "passes_done", "sending_pass"),
+        *("sending_index", "next_sequence", "overtaker", "looked_at", "check_ns", "quiet_ns", "suspects"),
+        *("suspects_before", "due", "failure", "failure_chunk", "objections"),
+    )
 )
 CORE_CONSTANT: Final = frozenset(
-    [
-        "job_id",
-        "token",
-        "worker_id",
-        "num_workers",
-        "slot_count",
-        "lanes",
-        "headroom",
-        "max_rto_ns",
-        "timeout_ns",
-    ]
+    (
+        *("job_id", "token", "worker_id", "num_workers", "slot_count", "lanes", "headroom", "levels"),
+        *("reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns"),
+    )
 )
 CORE_TIMES: Final = frozenset(
-    ["srtt_ns", "rttvar_ns", "rto_ns", "result_ns", "min_result_ns", "max_result_ns", "progress_ns"]
+    (
+        *("srtt_ns", "rttvar_ns", "rto_ns", "measured", "result_ns", "min_result_ns", "max_result_ns"),
+        "progress_ns",
+    )
 )
 CORE_TELLS: Final = frozenset(
-    ["heard_ns", "unanswered", "status_chunk", "status_seen", "status_slot_chunk", "failure_chunk"]
+    (
+        *("heard_ns", "unanswered", "asked", "answered", "status_chunk", "status_ns", "status_level"),
+        *("status_seen", "status_slot_chunk"),
+    )
 )
 """What an error says is made of these; they are looked at only after a while of a fair network (see `fair`)."""
-CORE_PROBES: Final = frozenset(["probe", "probe_number", "probe_sequence", "probe_sent_ns"])
+CORE_PROBES: Final = frozenset((*("probe", "probe_number", "probe_sequence", "probe_sent_ns"),))
 """Labels stand for them."""
 SLOT_KEPT: Final = frozenset(
-    [
-        "chunk",
-        "in_flight",
-        "pass_number",
-        "index",
-        "exponent",
-        "first_sequence",
-        "last_sequence",
-        "retransmissions",
-        "due",
-        "check_ns",
-        "lost",
-        "room",
-    ]
+    (
+        *("chunk", "in_flight", "pass_number", "index", "exponent", "first_sequence", "last_sequence"),
+        *("retransmissions", "due", "check_ns", "lost", "room"),
+    )
 )
-SLOT_TIMES: Final = frozenset(["first_sent_ns", "last_sent_ns"])
-PASS_KEPT: Final = frozenset(["results"])
-PASS_REST: Final = frozenset("op fingerprint contributes absent lead dependency chunks retransmissions payload".split())
+SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "unanswered"),))
+"""Of `unanswered`, when a PROBE is repeated depends on it."""
+PASS_KEPT: Final = frozenset(("results",))
+PASS_REST: Final = frozenset(
+    (
+        *("op", "fingerprint", "contributes", "absent", "lead", "dependency", "chunks"),
+        *("retransmissions", "payload"),
+    )
+)
 """Constant, or counted and never looked at."""
 PAYLOAD_REST: Final = frozenset(
-    "encode decode exponent least_exponent greatest_exponent may_be_non_finite per_lane field_bits levels stochastic seed flip "
-    "divisor elements data_blocks source target exponents partial blocks own overflowed non_finite".split()
+    (
+        *("encode", "decode", "exponent", "least_exponent", "greatest_exponent", "may_be_non_finite"),
+        *("per_lane", "field_bits", "levels", "stochastic", "seed", "flip", "divisor", "elements"),
+        *("data_blocks", "source", "target", "exponents", "partial", "blocks", "own", "overflowed"),
+        "non_finite",
+    )
 )
 
 

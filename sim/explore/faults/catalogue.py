@@ -370,7 +370,7 @@ CORE_FAULTS: Final = (
         (_ONE_SUM,),
         None,
         "arrivals",
-        (("missing = not held or seen >> core.worker_id & 1 == 0", "missing = False"),),
+        (("missing = not held or seen >> core.path_worker[level] & 1 == 0", "missing = False"),),
     ),
     Fault(
         "full-not-heard",
@@ -386,7 +386,7 @@ CORE_FAULTS: Final = (
         (_ONE_SUM, _TWO_SLOTS),
         None,
         "arrivals",
-        ((" or slot.last_sequence > core.probe_sequence[probe]", ""),),
+        (("        if slot.last_sequence > core.probe_sequence[probe]:\n            return\n", ""),),
         "a needless retransmission costs a packet and changes nothing",
     ),
     Fault(
@@ -397,8 +397,8 @@ CORE_FAULTS: Final = (
         "arrivals",
         (
             (
-                "        learn_exponent(record, index, exponent)\n",
-                "        learn_exponent(record, index, slot.exponent)\n",
+                "        learn_exponent(record.payload, index, exponent)\n",
+                "        learn_exponent(record.payload, index, slot.exponent)\n",
             ),
         ),
     ),
@@ -479,8 +479,8 @@ CORE_FAULTS: Final = (
         "departures",
         (
             (
-                "if record.contributes == CONTRIBUTES_NOTHING and slot.room == 0:",
-                "if record.contributes == CONTRIBUTES_NOTHING:",
+                "if contributes == CONTRIBUTES_NOTHING and slot.room == 0:",
+                "if contributes == CONTRIBUTES_NOTHING:",
             ),
         ),
         "with 64 lanes a packet may grow by all its lanes; with 256, workers send zeros from the beginning",

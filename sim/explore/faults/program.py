@@ -43,7 +43,7 @@ class Program:
 
     def action(self, *pieces: str) -> Document:
         """Return the one action whose primitives, written as text, contain all of the pieces."""
-        found = [
+        found: list[Document] = [
             a
             for a in self.document["actions"]
             if a["name"].startswith("slot") and all(any(p in line for line in lines(a)) for p in pieces)
