@@ -15,7 +15,7 @@ def _rounds(*kinds: Kind) -> tuple[Round, ...]:
 
 _ALL: Final = (
     Scenario("smallest", rounds=_rounds("sum", "sum", "sum")),
-    Scenario("copies", rounds=_rounds("sum"), copies=1, batches=False),
+    Scenario("copies", workers=1, rounds=_rounds("sum", "sum"), copies=2, batches=False),
     Scenario("two-slots", slots=2, rounds=_rounds("sum", "sum", "sum"), batches=False),
     Scenario("three-workers", workers=3, rounds=_rounds("sum", "sum")),
     Scenario("exponents", rounds=_rounds("int32", "float32")),
