@@ -133,7 +133,7 @@ class Walk:
 
     def step_of(self, code: int) -> Step:
         """Return the step that a code means now."""
-        kind, what, how = code >> 24, code >> 8 & 0xFFFF, code & 0xFF
+        kind, what, how = code >> steps.KIND_SHIFT, code >> steps.WHAT_SHIFT & 0xFFFF, code & 0x3FF
         if kind in (steps.DELIVER, steps.KEEP, steps.LOSE):
             packet = self.packet(self.entries()[what])
             return Step(kind, packet.host, how, packet)
@@ -201,7 +201,7 @@ def steps_of(system: System, way: tuple[int, ...]) -> list[Step]:
     walk = Walk(system)
     made: list[Step] = []
     for code in way:
-        if code >> 24 == steps.SATURATE:
+        if code >> steps.KIND_SHIFT == steps.SATURATE:
             made += walk.saturation()
             continue
         step = walk.step_of(code)

@@ -38,8 +38,7 @@ Record = Any
 _HOST_AGENT: Final = Path(host_agent.compiled.__file__).parent
 SOURCES: Final = (
     Path(__file__).parent,
-    _HOST_AGENT,
-    *sorted(folder for folder in _HOST_AGENT.iterdir() if folder.is_dir()),
+    *(_HOST_AGENT / part for part in ("compiled.py", "codecs", "protocol", "wire")),
 )
 """What machine code that uses the engine depends on."""
 

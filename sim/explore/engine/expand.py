@@ -40,10 +40,12 @@ from sim.explore.engine.steps import (
     JOIN,
     KEEP,
     KILL,
+    KIND_SHIFT,
     LOSE,
     RESTART,
     SATURATE,
     TIRED,
+    WHAT_SHIFT,
     begin,
     control,
     deliver_down,
@@ -148,7 +150,7 @@ def reset(world: Record) -> None:
 @compiled
 def apply(world: Record, code: Integer, blank: Integer) -> Integer:
     """Make a step from the state that is worked on; returns NOTHING, CHANGED, or what is violated."""
-    kind, what, how = code >> 24, code >> 8 & 0xFFFF, code & 0xFF
+    kind, what, how = code >> KIND_SHIFT, code >> WHAT_SHIFT & 0xFFFF, code & 0x3FF
     world.steps += 1
     if kind in (DELIVER, KEEP, LOSE):
         entry = np.int64(carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)[what])

@@ -1,7 +1,7 @@
 """What can happen: each step changes the state that is worked on by running the shipped machine code.
 
-A step's code is kind << 24 | what << 8 | how. `what` is a place in the list of packets or a host, `how` a set of timers, or of a
-STATUS: `TIRED`, the worker has sent the chunk too often; `ANSWERED`, an earlier copy of it has come.
+A step's code is kind << KIND_SHIFT | what << WHAT_SHIFT | how. `what` is a place in the list of packets or a host, `how` a set of
+timers, or of a STATUS: `TIRED`, the worker has sent the chunk too often; `ANSWERED`, an earlier copy of it has come.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -94,6 +94,8 @@ DELIVER, KEEP, LOSE, DRIVE, BEGIN, KILL, JOIN, CONTROL, RESTART, SATURATE = rang
 let it join the second epoch; let the controller write its next table entry; restart the switch; deliver all packets to
 the switch that change nothing in it."""
 TIRED, ANSWERED = 1, 2
+KIND_SHIFT: Final = 26
+WHAT_SHIFT: Final = 10
 _CORE_BYTES: Final = CORE.itemsize
 _SLOT_RECORD_BYTES: Final = SLOT.itemsize
 _PASS_BYTES: Final = PASS.itemsize
@@ -104,7 +106,7 @@ _BEFORE: Final = 0x5EA15EA1
 @compiled_inline
 def step_code(kind: Integer, what: Integer, how: Integer) -> Integer:
     """Return a step's code."""
-    return kind << 24 | what << 8 | how
+    return kind << KIND_SHIFT | what << WHAT_SHIFT | how
 
 
 @compiled
