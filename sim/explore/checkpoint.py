@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import host_agent.compiled
 from host_agent.errors import NetsumError
 from sim.explore.engine.expand import SEARCH
 from sim.explore.scenario import Scenario, from_document
@@ -35,10 +36,8 @@ class CheckpointError(NetsumError):
 
 def _code_stamp(program: Path) -> str:
     """Hash what a state means: the program, the worker core, the explorer."""
-    import host_agent
-
     total = hashlib.sha256(program.read_bytes())
-    agent = Path(host_agent.__file__).parent
+    agent = Path(host_agent.compiled.__file__).parent
     for source in sorted([*Path(__file__).parent.rglob("*.py"), *agent.glob("*/*.py")]):
         total.update(source.name.encode() + b"\0" + source.read_bytes())
     return total.hexdigest()
