@@ -33,7 +33,7 @@ QUEUE_BYTES = 1000 * 1514
 """As long as the queue that the testbed gives an interface."""
 
 
-def simulated(workers: int, rate: str, lanes: int, loss: str, size: int, seeds: int) -> float:
+def simulated(workers: int, rate: str, lanes: int, loss: str, size: int, slots: int, seeds: int) -> float:
     """Return the median time over seeds, in seconds."""
     text = f"""
 [topology]
@@ -47,6 +47,7 @@ cost = "measured"
 workers = {workers}
 size = {size}
 lanes = {lanes}
+slots = {slots}
 collectives = 3
 [[fault]]
 loss = "{loss}%"
@@ -65,6 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--lanes", type=int, nargs="+", choices=(64, 256), default=[256, 64])
     options.add_argument("--losses", nargs="+", default=["0", "0.1"], help="percent, each way")
     options.add_argument("--sizes", default="1MiB,4MiB")
+    options.add_argument(
+        "--slots",
+        type=int,
+        default=256,
+        help="chunks under way, so many that pauses of processes are covered",
+    )
     options.add_argument("--repeats", type=int, default=3)
     chosen = options.parse_args(arguments)
     print(f"{machine_and_date()}; load {os.getloadavg()[0]:.1f}", flush=True)
@@ -80,11 +87,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             testbed(f"star-{workers}", switch="embedded", lanes=lanes, rate=rate, loss_percent=loss) as bed,
         ):
             sites = testbed_sites(bed, ())
-            found = run_between(plan, sites, controller=bed.controller_address, folder=Path(folder)).rows
+            found = run_between(
+                plan, sites, controller=bed.controller_address, folder=Path(folder), slots=str(chosen.slots)
+            ).rows
         for row in found:
             real = row.seconds.median
             size = row.bytes
-            virtual = simulated(workers, rate, lanes, loss, size, 5 if loss != "0" else 1)
+            virtual = simulated(workers, rate, lanes, loss, size, chosen.slots, 5 if loss != "0" else 1)
             apart[loss != "0"].append(abs(virtual / real - 1))
             made.add(
                 *(str(workers), rate, str(lanes), loss, f"{size:,}"),

@@ -1,7 +1,7 @@
 """In-network aggregation that anyone can run: P4 switches add the gradients of a training job.
 
-The names here are those of the worker's side, and need NumPy and Numba alone. They are imported when first used, so that the
-`netsum` command starts at once.
+The names here are those of the worker's side. They need NumPy and Numba alone, `strategy` PyTorch too. They are imported when
+first used, so that the `netsum` command starts at once.
 """
 
 from importlib import import_module
@@ -38,11 +38,14 @@ if TYPE_CHECKING:
         Share,
         join,
     )
+    from host_agent.strategies.registry import strategy
 
 _JOINING = ("AbsentWorkersError", "BandwidthDelay", "JoinError", "NoSlotsError", "Seat", "Share", "join")
 """Names of `host_agent.joining`; the others are those of `host_agent`."""
 _COMPRESSION = ("compress",)
 """Names of `host_agent.compression`, which need PyTorch."""
+_STRATEGIES = ("strategy",)
+"""Names of `host_agent.strategies`, which need PyTorch."""
 
 __all__ = [
     "AbsentWorkersError",
@@ -71,6 +74,7 @@ __all__ = [
     "UsedAdmissionError",
     "compress",
     "join",
+    "strategy",
 ]
 
 
@@ -82,6 +86,8 @@ def __getattr__(name: str) -> object:
         room = "host_agent.joining"
     elif name in _COMPRESSION:
         room = "host_agent.compression"
+    elif name in _STRATEGIES:
+        room = "host_agent.strategies"
     return getattr(import_module(room), name)
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli import allreduce, doctor, shell, wireshark
+from netsum.cli import allreduce, doctor, explore, shell, wireshark
 from netsum.cli.bench import bench_app
 from netsum.cli.compression import compression_app
 from netsum.cli.controller import controller_app
@@ -56,4 +56,5 @@ app.add_typer(testbed_app, name="testbed", rich_help_panel=OPERATE)
 app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
 app.add_typer(compression_app, name="compression", rich_help_panel=LOOK)
 app.command("shell", rich_help_panel=LOOK, epilog=shell.EPILOG)(shell.shell)
+app.command("explore", rich_help_panel=LOOK, epilog=explore.EPILOG)(explore.explore)
 app.command("wireshark", rich_help_panel=LOOK, epilog=wireshark.EPILOG)(wireshark.wireshark)

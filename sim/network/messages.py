@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["Messages", "TransportParameters"]
 
 
-INITIAL_RTO_NS = 1_000_000_000
-"""Before the first round trip was measured (RFC 6298, section 2.1)."""
+INITIAL_RTO_NS = 50_000_000
+"""Before the first round trip was measured: longer than any queue of these networks, far less than RFC 6298's second, which is
+meant for the Internet."""
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,10 @@ def test_names_are_imported_when_they_are_used() -> None:
 import sys
 import netsum
 assert not {"numba", "numpy", "grpc"} & sys.modules.keys()
+from importlib.util import find_spec
 for name in netsum.__all__:
-    getattr(netsum, name)
+    if name != "strategy" or find_spec("torch"):
+        getattr(netsum, name)
 import host_agent
 assert netsum.Communicator is host_agent.Communicator
 assert issubclass(netsum.JoinError, netsum.NetsumError)

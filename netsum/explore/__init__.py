@@ -1,0 +1,8 @@
+"""What `netsum explore` does: runs explorations, shows how far they are, writes what they find."""
+
+from __future__ import annotations
+
+from netsum.explore.at_random import run_at_random
+from netsum.explore.runs import find_faults, go_on, print_configurations, replay, run
+
+__all__ = ["find_faults", "go_on", "print_configurations", "replay", "run", "run_at_random"]

@@ -1,0 +1,32 @@
+"""The files of a violation: text, diagram, capture, and a schedule for `--replay`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from netsum.terminal import say
+from sim.explore.drawing import svg, text
+from sim.explore.schedules import pcap, write_schedule
+from sim.explore.shrink import shrink
+from sim.explore.story import Event, Step
+from sim.explore.system import System
+from sim.explore.violations import VIOLATIONS
+
+__all__ = ["write_schedule_files"]
+
+
+def write_schedule_files(
+    system: System, made: list[Step], violation: int, stem: Path, fault: str
+) -> list[Event]:
+    """Shrink a schedule that violates something, print it, and write it to files; returns its events."""
+    events = shrink(system, made, violation)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    title, ending = f"netsum explore: {stem.name}", VIOLATIONS[violation]
+    told = text(events, title, ending)
+    say(told)
+    stem.with_suffix(".txt").write_text(told)
+    stem.with_suffix(".svg").write_text(svg(events, system.scenario.hosts, title, ending))
+    stem.with_suffix(".pcap").write_bytes(pcap(events))
+    write_schedule(stem.with_suffix(".json"), system.scenario, fault, violation, events)
+    say(f"written: {stem}.txt, .svg, .pcap, and .json for --replay")
+    return events

@@ -1,0 +1,193 @@
+"""Explorations with progress, checkpoints and files of what they find."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from netsum.cli.errors import UsageError
+from netsum.explore.files import write_schedule_files
+from netsum.programs import compiled_program
+from netsum.terminal import Rows
+from sim.explore import checkpoint as checkpoints
+from sim.explore.configurations import CONFIGURATIONS
+from sim.explore.drawing import text
+from sim.explore.faults.catalogue import FAULTS
+from sim.explore.faults.run import faulty_system, look_for
+from sim.explore.scenario import Scenario
+from sim.explore.schedules import read_schedule
+from sim.explore.search import Order, Progress, Result, Search
+from sim.explore.story import steps_of, tell
+from sim.explore.system import System
+from sim.explore.violations import VIOLATIONS
+
+__all__ = ["find_faults", "go_on", "print_configurations", "replay", "run"]
+
+_LANES = 64
+_CHECKPOINT_S = 60.0
+_PROGRESS_S = 2.0
+
+
+def print_configurations() -> None:
+    """Print what can be explored."""
+    shown = Rows("name", ">workers", ">jobs", ">slots", "rounds", "what else may happen")
+    for each in CONFIGURATIONS.values():
+        rounds = ",".join(r.kind + ("" if r.agreed else "?") for r in each.rounds)
+        shown.add(each.name, str(each.workers), str(each.jobs), str(each.slots), rounds, _extras(each))
+    shown.print()
+
+
+def _extras(scenario: Scenario) -> str:
+    extras = []
+    if scenario.kills:
+        extras.append(f"{scenario.kills} worker dies")
+    if scenario.switch_restarts:
+        extras.append("the switch restarts")
+    if scenario.epochs > 1:
+        extras.append("the job moves to a new epoch")
+    if scenario.first_chunk:
+        extras.append(f"chunks begin at {scenario.first_chunk}")
+    if scenario.strangers:
+        extras.append("packets of strangers")
+    if scenario.copies:
+        extras.append(f"at most {scenario.copies} copies of a packet in flight")
+    if not scenario.batches:
+        extras.append("datagrams are taken in one by one")
+    if not all(each.agreed for each in scenario.rounds):
+        extras.append("the last worker means another collective")
+    return "; ".join(extras)
+
+
+def run(
+    names: Sequence[str],
+    *,
+    order: Order,
+    reduce: bool,
+    memory_bytes: int,
+    checkpoint: Path | None,
+    out: Path,
+) -> bool:
+    """Explore configurations one after the other; returns whether all were explored in full and nothing was violated."""
+    for name in names:
+        if name not in CONFIGURATIONS:
+            raise UsageError(f"there is no configuration {name!r}: `netsum explore --list` shows them")
+    if checkpoint is not None and len(names) > 1:
+        raise UsageError("--checkpoint keeps one exploration: give one configuration")
+    clean = True
+    program = compiled_program(_LANES).json
+    _say("compiling or loading the explorer …")
+    for name in names:
+        system = System(CONFIGURATIONS[name], program)
+        search = Search(system, order=order, reduce=reduce, memory_bytes=memory_bytes)
+        clean &= _run(search, program, checkpoint, out)
+    return clean
+
+
+def go_on(folder: Path, memory_bytes: int, out: Path) -> bool:
+    """Go on with the search in a folder; returns as `run`."""
+    _say("compiling or loading the explorer …")
+    search, program = checkpoints.load(folder, memory_bytes)
+    return _run(search, program, folder, out)
+
+
+def _run(search: Search, program: Path, checkpoint: Path | None, out: Path) -> bool:
+    name = search.system.scenario.name
+    last = {"shown": time.monotonic(), "saved": time.monotonic()}
+
+    def report(progress: Progress) -> bool:
+        now = time.monotonic()
+        if now - last["shown"] >= _PROGRESS_S:
+            last["shown"] = now
+            _say(f"{name}: {_counts(progress)}", again=True)
+        if checkpoint is not None and now - last["saved"] >= _CHECKPOINT_S:
+            started = time.monotonic()
+            checkpoints.save(search, program, checkpoint)
+            last["saved"] = time.monotonic() + 10 * (time.monotonic() - started)
+        return True
+
+    try:
+        result = search.run(report)
+    except KeyboardInterrupt:
+        if checkpoint is not None:
+            checkpoints.save(search, program, checkpoint)
+            _say(f"\nkept in {checkpoint}: go on with `netsum explore --resume {checkpoint}`")
+        raise
+    _say("", again=True)
+    print(f"{name}: {_counts(result.progress)}: {_verdict(result)}", flush=True)
+    if result.outcome == "memory" and checkpoint is not None:
+        checkpoints.save(search, program, checkpoint)
+        _say(f"kept in {checkpoint}: go on with more --memory and --resume {checkpoint}")
+    if result.outcome == "violated":
+        made = steps_of(search.system, result.way)
+        write_schedule_files(search.system, made, result.violation, out / name, "")
+    return result.outcome == "exhausted"
+
+
+def _counts(progress: Progress) -> str:
+    rate = progress.steps / progress.seconds / 1e6 if progress.seconds else 0.0
+    return (
+        f"{progress.states:,} states, {progress.ends:,} without packets, {progress.steps:,} steps, "
+        f"{progress.seconds:.1f} s, {rate:.2f} M steps/s, {progress.memory >> 20:,} MiB"
+    )
+
+
+def _verdict(result: Result) -> str:
+    match result.outcome:
+        case "exhausted":
+            return "explored in full, 0 violations"
+        case "memory":
+            return "not explored in full: --memory is reached"
+        case "violated":
+            return f"VIOLATED after {len(result.way)} steps: {VIOLATIONS[result.violation]}"
+    return "paused"
+
+
+def replay(path: Path) -> bool:
+    """Run a schedule and print it; returns whether nothing was violated."""
+    scenario, fault, violation, made = read_schedule(path)
+    _say("compiling or loading the explorer …")
+    if fault and fault not in FAULTS:
+        raise UsageError(f"{path}: there is no fault {fault!r} in the catalogue")
+    system = faulty_system(FAULTS.get(fault), scenario, compiled_program(_LANES).json)
+    events = tell(system, made)
+    found = events[-1].result if events and events[-1].result < 0 else 0
+    ending = VIOLATIONS[found] if found else "no guarantee is violated on the way"
+    if not found and violation:
+        ending += f"; the file says: {VIOLATIONS[violation]}"
+    print(text(events, f"{path}: {scenario.name}", ending), flush=True)
+    return not found
+
+
+def find_faults(names: Sequence[str], out: Path) -> bool:
+    """Put faults of the catalogue in, one at a time, and explore; returns whether each is found, or harmless as it should be."""
+    for name in names:
+        if name not in FAULTS:
+            raise UsageError(f"there is no fault {name!r}: expected some of {', '.join(FAULTS)}")
+    program = compiled_program(_LANES).json
+    shown = Rows("fault", "found", ">steps", ">states", ">s", key=1)
+    good = True
+    for name in names or FAULTS:
+        fault = FAULTS[name]
+        found = look_for(fault, program)
+        if found.events:
+            write_schedule_files(
+                found.system, [event.step for event in found.events], found.result.violation, out / name, name
+            )
+            verdict = VIOLATIONS[found.result.violation].partition(":")[0]
+            good &= not fault.harmless
+        else:
+            verdict = "harmless" if found.result.outcome == "exhausted" else found.result.outcome
+            good &= bool(fault.harmless) and verdict == "harmless"
+        _say(f"{name}: {verdict}, {len(found.events)} steps, {found.states:,} states, {found.seconds:.1f} s")
+        shown.add(name, verdict, str(len(found.events) or ""), f"{found.states:,}", f"{found.seconds:.1f}")
+    shown.print()
+    return good
+
+
+def _say(line: str, *, again: bool = False) -> None:
+    """Write a line of progress for people; one that replaces the last only to a terminal."""
+    if again and not sys.stderr.isatty():
+        return
+    print(f"\r{line}\x1b[K" if again else line, end="" if again else "\n", file=sys.stderr, flush=True)

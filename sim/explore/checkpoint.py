@@ -1,0 +1,152 @@
+"""A search on disk: written beside the last one and renamed, so that there is always one that is whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import host_agent.compiled
+from host_agent.errors import NetsumError
+from sim.explore.engine.expand import SEARCH
+from sim.explore.scenario import Scenario, from_document
+from sim.explore.search import Search
+from sim.explore.system import System
+
+__all__ = ["CheckpointError", "load", "save"]
+
+_FORMAT = 1
+_COUNTS = (
+    *("head", "tail", "states", "ends_count", "top", "waiting"),
+    *("expanded", "saturated", "subsumed", "dropped", "longest"),
+)
+
+
+class CheckpointError(NetsumError):
+    """A checkpoint that cannot be gone on from; the message says why."""
+
+
+def _code_stamp(program: Path) -> str:
+    """Hash what a state means: the program, the worker core, the explorer."""
+    total = hashlib.sha256(program.read_bytes())
+    agent = Path(host_agent.compiled.__file__).parent
+    for source in sorted([*Path(__file__).parent.rglob("*.py"), *agent.glob("*/*.py")]):
+        total.update(source.name.encode() + b"\0" + source.read_bytes())
+    return total.hexdigest()
+
+
+def save(search: Search, program: Path, folder: Path) -> None:
+    """Write a search that is paused.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be written.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=folder.name + ".", dir=folder.parent))
+    try:
+        record, world = search.record, search.system.world
+        count = world.get("packet_count")
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "arena": search.arrays["arena"][: int(record["tail"][0])],
+            "keys": search.arrays["keys"],
+            "ends": search.arrays["ends"],
+            "buckets": search.arrays["buckets"],
+            "parents": search.arrays["parents"][: int(record["states"][0])],
+            "codes": search.arrays["codes"][: int(record["states"][0])],
+        }
+        for name in ("packets", "lengths", "ways", "of", "ports"):
+            arrays[name] = world.arrays[name][:count]
+        arrays["index"] = world.arrays["index"]
+        for name, array in arrays.items():
+            np.save(fresh / f"{name}.npy", array)
+        document = {
+            "format": _FORMAT,
+            "stamp": _code_stamp(program),
+            "scenario": asdict(search.system.scenario),
+            "program": str(program),
+            "order": search.order,
+            "liveness": bool(record["liveness"][0]),
+            "reduce": bool(record["subsume"][0]),
+            "seconds": search.seconds,
+            "steps": world.get("steps"),
+            "packet_count": count,
+            **{name: int(record[name][0]) for name in _COUNTS},
+        }
+        (fresh / "search.json").write_text(json.dumps(document, indent=1))
+        old = folder.with_name(folder.name + ".old")
+        shutil.rmtree(old, ignore_errors=True)
+        if folder.exists():
+            folder.rename(old)
+        fresh.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+
+
+def load(folder: Path, memory_bytes: int) -> tuple[Search, Path]:
+    """Read a search and return it, paused, with the program that it explores.
+
+    Raises
+    ------
+    CheckpointError
+        There is none, or the code has changed since.
+    """
+    if not folder.exists() and folder.with_name(folder.name + ".old").exists():
+        folder = folder.with_name(folder.name + ".old")  # killed between two renames
+    try:
+        document = json.loads((folder / "search.json").read_text())
+    except (OSError, ValueError) as fault:
+        raise CheckpointError(f"{folder} is not a checkpoint of an exploration ({fault})") from None
+    program = Path(document["program"])
+    if (
+        document.get("format") != _FORMAT
+        or not program.is_file()
+        or document["stamp"] != _code_stamp(program)
+    ):
+        raise CheckpointError(
+            f"{folder} was written by other code (P4 program, worker core or explorer): start the exploration again"
+        )
+    scenario: Scenario = from_document(document["scenario"])
+    system = System(scenario, program)
+    search = Search(
+        system,
+        order=document["order"],
+        liveness=document["liveness"],
+        reduce=document["reduce"],
+        memory_bytes=memory_bytes,
+    )
+    world = system.world
+    for name in ("packets", "lengths", "ways", "of", "ports", "index"):
+        array = np.load(folder / f"{name}.npy")
+        world.arrays[name][: len(array)] = array
+    world.put(packet_count=document["packet_count"], steps=document["steps"])
+    search.restore(
+        {
+            name: np.load(folder / f"{name}.npy")
+            for name in ("arena", "keys", "ends", "buckets", "parents", "codes")
+        },
+        {name: document[name] for name in _COUNTS},
+        document["seconds"],
+    )
+    return search, program
+
+
+def exists(folder: Path) -> bool:
+    """Whether there is something to go on from."""
+    return (folder / "search.json").is_file() or os.path.isfile(
+        folder.with_name(folder.name + ".old") / "search.json"
+    )
+
+
+assert set(_COUNTS) <= set(SEARCH.names or ())

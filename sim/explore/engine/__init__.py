@@ -1,0 +1,1 @@
+"""The compiled part of the explorer: states, steps, searches. Functions take the record `world.WORLD`."""

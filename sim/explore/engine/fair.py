@@ -1,0 +1,183 @@
+"""S3: from every state that is reached, with all packets lost, a fair network leads to the end.
+
+In a round every worker does what it can, every armed timer fires, and every packet arrives. If the rounds come to a
+halt before all workers are done, the workers that are left must be able to say who is missing.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from host_agent.protocol.records import FAILURE_MISMATCH, FAILURE_NONE
+from sim.explore.engine.compiled import Integer, Record, carray, compiled, pointer
+from sim.explore.engine.packets import remove_copy
+from sim.explore.engine.packing import host_at, unpack
+from sim.explore.engine.steps import (
+    begin,
+    control,
+    deliver_down,
+    deliver_up,
+    drive,
+    join,
+    restore_switch,
+    timers_of,
+)
+from sim.explore.engine.visited import hash_bytes
+from sim.explore.engine.world import (
+    ALIVE,
+    AT_BEGUN,
+    AT_DONE,
+    AT_FAILURE,
+    AT_LIFE,
+    AT_OBJECTIONS,
+    AT_TABLES,
+    DOWN,
+    MAX_ENTRIES,
+    MAX_PACKETS,
+    NOTHING,
+    PACKET_SHIFT,
+    STUCK,
+)
+
+__all__ = ["FAIR_ROUNDS", "all_done", "fair_end", "fair_round"]
+
+FAIR_ROUNDS: Final = 64
+
+
+@compiled
+def all_done(world: Record) -> bool:
+    """Whether every worker that lives has all its results, or the error that it must have.
+
+    A worker that hears of a mismatch repeats it a few times. If the network loses all of that, the others end at their
+    deadline.
+    """
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    good = carray(pointer(world.acceptable), (world.owners, world.rounds), np.uint8)
+    told = False
+    for host in range(world.hosts):
+        at = host_at(world, host)
+        told |= state[at + AT_FAILURE] == FAILURE_MISMATCH and state[at + AT_OBJECTIONS] == 0
+    for host in range(world.hosts):
+        at = host_at(world, host)
+        if state[at + AT_LIFE] != ALIVE:
+            continue
+        if _any_disagreed(world, good[host * world.epochs]):
+            if state[at + AT_FAILURE] == FAILURE_NONE and not told:
+                return False
+        elif state[at + AT_DONE] < world.rounds or state[at + AT_FAILURE] != FAILURE_NONE:
+            return False
+    return True
+
+
+@compiled
+def _any_disagreed(world: Record, good: Record) -> bool:
+    for number in range(world.rounds):  # noqa: SIM110 - compiled code has no generators
+        if good[number] == 0:
+            return True
+    return False
+
+
+@compiled
+def fair_round(world: Record, blank: Integer) -> Integer:
+    """Let everything happen once; all packets arrive."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    if state[AT_TABLES] > 0:
+        while control(world) != NOTHING:
+            pass
+        for host in range(world.hosts):
+            join(world, np.int64(host), blank)
+    for host in range(world.hosts):
+        if state[host_at(world, host) + AT_LIFE] != ALIVE:
+            continue
+        if state[host_at(world, host) + AT_BEGUN] < world.rounds:
+            result = begin(world, np.int64(host))
+            if result < 0:
+                return result
+        owner = unpack(world, np.int64(host))
+        result = drive(world, np.int64(host), timers_of(world, owner))
+        if result < 0:
+            return result
+        result = _deliver_all(world)
+        if result < 0:
+            return result
+    return np.int64(NOTHING)
+
+
+@compiled
+def _deliver_all(world: Record) -> Integer:
+    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
+    ports = carray(pointer(world.ports), (MAX_PACKETS,), np.int16)
+    number = np.int64(-1)
+    for _ in range(64 * world.hosts * (world.slots + 1)):
+        if world.entry_count == 0:
+            return np.int64(NOTHING)
+        # In turn: a PROBE that is sent again and again does not keep others from arriving.
+        place = np.int64(0)
+        while place < world.entry_count and np.int64(entries[place]) >> PACKET_SHIFT <= number:
+            place += 1
+        if place == world.entry_count:
+            place = np.int64(0)
+        entry = np.int64(entries[place])
+        remove_copy(world, place)
+        number = entry >> PACKET_SHIFT
+        world.fair_calls += 1
+        if ways[number] == DOWN:
+            result = deliver_down(world, entry, np.int64(0))
+            if result >= 0 and world.batches == 1:
+                result = drive(world, np.int64(ports[number]), np.int64(0))
+        else:
+            restore_switch(world)
+            result = deliver_up(world, entry)
+        if result < 0:
+            return result
+    return np.int64(NOTHING)
+
+
+@compiled
+def fair_end(
+    world: Record, table: Record, mask: Integer, blank: Integer, seen: Record, work: Record
+) -> Integer:
+    """Run fair rounds from the state that is worked on, which is used up.
+
+    Parameters
+    ----------
+    table, mask
+        Hashes of states without packets that lead to the end.
+    blank
+        Address of a worker's block at the start.
+    seen
+        uint64[FAIR_ROUNDS, 2], to work in.
+    work
+        uint64[2], to work in.
+
+    Returns
+    -------
+    int
+        NOTHING, STUCK if the rounds come to a halt before the end, or what else was found on the way.
+    """
+    words = world.fixed_bytes // 8
+    for turn in range(FAIR_ROUNDS):
+        world.entry_count = 0
+        if all_done(world):
+            return np.int64(NOTHING)
+        hash_bytes(world.state, words, work.ctypes.data)
+        if turn > 0:
+            at = np.int64(work[1] & np.uint64(mask))
+            while table[at, 0] != 0:
+                if table[at, 0] == work[0] and table[at, 1] == work[1]:
+                    return np.int64(NOTHING)
+                at = (at + 1) & mask
+            for each in range(turn):
+                if seen[each, 0] == work[0] and seen[each, 1] == work[1]:
+                    return np.int64(STUCK)
+        seen[turn, 0] = work[0]
+        seen[turn, 1] = work[1]
+        result = fair_round(world, blank)
+        if result < 0:
+            return result
+    return np.int64(STUCK)

@@ -1,0 +1,45 @@
+"""Frames as workers send them, and the addresses of the explorer's hosts."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from host_agent.wire.constants import UDP_PORT
+
+SWITCH_IP = "10.0.0.254"
+SWITCH_MAC = "02:00:0a:00:00:fe"
+WORKER_UDP_PORT = 40000
+HEADERS_BYTES = 42
+"""Ethernet, IPv4 and UDP in front of a datagram."""
+IPV4_SOURCE, IPV4_DESTINATION, UDP_DESTINATION = 26, 30, 36
+"""Where in a frame they begin."""
+
+
+def host_ip(host: int) -> str:
+    """Return the IPv4 address of a host."""
+    return f"10.0.0.{host + 1}"
+
+
+def host_mac(host: int) -> str:
+    """Return the MAC address of a host."""
+    return f"02:00:0a:00:00:{host + 1:02x}"
+
+
+def headers(host: int, datagram_bytes: int) -> bytes:
+    """Return Ethernet, IPv4 and UDP headers of a datagram from a host to the switch."""
+
+    def mac(text: str) -> bytes:
+        return bytes.fromhex(text.replace(":", ""))
+
+    def ip(text: str) -> bytes:
+        return bytes(map(int, text.split(".")))
+
+    ethernet = mac(SWITCH_MAC) + mac(host_mac(host)) + b"\x08\x00"
+    udp = struct.pack("!HHHH", WORKER_UDP_PORT, UDP_PORT, 8 + datagram_bytes, 0)
+    front = struct.pack("!BBHHHBB", 0x45, 0, 28 + datagram_bytes, 0, 0x4000, 64, 17)
+    back = ip(host_ip(host)) + ip(SWITCH_IP)
+    words = np.frombuffer(front + b"\0\0" + back, ">u2").sum(dtype=np.int64)
+    checksum = ~(int(words) % 0xFFFF) & 0xFFFF
+    return ethernet + front + struct.pack("!H", checksum) + back + udp

@@ -1,0 +1,102 @@
+"""S3, second half: when a worker has died, the others' errors name it."""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import numpy as np
+
+from host_agent.protocol.records import FAILURE_NONE
+from sim.explore.engine.compiled import (
+    Integer,
+    Record,
+    carray,
+    compiled,
+    copy_bytes,
+    pointer,
+    run_program,
+)
+from sim.explore.engine.frames import HEADERS_BYTES
+from sim.explore.engine.packing import core_of, host_at, unpack
+from sim.explore.engine.steps import fire, receive_now, restore_switch, send_now, timers_of
+from sim.explore.engine.world import ALIVE, AT_DONE, AT_LIFE, AT_TABLES, NOTHING, TX_ROWS, WRONG_NAME
+
+__all__ = ["check_names"]
+
+
+@compiled
+def check_names(world: Record) -> Integer:
+    """Check what each worker that lives and is not done knows after its PROBEs have been answered.
+
+    Its error is made of the last STATUS about its oldest chunk (`host_agent.protocol.outcome`): it must say that the dead
+    have not contributed, and that it has itself, and the switch must have answered.
+    """
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    dead = np.int64(0)
+    for host in range(world.hosts):
+        if state[host_at(world, host) + AT_LIFE] != ALIVE:
+            dead |= 1 << host
+    for host in range(world.hosts):
+        at = host_at(world, host)
+        if state[at + AT_LIFE] != ALIVE or state[at + AT_DONE] == world.rounds:
+            continue
+        owner = unpack(world, np.int64(host))
+        core = core_of(world, owner)
+        if core.failure != FAILURE_NONE:
+            return np.int64(WRONG_NAME)
+        _answer_probes(world, np.int64(host), owner)
+        everyone = (1 << world.workers) - 1
+        if core.heard_ns < 0 or core.status_chunk != core.oldest_chunk:
+            return np.int64(WRONG_NAME)
+        held = core.status_slot_chunk == core.oldest_chunk & 0xFFFFFFFF
+        seen = core.status_seen if held else np.int64(0)
+        missing = everyone & ~seen
+        if not held or missing == 0 or missing & ~dead != 0 or seen >> host & 1 == 0:
+            return np.int64(WRONG_NAME)
+    return np.int64(NOTHING)
+
+
+@compiled
+def _answer_probes(world: Record, host: Integer, owner: Integer) -> None:
+    """Let an unpacked worker's timers fire, and hand it the switch's answers to what it sends."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    templates = carray(pointer(world.headers), (world.hosts, 3, HEADERS_BYTES), np.uint8)
+    lengths = carray(pointer(world.tx_lengths), (TX_ROWS,), np.int32)
+    context = world.contexts + np.int64(state[AT_TABLES]) * world.context_bytes
+    words = carray(pointer(context), (world.context_bytes // 8,), np.int64)
+    frame = carray(pointer(world.in_frame), (HEADERS_BYTES,), np.uint8)
+    restore_switch(world)
+    fire(world, owner, timers_of(world, owner))
+    for row in range(send_now(world, owner)):
+        length = np.int64(lengths[row])
+        for each in range(HEADERS_BYTES):
+            frame[each] = templates[host, 0 if length == 20 else 1, each]
+        copy_bytes(
+            np.uintp(world.in_frame + HEADERS_BYTES),
+            np.uintp(world.tx + row * world.row_bytes),
+            np.uintp(length),
+        )
+        carray(pointer(world.in_length), (1,), np.int32)[0] = length + HEADERS_BYTES
+        carray(pointer(world.in_port), (1,), np.uint16)[0] = host
+        words[world.inputs] = world.in_frame
+        words[world.inputs + 1] = world.in_stride
+        words[world.inputs + 2] = world.in_length
+        words[world.inputs + 3] = world.in_port
+        words[world.inputs + 4] = 1
+        words[world.inputs + 5] = 0
+        words[world.out_count] = 0
+        run_program(world.code, context)
+        left = words[world.out_count]
+        ports = carray(pointer(world.out_ports), (left + 1,), np.uint16)
+        sizes = carray(pointer(world.out_lengths), (left + 1,), np.int32)
+        for each in range(left):
+            if ports[each] != host:
+                continue
+            size = np.int64(sizes[each]) - HEADERS_BYTES
+            copy_bytes(
+                np.uintp(world.rx),
+                np.uintp(world.out_frames + each * world.out_stride + HEADERS_BYTES),
+                np.uintp(min(size, world.row_bytes)),
+            )
+            carray(pointer(world.rx_length), (1,), np.int32)[0] = size
+            receive_now(world, owner)

@@ -1,0 +1,215 @@
+"""Packets: each different one is kept once, states hold their numbers.
+
+The number of a PROBE is taken out of it, and of the STATUS that answers it; an entry's label stands for it.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import numpy as np
+
+from host_agent.protocol.records import PROBE_NUMBERS
+from host_agent.wire.constants import (
+    FLAG_MISMATCH,
+    HEADER_OFFSET_EXPONENT,
+    HEADER_OFFSET_TOKEN,
+    KIND_PROBE,
+    KIND_STATUS,
+)
+from host_agent.wire.header import read_header
+from sim.explore.engine.compiled import (
+    Integer,
+    Record,
+    carray,
+    compiled,
+    compiled_inline,
+    copy_bytes,
+    pointer,
+)
+from sim.explore.engine.frames import HEADERS_BYTES
+from sim.explore.engine.world import (
+    DEAD,
+    DEAD_NUMBER,
+    DOWN,
+    LABEL_SHIFT,
+    MAX_ENTRIES,
+    MAX_PACKETS,
+    PACKET_SHIFT,
+    UP,
+)
+
+__all__ = [
+    "add_entry",
+    "datagram_label",
+    "entry_of",
+    "intern",
+    "packet_at",
+    "packet_kind",
+    "remove_copy",
+    "write_number",
+]
+
+_INDEX_SIZE: Final = 4 * MAX_PACKETS
+_NUMBER_AT: Final = HEADERS_BYTES + HEADER_OFFSET_EXPONENT
+_TOKEN_AT: Final = HEADERS_BYTES + HEADER_OFFSET_TOKEN
+_SWAPS: Final = sys.byteorder == "little"
+
+
+def index_size() -> int:
+    """Return the size of the hash index over packets."""
+    return _INDEX_SIZE
+
+
+@compiled_inline
+def packet_at(world: Record, number: Integer) -> Integer:
+    """Return the address of a packet's frame."""
+    return world.packets + number * world.packet_bytes
+
+
+@compiled
+def _hash(address: Integer, length: Integer, salt: Integer) -> Integer:
+    data = carray(pointer(address), (length,), np.uint8)
+    value = np.uint64(0xCBF29CE484222325) ^ np.uint64(salt)
+    for each in range(length):
+        value = (value ^ np.uint64(data[each])) * np.uint64(0x100000001B3)
+    return np.int64((value ^ (value >> np.uint64(29))) & np.uint64(_INDEX_SIZE - 1))
+
+
+@compiled
+def intern(
+    world: Record, way: Integer, owner: Integer, port: Integer, frame: Integer, length: Integer
+) -> Integer:
+    """Return the number of a packet, a new one if it has not been seen; -1 if there are too many."""
+    index = carray(pointer(world.index), (_INDEX_SIZE,), np.int32)
+    lengths = carray(pointer(world.lengths), (MAX_PACKETS,), np.int32)
+    ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
+    owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
+    ports = carray(pointer(world.ports), (MAX_PACKETS,), np.int16)
+    data = carray(pointer(frame), (length,), np.uint8)
+    at = _hash(frame, length, way * 64 + port)
+    while index[at] != 0:
+        number = np.int64(index[at]) - 1
+        if (
+            lengths[number] == length
+            and ways[number] == way
+            and ports[number] == port
+            and owners[number] == owner
+        ):
+            known = carray(pointer(packet_at(world, number)), (length,), np.uint8)
+            same = True
+            for each in range(length):
+                if known[each] != data[each]:
+                    same = False
+                    break
+            if same:
+                return number
+        at = (at + 1) & (_INDEX_SIZE - 1)
+    number = world.packet_count
+    if number >= MAX_PACKETS:
+        return np.int64(-1)
+    world.packet_count += 1
+    index[at] = number + 1
+    lengths[number] = length
+    ways[number] = way
+    owners[number] = owner
+    ports[number] = port
+    copy_bytes(np.uintp(packet_at(world, number)), np.uintp(frame), np.uintp(length))
+    return number
+
+
+@compiled
+def packet_kind(world: Record, number: Integer) -> tuple[Integer, Integer]:
+    """Return the kind and the flags of a packet's header."""
+    words = carray(pointer(packet_at(world, number) + HEADERS_BYTES), (5,), np.uint32)
+    header = read_header(words)
+    return header[1], header[3]
+
+
+@compiled
+def datagram_label(world: Record, way: Integer, frame: Integer, length: Integer) -> Integer:
+    """Take a PROBE's number out of a frame; returns it, or 0 if the frame holds none."""
+    if length < HEADERS_BYTES + 20:
+        return np.int64(0)
+    header = read_header(carray(pointer(frame + HEADERS_BYTES), (5,), np.uint32))
+    kind, flags, number = header[1], header[3], header[10]
+    if way == UP and kind != KIND_PROBE:
+        return np.int64(0)
+    if way == DOWN and (kind != KIND_STATUS or number > PROBE_NUMBERS):
+        return np.int64(0)
+    data = carray(pointer(frame), (length,), np.uint8)
+    data[_NUMBER_AT] = np.uint8(0)
+    data[_NUMBER_AT + 1] = np.uint8(0)
+    if way == DOWN and flags & FLAG_MISMATCH:
+        return np.int64(0)  # nobody looks at the number of one that says MISMATCH
+    return number
+
+
+@compiled
+def write_number(world: Record, number: Integer, label: Integer, frame: Integer) -> None:
+    """Put the number that a label stands for into a copy of a packet."""
+    if label == 0:
+        return
+    value = np.int64(DEAD_NUMBER) if label == DEAD else label
+    data = carray(pointer(frame), (_NUMBER_AT + 2,), np.uint8)
+    data[_NUMBER_AT] = np.uint8(value >> 8)
+    data[_NUMBER_AT + 1] = np.uint8(value & 255)
+
+
+@compiled
+def down_owner(world: Record, host: Integer, frame: Integer, length: Integer) -> Integer:
+    """Return whose epoch a packet to a host is of, by its token; -1 if of none."""
+    if length < HEADERS_BYTES + 20:
+        return np.int64(-1)
+    header = read_header(carray(pointer(frame + HEADERS_BYTES), (5,), np.uint32))
+    tokens = carray(pointer(world.tokens), (world.owners,), np.int64)
+    for epoch in range(world.epochs):
+        if tokens[host * world.epochs + epoch] == header[5]:
+            return np.int64(host * world.epochs + epoch)
+    return np.int64(-1)
+
+
+@compiled_inline
+def entry_of(number: Integer, label: Integer) -> Integer:
+    """Return an entry with one copy."""
+    return number << PACKET_SHIFT | label << LABEL_SHIFT | 1
+
+
+@compiled
+def add_entry(world: Record, entry: Integer) -> bool:
+    """Put a copy of a packet into the state that is worked on; returns whether that changes it."""
+    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    key = entry >> LABEL_SHIFT
+    low, high = np.int64(0), world.entry_count
+    while low < high:
+        middle = (low + high) // 2
+        if np.int64(entries[middle]) >> LABEL_SHIFT < key:
+            low = middle + 1
+        else:
+            high = middle
+    if low < world.entry_count and np.int64(entries[low]) >> LABEL_SHIFT == key:
+        copies = np.int64(entries[low]) & 255
+        if copies >= world.copies:
+            return False
+        entries[low] = np.uint32(key << LABEL_SHIFT | copies + 1)
+        return True
+    for each in range(world.entry_count, low, -1):
+        entries[each] = entries[each - 1]
+    entries[low] = np.uint32(entry)
+    world.entry_count += 1
+    return True
+
+
+@compiled
+def remove_copy(world: Record, place: Integer) -> None:
+    """Take a copy of the packet at a place out of the state that is worked on."""
+    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    if np.int64(entries[place]) & 255 > 1:
+        entries[place] -= np.uint32(1)
+        return
+    world.entry_count -= 1
+    for each in range(place, world.entry_count):
+        entries[each] = entries[each + 1]

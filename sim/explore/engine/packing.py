@@ -1,0 +1,397 @@
+"""A worker core to and from the bytes of a state.
+
+What only times things is left out: it has no effect but on when a timer fires and a chunk becomes suspect, and both are
+choices here. What is left of time is whether a timer is armed. Sequence numbers are compared only, and their differences
+only with the packet threshold; they are renumbered so that order and differences up to the threshold stay. Every field
+of the core's records is listed, so that a new one cannot be forgotten.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from host_agent.codecs.payload import PAYLOAD
+from host_agent.protocol.records import CORE, COUNTERS, DUE_NO, NEVER, PASS, PASS_RING, PROBE_RING, SLOT
+from host_agent.protocol.timeout import REPEATS_AT_ONCE
+from sim.explore.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer
+from sim.explore.engine.world import (
+    AT_BEGUN,
+    AT_BITS,
+    AT_CHUNK,
+    AT_DONE,
+    AT_DUE,
+    AT_EPOCH,
+    AT_EXPONENT,
+    AT_FAILED_SLOT,
+    AT_FAILURE,
+    AT_FIRST,
+    AT_FLAGS,
+    AT_IN_FLIGHT,
+    AT_INDEX,
+    AT_LAST,
+    AT_NEXT,
+    AT_OBJECTIONS,
+    AT_OLDEST,
+    AT_OVERTAKER,
+    AT_PASS,
+    AT_SEQUENCE,
+    AT_SLOT_INDEX,
+    AT_SLOT_PASS,
+    AT_SUSPECTS,
+    AT_SUSPECTS_BEFORE,
+    AT_TRIES,
+    DEAD,
+    HEAD_BYTES,
+    HOST_BYTES,
+    SLOT_BYTES,
+)
+
+NOW_NS: Final = 1_000_000_000_000
+"""The time at every call of the worker core."""
+LATER_NS: Final = 2_000_000_000_000
+"""When timers are armed for that do not fire."""
+FIRST_NS: Final = NOW_NS - 1_000_000_000
+SRTT_NS: Final = 1_000_000
+MANY_TRIES: Final = REPEATS_AT_ONCE
+"""What has been sent again so often waits."""
+
+CORE_KEPT: Final = frozenset(
+    (
+        *("next_chunk", "oldest_chunk", "in_flight", "passes_begun", "passes_done", "sending_pass"),
+        *("sending_index", "next_sequence", "overtaker", "looked_at", "check_ns", "quiet_ns", "suspects"),
+        *("suspects_before", "due", "failure", "failure_chunk", "objections"),
+    )
+)
+CORE_CONSTANT: Final = frozenset(
+    (
+        *("job_id", "token", "worker_id", "num_workers", "slot_count", "lanes", "headroom", "levels"),
+        *("reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns"),
+    )
+)
+CORE_TIMES: Final = frozenset(
+    (
+        *("srtt_ns", "rttvar_ns", "rto_ns", "measured", "result_ns", "min_result_ns", "max_result_ns"),
+        "progress_ns",
+    )
+)
+CORE_TELLS: Final = frozenset(
+    (
+        *("heard_ns", "unanswered", "asked", "answered", "status_chunk", "status_ns", "status_level"),
+        *("status_seen", "status_slot_chunk"),
+    )
+)
+"""What an error says is made of these; they are looked at only after a while of a fair network (see `fair`)."""
+CORE_PROBES: Final = frozenset((*("probe", "probe_number", "probe_sequence", "probe_sent_ns"),))
+"""Labels stand for them."""
+SLOT_KEPT: Final = frozenset(
+    (
+        *("chunk", "in_flight", "pass_number", "index", "exponent", "first_sequence", "last_sequence"),
+        *("retransmissions", "due", "check_ns", "lost", "room"),
+    )
+)
+SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "unanswered"),))
+"""Of `unanswered`, when a PROBE is repeated depends on it."""
+PASS_KEPT: Final = frozenset(("results",))
+PASS_REST: Final = frozenset(
+    (
+        *("op", "fingerprint", "contributes", "absent", "lead", "dependency", "chunks"),
+        *("retransmissions", "payload"),
+    )
+)
+"""Constant, or counted and never looked at."""
+PAYLOAD_REST: Final = frozenset(
+    (
+        *("encode", "decode", "exponent", "least_exponent", "greatest_exponent", "may_be_non_finite"),
+        *("per_lane", "field_bits", "levels", "stochastic", "seed", "flip", "divisor", "elements"),
+        *("data_blocks", "source", "target", "exponents", "partial", "blocks", "own", "overflowed"),
+        "non_finite",
+    )
+)
+
+
+def unlisted_fields() -> set[str]:
+    """Return the fields of the core's records of which nobody has said what they are."""
+    core = CORE_KEPT | CORE_CONSTANT | CORE_TIMES | CORE_TELLS | CORE_PROBES | set(COUNTERS)
+    return (
+        set(CORE.names or ()) ^ core
+        | set(SLOT.names or ()) ^ (SLOT_KEPT | SLOT_TIMES)
+        | set(PASS.names or ()) ^ (PASS_KEPT | PASS_REST)
+        | set(PAYLOAD.names or ()) ^ PAYLOAD_REST
+    )
+
+
+@compiled_inline
+def core_of(world: Record, owner: Integer) -> Record:
+    """Return an owner's core."""
+    return carray(pointer(world.cores), (world.owners,), CORE)[owner]
+
+
+@compiled_inline
+def host_at(world: Record, host: Integer) -> Integer:
+    """Return where in the fixed part of a state a host's block begins."""
+    return HEAD_BYTES + world.switch_bytes + host * world.host_bytes
+
+
+@compiled_inline
+def owner_of(world: Record, host: Integer, epoch: Integer) -> Integer:
+    """Return the row of a host's records in an epoch."""
+    return host * world.epochs + epoch
+
+
+@compiled
+def unpack(world: Record, host: Integer) -> Integer:
+    """Put a host's block of the state that is worked on into its core's records; returns the owner."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    at = host_at(world, host)
+    owner = owner_of(world, host, np.int64(state[at + AT_EPOCH]))
+    core = core_of(world, owner)
+    first = world.first_chunk
+    core.next_chunk = first + state[at + AT_NEXT]
+    core.oldest_chunk = first + state[at + AT_OLDEST]
+    core.in_flight = state[at + AT_IN_FLIGHT]
+    core.passes_begun = state[at + AT_BEGUN]
+    core.passes_done = state[at + AT_DONE]
+    core.sending_pass = state[at + AT_PASS]
+    core.sending_index = state[at + AT_INDEX]
+    flags = np.int64(state[at + AT_FLAGS])
+    core.check_ns = np.int64(LATER_NS) if flags & 1 else np.int64(NEVER)
+    core.quiet_ns = np.int64(LATER_NS) if flags & 2 else np.int64(NEVER)
+    core.overtaker = state[at + AT_OVERTAKER]
+    core.looked_at = core.overtaker - (1 if flags & 4 else 0)
+    core.failure = state[at + AT_FAILURE]
+    core.next_sequence = state[at + AT_SEQUENCE]
+    core.suspects = state[at + AT_SUSPECTS]
+    core.suspects_before = state[at + AT_SUSPECTS_BEFORE]
+    core.due = state[at + AT_DUE]
+    core.objections = state[at + AT_OBJECTIONS]
+    core.failure_chunk = state[at + AT_FAILED_SLOT]
+    core.chunks = 0
+    core.progress_ns = NOW_NS
+    core.srtt_ns = SRTT_NS
+    core.rttvar_ns = 0
+    core.rto_ns = SRTT_NS
+    core.heard_ns = -1
+    core.unanswered = 0
+    core.status_chunk = -1
+    slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)
+    ranks = carray(pointer(world.old_last), (16,), np.int64)
+    count = np.int64(0)
+    for number in range(world.slots):
+        at_slot = at + HOST_BYTES + number * SLOT_BYTES
+        slot = slots[owner, number]
+        slot.chunk = first + state[at_slot + AT_CHUNK] - 1
+        if state[at_slot + AT_CHUNK] == 0:
+            slot.chunk = -1
+        bits = np.int64(state[at_slot + AT_BITS])
+        slot.in_flight = bits & 1
+        slot.due = bits >> 1 & 3
+        slot.check_ns = np.int64(LATER_NS) if bits & 8 else np.int64(NEVER)
+        slot.lost = bits >> 4 & 1
+        slot.room = bits >> 5 & 1
+        slot.pass_number = state[at_slot + AT_SLOT_PASS]
+        slot.index = state[at_slot + AT_SLOT_INDEX]
+        slot.first_sequence = state[at_slot + AT_FIRST]
+        slot.last_sequence = state[at_slot + AT_LAST]
+        slot.retransmissions = state[at_slot + AT_TRIES]
+        slot.exponent = (
+            np.int64(state[at_slot + AT_EXPONENT]) | np.int64(state[at_slot + AT_EXPONENT + 1]) << 8
+        )
+        slot.first_sent_ns = FIRST_NS
+        slot.last_sent_ns = NOW_NS
+        slot.unanswered = 0
+        if slot.in_flight != 0:
+            place = count
+            while place > 0 and ranks[place - 1] > slot.last_sequence:
+                ranks[place] = ranks[place - 1]
+                place -= 1
+            ranks[place] = slot.last_sequence
+            count += 1
+    world.old_count = count
+    for label in range(1, world.slots + 1):
+        core.probe_number[label] = label if label <= count else 0
+        core.probe_sent_ns[label] = NOW_NS
+        core.probe_sequence[label] = ranks[label - 1] if label <= count else 0
+    core.probe = world.slots
+    at_more = at + HOST_BYTES + world.slots * SLOT_BYTES
+    passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
+    for number in range(world.rounds):
+        passes[owner, number].results = state[at_more + number]
+    at_more += world.rounds
+    exponents = carray(pointer(world.exponents), (world.owners, world.blocks * 2), np.uint8)
+    for number in range(world.blocks * 2):
+        exponents[owner, number] = state[at_more + number]
+    return owner
+
+
+@compiled
+def pack(world: Record, host: Integer, owner: Integer) -> bool:
+    """Write a host's core into its block of the state that is worked on; returns whether the block has changed."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    at = host_at(world, host)
+    core = core_of(world, owner)
+    slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)[owner]
+    _rank(world, core, slots)
+    first = world.first_chunk
+    changed = _put(state, at + AT_NEXT, core.next_chunk - first)
+    changed |= _put(state, at + AT_OLDEST, core.oldest_chunk - first)
+    changed |= _put(state, at + AT_IN_FLIGHT, core.in_flight)
+    changed |= _put(state, at + AT_BEGUN, core.passes_begun)
+    changed |= _put(state, at + AT_DONE, core.passes_done)
+    changed |= _put(state, at + AT_PASS, core.sending_pass)
+    changed |= _put(state, at + AT_INDEX, core.sending_index)
+    changed |= _put(state, at + AT_FAILURE, core.failure)
+    changed |= _put(state, at + AT_DUE, core.due)
+    changed |= _put(state, at + AT_OBJECTIONS, core.objections)
+    failed_slot = np.int64(0)
+    if core.objections > 0:
+        failed_slot = core.failure_chunk & (world.slots - 1)  # the slot is all that is looked at
+    changed |= _put(state, at + AT_FAILED_SLOT, failed_slot)
+    armed = overtaken = suspected = False
+    for number in range(world.slots):
+        slot = slots[number]
+        at_slot = at + HOST_BYTES + number * SLOT_BYTES
+        changed |= _put(state, at_slot + AT_CHUNK, 0 if slot.chunk < 0 else slot.chunk - first + 1)
+        if slot.in_flight == 0:
+            for each in range(AT_BITS, SLOT_BYTES):
+                changed |= _put(state, at_slot + each, np.int64(0))
+            continue
+        armed |= slot.check_ns != NEVER
+        idle = slot.due == DUE_NO and slot.check_ns == NEVER
+        overtaken |= idle and slot.last_sequence < core.overtaker
+        suspected |= idle and slot.last_sequence <= core.suspects_before
+        bits = 1 | slot.due << 1 | slot.lost << 4 | slot.room << 5
+        if slot.check_ns != NEVER:
+            bits |= 8
+        tries = np.int64(0) if world.attrition else min(slot.retransmissions, np.int64(MANY_TRIES))
+        changed |= _put(state, at_slot + AT_BITS, bits)
+        changed |= _put(state, at_slot + AT_SLOT_PASS, slot.pass_number)
+        changed |= _put(state, at_slot + AT_SLOT_INDEX, slot.index)
+        changed |= _put(state, at_slot + AT_FIRST, _renumbered(world, slot.first_sequence))
+        changed |= _put(state, at_slot + AT_LAST, _renumbered(world, slot.last_sequence))
+        changed |= _put(state, at_slot + AT_TRIES, tries)
+        changed |= _put(state, at_slot + AT_EXPONENT, slot.exponent & 255)
+        changed |= _put(state, at_slot + AT_EXPONENT + 1, slot.exponent >> 8)
+    # An expired check without a slot to check, a look for overtaken chunks of which there are none, and suspects that
+    # nothing can be are forgotten at the next call, without effect.
+    flags = np.int64(0)
+    if core.check_ns != NEVER and (armed or overtaken):
+        flags |= 1
+    if core.quiet_ns != NEVER and core.in_flight > 0:
+        flags |= 2
+    if core.overtaker > core.looked_at and overtaken:
+        flags |= 4
+    suspects = np.int64(0)
+    before = np.int64(0)
+    if core.suspects > 0 and suspected:
+        suspects = min(core.suspects, world.slots)
+        before = _renumbered(world, core.suspects_before)
+    changed |= _put(state, at + AT_FLAGS, flags)
+    changed |= _put(state, at + AT_SUSPECTS, suspects)
+    changed |= _put(state, at + AT_SUSPECTS_BEFORE, before)
+    changed |= _put(state, at + AT_OVERTAKER, _renumbered(world, core.overtaker))
+    changed |= _put(state, at + AT_SEQUENCE, _renumbered(world, core.next_sequence))
+    at_more = at + HOST_BYTES + world.slots * SLOT_BYTES
+    passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
+    for number in range(world.rounds):
+        changed |= _put(state, at_more + number, passes[owner, number].results)
+    at_more += world.rounds
+    exponents = carray(pointer(world.exponents), (world.owners, world.blocks * 2), np.uint8)
+    for number in range(world.blocks * 2):
+        changed |= _put(state, at_more + number, np.int64(exponents[owner, number]))
+    return changed
+
+
+@compiled_inline
+def _put(state: Record, at: Integer, value: Integer) -> bool:
+    byte = np.uint8(value)
+    different = state[at] != byte
+    state[at] = byte
+    return different
+
+
+@compiled
+def _rank(world: Record, core: Record, slots: Record) -> None:
+    """Order the transmissions of chunks in flight, and renumber all sequence numbers that are looked at again."""
+    ranks = carray(pointer(world.new_last), (16,), np.int64)
+    values = carray(pointer(world.values), (64,), np.int64)
+    canon = carray(pointer(world.canon), (64,), np.int64)
+    count = np.int64(0)
+    total = np.int64(0)
+    lowest = core.next_sequence
+    for number in range(world.slots):
+        slot = slots[number]
+        if slot.in_flight == 0:
+            continue
+        if world.slots == 1:
+            slot.first_sequence = slot.last_sequence  # which only overtakes other slots' chunks
+        count = _insert(ranks, count, slot.last_sequence)
+        total = _insert(values, total, slot.first_sequence)
+        total = _insert(values, total, slot.last_sequence)
+        lowest = min(lowest, slot.first_sequence)
+    world.new_count = count
+    if core.overtaker < lowest:
+        # It has overtaken nothing that is in flight, and whatever comes next is larger.
+        core.looked_at += lowest - 1 - core.overtaker
+        core.overtaker = lowest - 1
+    total = _insert(values, total, core.overtaker)
+    total = _insert(values, total, core.next_sequence)
+    if core.suspects > 0:
+        total = _insert(values, total, core.suspects_before)
+    world.value_count = total
+    canon[0] = 1
+    for place in range(1, total):
+        canon[place] = canon[place - 1] + min(values[place] - values[place - 1], world.gap)
+
+
+@compiled
+def _insert(values: Record, count: Integer, value: Integer) -> Integer:
+    """Insert into a sorted array unless it is there; returns the new count."""
+    place = count
+    while place > 0 and values[place - 1] > value:
+        place -= 1
+    if place > 0 and values[place - 1] == value:
+        return count
+    for each in range(count, place, -1):
+        values[each] = values[each - 1]
+    values[place] = value
+    return count + 1
+
+
+@compiled
+def _renumbered(world: Record, value: Integer) -> Integer:
+    values = carray(pointer(world.values), (64,), np.int64)
+    canon = carray(pointer(world.canon), (64,), np.int64)
+    for place in range(world.value_count):
+        if values[place] == value:
+            return canon[place]
+    return np.int64(0)
+
+
+@compiled
+def label_of(world: Record, sequence: Integer) -> Integer:
+    """Return the label of a PROBE by its sequence number, after `pack`."""
+    ranks = carray(pointer(world.new_last), (16,), np.int64)
+    label = np.int64(0)
+    while label < world.new_count and ranks[label] <= sequence:
+        label += 1
+    return label if label > 0 else np.int64(DEAD)
+
+
+@compiled
+def relabelled(world: Record, label: Integer) -> Integer:
+    """Return the label after `pack` of a PROBE that had this label at `unpack`."""
+    if label == 0 or label == DEAD:
+        return label
+    if label > world.old_count:
+        return np.int64(DEAD)
+    return label_of(world, carray(pointer(world.old_last), (16,), np.int64)[label - 1])
+
+
+@compiled_inline
+def probe_sequence_of(core: Record, number: Integer) -> Integer:
+    """Return the sequence number of a PROBE that the core has just sent."""
+    return core.probe_sequence[number % PROBE_RING]

@@ -1,0 +1,68 @@
+"""The worker core's functions with addresses for arguments, all int64, as `call_worker` calls them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from host_agent.compiled import Integer
+from host_agent.protocol.arrivals import on_datagrams
+from host_agent.protocol.beginning import begin_pass
+from host_agent.protocol.departures import transmit
+from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
+from sim.explore.engine.compiled import carray, compiled, pointer
+
+__all__ = ["begin", "receive", "send"]
+
+
+@compiled
+def receive(
+    core: int, slots: int, count: int, passes: int, rows: int, row_bytes: int, lengths: int, now_ns: int
+) -> Integer:
+    """Take in one datagram: `on_datagrams`."""
+    on_datagrams(
+        carray(pointer(core), (1,), CORE),
+        carray(pointer(slots), (count,), SLOT),
+        carray(pointer(passes), (PASS_RING,), PASS),
+        carray(pointer(rows), (1, row_bytes), np.uint8),
+        carray(pointer(lengths), (1,), np.int32),
+        1,
+        now_ns,
+    )
+    return np.int64(0)
+
+
+@compiled
+def send(
+    core: int,
+    slots: int,
+    count: int,
+    passes: int,
+    rows: int,
+    row_count: int,
+    row_bytes: int,
+    lengths: int,
+    now_ns: int,
+) -> Integer:
+    """Write the datagrams to be sent into rows: `transmit`; returns how many."""
+    return np.int64(
+        transmit(
+            carray(pointer(core), (1,), CORE),
+            carray(pointer(slots), (count,), SLOT),
+            carray(pointer(passes), (PASS_RING,), PASS),
+            now_ns,
+            carray(pointer(rows), (row_count, row_bytes), np.uint8),
+            carray(pointer(lengths), (row_count,), np.int32),
+        )
+    )
+
+
+@compiled
+def begin(core: int, passes: int, record: int, now_ns: int) -> Integer:
+    """Queue a pass: `begin_pass`."""
+    begin_pass(
+        carray(pointer(core), (1,), CORE),
+        carray(pointer(passes), (PASS_RING,), PASS),
+        carray(pointer(record), (1,), PASS)[0],
+        now_ns,
+    )
+    return np.int64(0)

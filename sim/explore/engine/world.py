@@ -1,0 +1,119 @@
+"""The record that all compiled functions take, and the layout of a state.
+
+A state is `HEAD_BYTES`, the switch's registers (only those cells that the jobs use), a block for each host, and the packets in
+flight: sorted entries of 32 bits, number of the packet << 12 | label << 8 | copies.
+
+A label stands for the number of a PROBE. What the worker core asks of a number is only whether it is the PROBE's, and
+whether the PROBE was sent before or after each chunk's last transmission. So all PROBEs of a worker between the same two
+of these transmissions are one to it. Label n: sent after the n-th of them, in order. `DEAD`: before all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+HEAD_BYTES: Final = 8
+AT_TABLES, AT_KILLS, AT_RESTARTS = range(3)
+"""In the head: which version of its tables the switch holds, how many workers have died, how often the switch has restarted."""
+
+HOST_BYTES: Final = 18
+(
+    AT_LIFE,
+    AT_EPOCH,
+    AT_NEXT,
+    AT_OLDEST,
+    AT_IN_FLIGHT,
+    AT_BEGUN,
+    AT_DONE,
+    AT_PASS,
+    AT_INDEX,
+    AT_FLAGS,
+    AT_FAILURE,
+    AT_OVERTAKER,
+    AT_SEQUENCE,
+    AT_SUSPECTS,
+    AT_SUSPECTS_BEFORE,
+    AT_DUE,
+    AT_OBJECTIONS,
+    AT_FAILED_SLOT,
+) = range(HOST_BYTES)
+SLOT_BYTES: Final = 9
+AT_CHUNK, AT_BITS, AT_SLOT_PASS, AT_SLOT_INDEX, AT_FIRST, AT_LAST, AT_TRIES, AT_EXPONENT = range(8)
+ALIVE, DEAD_HOST = 1, 2
+
+LABEL_SHIFT: Final = 8
+PACKET_SHIFT: Final = 12
+DEAD: Final = 15
+DEAD_NUMBER: Final = 8191
+MAX_ENTRIES: Final = 4096
+MAX_PACKETS: Final = 1 << 16
+TX_ROWS: Final = 64
+ELEMENTS: Final = 2
+"""Elements of a block; the lanes beyond carry 0."""
+
+UP, DOWN = 0, 1
+
+NOTHING, CHANGED = 0, 1
+(
+    WRONG_RESULT,
+    STRAY_WRITE,
+    OUTSIDER_ADMITTED,
+    FOREIGN_SLOT,
+    AGREED_FALSELY,
+    MISADDRESSED,
+    DISPUTED_FALSELY,
+    STUCK,
+    MACHINE_ERROR,
+    WRONG_NAME,
+) = range(-1, -11, -1)
+
+_FIELDS: Final = (
+    # Sizes.
+    *("hosts", "epochs", "owners", "slots", "rounds", "workers", "lanes", "row_bytes", "words", "blocks"),
+    *("fixed_bytes", "switch_bytes", "host_bytes", "versions", "first_chunk", "gap"),
+    # What may happen.
+    *("copies", "batches", "ahead", "attrition", "reduce", "kills", "restarts"),
+    # The worker core: code, then records, a row an owner (host * epochs + epoch).
+    *("receive", "send", "begin", "cores", "core_slots", "core_passes", "works", "exponents", "targets"),
+    *("expected", "acceptable", "tokens", "headers", "tx", "tx_lengths", "rx", "rx_length"),
+    # The switch.
+    *("code", "contexts", "context_bytes", "inputs", "out_count", "out_ports", "out_lengths", "out_frames"),
+    *("out_stride", "in_frame", "in_stride", "in_length", "in_port"),
+    *("span_count", "span_at", "span_bytes", "span_job", "admitted"),
+    # Packets that have ever been in flight.
+    *("packet_count", "packet_bytes", "packets", "lengths", "ways", "of", "ports", "index"),
+    # The state that is worked on, and the one that it comes from.
+    *("state", "entries", "entry_count", "from_state", "from_entries", "from_count"),
+    # Ranks of transmissions, for labels.
+    *("old_last", "old_count", "new_last", "new_count", "values", "value_count", "canon", "queue"),
+    # Coverage and faults.
+    *("violation", "violation_host", "steps", "switch_runs", "worker_calls", "fair_calls"),
+)
+
+WORLD: Final = np.dtype([(name, np.int64) for name in _FIELDS])
+"""One element: sizes, options, and the addresses of everything else."""
+
+
+class World:
+    """The record `WORLD` and the arrays that its addresses lead to."""
+
+    def __init__(self) -> None:
+        self.record = np.zeros(1, WORLD)
+        self.arrays: dict[str, np.ndarray[Any, Any]] = {}
+
+    def put(self, **values: int) -> None:
+        """Set fields."""
+        for name, value in values.items():
+            self.record[name] = value
+
+    def place(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Set a field to an array's address and keep the array."""
+        self.arrays[name] = array
+        self.record[name] = array.ctypes.data
+        return array
+
+    def get(self, name: str) -> int:
+        """Return a field."""
+        return int(self.record[name][0])

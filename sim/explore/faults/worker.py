@@ -1,0 +1,60 @@
+"""Changed copies of the worker core's modules."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sim.explore.engine import worker_entry
+from sim.explore.worker_code import WorkerCode, worker_code
+
+__all__ = ["changed_worker"]
+
+_COMPILED = "from host_agent.compiled import"
+_UNCACHED = "from sim.explore.faults.uncached import"
+
+
+def changed_worker(module: str, changes: Sequence[tuple[str, str]]) -> WorkerCode:
+    """Return the worker core with pieces of one of its modules' text replaced.
+
+    Parameters
+    ----------
+    module
+        "arrivals" or "departures" of `host_agent.protocol`.
+    changes
+        (text as it stands there, text in its place).
+
+    Raises
+    ------
+    AssertionError
+        A text does not stand there exactly once.
+    """
+    shipped = import_module(f"host_agent.protocol.{module}")
+    assert shipped.__file__ is not None
+    text = Path(shipped.__file__).read_text(encoding="utf-8")
+    for old, new in changes:
+        assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {shipped.__file__}"
+        text = text.replace(old, new)
+    changed = _module(f"sim.explore.faults.changed_{module}", text.replace(_COMPILED, _UNCACHED))
+    assert worker_entry.__file__ is not None
+    entry = Path(worker_entry.__file__).read_text(encoding="utf-8")
+    entry = entry.replace(f"from host_agent.protocol.{module} import", f"from {changed.__name__} import")
+    entry = entry.replace(
+        "from sim.explore.engine.compiled import carray, compiled, pointer",
+        f"from sim.explore.engine.compiled import carray, pointer\n{_UNCACHED} compiled",
+    )
+    made: Any = _module("sim.explore.faults.changed_entry", entry)
+    if module == "arrivals":
+        return worker_code(made.receive, worker_entry.send, worker_entry.begin)
+    return worker_code(worker_entry.receive, made.send, worker_entry.begin)
+
+
+def _module(name: str, text: str) -> ModuleType:
+    module = ModuleType(name)
+    sys.modules[name] = module
+    exec(compile(text, f"<{name}>", "exec"), module.__dict__)
+    return module

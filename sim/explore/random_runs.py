@@ -1,0 +1,166 @@
+"""Random runs on systems that are too large to be explored in full, with their coverage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.entries import COUNTERS
+from host_agent.protocol.records import COUNTERS as CORE_COUNTERS
+from sim.explore.engine.fair import FAIR_ROUNDS
+from sim.explore.random_walk import FAULT_KINDS, WEIGHTS, random_runs
+from sim.explore.scenario import Round, Scenario
+from sim.explore.story import Step, Walk
+from sim.explore.system import System
+
+__all__ = ["SYSTEMS", "RandomRuns", "Tally"]
+
+_ROUNDS: Final = (
+    *(Round("sum"), Round("int32"), Round("max"), Round("broadcast"), Round("float32"), Round("barrier")),
+    *(Round("bor"), Round("int32"), Round("sum"), Round("sum"), Round("float32"), Round("sum")),
+)
+
+SYSTEMS: Final = (
+    Scenario("losses", workers=8, slots=4, rounds=_ROUNDS, copies=4, attrition=False),
+    Scenario(
+        "one slot", workers=8, slots=1, rounds=_ROUNDS, copies=4, attrition=False, first_chunk=(1 << 32) - 5
+    ),
+    Scenario(
+        "restarts", workers=4, slots=4, rounds=_ROUNDS, copies=4, attrition=False, epochs=2, switch_restarts=1
+    ),
+    Scenario("deaths", workers=8, slots=4, rounds=_ROUNDS, copies=4, attrition=False, kills=2, epochs=2),
+)
+"""What is run at random, in turn."""
+
+_WEIGHTS: Final = {
+    "lose": 6000,
+    "keep": 6000,
+    "timers": 9000,
+    "begin": 1500,
+    "kill": 4,
+    "control": 12,
+    "restart": 4,
+}
+_LIMIT: Final = 60_000
+_BUDGET: Final = 60_000
+_PACKETS_LIMIT: Final = 1 << 15
+
+
+@dataclass
+class Tally:
+    """What random runs came to.
+
+    Attributes
+    ----------
+    runs, rounds, steps
+        Runs from the beginning, rounds that all workers of a run have done, steps made.
+    ended
+        Runs that a network without faults had to bring to their end.
+    pairs
+        How often each outcome of the P4 program met each kind of fault, (outcomes, kinds).
+    core
+        What the worker cores counted, by name.
+    seconds
+        Time taken.
+    """
+
+    runs: int = 0
+    rounds: int = 0
+    steps: int = 0
+    ended: int = 0
+    pairs: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros((len(COUNTERS), len(FAULT_KINDS)), np.int64)
+    )
+    core: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def add(self, other: Tally) -> None:
+        """Add another tally."""
+        for name in ("runs", "rounds", "steps", "ended"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.pairs = self.pairs + other.pairs
+        for name, count in other.core.items():
+            self.core[name] = self.core.get(name, 0) + count
+        self.seconds = max(self.seconds, other.seconds)
+
+
+class RandomRuns:
+    """Random runs of one system.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        One with `copies`.
+    program : Path
+        The compiled P4 program.
+    seed : int
+        Of all that is random.
+    """
+
+    def __init__(self, scenario: Scenario, program: Path, seed: int) -> None:
+        self.system = system = System(scenario, program)
+        self.tally = Tally()
+        mixed = np.random.SeedSequence([seed, sum(scenario.name.encode())]).generate_state(1, np.uint64)
+        self._generator = mixed | np.uint64(1)
+        self._weights = np.array([_WEIGHTS.get(name, 0) for name in WEIGHTS], np.int64)
+        self._trail = np.zeros((_LIMIT, 2), np.uint32)
+        self._totals = np.zeros(6, np.int64)
+        cells = [system.counter_address(name, 1) for name in COUNTERS]
+        self._counters = np.array(cells, np.int64)
+        self._before = np.zeros(len(COUNTERS), np.int64)
+        self._work: tuple[npt.NDArray[Any], ...] = (
+            np.zeros((8, 3), np.uint64),
+            np.zeros((FAIR_ROUNDS, 2), np.uint64),
+            np.zeros(4, np.uint64),
+        )
+
+    def run(self, until: Callable[[], bool]) -> int:
+        """Make runs until told to stop; returns 0, or what the last run violates."""
+        system, world = self.system, self.system.world
+        started = time.monotonic()
+        result = 0
+        while not result and not until():
+            if world.get("packet_count") > _PACKETS_LIMIT:
+                world.put(packet_count=0)
+                world.arrays["index"][:] = 0
+            result = int(
+                random_runs(
+                    system.record,
+                    np.int64(system.blank.ctypes.data),
+                    system.root,
+                    np.int64(0),
+                    self._generator,
+                    self._weights,
+                    np.int64(_LIMIT),
+                    np.int64(_BUDGET),
+                    self._trail,
+                    self._totals,
+                    self._counters,
+                    self._before,
+                    self.tally.pairs,
+                    *self._work,
+                )
+            )
+            self.tally.seconds = time.monotonic() - started
+        self.tally.runs, self.tally.rounds, self.tally.steps, self.tally.ended = map(int, self._totals[:4])
+        cores = world.arrays["cores"]
+        self.tally.core = {name: int(cores[name].sum()) for name in CORE_COUNTERS if name != "chunks"}
+        return result
+
+    def steps(self) -> list[Step]:
+        """Return the steps of the last run."""
+        walk = Walk(self.system)
+        made = []
+        for code, how in self._trail[: int(self._totals[4])].tolist():
+            step = walk.step_of(code)
+            if how:
+                step = Step(step.kind, step.host, how, step.packet)
+            made.append(step)
+            walk.make(step)
+        return made

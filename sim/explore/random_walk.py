@@ -1,0 +1,235 @@
+"""Compiled: random runs, the explorer's steps chosen by a seeded generator instead of all of them."""
+
+# Numba's decorators are untyped, and the integers of compiled code are NumPy's.
+# mypy: disable-error-code="untyped-decorator,no-any-return,return-value"
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from host_agent.compiled import compiler
+from sim.explore.engine.compiled import SOURCES, Integer, Record, carray, copy_bytes, pointer
+from sim.explore.engine.expand import apply
+from sim.explore.engine.fair import all_done, fair_end
+from sim.explore.engine.packing import host_at, unpack
+from sim.explore.engine.steps import (
+    BEGIN,
+    CONTROL,
+    DELIVER,
+    DRIVE,
+    JOIN,
+    KEEP,
+    KILL,
+    LOSE,
+    RESTART,
+    drive,
+    step_code,
+    timers_of,
+)
+from sim.explore.engine.world import (
+    ALIVE,
+    AT_DONE,
+    AT_KILLS,
+    AT_LIFE,
+    AT_TABLES,
+    MAX_ENTRIES,
+    MAX_PACKETS,
+    PACKET_SHIFT,
+    STUCK,
+    UP,
+)
+
+__all__ = ["FAULT_KINDS", "WEIGHTS", "random_runs"]
+
+WEIGHTS: Final = ("lose", "keep", "timers", "begin", "kill", "control", "restart", "old")
+"""Parts of 65,536: a packet is lost or kept when its turn comes, timers fire, …; `old`: the packet is one of those that
+have been in flight longest."""
+
+FAULT_KINDS: Final = (
+    "in turn",
+    "a copy was kept",
+    "overtaken",
+    "of an old epoch",
+    "after a restart",
+    "after a death",
+)
+"""What is about when a packet reaches the switch."""
+
+compiled = compiler([*SOURCES, Path(__file__)])
+
+
+@compiled
+def _next(generator: Record) -> Integer:
+    """Return 31 random bits (xorshift64*, Vigna 2016)."""
+    x = generator[0]
+    x ^= x >> np.uint64(12)
+    x ^= x << np.uint64(25)
+    x ^= x >> np.uint64(27)
+    generator[0] = x
+    return np.int64((x * np.uint64(0x2545F4914F6CDD1D)) >> np.uint64(33))
+
+
+@compiled
+def _rounds_done(world: Record) -> Integer:
+    """Return how many rounds the slowest worker that lives has done in its epoch."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    least = world.rounds
+    for host in range(world.hosts):
+        at = host_at(world, host)
+        if state[at + AT_LIFE] == ALIVE:
+            least = min(least, np.int64(state[at + AT_DONE]))
+    return least
+
+
+@compiled
+def _count_outcome(counters: Record, before: Record, pairs: Record, kind: Integer) -> None:
+    """Find the counter that has moved since the last call, and count its outcome with a kind of fault."""
+    for each in range(counters.shape[0]):
+        now = carray(pointer(counters[each]), (1,), np.int64)[0]
+        if now != before[each]:
+            before[each] = now
+            pairs[each, kind] += 1
+
+
+@compiled
+def random_runs(
+    world: Record,
+    blank: Integer,
+    root: Record,
+    root_count: Integer,
+    generator: Record,
+    weights: Record,
+    limit: Integer,
+    budget: Integer,
+    trail: Record,
+    totals: Record,
+    counters: Record,
+    before: Record,
+    pairs: Record,
+    ends: Record,
+    seen: Record,
+    work: Record,
+) -> Integer:
+    """Make random runs until so many steps are made.
+
+    Parameters
+    ----------
+    root, root_count
+        The state that each run begins with.
+    generator
+        uint64[1]; its content at the beginning of the last run is left in `totals`.
+    weights
+        int64, one of each of `WEIGHTS`.
+    limit, budget
+        Steps after which a run is brought to its end by a fair network; steps in all.
+    trail
+        uint32[limit, 2], filled with the steps of the last run.
+    totals
+        int64[6]: runs, rounds, steps, runs that the fair network had to end, the last run's steps, its seed.
+    counters, before, pairs
+        Addresses of the program's outcome counters, their last values, and how often each has moved with each kind of fault.
+    ends, seen, work
+        To work in, for `fair_end`.
+
+    Returns
+    -------
+    int
+        0, or what the last run violates.
+    """
+    made = np.int64(0)
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
+    owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
+    while made < budget:
+        totals[5] = np.int64(generator[0])
+        totals[0] += 1
+        copy_bytes(np.uintp(world.state), np.uintp(root.ctypes.data), np.uintp(root.size))
+        world.entry_count = root_count
+        restarted = False
+        steps = np.int64(0)
+        while steps < limit and not all_done(world):
+            draw = _next(generator)
+            chance = draw & 0xFFFF
+            host = (draw >> 16) % world.hosts
+            kind = np.int64(0)
+            what = host
+            how = np.int64(0)
+            if chance < weights[4]:
+                kind = np.int64(KILL)
+            elif chance < weights[4] + weights[5]:
+                kind = np.int64(CONTROL)
+                if state[AT_TABLES] == world.versions - 1:
+                    kind = np.int64(JOIN)
+            elif chance < weights[4] + weights[5] + weights[6]:
+                kind = np.int64(RESTART)
+            elif chance < weights[4] + weights[5] + weights[6] + weights[3]:
+                kind = np.int64(BEGIN)
+            elif chance < weights[4] + weights[5] + weights[6] + weights[3] + weights[2]:
+                kind = np.int64(-1)
+            elif world.entry_count > 0:
+                what = _next(generator) % world.entry_count
+                fate = _next(generator) & 0xFFFF
+                kind = np.int64(DELIVER)
+                if fate < weights[0]:
+                    kind = np.int64(LOSE)
+                elif fate < weights[0] + weights[1]:
+                    kind = np.int64(KEEP)
+            else:
+                kind = np.int64(-1)
+            trail[steps, 1] = np.uint32(0)
+            if kind == -1:
+                # A worker sends; now and then some of its timers have expired.
+                if state[host_at(world, host) + AT_LIFE] == ALIVE:
+                    timers = timers_of(world, unpack(world, host)) & _next(generator)
+                    if _next(generator) & 1:
+                        timers = np.int64(0)
+                    trail[steps, 1] = np.uint32(timers)
+                    how = timers
+                    result = drive(world, host, timers)
+                    world.steps += 1
+                else:
+                    result = np.int64(0)
+                trail[steps, 0] = np.uint32(step_code(np.int64(DRIVE), host, np.int64(0)))
+            else:
+                fault = np.int64(0)
+                up = False
+                if kind in (DELIVER, KEEP):
+                    packet = np.int64(entries[what]) >> PACKET_SHIFT
+                    up = ways[packet] == UP
+                    if kind == KEEP:
+                        fault = np.int64(1)
+                    elif what + 1 < world.entry_count and what > 0:
+                        fault = np.int64(2)
+                    first_epoch = owners[packet] < world.owners and owners[packet] % world.epochs == 0
+                    if world.epochs > 1 and state[AT_TABLES] > 0 and first_epoch:
+                        fault = np.int64(3)
+                    if restarted and fault != 3:
+                        fault = np.int64(4)
+                trail[steps, 0] = np.uint32(step_code(kind, what, how))
+                result = apply(world, step_code(kind, what, how), blank)
+                if kind == RESTART and result == 1:
+                    restarted = True
+                if up:
+                    _count_outcome(counters, before, pairs, fault)
+            steps += 1
+            if result < 0:
+                totals[2] += steps
+                totals[4] = steps
+                return result
+        made += steps
+        totals[2] += steps
+        totals[4] = steps
+        done = _rounds_done(world)
+        if not all_done(world):
+            totals[3] += 1
+            mourning = state[AT_KILLS] > 0 and state[AT_TABLES] == 0
+            result = fair_end(world, ends, np.int64(ends.shape[0] - 1), blank, seen, work)
+            if result < 0 and not (result == STUCK and mourning):
+                return result
+            done = max(done, _rounds_done(world))
+        totals[1] += done
+    return np.int64(0)

@@ -1,0 +1,103 @@
+"""Schedules as files: replayed by `netsum explore --replay`, opened by Wireshark."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from host_agent.errors import NetsumError
+from sim.explore.engine import steps
+from sim.explore.engine.world import UP
+from sim.explore.scenario import Scenario, from_document
+from sim.explore.story import Event, Packet, Step
+
+__all__ = ["ScheduleError", "pcap", "read_schedule", "write_schedule"]
+
+_FORMAT = 1
+_NAMES = {
+    steps.DELIVER: "deliver",
+    steps.KEEP: "keep",
+    steps.LOSE: "lose",
+    steps.DRIVE: "send",
+    steps.BEGIN: "begin",
+    steps.KILL: "kill",
+    steps.JOIN: "join",
+    steps.CONTROL: "control",
+    steps.RESTART: "restart",
+}
+_PCAP_HEADER = struct.pack("=IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 1 << 18, 1)
+_STEP_NS = 1_000_000
+
+
+class ScheduleError(NetsumError):
+    """A file that is no schedule; the message says why."""
+
+
+def write_schedule(path: Path, scenario: Scenario, fault: str, violation: int, events: list[Event]) -> None:
+    """Write a schedule as JSON."""
+    made = []
+    for event in events:
+        step = event.step
+        entry: dict[str, Any] = {"step": _NAMES[step.kind], "host": step.host}
+        if step.how:
+            entry["how"] = step.how
+        if step.packet is not None:
+            entry["way"] = "up" if step.packet.way == UP else "down"
+            entry["frame"] = step.packet.frame.hex()
+            entry["label"] = step.packet.label
+        made.append(entry)
+    document = {
+        "format": _FORMAT,
+        "scenario": asdict(scenario),
+        "fault": fault,
+        "violation": violation,
+        "steps": made,
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def read_schedule(path: Path) -> tuple[Scenario, str, int, list[Step]]:
+    """Read a schedule: scenario, name of the fault that the code must have, what is violated, steps.
+
+    Raises
+    ------
+    ScheduleError
+        It cannot be read, or is no schedule.
+    """
+    kinds = {name: kind for kind, name in _NAMES.items()}
+    try:
+        document = json.loads(path.read_text())
+        if document["format"] != _FORMAT:
+            raise ScheduleError(f"{path}: expected format {_FORMAT}, not {document['format']}")
+        made = []
+        for entry in document["steps"]:
+            packet = None
+            if "frame" in entry:
+                way = UP if entry["way"] == "up" else 1 - UP
+                packet = Packet(way, entry["host"], bytes.fromhex(entry["frame"]), entry["label"])
+            made.append(Step(kinds[entry["step"]], entry["host"], entry.get("how", 0), packet))
+        return from_document(document["scenario"]), document["fault"], document["violation"], made
+    except OSError as fault:
+        raise ScheduleError(f"{path} cannot be read: {fault.strerror}") from None
+    except (ValueError, KeyError, TypeError) as fault:
+        raise ScheduleError(f"{path} is no schedule of netsum explore ({fault})") from None
+
+
+def pcap(events: list[Event]) -> bytes:
+    """Return all packets as a capture at the switch: those of workers when they arrive there, its own when they leave.
+
+    A step takes a millisecond.
+    """
+    records = [_PCAP_HEADER]
+    for number, event in enumerate(events):
+        packet = event.step.packet
+        frames = []
+        if packet is not None and packet.way == UP and event.step.kind != steps.LOSE:
+            frames = [packet.frame, *(each.frame for each in event.sent)]
+        for place, frame in enumerate(frames):
+            at_ns = number * _STEP_NS + place * 1000
+            records.append(struct.pack("=IIII", 0, at_ns, len(frame), len(frame)) + frame)
+    return b"".join(records)

@@ -1,0 +1,269 @@
+"""Runs a search: memory for it, progress, checkpoints, and the way to what was found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.explore.engine.expand import EXHAUSTED, FOUND, MORE_ROOM, SEARCH, emit, explore
+from sim.explore.engine.fair import FAIR_ROUNDS
+from sim.explore.engine.visited import rehash
+from sim.explore.engine.world import MAX_ENTRIES
+from sim.explore.system import System
+
+__all__ = ["Progress", "Result", "Search"]
+
+_FIRST_STATES = 1 << 16
+_FIRST_ARENA = 1 << 26
+_BUDGET = 20_000
+_ORDERS = ("breadth", "depth", "largest")
+
+Order = Literal["breadth", "depth", "largest"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a search is.
+
+    Attributes
+    ----------
+    states, expanded, steps
+        States found, those of which all steps were made, steps made.
+    ends
+        Different states without packets from which the end was reached.
+    seconds
+        Since the start, over all resumptions.
+    memory
+        Bytes that the search holds.
+    """
+
+    states: int
+    expanded: int
+    steps: int
+    ends: int
+    seconds: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a search ended.
+
+    Attributes
+    ----------
+    outcome
+        "exhausted", "violated", "memory", or "paused".
+    violation
+        A code of `sim.explore.engine.world`, or 0.
+    way
+        Codes of the steps from the root to what was found.
+    progress
+        At the end.
+    """
+
+    outcome: str
+    violation: int
+    way: tuple[int, ...]
+    progress: Progress
+
+
+class Search:
+    """A search through the states of a system.
+
+    Parameters
+    ----------
+    system : System
+        What is explored.
+    order : {"breadth", "depth", "largest"}
+        Which state is expanded next: the oldest, which finds shortest ways; the newest; or the one with the most packets in
+        flight, which leaves out the most where packets may arrive any number of times.
+    liveness : bool
+        Whether each state is checked to lead to the end.
+    reduce : bool
+        Whether states that others can stand for are left out.
+    memory_bytes : int
+        What the search may hold.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        *,
+        order: Order = "breadth",
+        liveness: bool = True,
+        reduce: bool = True,
+        memory_bytes: int = 1 << 32,
+    ) -> None:
+        self.system = system
+        self.memory_bytes = memory_bytes
+        self.record = np.zeros(1, SEARCH)
+        self.seconds = 0.0
+        self.arrays: dict[str, npt.NDArray[Any]] = {}
+        self._place("work", np.zeros(4, np.uint64))
+        self._place("seen", np.zeros((FAIR_ROUNDS, 2), np.uint64))
+        self._place("blank", system.blank)
+        subsumes = reduce and system.scenario.copies == 0
+        if order == "largest" and not subsumes:
+            order = "depth"
+        if order == "depth" and subsumes:
+            order = "largest"
+        self.order = order
+        self._set(order=_ORDERS.index(order), liveness=liveness, subsume=subsumes)
+        system.world.put(reduce=subsumes)
+        self._place("buckets", np.zeros(MAX_ENTRIES, np.int64))
+        self._place("keys", np.zeros((2 * _FIRST_STATES, 2), np.uint64))
+        self._place("parents", np.zeros(_FIRST_STATES, np.uint32))
+        self._place("codes", np.zeros(_FIRST_STATES, np.uint32))
+        self._set(mask=2 * _FIRST_STATES - 1, capacity=_FIRST_STATES)
+        self._place("ends", np.zeros((_FIRST_STATES, 3), np.uint64))
+        self._set(ends_mask=_FIRST_STATES - 1)
+        self._place("arena", np.zeros(_FIRST_ARENA, np.uint8))
+        self._set(arena_bytes=_FIRST_ARENA)
+        self.load_root()
+        emit(system.record, self.record[0], np.int64(0), np.int64(0))
+
+    def _place(self, name: str, array: npt.NDArray[Any]) -> None:
+        self.arrays[name] = array
+        self.record[name] = array.ctypes.data
+
+    def _set(self, **values: int) -> None:
+        for name, value in values.items():
+            self.record[name] = value
+
+    def _get(self, name: str) -> int:
+        return int(self.record[name][0])
+
+    def load_root(self) -> None:
+        """Make the root the state that is worked on."""
+        world, root = self.system.world, self.system.root
+        world.arrays["state"][: root.size] = root
+        fixed = world.get("fixed_bytes")
+        entries = root[fixed:].view(np.uint32)
+        world.put(entry_count=int(np.count_nonzero(entries)))
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+        return Progress(
+            self._get("states"),
+            self._get("expanded"),
+            self.system.world.get("steps"),
+            self._get("ends_count"),
+            self.seconds,
+            self.memory,
+        )
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all arrays of the search."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def run(
+        self,
+        report: Callable[[Progress], bool] | None = None,
+        until_s: float = float("inf"),
+    ) -> Result:
+        """Search until everything is explored, something is violated, or memory or time has run out.
+
+        Parameters
+        ----------
+        report
+            Called now and then; the search pauses when it returns False.
+        until_s
+            Seconds after which the search pauses.
+        """
+        world, search = self.system.record, self.record[0]
+        started, before = time.monotonic(), self.seconds
+        while True:
+            status = FOUND if self._get("found") else int(explore(world, search, np.int64(_BUDGET)))
+            self.seconds = before + time.monotonic() - started
+            if status == EXHAUSTED:
+                return Result("exhausted", 0, (), self.progress)
+            if status == FOUND:
+                return Result("violated", self._get("found"), self.way(), self.progress)
+            if status == MORE_ROOM and not self._grow():
+                return Result("memory", 0, (), self.progress)
+            if self.seconds - before > until_s or (report is not None and not report(self.progress)):
+                return Result("paused", 0, (), self.progress)
+
+    def way(self) -> tuple[int, ...]:
+        """Return the codes of the steps from the root to what was found."""
+        codes = [self._get("found_code")] if self._get("found_code") else []
+        state = self._get("found_state")
+        while state:
+            codes.append(int(self.arrays["codes"][state]))
+            state = int(self.arrays["parents"][state])
+        return tuple(reversed(codes))
+
+    def _grow(self) -> bool:
+        """Make room for what is full; returns False if that would take more memory than allowed."""
+        arena = self.arrays["arena"]
+        # With `subsume`, records that were expanded are compared with new ones, so they stay.
+        keep = self._get("subsume") or self._get("order") != 0
+        head, tail = 0 if keep else self._get("head"), self._get("tail")
+        worst = (1 << 20) + 1024 * (self.system.world.get("fixed_bytes") + 4200)
+        if tail + worst > arena.nbytes:
+            live = arena[head:tail]
+            size = arena.nbytes
+            while live.size + worst > size - size // 4:
+                size *= 2
+            if size == arena.nbytes:
+                arena[: live.size] = live.copy()
+            elif not self._fits(size):
+                return False
+            else:
+                fresh = np.zeros(size, np.uint8)
+                fresh[: live.size] = live
+                self._place("arena", fresh)
+                self._set(arena_bytes=size)
+            self._set(head=self._get("head") - head, tail=live.size)
+        if self._get("states") + 8192 > self._get("capacity"):
+            capacity = 2 * self._get("capacity")
+            if not self._fits(capacity * (32 + 8)):
+                return False
+            keys = np.zeros((2 * capacity, 2), np.uint64)
+            rehash(self.arrays["keys"], keys)
+            self._place("keys", keys)
+            for name in ("parents", "codes"):
+                grown = np.zeros(capacity, np.uint32)
+                grown[: capacity // 2] = self.arrays[name]
+                self._place(name, grown)
+            self._set(mask=2 * capacity - 1, capacity=capacity)
+        if self._get("ends_count") * 2 + 16384 > self._get("ends_mask"):
+            size = 2 * (self._get("ends_mask") + 1)
+            if not self._fits(size * 24):
+                return False
+            ends = np.zeros((size, 3), np.uint64)
+            rehash(self.arrays["ends"], ends)
+            self._place("ends", ends)
+            self._set(ends_mask=size - 1)
+        return True
+
+    def restore(self, arrays: dict[str, npt.NDArray[Any]], counts: dict[str, int], seconds: float) -> None:
+        """Take the arrays and counts of a search that was saved in place of the present ones."""
+        capacity = len(arrays["keys"]) // 2
+        size = _FIRST_ARENA
+        while size < 2 * arrays["arena"].size + (1 << 24):
+            size *= 2
+        for name, length in (("arena", size), ("parents", capacity), ("codes", capacity)):
+            array = np.zeros(length, arrays[name].dtype)
+            array[: len(arrays[name])] = arrays[name]
+            self._place(name, array)
+        for name in ("keys", "ends", "buckets"):
+            self._place(name, arrays[name])
+        self._set(
+            arena_bytes=size,
+            capacity=capacity,
+            mask=2 * capacity - 1,
+            ends_mask=len(arrays["ends"]) - 1,
+            **counts,
+        )
+        self.seconds = seconds
+
+    def _fits(self, more: int) -> bool:
+        return self.memory + more <= self.memory_bytes

@@ -1,0 +1,59 @@
+"""Makes a way to a violation as short as it can be by leaving out steps, as long as the same is violated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.explore.engine.expand import BREADTH_FIRST, SEARCH, check_end
+from sim.explore.engine.fair import FAIR_ROUNDS
+from sim.explore.engine.world import STUCK
+from sim.explore.story import Event, Step, tell
+from sim.explore.system import System
+
+__all__ = ["shrink", "violates"]
+
+
+def _leads_nowhere(system: System) -> int:
+    """Return what the check for the end finds in the state that is worked on."""
+    record, keep = np.zeros(1, SEARCH), []
+    for name, array in (
+        ("work", np.zeros(4, np.uint64)),
+        ("seen", np.zeros((FAIR_ROUNDS, 2), np.uint64)),
+        ("ends", np.zeros((8, 3), np.uint64)),
+        ("blank", system.blank),
+    ):
+        keep.append(array)
+        record[name] = array.ctypes.data
+    record["ends_mask"], record["order"] = 7, BREADTH_FIRST
+    check_end(system.record, record[0], np.int64(0))
+    return int(record["found"][0])
+
+
+def violates(system: System, made: list[Step], violation: int) -> list[Event] | None:
+    """Make steps; returns their events up to the violation, or None if it does not come about."""
+    events = tell(system, made)
+    if events and events[-1].result < 0:
+        return events if events[-1].result == violation else None
+    if violation <= STUCK and _leads_nowhere(system) == violation:
+        return events
+    return None
+
+
+def shrink(system: System, made: list[Step], violation: int) -> list[Event]:
+    """Return the events of a shortest way that leaving out steps leads to: none of its steps can be left out."""
+    events = violates(system, made, violation)
+    assert events is not None, "the way does not lead to the violation"
+    size = max(len(events) // 2, 1)
+    while True:
+        steps = [event.step for event in events]
+        at = 0
+        shorter = False
+        while at < len(steps):
+            without = violates(system, steps[:at] + steps[at + size :], violation)
+            if without is not None and len(without) < len(steps):
+                events, steps, shorter = without, [event.step for event in without], True
+            else:
+                at += size
+        if size == 1 and not shorter:
+            return events
+        size = max(size // 2, 1)

@@ -1,0 +1,244 @@
+"""A way through the states as a story: which packet or timer, what the switch and the workers made of it, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from host_agent.wire.constants import (
+    FLAG_LANES,
+    FLAG_MISMATCH,
+    HEADER_BYTES,
+    KIND_CONTRIBUTE,
+    KIND_PROBE,
+    KIND_RESULT,
+    KIND_STATUS,
+)
+from host_agent.wire.header import Header
+from sim.explore.engine import steps
+from sim.explore.engine.expand import apply
+from sim.explore.engine.frames import HEADERS_BYTES
+from sim.explore.engine.world import CHANGED, DOWN, LABEL_SHIFT, NOTHING, PACKET_SHIFT, UP
+from sim.explore.system import System
+
+__all__ = ["Event", "Packet", "Step", "Walk", "tell"]
+
+_KINDS = {
+    KIND_CONTRIBUTE: "CONTRIBUTE",
+    KIND_RESULT: "RESULT",
+    KIND_PROBE: "PROBE",
+    KIND_STATUS: "STATUS",
+}
+_STEPS = {
+    steps.DELIVER: "deliver",
+    steps.KEEP: "deliver and keep",
+    steps.LOSE: "lose",
+    steps.DRIVE: "send",
+    steps.BEGIN: "begin",
+    steps.KILL: "kill",
+    steps.JOIN: "join",
+    steps.CONTROL: "control",
+    steps.RESTART: "restart",
+}
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A packet in flight.
+
+    Attributes
+    ----------
+    way
+        UP, to the switch, or DOWN.
+    host
+        The host at the other end.
+    frame
+        From the Ethernet header on, without the number of a PROBE.
+    label
+        What stands for that number.
+    """
+
+    way: int
+    host: int
+    frame: bytes
+    label: int
+
+    def text(self) -> str:
+        """Describe it in a few words."""
+        datagram = self.frame[HEADERS_BYTES:]
+        if len(datagram) < HEADER_BYTES:
+            return f"{len(datagram)} bytes"
+        header = Header.from_bytes(datagram)
+        text = f"{_KINDS.get(header.kind, 'kind ' + str(header.kind))} chunk {header.chunk}"
+        if header.kind in (KIND_CONTRIBUTE, KIND_RESULT):
+            if header.flags & FLAG_LANES:
+                lane = int.from_bytes(datagram[HEADER_BYTES : HEADER_BYTES + 4], "big", signed=True)
+                text += f" [{lane}, …]"
+            if header.exponent:
+                text += f" exponent {header.exponent}"
+        elif header.kind == KIND_STATUS and len(datagram) >= HEADER_BYTES + 8:
+            seen = int.from_bytes(datagram[HEADER_BYTES : HEADER_BYTES + 4], "big")
+            held = int.from_bytes(datagram[HEADER_BYTES + 4 : HEADER_BYTES + 8], "big")
+            names = ",".join(str(w) for w in range(32) if seen >> w & 1) or "none"
+            text += f" seen {names} of chunk {held}"
+            if header.flags & FLAG_MISMATCH:
+                text += " MISMATCH"
+        return text
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that does not depend on where in a list a packet stands."""
+
+    kind: int
+    host: int = 0
+    how: int = 0
+    packet: Packet | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    """A step and what came of it: `sent` are the packets that left, `result` what `apply` returned."""
+
+    step: Step
+    sent: tuple[Packet, ...]
+    result: int
+    text: str = field(compare=False, default="")
+
+
+class Walk:
+    """Makes steps in a system, one after the other, from the root."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.world = system.world
+        self._blank = np.int64(system.blank.ctypes.data)
+        fixed = self.world.get("fixed_bytes")
+        state = self.world.arrays["state"]
+        state[: system.root.size] = system.root
+        self.world.put(entry_count=int(np.count_nonzero(system.root[fixed:].view(np.uint32))))
+
+    def entries(self) -> list[int]:
+        """Return the packets in flight, as entries."""
+        fixed, count = self.world.get("fixed_bytes"), self.world.get("entry_count")
+        return [int(e) for e in self.world.arrays["state"][fixed:].view(np.uint32)[:count]]
+
+    def packet(self, entry: int) -> Packet:
+        """Return the packet of an entry."""
+        arrays, number = self.world.arrays, entry >> PACKET_SHIFT
+        frame = arrays["packets"][number, : arrays["lengths"][number]].tobytes()
+        way, host = int(arrays["ways"][number]), int(arrays["ports"][number])
+        return Packet(way, host, frame, entry >> LABEL_SHIFT & 15)
+
+    def step_of(self, code: int) -> Step:
+        """Return the step that a code means now."""
+        kind, what, how = code >> steps.KIND_SHIFT, code >> steps.WHAT_SHIFT & 0xFFFF, code & 0x3FF
+        if kind in (steps.DELIVER, steps.KEEP, steps.LOSE):
+            packet = self.packet(self.entries()[what])
+            return Step(kind, packet.host, how, packet)
+        return Step(kind, what, how)
+
+    def make(self, step: Step) -> Event | None:
+        """Make a step; None if its packet is not in flight."""
+        what = step.host
+        if step.packet is not None:
+            found = [at for at, entry in enumerate(self.entries()) if self.packet(entry) == step.packet]
+            if not found:
+                return None
+            what = found[0]
+        world = self.world
+        origin, state = world.arrays["from_state"], world.arrays["state"]
+        origin[:] = state
+        world.put(from_count=world.get("entry_count"))
+        world.arrays["tx_lengths"][:] = 0
+        world.arrays["contexts"][:, world.get("out_count")] = 0
+        code = np.int64(steps.step_code(step.kind, what, step.how))
+        result = int(apply(self.system.record, code, self._blank))
+        return Event(step, tuple(self._sent(step)), result)
+
+    def _sent(self, step: Step) -> list[Packet]:
+        arrays, world = self.world.arrays, self.world
+        packets = []
+        if step.packet is not None and step.packet.way == UP and step.kind != steps.LOSE:
+            for context in arrays["contexts"]:
+                for row in range(int(context[world.get("out_count")])):
+                    frame = arrays["out_frames"][row, : arrays["out_lengths"][row]].tobytes()
+                    packets.append(Packet(DOWN, int(arrays["out_ports"][row]), frame, 0))
+        else:
+            headers = arrays["headers"][step.host]
+            for row, length in enumerate(arrays["tx_lengths"].tolist()):
+                if length:
+                    front = headers[0 if length == HEADER_BYTES else 1].tobytes()
+                    datagram = arrays["tx"][row, :length].tobytes()
+                    packets.append(Packet(UP, step.host, front + datagram, 0))
+        return packets
+
+    def saturation(self) -> list[Step]:
+        """Return the deliveries that `SATURATE` means now, and make them."""
+        done = []
+        for entry in self.entries():
+            packet = self.packet(entry)
+            if packet.way != UP:
+                continue
+            fixed = self.world.get("fixed_bytes")
+            before = self.world.arrays["state"].copy()
+            count = self.world.get("entry_count")
+            step = Step(steps.DELIVER, packet.host, 0, packet)
+            event = self.make(step)
+            assert event is not None
+            after = self.world.arrays["state"]
+            if event.result == CHANGED and np.array_equal(after[:fixed], before[:fixed]):
+                done.append(step)
+            else:
+                after[:] = before
+                self.world.put(entry_count=count)
+        return done
+
+
+def steps_of(system: System, way: tuple[int, ...]) -> list[Step]:
+    """Return the steps of a way, one for each packet."""
+    walk = Walk(system)
+    made: list[Step] = []
+    for code in way:
+        if code >> steps.KIND_SHIFT == steps.SATURATE:
+            made += walk.saturation()
+            continue
+        step = walk.step_of(code)
+        made.append(step)
+        walk.make(step)
+    return made
+
+
+def tell(system: System, made: list[Step]) -> list[Event]:
+    """Make steps and return what came of each; those whose packets are not in flight are left out."""
+    walk = Walk(system)
+    events = []
+    for step in made:
+        event = walk.make(step)
+        if event is None or event.result == NOTHING:
+            continue
+        events.append(event)
+        if event.result < 0:
+            break
+    return events
+
+
+def sentence(event: Event) -> str:
+    """Describe an event in a line."""
+    step = event.step
+    verb = _STEPS[step.kind]
+    if step.packet is not None:
+        ends = (f"worker {step.host}", "switch")
+        source, target = ends if step.packet.way == UP else ends[::-1]
+        line = f"{verb}: {source} → {target}: {step.packet.text()}"
+    elif step.kind in (steps.CONTROL, steps.RESTART):
+        line = "the controller writes an entry" if step.kind == steps.CONTROL else "the switch restarts"
+    else:
+        line = f"worker {step.host}: {verb}"
+    if step.kind == steps.DRIVE and step.how:
+        line += " (timers fire)"
+    if step.kind == steps.DELIVER and step.how & steps.TIRED:
+        line += " (sent too often)"
+    sent = ", ".join((f"to worker {p.host}: " if p.way == DOWN else "") + p.text() for p in event.sent)
+    return line + (f"  ⇒ {sent}" if sent else "")

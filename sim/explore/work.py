@@ -1,0 +1,86 @@
+"""The rounds of each worker: real passes of the worker core over real data, and what must come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.codecs.block_float import FLOAT32
+from host_agent.codecs.codec import NOTHING
+from host_agent.codecs.halves import INT32
+from host_agent.codecs.raw import WORDS
+from host_agent.protocol.passes import Pass
+from host_agent.protocol.records import CONTRIBUTES_DATA, without_data
+from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
+from sim.explore.engine.world import ELEMENTS
+from sim.explore.scenario import Round
+
+__all__ = ["Task", "make_task"]
+
+_FIRST_FINGERPRINT, _OTHER_FINGERPRINT = 0x1000, 0x2000
+_CODECS = {
+    "sum": (WORDS, OP_SUM),
+    "max": (WORDS, OP_MAX),
+    "bor": (WORDS, OP_BOR),
+    "int32": (INT32, OP_SUM),
+    "float32": (FLOAT32, OP_SUM),
+    "broadcast": (WORDS, OP_BOR),
+    "barrier": (NOTHING, OP_SUM),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One round of one worker.
+
+    Attributes
+    ----------
+    work
+        What the worker core begins.
+    expected : uint32[n]
+        The bits that must stand in its target when it is done; no RESULT may be accepted if None.
+    """
+
+    work: Pass
+    expected: npt.NDArray[np.uint32] | None
+
+
+def _value(kind: str, seed: tuple[int, ...]) -> npt.NDArray[Any]:
+    rng = np.random.default_rng(seed)
+    if kind == "float32":
+        return (rng.integers(-(1 << 10), 1 << 10, ELEMENTS) / 8).astype(np.float32)
+    # Small enough that no sum of a few saturates, so that every subset and multiple has a sum of its own.
+    return rng.integers(1 << 16, 1 << 24, ELEMENTS).astype(np.int32)
+
+
+def make_task(
+    round_: Round, number: int, lanes: int, job: int, epoch: int, worker: int, workers: int
+) -> Task:
+    """Return a worker's part of a round."""
+    values = [_value(round_.kind, (number, job, epoch, each)) for each in range(workers)]
+    codec, op = _CODECS[round_.kind]
+    disagrees = not round_.agreed and worker == workers - 1
+    fingerprint = number + (_OTHER_FINGERPRINT if disagrees else _FIRST_FINGERPRINT)
+    if codec is NOTHING:
+        return Task(Pass(codec, op, fingerprint), np.zeros(0, np.uint32) if round_.agreed else None)
+    contributes = CONTRIBUTES_DATA
+    if round_.kind == "broadcast" and worker != 0:
+        contributes = without_data(lanes)
+    work = Pass(
+        codec, op, fingerprint, values[worker], np.zeros_like(values[worker]), contributes=contributes
+    )
+    stack = np.stack(values)
+    match round_.kind:
+        case "max":
+            result = stack.max(axis=0)
+        case "bor":
+            result = np.bitwise_or.reduce(stack)
+        case "broadcast":
+            result = stack[0]
+        case _:
+            result = stack.sum(axis=0, dtype=stack.dtype)  # exact: multiples of 1/8, or small integers
+    expected = np.ascontiguousarray(result.astype(stack.dtype)).view(np.uint32)
+    return Task(work, expected if round_.agreed else None)

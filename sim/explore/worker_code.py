@@ -1,0 +1,51 @@
+"""The worker core's compiled functions, by address, so that one explorer runs the shipped core and changed ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from numba import types
+
+from sim.explore.engine import worker_entry
+
+__all__ = ["WorkerCode", "shipped_worker", "worker_code"]
+
+
+@dataclass(frozen=True)
+class WorkerCode:
+    """A worker core's functions.
+
+    Attributes
+    ----------
+    receive, send, begin : int
+        Addresses for `sim.explore.engine.compiled.call_worker`; the arguments are those of `sim.explore.worker_entry`.
+    keep : tuple
+        What must live as long as the code.
+    """
+
+    receive: int
+    send: int
+    begin: int
+    keep: tuple[Any, ...]
+
+
+def _address_of(dispatcher: Any, arguments: int) -> int:
+    signature = (types.int64,) * arguments
+    dispatcher.compile(signature)
+    found = dispatcher.overloads[signature]
+    return int(found.library.get_pointer_to_function(found.fndesc.llvm_func_name))
+
+
+def worker_code(receive: Any, send: Any, begin: Any) -> WorkerCode:
+    """Compile the functions of `worker_entry`, or changed ones, and return where their code is."""
+    return WorkerCode(
+        _address_of(receive, 8), _address_of(send, 9), _address_of(begin, 4), (receive, send, begin)
+    )
+
+
+@cache
+def shipped_worker() -> WorkerCode:
+    """Return the shipped core, compiled or loaded from Numba's cache."""
+    return worker_code(worker_entry.receive, worker_entry.send, worker_entry.begin)

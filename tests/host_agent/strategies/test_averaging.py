@@ -1,0 +1,92 @@
+"""Local SGD, post-local SGD and DiLoCo: what they compute, and how much less they send."""
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+
+from tests.host_agent.strategies import tasks  # noqa: E402
+from tests.integration.torch_ranks import Ranks  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def _train(rank: int, world: int, name: str, steps: int, options: dict[str, Any]) -> dict[str, Any]:
+    return tasks.summary(tasks.train(name, rank, steps, **options))
+
+
+def _models(results: list[dict[str, Any]]) -> torch.Tensor:
+    assert all(result["model"] == results[0]["model"] for result in results), "the workers end with one model"
+    return torch.tensor(results[0]["model"], dtype=torch.float64)
+
+
+def test_local_sgd_with_every_1_is_synchronous(gloo_ranks: Ranks) -> None:
+    # Without momentum the mean of the models after a step is the model after a step with the mean of the gradients.
+    local = _models(gloo_ranks.run(_train, "local-sgd", 6, {"every": 1}))
+    torch.testing.assert_close(local, _models(gloo_ranks.run(_train, "synchronous", 6, {})))
+
+
+def test_local_sgd_is_the_mean_of_models_trained_apart(gloo_ranks: Ranks) -> None:
+    averaged = _models(gloo_ranks.run(_train, "local-sgd", 4, {"every": 4}))
+    apart = []
+    for worker in range(gloo_ranks.world):
+        model = tasks.linear_model()
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        for _ in range(4):
+            optimizer.zero_grad()
+            tasks.mean_square(model, *tasks.rows(worker)).backward()
+            optimizer.step()
+        apart.append(torch.cat([each.detach().reshape(-1) for each in model.parameters()]))
+    torch.testing.assert_close(averaged, torch.stack(apart).mean(0))
+
+
+def test_steps_left_over_are_averaged_at_the_end(gloo_ranks: Ranks) -> None:
+    results = gloo_ranks.run(_train, "local-sgd", 7, {"every": 3})
+    _models(results)
+    assert results[0]["synchronizations"] == 1 + 3
+
+
+def test_post_local_sgd_begins_synchronously(gloo_ranks: Ranks) -> None:
+    results = gloo_ranks.run(_train, "local-sgd", 12, {"every": 4, "after": 4})
+    assert results[1]["synchronizations"] == 1 + 4 + 2
+    early = _models(gloo_ranks.run(_train, "local-sgd", 4, {"every": 4, "after": 4}))
+    torch.testing.assert_close(early, _models(gloo_ranks.run(_train, "synchronous", 4, {})))
+
+
+def test_diloco_with_a_plain_outer_step_is_local_sgd(gloo_ranks: Ranks) -> None:
+    plain = {"every": 3, "outer_rate": 1.0, "outer_momentum": 0.0}
+    torch.testing.assert_close(
+        _models(gloo_ranks.run(_train, "diloco", 9, plain)),
+        _models(gloo_ranks.run(_train, "local-sgd", 9, {"every": 3})),
+    )
+
+
+def test_the_outer_step_of_diloco_is_torch_nesterov(gloo_ranks: Ranks) -> None:
+    # One step is every: the outer gradient is rate · the mean gradient, so that all of it can be done in one process.
+    result = _models(
+        gloo_ranks.run(_train, "diloco", 5, {"every": 1, "outer_rate": 0.6, "outer_momentum": 0.8})
+    )
+    model = tasks.linear_model()
+    outer = torch.optim.SGD(model.parameters(), 0.6, momentum=0.8, nesterov=True)
+    for _ in range(5):
+        outer.zero_grad()
+        (0.05 * tasks.mean_square(model, *tasks.all_rows(gloo_ranks.world))).backward()
+        outer.step()
+    expected = torch.cat([each.detach().reshape(-1) for each in model.parameters()])
+    torch.testing.assert_close(result, expected)
+
+
+def test_diloco_of_50_steps_sends_at_least_40_times_fewer_bytes_for_the_same_loss(gloo_ranks: Ranks) -> None:
+    # The paper's momentum of 0.9 is for hundreds of outer steps; here are ten.
+    rare = gloo_ranks.run(_train, "diloco", 500, {"every": 50, "outer_momentum": 0.3, "count": 32})
+    often = gloo_ranks.run(_train, "synchronous", 500, {"count": 32})
+    for few, many in zip(rare, often, strict=True):
+        assert many["bytes_sent"] >= 40 * few["bytes_sent"]
+    inputs, targets = tasks.all_rows(gloo_ranks.world, 32)
+    losses = []
+    for results in (rare, often):
+        model = tasks.linear_model()
+        torch.nn.utils.vector_to_parameters(_models(results), model.parameters())
+        losses.append(tasks.mean_square(model, inputs, targets).item())
+    assert losses[0] <= 1.05 * losses[1]

@@ -1,0 +1,149 @@
+"""What every strategy keeps: errors that list what there is, checkpoints, one start and one end."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+
+import netsum  # noqa: E402
+from host_agent.errors import MisuseError  # noqa: E402
+from host_agent.strategies import STRATEGIES, Strategy  # noqa: E402
+from host_agent.strategies.registry import options_of  # noqa: E402
+from tests.host_agent.strategies import tasks  # noqa: E402
+from tests.integration.torch_ranks import Ranks  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def _optimizer(model: Any) -> Any:
+    return torch.optim.SGD(model.parameters(), 0.1)
+
+
+def test_an_unknown_name_lists_the_names() -> None:
+    model = tasks.linear_model()
+    with pytest.raises(MisuseError, match=r"unknown strategy 'dilico': expected one of .*diloco.*local-sgd"):
+        netsum.strategy("dilico", model, _optimizer(model))
+
+
+def test_an_unknown_option_lists_the_options() -> None:
+    model = tasks.linear_model()
+    with pytest.raises(MisuseError, match=r"diloco has no option 'H': expected every=50, outer_rate=0.7"):
+        netsum.strategy("diloco", model, _optimizer(model), H=10)
+
+
+def test_without_a_group_the_error_says_what_to_call() -> None:
+    model = tasks.linear_model()
+    with pytest.raises(MisuseError, match="call torch.distributed.init_process_group first"):
+        netsum.strategy("diloco", model, _optimizer(model))
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_each_is_documented(name: str) -> None:
+    kind = STRATEGIES[name]
+    text = inspect.getdoc(kind) or ""
+    assert "References\n----------" in text
+    assert kind.summary
+    assert kind.source
+    for option in options_of(kind):
+        assert option.name in text or option.name in (inspect.getdoc(Strategy) or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("local-sgd", {"every": 0}), ("diloco", {"every": 0}), ("synchronous", {"accumulate": 0})],
+)
+def test_options_are_checked_before_the_first_step(
+    gloo_ranks: Ranks, name: str, options: dict[str, Any]
+) -> None:
+    assert "expected" in gloo_ranks.run(_refused, name, options)[0]
+
+
+def _refused(rank: int, world: int, name: str, options: dict[str, Any]) -> str:
+    model = tasks.linear_model()
+    with pytest.raises(MisuseError) as refusal:
+        netsum.strategy(name, model, _optimizer(model), **options)
+    return str(refusal.value)
+
+
+CHECKPOINTED = {
+    "local-sgd": {"every": 3},
+    "diloco": {"every": 3},
+}
+
+
+@pytest.mark.parametrize("name", sorted(CHECKPOINTED))
+def test_a_checkpoint_between_two_averages_continues_bit_by_bit(gloo_ranks: Ranks, name: str) -> None:
+    for whole, continued in gloo_ranks.run(_checkpoint, name, CHECKPOINTED[name]):
+        assert continued == whole
+
+
+def _checkpoint(rank: int, world: int, name: str, options: dict[str, Any]) -> tuple[Any, Any]:
+    inputs, targets = tasks.rows(rank)
+
+    def run(s: Any, steps: int) -> None:
+        for _ in range(steps):
+            with s.step():
+                tasks.mean_square(s.model, inputs, targets).backward()
+
+    model = tasks.linear_model()
+    with netsum.strategy(name, model, _optimizer(model), **options) as s:
+        run(s, 4)
+        strategy_state = s.state_dict()
+        model_state = {key: value.clone() for key, value in model.state_dict().items()}
+        run(s, 4)
+    whole = tasks.summary(s)
+    other = tasks.linear_model(seed=5)
+    other.load_state_dict(model_state)
+    again = netsum.strategy(name, other, _optimizer(other), **options)
+    again.load_state_dict(strategy_state)
+    with again:
+        run(again, 4)
+    return whole, tasks.summary(again)
+
+
+def test_a_state_of_another_strategy_is_refused(gloo_ranks: Ranks) -> None:
+    assert "not of 'diloco'" in gloo_ranks.run(_foreign_state)[0]
+
+
+def _foreign_state(rank: int, world: int) -> str:
+    model = tasks.linear_model()
+    with pytest.raises(MisuseError) as refusal:
+        netsum.strategy("local-sgd", model, _optimizer(model)).load_state_dict({"strategy": "diloco"})
+    return str(refusal.value)
+
+
+def test_an_exception_in_the_loop_sends_nothing_more(gloo_ranks: Ranks) -> None:
+    assert gloo_ranks.run(_leave) == [("stopped", 1)] * 4
+
+
+def _leave(rank: int, world: int) -> tuple[str, int]:
+    model = tasks.linear_model()
+    s = netsum.strategy("diloco", model, _optimizer(model))
+    try:
+        with s:
+            with s.step():
+                tasks.mean_square(model, *tasks.rows(rank)).backward()
+            raise KeyboardInterrupt("stopped")
+    except KeyboardInterrupt as stop:
+        return str(stop), s.traffic.synchronizations
+    raise AssertionError("the interruption was swallowed")
+
+
+def test_the_strategy_of_the_documentation_runs(gloo_ranks: Ranks) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "strategies.md").read_text(encoding="utf-8")
+    source = page.partition("## A new strategy in ten lines")[2].split("```python\n")[1].partition("```")[0]
+    assert len([line for line in source.splitlines() if line.strip()]) <= 10
+    results = gloo_ranks.run(_documented, source)
+    assert [result["model"] for result in results] == [results[0]["model"]] * gloo_ranks.world
+    assert results[0]["synchronizations"] == 1 + 4
+
+
+def _documented(rank: int, world: int, source: str) -> dict[str, Any]:
+    exec(source, {"__name__": "documented"})
+    try:
+        return tasks.summary(tasks.train("doubling", rank, 8))
+    finally:
+        del STRATEGIES["doubling"]

@@ -1,0 +1,59 @@
+"""`netsum sim` from its command line: what it prints, and with what it ends."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = '[topology]\nrate = "10gbit"\n[[job]]\nworkers = 2\nsize = "4KiB"\nlanes = 64\n'
+
+
+def netsum(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-c", "from netsum.cli import main; main()", "sim", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=230,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (("run", "nothing"), 2, "there is no experiment 'nothing': expected bursts"),
+        (("run", "quick", "--set", "job.workers"), 1, "--set: expected KEY=VALUE, found 'job.workers'"),
+        (("run", "quick", "--set", "fault.loss=120%"), 2, "fault[0].loss: expected a share from 0 to 1"),
+        (("run", "quick", "--set", "topology.rate=0gbit"), 2, "topology.rate: expected a rate between"),
+        (("report", "nowhere"), 1, "nowhere holds no experiment's results"),
+        (("sweep", "quick", "--folder", "/proc/nowhere"), 1, "cannot write to /proc/nowhere"),
+    ],
+)
+def test_what_cannot_be_done_gets_a_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], status: int, sentence: str
+) -> None:
+    pytest.importorskip("pyarrow")
+    ended = netsum(tmp_path, *arguments)
+    assert ended.returncode == status, ended.stderr
+    assert sentence in ended.stderr.replace("\n", " ")
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_run_names_its_results_and_is_not_computed_twice(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "tiny.toml").write_text(TINY)
+    first = netsum(tmp_path, "run", "tiny.toml", "--pcap", "h1>s1")
+    assert first.returncode == 0, first.stderr
+    assert "report:  runs/sim/tiny/report.html" in first.stdout
+    assert (tmp_path / "runs" / "sim" / "tiny" / "h1-to-s1.pcap").stat().st_size > 1000
+    again = netsum(tmp_path, "run", "tiny.toml")
+    assert "1 of them computed before" in again.stderr
+    compared = netsum(tmp_path, "compare", "runs/sim/tiny", "runs/sim/tiny")
+    assert "1.000" in compared.stdout
+    listed = netsum(tmp_path, "list")
+    assert "resnet50" in listed.stdout
+    assert "quick" in listed.stdout

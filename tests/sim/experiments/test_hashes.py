@@ -1,0 +1,16 @@
+"""The shipped experiments come to what they came to when their hashes were written, wherever they are run."""
+
+import json
+
+import pytest
+
+from sim.experiments.experiment import load_experiment, shipped_experiments
+from tests.sim.experiments.hashes import FILE, hash_of
+
+
+@pytest.mark.parametrize("name", shipped_experiments())
+def test_a_shipped_experiment_repeats(name: str) -> None:
+    expected = json.loads(FILE.read_text())
+    assert hash_of(load_experiment(name)) == expected[name], (
+        "virtual times have changed: if that is meant, run python tests/sim/experiments/hashes.py"
+    )
