@@ -204,13 +204,13 @@ class JobLedger:
             With the reason. Nothing is held then.
         """
         if name in self._reserved or any(job.name == name for job in self.jobs):
-            raise JobRefusedError(f"a job named {name!r} is running: end it first, or take another name")
+            raise JobRefusedError(f"a job named {name!r} is running: end it first, or choose another name")
         free = self.free_job_ids
         if job_id is None and free:
             job_id = free[0]
         if job_id not in free:
             raise JobRefusedError(
-                f"the switch has {len(JOB_IDS)} jobs, which is all it can tell apart: end one first"
+                f"the switch has {len(JOB_IDS)} jobs, the maximum: end one first"
             )
         held = Reservation(name, job_id, self._allocator.allocate(slots))
         self._reserved[name] = held
@@ -331,7 +331,7 @@ class JobLedger:
         """
         present = self.current(job)
         if token == present.token:
-            raise ValueError("a restarted job needs another token than before")
+            raise ValueError("a restarted job needs a new token")
         placed = present.workers
         if workers is not None:
             placed = _placed(workers, None)

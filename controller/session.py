@@ -104,7 +104,7 @@ class P4RuntimeSession:
         if answer.arbitration.status.code != code_pb2.OK:
             raise NotPrimaryError(
                 f"another controller is primary at {self.address} (device {self.device_id}): "
-                "stop it, or take a higher election id"
+                "stop it, or use a higher election id"
             )
 
     def tear_down(self) -> None:
@@ -229,7 +229,7 @@ class P4RuntimeSession:
             raise self._translated(error, what) from None
 
     def _gone(self, what: str) -> SwitchUnreachableError:
-        return SwitchUnreachableError(f"the switch at {self.address} is gone ({what})")
+        return SwitchUnreachableError(f"the connection to the switch at {self.address} was lost ({what})")
 
     def _translated(self, error: Any, what: str) -> ControllerError:
         code = error.code() if error is not None else grpc.StatusCode.UNAVAILABLE
@@ -243,7 +243,7 @@ class P4RuntimeSession:
         reason = _update_errors(error) or f"{code.name}: {' '.join(str(error.details()).split())}"
         if what == OPENING and "election id" in reason.lower():
             return NotPrimaryError(
-                f"another controller has this election id at {self.address}: stop it, or take a higher one"
+                f"another controller has this election id at {self.address}: stop it, or use a higher one"
             )
         return SwitchRefusedError(f"the switch at {self.address} refused {what}: {reason}")
 

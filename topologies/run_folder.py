@@ -104,7 +104,7 @@ def claim(name: str, folder: Path) -> Path:
                 f"{path} points to a run folder that is gone; end what runs of it, then delete {path}"
             ) from None
         raise TestbedError(
-            f"a testbed {name} is up already: `netsum testbed down {name}`, or take another --name"
+            f"a testbed {name} is up already: `netsum testbed down {name}`, or choose another --name"
         ) from None
     return path
 

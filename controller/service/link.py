@@ -137,7 +137,9 @@ class SwitchLink:
         """Return when the session has ended, or another controller has become primary."""
         while (tables := self._tables) is not None:
             if tables.session.lost:
-                await self._lose(SwitchUnreachableError(f"the switch at {self.site.p4runtime} is gone"))
+                await self._lose(
+                    SwitchUnreachableError(f"the connection to the switch at {self.site.p4runtime} was lost")
+                )
             elif not tables.session.primary:
                 await self._lose(
                     NotPrimaryError(f"another controller became primary at {self.site.p4runtime}")

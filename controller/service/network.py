@@ -94,7 +94,9 @@ class Network:
             raise ConfigError("a controller needs at least one switch")
         for host in self.hosts.values():
             if host.switch not in self.switches:
-                raise ConfigError(f"host {host.name} is on switch {host.switch!r}, which is not there")
+                raise ConfigError(
+                    f"host {host.name} is on switch {host.switch!r}, which the network does not have"
+                )
             switch = self.switches[host.switch]
             if host.sends_to is not None and host.sends_to[0] != switch.ip:
                 raise ConfigError(

@@ -44,7 +44,7 @@ def network_of_file(path: Path) -> Network:
         ip, mac = table.ipv4("ip"), table.mac("mac")
         if ip in (host.ip for host in hosts.values()):
             raise ConfigError(
-                f"{table.where}: ip: another host has {ip} already, and workers are told apart by it"
+                f"{table.where}: ip: another host also has {ip}, but the controller identifies workers by their address"
             )
         hosts[name] = HostSite(name, ip, mac, switch, table.endpoint("send_to"))
         attached[name] = panels[switch].number(table.value("port"), table.where)
@@ -221,7 +221,7 @@ def _named(tables: list[_Table]) -> dict[str, _Table]:
     for table in tables:
         name = table.text("name")
         if name in found:
-            raise ConfigError(f"{table.where}: there are two of that name")
+            raise ConfigError(f"{table.where}: this name is used twice")
         found[name] = table
     return found
 

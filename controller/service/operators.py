@@ -42,7 +42,7 @@ class OperatorActions:
         """
         await self._registry.until_gone(name)
         if name in self._registry.jobs:
-            raise RefusalError(Kind.TAKEN, f"there is a job named {name} already: end it first")
+            raise RefusalError(Kind.TAKEN, f"a job named {name} already exists: delete it first")
         check_name(name)
         check_world(world_size)
         record = JobRecord(
@@ -86,7 +86,7 @@ class OperatorActions:
         if not job.record.running:
             raise RefusalError(
                 Kind.NOT_NOW,
-                f"job {name} has not started: {job.reason or f'workers {job.missing} have not come'}",
+                f"job {name} has not started: {job.reason or f'workers {job.missing} have not joined'}",
             )
         await self._registry.restart(job, "an operator restarted the job")
         return job

@@ -142,7 +142,9 @@ class Placement:
         elif job.record.if_full == "queue" and not job.queue_place:
             ahead = sum(not one.record.job_id for one in self._waiting(job.record.switch))
             if ahead:
-                raise JobRefusedError(f"{ahead} jobs wait for slots of switch {job.record.switch} already")
+                raise JobRefusedError(
+                    f"{ahead} jobs are already waiting for slots of switch {job.record.switch}"
+                )
         job.record.hold(ledger.reserve(job.name, count))
         if job.record.operated:
             self._store.save(job.record)
@@ -153,7 +155,7 @@ class Placement:
             seconds = job.record.idle_s
             job.stop_timer()
             loop = asyncio.get_running_loop()
-            job.timer = loop.call_later(seconds, self._end, job, f"no worker came for {seconds:g} s")
+            job.timer = loop.call_later(seconds, self._end, job, f"no worker joined within {seconds:g} s")
 
     def _waiting(self, switch: str) -> list[ServiceJob]:
         """Return who waits for a switch, in the order they came."""
@@ -162,7 +164,7 @@ class Placement:
 
     def _waited_too_long(self, job: ServiceJob) -> None:
         if not job.record.job_id:
-            told = f"job {job.name} waited {job.record.queue_s:g} s: {job.reason}"
+            told = f"job {job.name} waited {job.record.queue_s:g} s in the queue: {job.reason}"
             self._end(job, told, RefusalError(Kind.TOO_LATE, told))
 
     async def _serve(self, job: ServiceJob) -> None:
@@ -254,7 +256,7 @@ class Placement:
             if mark:
                 link.restarts += 1
                 log.warning(
-                    "switch %s came without what it had: %d jobs begin a new epoch", name, len(running)
+                    "switch %s restarted without its state: %d jobs begin a new epoch", name, len(running)
                 )
             for job in running:
                 job.reason = f"switch {name} was restarted"

@@ -18,11 +18,11 @@ def restore_jobs(registry: JobRegistry, workers: WorkerSeats) -> None:
         ledger = registry.placement.ledgers.get(record.switch)
         lost = ""
         if ledger is None:
-            lost = f"there is no switch {record.switch} any more"
+            lost = f"switch {record.switch} is no longer in the network"
         elif record.lanes not in (0, registry.placement.lanes):
-            lost = f"the switches' program has {registry.placement.lanes} lanes now"
+            lost = f"the switches' program now has {registry.placement.lanes} lanes"
         if ledger is None or lost:
-            log.warning("job %s is given up: %s", record.name, lost)
+            log.warning("job %s is dropped: %s", record.name, lost)
             registry.store.forget(record.name)
             continue
         held = record.held()

@@ -122,7 +122,7 @@ class JobRegistry:
         """
         if asked and asked not in self.network.switches:
             raise RefusalError(
-                Kind.WRONG, f"there is no switch {asked}, but {', '.join(self.network.switches)}"
+                Kind.WRONG, f"there is no switch {asked}: the switches are {', '.join(self.network.switches)}"
             )
         return asked or (host.switch if host else next(iter(self.network.switches)))
 

@@ -35,7 +35,7 @@ def host_for(network: Network, request: jobs_pb2.Wish, jobs: Iterable[ServiceJob
     has = " and ".join(request.addresses[:4]) or "no address"
     raise RefusalError(
         Kind.WRONG,
-        f"worker {request.rank} is on no host of this controller: it has {has}, the hosts are {known}",
+        f"worker {request.rank} runs on no host of this controller: its addresses are {has}; the hosts are {known}",
     )
 
 
@@ -53,24 +53,24 @@ def check_join(job: ServiceJob, request: jobs_pb2.Wish) -> None:
     if record.join_token and not same_secret(record.join_token, request.join_token):
         raise RefusalError(
             Kind.FORBIDDEN,
-            f"job {job.name} takes only workers that have its token: "
-            + ("that is another" if request.join_token else "worker has none"),
+            f"job {job.name} requires its join token: "
+            + ("the worker sent a different one" if request.join_token else "the worker sent none"),
         )
     if request.world_size != record.world_size:
         if record.operated or record.running:
             raise RefusalError(
                 Kind.WRONG,
-                f"job {job.name} has {record.world_size} workers, and worker {request.rank} says they are {request.world_size}",
+                f"job {job.name} has {record.world_size} workers, but worker {request.rank} expects {request.world_size}",
             )
         raise DisagreementError(
             Kind.WRONG,
-            f"the workers of job {job.name} do not agree how many they are: worker {request.rank} says "
-            f"{request.world_size}, others said {record.world_size}",
+            f"the workers of job {job.name} do not agree on its world size: worker {request.rank} expects "
+            f"{request.world_size}, earlier ones expect {record.world_size}",
         )
     if request.rank >= record.world_size:
         raise RefusalError(
             Kind.WRONG,
-            f"a job of {record.world_size} has workers 0 to {record.world_size - 1}, not {request.rank}",
+            f"job {job.name} has ranks 0 to {record.world_size - 1}, not {request.rank}",
         )
     seat = job.seats.get(request.rank)
     if seat is None:
@@ -78,14 +78,14 @@ def check_join(job: ServiceJob, request: jobs_pb2.Wish) -> None:
     if seat.worker.left:
         raise RefusalError(
             Kind.NOT_NOW,
-            f"worker {request.rank} of job {job.name} has left ({seat.worker.left}): restart the job, then it may come again",
+            f"worker {request.rank} of job {job.name} has left ({seat.worker.left}): restart the job to let it join again",
         )
     if seat.outbox is None and not record.running:
         job.vacate(request.rank)  # The same worker, who forgot its lease, or another in its place.
         return
     raise RefusalError(
         Kind.TAKEN,
-        f"worker {request.rank} of job {job.name} has come already, on {seat.worker.host} ({seat.worker.ip})",
+        f"worker {request.rank} of job {job.name} has already joined, on {seat.worker.host} ({seat.worker.ip})",
     )
 
 
@@ -129,6 +129,6 @@ def read_slot_request(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None
     word = next((word for word, number in IF_FULL.items() if number == if_full), None)
     if word is None:
         raise RefusalError(
-            Kind.WRONG, f"what to do if slots are not free is REFUSE, QUEUE or TAKE_LESS, not {if_full}"
+            Kind.WRONG, f"unknown value {if_full} of if_full: expected REFUSE, QUEUE or TAKE_LESS"
         )
     return read_slots(slots), word

@@ -67,7 +67,9 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
             case "attach":
                 job, seat = self._registry.attach(first.attach, outbox)
             case other:
-                raise RefusalError(Kind.WRONG, f"a worker's stream begins with join or attach, not {other}")
+                raise RefusalError(
+                    Kind.WRONG, f"expected join or attach as a worker's first message, got {other}"
+                )
         listening = asyncio.create_task(self._listen(context, job, seat, outbox))
         try:
             while (message := await outbox.get()) is not None:
@@ -94,7 +96,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
                         self._registry.leave(job, seat, outbox)
                         break
                     case other:
-                        raise RefusalError(Kind.WRONG, f"a worker that has joined does not say {other}")
+                        raise RefusalError(Kind.WRONG, f"unexpected message {other} after join")
             outbox.put_nowait(None)
         except ControllerError as fault:
             refusal = fault if isinstance(fault, RefusalError) else RefusalError(Kind.NOT_NOW, str(fault))
@@ -204,7 +206,9 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
             known = ", ".join(links)
             raise RefusalError(
                 Kind.UNKNOWN,
-                f"there is no switch {name}, but {known}" if name else f"which switch: {known}?",
+                f"there is no switch {name}: the switches are {known}"
+                if name
+                else f"name one of the switches {known}",
             )
         return await switch_view(self._registry, links[name])
 

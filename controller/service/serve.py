@@ -120,7 +120,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
     slots = options.registry.slots
     if not 0 < slots <= files.slots or slots & (slots - 1):
         raise ConfigError(
-            f"the slots of a job that does not say are a power of two, at most the program's {files.slots}, not {slots}"
+            f"the default number of slots must be a power of two, at most the {files.slots} of the program, not {slots}"
         )
     for site in options.network.switches.values():
         if site.tls:
@@ -214,7 +214,7 @@ def _listen(server: Any, address: str, options: ServiceOptions) -> str:
             bound = server.add_insecure_port(address)
     except RuntimeError:
         raise ConfigError(
-            f"the job API cannot listen on {address}: perhaps another controller does; stop that one or take another address"
+            f"the job API cannot listen on {address}: another controller may be using it; stop that one or choose another address"
         ) from None
     if address.startswith("unix:"):
         Path(address.removeprefix("unix:")).chmod(0o600)
@@ -231,7 +231,9 @@ def _refuse_remote(host: str, options: ServiceOptions, what: str, instead: str) 
     except ValueError:
         loopback = False
     if not loopback:
-        raise ConfigError(f"{what} would be open to whoever reaches {host}: {instead}, or say --allow-remote")
+        raise ConfigError(
+            f"{what} would be open to other machines on {host}: {instead}, or give --allow-remote"
+        )
 
 
 def _remove_stale_socket(path: Path) -> None:

@@ -220,7 +220,7 @@ def _locked(path: Path) -> int:
         owner = os.pread(lock, 32, 0).decode(errors="replace").strip()
         os.close(lock)
         raise StoreError(
-            f"another controller (process {owner}) uses {path}: stop that one, or give this one a state of its own"
+            f"another controller (process {owner}) uses {path}: stop that one, or give this one another state file"
         ) from None
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

@@ -94,7 +94,7 @@ class WorkerSeats:
         if job.state is JobState.ENDED:
             return
         if job.record.running:
-            raise RefusalError(Kind.WRONG, "a worker says where it receives before its job runs, and once")
+            raise RefusalError(Kind.WRONG, "a worker sends its receiver once, before its job runs")
         if not 0 < udp_port < 0x10000:
             raise RefusalError(Kind.WRONG, f"a UDP port is 1 to 65535, not {udp_port}")
         seat.worker.udp_port = udp_port
@@ -117,13 +117,11 @@ class WorkerSeats:
         if job is None or seat is None:
             raise RefusalError(Kind.UNKNOWN, f"job {asked.job} has ended, or worker {asked.rank} has left it")
         if not same_secret(seat.worker.lease, asked.lease):
-            raise RefusalError(
-                Kind.FORBIDDEN, f"that is not the lease of worker {asked.rank} of job {asked.job}"
-            )
+            raise RefusalError(Kind.FORBIDDEN, f"wrong lease of worker {asked.rank} of job {asked.job}")
         if seat.worker.left:
             raise RefusalError(
                 Kind.UNKNOWN,
-                f"worker {asked.rank} of job {asked.job} came back too late: {seat.worker.left}",
+                f"worker {asked.rank} of job {asked.job} reattached too late: {seat.worker.left}",
             )
         seat.attach(outbox)
         seat.told_epoch = asked.epoch
@@ -170,7 +168,8 @@ class WorkerSeats:
         check_world(request.world_size)
         if request.join_token:
             raise RefusalError(
-                Kind.UNKNOWN, f"there is no job named {request.job}, which the token would be for"
+                Kind.UNKNOWN,
+                f"there is no job named {request.job}, and the join token belongs to an existing job",
             )
         slots, if_full = read_slot_request(request.slots, request.if_full)
         job = ServiceJob(
@@ -232,7 +231,7 @@ class WorkerSeats:
             if not job.seats and not job.queue_place:
                 self._registry.placement.idle(job)
             return
-        told = f"worker {seat.rank} left before all workers had come"
+        told = f"worker {seat.rank} left before all workers had joined"
         self._registry.end(job, told, RefusalError(Kind.NOT_NOW, told))
 
 

@@ -166,7 +166,7 @@ class Membership:
         """Tell nobody anything any more."""
         with self._changed:
             self._closed = True
-            self._failure = self._failure or JoinError(f"the place in job {self._request.job} was given up")
+            self._failure = self._failure or JoinError(f"the seat in job {self._request.job} was given up")
             self._changed.notify_all()
         self._release()
 
@@ -241,8 +241,8 @@ class Membership:
             held.close()
             with self._changed:
                 self._failure = JoinError(
-                    f"the controller takes this machine for host {place.host}, whose address {place.ip} "
-                    f"it cannot use: {error}"
+                    f"the controller identified this machine as host {place.host}, but its address {place.ip} "
+                    f"cannot be used: {error}"
                 )
             return None
         with self._changed:
@@ -260,7 +260,7 @@ class Membership:
     def _wait_for(self, gathering: jobs_pb2.Gathering) -> None:
         with self._changed:
             missing = self._missing = list(gathering.missing)
-            self._waiting_for = gathering.queued or (f"workers {missing} have not come" if missing else "")
+            self._waiting_for = gathering.queued or (f"workers {missing} have not joined" if missing else "")
             self._epoch_over = self._admitted
 
     def _admit(self, ticket: jobs_pb2.AdmissionTicket, reason: str) -> None:

@@ -95,7 +95,7 @@ def join(
     """
     target = controller or os.environ.get(CONTROLLER_VARIABLE)
     if not target:
-        raise JoinError(f"no controller is named: set {CONTROLLER_VARIABLE} to HOST:PORT or unix:PATH")
+        raise JoinError(f"no controller is configured: set {CONTROLLER_VARIABLE} to HOST:PORT or unix:PATH")
     request = jobs_pb2.Wish(
         job=job,
         rank=rank,

@@ -54,8 +54,8 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
     silent = state["heard_ns"] < recent_ns and state["unanswered"] >= SILENT_AFTER_PROBES
     if state["heard_ns"] < 0 or silent:
         return SwitchSilentError(
-            f"{after} and {switch}{above} does not answer: it is down, out of reach, or does not admit worker "
-            f"{core.admission.worker_id} of job {core.admission.job_id} from this address (any more). {_RESTART}"
+            f"{after} and {switch}{above} does not answer: it is down, unreachable, or no longer admits worker "
+            f"{core.admission.worker_id} of job {core.admission.job_id} from this address. {_RESTART}"
         )
     asked, answered = int(state["asked"]), int(state["answered"])
     lossy = ""
@@ -63,7 +63,7 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
         lossy = f"the network loses packets: of {asked} questions to {switch} {answered} were answered"
     if state["status_chunk"] != state["oldest_chunk"] or state["status_ns"] < recent_ns:
         return SwitchSilentError(
-            f"{after}, and {switch} did not say who is missing shortly before the deadline"
+            f"{after}, and {switch} did not report which workers are missing shortly before the deadline"
             f"{f' ({lossy})' if lossy else ''}. {_RESTART}"
         )
     chunk = int(state["status_chunk"]) & CHUNK_MASK
@@ -71,7 +71,7 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
     if held != chunk and (held - chunk) & CHUNK_MASK < 1 << 31:
         return DuplicateWorkerError(
             f"{after}: {switch} is at chunk {held}, this worker at chunk {chunk}. Another process uses the admission of "
-            f"worker {core.admission.worker_id}, or used it before: each serves one communicator, once. {_RESTART}"
+            f"worker {core.admission.worker_id}, or used it before: an admission serves one communicator, once. {_RESTART}"
         )
     level = int(state["status_level"])
     place = core.admission.path[level]

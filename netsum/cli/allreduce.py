@@ -163,9 +163,9 @@ def allreduce(
             raise typer.Exit(1)
         return
     if world_size is not None:
-        raise UsageError("--world-size says of how many ranks --rank is one; on one machine it is --workers")
+        raise UsageError("--world-size requires --rank; use --workers for ranks on this machine")
     if testbed is not None and workers is not None:
-        raise UsageError("with --testbed it is --hosts that says where ranks run, not --workers")
+        raise UsageError("--workers cannot be used with --testbed: name the hosts with --hosts")
     if testbed is None and hosts:
         raise UsageError("--hosts are those of a --testbed: name it too")
     outcome = _all_ranks(

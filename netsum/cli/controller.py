@@ -120,7 +120,9 @@ def controller_serve(
     if (program is None) != (p4info is None):
         raise ConfigError("--program and --p4info go together: a compiled program, and what is in it")
     if program is not None and lanes is not None:
-        raise ConfigError("--lanes chooses among netsum's programs, and --program is another: leave one out")
+        raise ConfigError(
+            "--lanes selects one of netsum's programs and --program names another: give only one of them"
+        )
     for file in (program, p4info):
         if file is not None and not file.is_file():
             raise UsageError(f"cannot read {file}: there is no such file")

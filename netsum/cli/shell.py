@@ -85,7 +85,7 @@ def shell(
         election_id = 1
     if election_id is not None and election_id == standing.primary:
         raise CommandError(
-            f"the primary of {target.address} has election id {election_id}: take a higher one, or none to read only"
+            f"the primary of {target.address} has election id {election_id}: use a higher one, or none for reading only"
         )
     writes = election_id is not None and election_id > (standing.primary or 0)
     if not writes:

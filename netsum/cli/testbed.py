@@ -144,7 +144,7 @@ def up(
         raise UsageError(
             f"packets with {lane_count} lanes need an MTU of at least {needed:,} bytes, and {network.name} has "
             f"{network.mtu:,}: "
-            + ("take --lanes 64, or a larger mtu" if lane_count > 64 else "take a larger mtu")
+            + ("use --lanes 64, or a larger mtu" if lane_count > 64 else "use a larger mtu")
         )
     plan = keeper.Plan(
         name=name,

@@ -37,7 +37,7 @@ def wireshark(
 
     if not install:
         if folder is not None:
-            raise UsageError("--folder says where to install: give --install too")
+            raise UsageError("--folder requires --install")
         print(PLUGIN)
         return
     target = folder or plugin_folder()

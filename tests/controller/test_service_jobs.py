@@ -118,17 +118,17 @@ def test_a_connection_that_broke_is_made_again_and_nobody_hears_of_it(
 @pytest.mark.parametrize(
     ("rank", "world_size", "options", "message"),
     [
-        (1, 3, {}, "job made has 2 workers, and worker 1 says they are 3"),
-        (2, 2, {}, "a job of 2 has workers 0 to 1, not 2"),
-        (0, 2, {}, r"worker 0 of job made has come already, on h1 \(127.0.2.1\)"),
+        (1, 3, {}, "job made has 2 workers, but worker 1 expects 3"),
+        (2, 2, {}, "job made has ranks 0 to 1, not 2"),
+        (0, 2, {}, r"worker 0 of job made has already joined, on h1 \(127.0.2.1\)"),
         (
             1,
             2,
             {"addresses": ["10.9.9.9"]},
-            "worker 1 is on no host of this controller: it has 10.9.9.9, .*h1",
+            "worker 1 runs on no host of this controller: its addresses are 10.9.9.9; .*h1",
         ),
-        (1, 2, {"join_token": "wrong"}, "job made takes only workers that have its token: that is another"),
-        (1, 2, {"join_token": ""}, "job made takes only workers that have its token: worker has none"),
+        (1, 2, {"join_token": "wrong"}, "job made requires its join token: the worker sent a different one"),
+        (1, 2, {"join_token": ""}, "job made requires its join token: the worker sent none"),
     ],
 )
 def test_who_cannot_join_is_told_why_and_the_others_wait_on(
@@ -175,14 +175,14 @@ def test_a_worker_that_gives_up_says_who_was_missing_and_tells_the_others(
     clock = SimpleNamespace(monotonic=time.monotonic)
     monkeypatch.setattr(membership, "time", clock)
     hasty, patient = bench.joining("job", 1, 3), bench.joining("job", 0, 3, timeout_s=1e6)
-    told = ["workers [2] have not come"] * 2
+    told = ["workers [2] have not joined"] * 2
     until(lambda: [seat._membership._waiting_for for seat in list(open_seats)] == told)
     clock.monotonic = lambda: time.monotonic() + 1000.0
     with pytest.raises(
-        JoinError, match=r"joining job job took longer than 60 s: workers \[2\] have not come"
+        JoinError, match=r"joining job job took longer than 60 s: workers \[2\] have not joined"
     ):
         hasty.result()
-    with pytest.raises(JoinError, match="worker 1 left before all workers had come"):
+    with pytest.raises(JoinError, match="worker 1 left before all workers had joined"):
         patient.result()
 
 
@@ -204,7 +204,7 @@ def test_a_created_job_that_nobody_joins_ends(bench: Bench) -> None:
     bench.operator.create_job("made", 2, idle_s=0.2)
     until(lambda: not bench.operator.jobs())
     ended = bench.operator.jobs(ended=True)[-1]
-    assert ended.reason == "no worker came for 0.2 s"
+    assert ended.reason == "no worker joined within 0.2 s"
     assert bench.operator.switch().free_slots == 1024
 
 
@@ -260,7 +260,7 @@ def test_after_a_restart_workers_that_left_may_come_again(bench: Bench) -> None:
     seats[2].close()
     until(lambda: seats[0].left)
     bench.operator.restart_job("job")
-    until(lambda: seats[0].trouble == "the job is being restarted: workers [2] have not come")
+    until(lambda: seats[0].trouble == "the job is being restarted: workers [2] have not joined")
     assert not bench.switch.jobs
     late = bench.joining("job", 2, 3, addresses=["127.0.2.4"]).result()
     for seat in seats[:2]:
@@ -334,7 +334,7 @@ def test_a_job_that_does_not_fit_is_refused_queued_or_given_less(bench: Bench) -
         assert modest.admission.slot_count == 256
     until(lambda: bench.operator.switch().free_slots == 256)
 
-    with pytest.raises(JoinError, match="job hasty waited 0.2 s: 512 slots were asked for"):
+    with pytest.raises(JoinError, match="job hasty waited 0.2 s in the queue: 512 slots were asked for"):
         bench.joining("hasty", 0, 1, slots=512, if_full="queue", queue_s=0.2).result()
     first = bench.joining("first", 0, 1, slots=512, if_full="queue")
     until(lambda: bench.job("first") and as_dict(bench.job("first"))["state"] == "queued")
@@ -388,18 +388,20 @@ def test_a_watch_shows_rates_and_who_is_stuck_until_the_job_ends(bench: Bench) -
 
 
 def test_an_unknown_switch_and_an_unknown_job_are_said_to_be(bench: Bench) -> None:
-    with pytest.raises(ServiceError, match="there is no switch s9, but s1"):
+    with pytest.raises(ServiceError, match="there is no switch s9: the switches are s1"):
         bench.operator.switch("s9")
-    with pytest.raises(ServiceError, match="there is no switch s9, but s1"):
+    with pytest.raises(ServiceError, match="there is no switch s9: the switches are s1"):
         bench.operator.create_job("made", 1, switch="s9")
     with pytest.raises(ServiceError, match="there is no job named none"):
         bench.operator.restart_job("none")
     bench.operator.create_job("made", 2)
     with pytest.raises(ServiceError, match="job made has not started"):
         bench.operator.restart_job("made")
-    with pytest.raises(ServiceError, match="there is a job named made already"):
+    with pytest.raises(ServiceError, match="a job named made already exists"):
         bench.operator.create_job("made", 2)
-    with pytest.raises(JoinError, match="there is no job named secret, which the token would be for"):
+    with pytest.raises(
+        JoinError, match="there is no job named secret, and the join token belongs to an existing job"
+    ):
         bench.joining("secret", 0, 1, join_token="x").result()
 
 
@@ -408,13 +410,13 @@ def test_a_worker_that_says_twice_where_it_receives_does_not_restart_the_job(ben
     epoch = bench.operator.job("job").epoch
     seats[0]._stream.say(jobs_pb2.FromWorker(receive=jobs_pb2.Receiver(udp_port=1234)))
     until(lambda: seats[0].trouble)
-    assert seats[0].trouble == "the job ended: a worker says where it receives before its job runs, and once"
+    assert seats[0].trouble == "the job ended: a worker sends its receiver once, before its job runs"
     assert bench.operator.job("job").epoch == epoch
     assert not seats[1].trouble
 
 
 def test_a_token_may_have_any_letters(bench: Bench) -> None:
     bench.operator.create_job("made", 1, join_token="schlüssel")
-    with pytest.raises(JoinError, match="takes only workers that have its token: that is another"):
+    with pytest.raises(JoinError, match="requires its join token: the worker sent a different one"):
         bench.joining("made", 0, 1, join_token="schlussel").result()
     bench.joining("made", 0, 1, join_token="schlüssel").result()

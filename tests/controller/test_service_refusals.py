@@ -17,7 +17,7 @@ from tests.controller.service_harness import Bench, fake_network, until
 
 
 def test_what_no_client_of_ours_says_is_refused() -> None:
-    with pytest.raises(RefusalError, match="what to do if slots are not free is REFUSE, QUEUE or TAKE_LESS"):
+    with pytest.raises(RefusalError, match="expected REFUSE, QUEUE or TAKE_LESS"):
         read_slot_request(jobs_pb2.Slots(), 9)
 
 

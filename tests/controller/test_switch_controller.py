@@ -219,12 +219,12 @@ def test_a_switch_that_died_is_programmed_again_and_its_job_restarted(
             worker.contribute(admission, 0, 5)
         assert workers[0].receive() is not None
         testbed.switch.kill()
-        with pytest.raises(SwitchUnreachableError, match="is gone"):
+        with pytest.raises(SwitchUnreachableError, match="was lost"):
             controller.counters(old)
         testbed.restart_switch()
         # gRPC connects again by itself; the session is none the less over, and the new switch must not be asked.
         grpc.channel_ready_future(controller._tables.session.channel).result(timeout=ANSWER_TIMEOUT_S)
-        with pytest.raises(SwitchUnreachableError, match="is gone"):
+        with pytest.raises(SwitchUnreachableError, match="was lost"):
             controller.restart_job(old)
         controller.reconnect()
         with pytest.raises(JobRefusedError, match="call set_pipeline first"):
@@ -245,9 +245,7 @@ def test_a_switch_that_died_is_programmed_again_and_its_job_restarted(
 
 
 def test_a_second_controller_is_not_primary(testbed: SwitchTestbed, controller: SwitchController) -> None:
-    with pytest.raises(
-        NotPrimaryError, match=r"another controller is primary at .*take a higher election id"
-    ):
+    with pytest.raises(NotPrimaryError, match=r"another controller is primary at .*use a higher election id"):
         connect(testbed, election_id=0)
     with pytest.raises(NotPrimaryError, match="another controller has this election id"):
         connect(testbed)

@@ -287,7 +287,7 @@ def test_an_allreduce_between_the_hosts_of_no_testbed(netsum: Netsum) -> None:
 
 def test_one_rank_alone_says_who_did_not_come(netsum: Netsum) -> None:
     words = ["--rank", "0", "--world-size", "2", "--job", "alone", "--join-timeout", "3"]
-    assert "[1] have not come" in refused(netsum("allreduce", *words))
+    assert "[1] have not joined" in refused(netsum("allreduce", *words))
 
 
 @pytest.mark.timeout(400)
@@ -376,7 +376,7 @@ def test_a_shell_with_wrong_arguments(netsum: Netsum) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--election-id", "1"], "has election id 1: take a higher one"),
+        (["--election-id", "1"], "has election id 1: use a higher one"),
         (["--program", __file__, "--p4info", __file__], "only with a higher --election-id"),
         (["--device-id", "7", "--p4runtime", "{address}"], "this switch is device 1, not 7"),
         (["nonesuch"], "there is no switch nonesuch"),

@@ -127,7 +127,7 @@ def test_an_mtu_too_small_for_the_lanes_is_refused(tmp_path_factory: pytest.Temp
     file.write_text(json.dumps(topology))
     sentence = refused(run("testbed", "up", str(file)), 2)
     assert "packets with 256 lanes need an MTU of at least 1,072 bytes" in sentence
-    assert "take --lanes 64" in sentence
+    assert "use --lanes 64" in sentence
 
 
 def test_the_ports_of_a_switch_without_a_controller(
