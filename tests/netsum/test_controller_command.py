@@ -28,9 +28,9 @@ mac = "02:00:00:00:00:fe"
             "leave one out",
         ),
         (["--config", "net.toml", "--program", "x.conf", "--p4info", "x.txt"], "cannot read x.conf: there is no such file"),
-        (["--config", "net.toml", "--slots", "3"], "a power of two, at most the program's 1024, not 3"),
-        (["--config", "net.toml", "--slots", "2048"], "at most the program's 1024, not 2048"),
-        (["--config", "net.toml", "--listen", "0.0.0.0:0"], "the job API would be open to other machines 0.0.0.0"),
+        (["--config", "net.toml", "--slots", "3"], "must be a power of two, at most the 1024 of the program, not 3"),
+        (["--config", "net.toml", "--slots", "2048"], "at most the 1024 of the program, not 2048"),
+        (["--config", "net.toml", "--listen", "0.0.0.0:0"], "the job API would be open to other machines on 0.0.0.0"),
         (["--config", "net.toml", "--listen", "nowhere"], "expected an address such as 127.0.0.1:28276"),
         (["--config", "net.toml", "--metrics", "9464"], "--metrics: expected an address such as 127.0.0.1:9464"),
         (
