@@ -1,8 +1,7 @@
 """The control plane: jobs, slots, admission and forwarding of a netsum switch over P4Runtime.
 
-`SwitchController` needs the extra ``controller`` (gRPC and p4runtime-shell's client); the pure parts
-(`controller.slots`, `controller.jobs`, `controller.entries`) need neither, so nothing is imported before it
-is asked for.
+`SwitchController` needs gRPC. The pure parts (`controller.slots`, `controller.jobs`, `controller.entries`) do not, so names
+are imported on first use.
 """
 
 from importlib import import_module

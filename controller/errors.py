@@ -1,20 +1,20 @@
-"""What can go wrong between the controller and a switch, one class a cause, one sentence a message."""
+"""The errors of the controller: one class for each cause, one sentence for each message."""
 
 
 class ControllerError(Exception):
-    """Base of every error the controller raises on purpose."""
+    """Base class of all errors of the controller."""
 
 
 class SwitchUnreachableError(ControllerError):
-    """The switch's P4Runtime server does not answer, or stopped answering."""
+    """The switch's P4Runtime server does not answer."""
 
 
 class NotPrimaryError(ControllerError):
-    """Another controller holds the switch, so this one may read it but not write it."""
+    """Another controller is primary; this one may read the switch but not write to it."""
 
 
 class WrongProgramError(ControllerError):
-    """The switch runs, or was about to be given, a program without the tables this controller fills."""
+    """A program lacks the tables that this controller fills, or cannot be read."""
 
 
 class SwitchRefusedError(ControllerError):
@@ -22,7 +22,7 @@ class SwitchRefusedError(ControllerError):
 
 
 class JobRefusedError(ControllerError):
-    """A job cannot be admitted as asked for; the message says why."""
+    """The request for a job cannot be granted; the message gives the reason."""
 
 
 class UnknownJobError(ControllerError, LookupError):

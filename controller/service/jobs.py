@@ -1,4 +1,4 @@
-"""A job while the service serves it: its record, who sits in it, what they were told."""
+"""A job while the service runs it: its record, its state, its seats, and the messages to its workers."""
 
 import asyncio
 import time
@@ -22,12 +22,12 @@ from host_agent.wire.jobs_pb2 import ToWorker
 
 
 class Kind(Enum):
-    """Of a refusal; the job API has a status code for each."""
+    """The kind of a refusal; the job API maps each to a gRPC status code."""
 
     WRONG = "wrong"
-    """It can never be done."""
+    """The request is invalid."""
     NOT_NOW = "not now"
-    """It cannot be done as things are."""
+    """The request is not possible in the present state."""
     FULL = "full"
     UNKNOWN = "unknown"
     FORBIDDEN = "forbidden"
@@ -36,7 +36,7 @@ class Kind(Enum):
 
 
 class RefusalError(ControllerError):
-    """The service does not do what it was asked; the message goes to who asked."""
+    """The service refuses a request; the client receives the message."""
 
     def __init__(self, kind: Kind, message: str) -> None:
         super().__init__(message)
@@ -45,14 +45,14 @@ class RefusalError(ControllerError):
 
 @dataclass(frozen=True)
 class Counted:
-    """What a switch counted for a job.
+    """The counts of a switch for one job.
 
     Attributes
     ----------
     packets
-        By the names of its counters; empty if it did not answer.
+        Packets by counter; empty if the switch did not answer.
     admitted
-        Packets it admitted from each worker, by rank, in the job's present epoch; without those it did not tell of.
+        Packets admitted from each worker in the current epoch, by rank; unavailable counts are omitted.
     """
 
     packets: Mapping[str, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Counted:
 
 
 Outbox = asyncio.Queue[ToWorker | RefusalError | None]
-"""What a worker's stream is to say; None or a refusal ends it."""
+"""The messages to send on a worker's stream; None or a refusal ends it."""
 
 
 @dataclass(eq=False)
@@ -70,17 +70,17 @@ class Seat:
     Attributes
     ----------
     worker
-        As it is kept.
+        Its record in the store.
     outbox
-        Of the stream it is attached by; None while it has none.
+        The queue of its stream; None while the worker is detached.
     told_epoch
-        The last epoch it was told of, 0 before the first.
+        The last epoch that the worker was told; 0 before the first.
     asked_again
-        The epoch after which it has asked for another, 0 before.
+        The epoch that the worker asked to replace; 0 if it did not.
     report, reported
-        What it said last of itself, and when (`time.monotonic`).
+        Its last report, and when that arrived (`time.monotonic`).
     disconnect_timer
-        The timer that makes it leave, while it is not attached.
+        Makes the worker leave if it does not reattach in time; None while it is attached.
     """
 
     worker: WorkerRecord
@@ -93,12 +93,12 @@ class Seat:
 
     @property
     def rank(self) -> int:
-        """Its worker id."""
+        """The worker's rank."""
         return self.worker.rank
 
     @property
     def ready(self) -> bool:
-        """Whether it has said where it receives, and has not left."""
+        """Whether the worker has sent its UDP port and has not left."""
         return self.worker.udp_port > 0 and not self.worker.left
 
     @property
@@ -133,16 +133,16 @@ class Seat:
         next_state(SEAT_TRANSITIONS, self.state, event, f"the seat of worker {self.rank}")
 
     def tell(self, message: ToWorker | RefusalError | None) -> None:
-        """Put something on its stream, if it has one."""
+        """Send a message to the worker if it is attached."""
         if self.outbox is not None:
             self.outbox.put_nowait(message)
 
     def take_report(self, report: jobs_pb2.Report) -> None:
-        """Keep what it says of itself."""
+        """Store the worker's report."""
         self.report, self.reported = report, time.monotonic()
 
     def stop_disconnect_timer(self) -> None:
-        """Stop the timer that would make it leave."""
+        """Cancel the timer that would make the worker leave."""
         if self.disconnect_timer is not None:
             self.disconnect_timer.cancel()
             self.disconnect_timer = None
@@ -155,20 +155,20 @@ class ServiceJob:
     Attributes
     ----------
     record
-        As it is kept.
+        Its record in the store.
     seats
-        Its workers, by rank; those that have left stay until a restart.
+        Its workers by rank. A worker that left a running job keeps its seat until a restart.
     admitted_epoch
-        The epoch that the switch is known to hold; 0 before the first.
+        The last epoch that the switch is known to hold; 0 before the first.
     reason
-        Why it waits, or was restarted last.
+        Why it waits, or why it was last restarted.
     queue_place
         Its place in the queue for its switch; 0 while it does not wait. A job that is being installed keeps its place until
         its workers are admitted.
     timer
-        Of its queueing or idling.
+        Ends it after its time in the queue, or without workers.
     last_counted
-        What the switch had counted when it ended.
+        The switch's counts when the job ended.
     ended
         Set when it has ended.
     state
@@ -191,7 +191,7 @@ class ServiceJob:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The job's name."""
         return self.record.name
 
     def on(self, event: JobEvent) -> None:
@@ -213,7 +213,7 @@ class ServiceJob:
 
     @property
     def missing(self) -> list[int]:
-        """The ranks that have not come."""
+        """The ranks that have not joined."""
         return [
             rank
             for rank in range(self.record.world_size)
@@ -225,33 +225,33 @@ class ServiceJob:
         return (seat for seat in self.seats.values() if not seat.worker.left)
 
     def sit(self, seat: Seat) -> None:
-        """Give a worker its seat."""
+        """Add a seat."""
         self.seats[seat.rank] = seat
         self.record.workers[seat.rank] = seat.worker
 
     def vacate(self, rank: int) -> None:
-        """Take a seat away."""
+        """Remove a seat."""
         self.seats.pop(rank).stop_disconnect_timer()
         del self.record.workers[rank]
 
     def tell(self, message: ToWorker | RefusalError | None, but: Seat | None = None) -> None:
-        """Tell all who sit in it."""
+        """Send a message to all workers that have not left, except `but`."""
         for seat in self.present():
             if seat is not but:
                 seat.tell(message)
 
     def tell_gathering(self) -> None:
-        """Tell all who is missing, or why the job waits."""
+        """Tell all workers which ranks are missing, or why the job waits."""
         queued = self.reason if self.queue_place else ""
         self.tell(ToWorker(gathering=jobs_pb2.Gathering(missing=self.missing, queued=queued)))
 
     def tell_epoch(self, report_s: float) -> None:
-        """Tell who does not know it yet of the epoch that the switch holds now."""
+        """Send the current admission to every worker that does not have it yet."""
         for seat in self.present():
             self.tell_epoch_to(seat, report_s)
 
     def tell_epoch_to(self, seat: Seat, report_s: float) -> None:
-        """Tell one worker, unless it knows already."""
+        """Send the current admission to one worker, unless it has it already."""
         epoch = self.admitted_epoch
         if seat.outbox is None or seat.told_epoch == epoch or epoch != self.record.epoch:
             return
@@ -263,7 +263,7 @@ class ServiceJob:
         seat.told_epoch = epoch
 
     def stop_timer(self) -> None:
-        """Stop the timer of its queueing or idling."""
+        """Cancel the job's timer."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

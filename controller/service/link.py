@@ -1,8 +1,8 @@
-"""One switch, as the service has it: connecting, connecting again, waiting to be primary; one request at a time.
+"""The connection to one switch: connecting, reconnecting, standing by, one request at a time.
 
-The P4Runtime session blocks, so it lives in a thread of its own; all else is in the event loop's. Requests are done in the
-order they were made, and after a connection that broke nothing is done before the switch has been reconciled: so no
-job is ever let in beside remains of another.
+The P4Runtime session blocks, so it has a thread of its own; everything else runs in the event loop's thread. Requests are
+carried out in order. After a broken connection, no request is carried out before the switch has been reconciled, so no job is
+admitted beside remains of another.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from controller.switch_tables import CompiledFiles, Reconciled, SwitchTables
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.2
-"""How often it is looked whether a session still stands."""
+"""Interval of the checks whether a session is still open, in seconds."""
 FIRST_BACKOFF_S = 0.2
 LAST_BACKOFF_S = 5.0
 REQUEST_TIMEOUT_S = 5.0
@@ -37,11 +37,11 @@ class SwitchLink:
     site
         The switch.
     files
-        The program it is to run.
+        The program for the switch.
     election_id
-        The controller with the highest is primary.
+        The controller with the highest one is primary.
     bring_up
-        Called whenever a session stands, before anything else is done on it; makes the switch hold what it should.
+        Called at the beginning of each session, before any request; reconciles the switch.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class SwitchLink:
 
     @property
     def reconnects(self) -> int:
-        """How many sessions there were after the first."""
+        """The number of sessions after the first."""
         return max(0, self._connected - 1)
 
     async def call(self, request: Callable[[SwitchTables], Result]) -> Result:
-        """Do something on the switch, after all that was asked for before.
+        """Carry out a request on the switch, after all earlier ones.
 
         Raises
         ------
         SwitchUnreachableError
-            There is no session now, or it broke.
+            There is no session, or it broke.
         ControllerError
             The switch refused.
         """
@@ -86,7 +86,7 @@ class SwitchLink:
             return await self.do(request)
 
     async def do(self, request: Callable[[SwitchTables], Result]) -> Result:
-        """Do something on the switch while it is being brought up; for `bring_up` alone."""
+        """Carry out a request during `bring_up`, which alone may call this."""
         if self._tables is None:
             raise SwitchUnreachableError(f"switch {self.site.name} is not ready: {self.reason}")
         try:
@@ -96,7 +96,7 @@ class SwitchLink:
             raise
 
     async def distrust(self, error: ControllerError) -> None:
-        """End the session after a refusal that leaves open what the switch holds: the next one reconciles it."""
+        """End the session after a refusal that leaves the switch's state unknown; the next session reconciles it."""
         await self._lose(error)
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""The switches and hosts a controller has, and where each is; of a testbed, as its folder has them."""
+"""The switches and hosts of a controller, and reading them from the folder of a testbed."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from host_agent.wire.channel import PLAINTEXT, TlsFiles
 
 @dataclass(frozen=True)
 class PortSite:
-    """A port of a switch: the name of its interface, or on the front panel, and what is at the other end."""
+    """A port of a switch: the name of its interface or front-panel port, and the node at the other end."""
 
     name: str = ""
     peer: str = ""
@@ -25,7 +25,7 @@ class SwitchSite:
     Attributes
     ----------
     name
-        For people.
+        Its name in messages.
     p4runtime
         gRPC address of its P4Runtime server.
     device_id
@@ -33,9 +33,9 @@ class SwitchSite:
     ip, mac
         Its address on the data network.
     stations
-        MAC address of every host (and other switch) to the port it is reached by.
+        The port to every host and other switch, by MAC address.
     ports
-        What is known of its ports.
+        Names and peers of its ports, where known.
     tls
         Certificates for its P4Runtime server.
     """
@@ -57,7 +57,7 @@ class HostSite:
     Attributes
     ----------
     name
-        For people.
+        Its name in messages.
     ip, mac
         Its addresses on the data network.
     switch
@@ -75,14 +75,14 @@ class HostSite:
 
 @dataclass(frozen=True)
 class Network:
-    """All of them.
+    """All switches and hosts.
 
     Attributes
     ----------
     switches, hosts
         By name.
     any_place
-        Whether a worker of no known address may take the place of any host, as on one machine's loopback.
+        Whether a worker with an unknown address may use any host, as on the loopback of one machine.
     """
 
     switches: Mapping[str, SwitchSite]
@@ -120,7 +120,7 @@ def network_of_testbed(folder: Path) -> Network:
     Raises
     ------
     ConfigError
-        There is none, or it does not say what is needed.
+        The file is missing or incomplete.
     """
     path, described = _described(folder)
     try:
@@ -150,12 +150,12 @@ def network_of_testbed(folder: Path) -> Network:
 
 
 def lanes_of_testbed(folder: Path) -> int | None:
-    """Return how many lanes the programs of a testbed's switches are to have, if it says.
+    """Return the lane count of a testbed's switches, if it states one.
 
     Raises
     ------
     ConfigError
-        It is no testbed's folder.
+        The folder is not that of a testbed.
     """
     lanes = _described(folder)[1].get("lanes")
     return lanes if isinstance(lanes, int) else None
@@ -173,7 +173,7 @@ def _described(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _peers(links: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what is at the other end of each interface."""
+    """Return the peer of each interface."""
     found = {}
     for link in links:
         ends = [str(end).partition("-")[0] for end in link["ends"]]

@@ -39,7 +39,7 @@ def network_of_file(path: Path) -> Network:
         switch = table.text("switch")
         if switch not in panels:
             raise ConfigError(
-                f"{table.where}: there is no switch {switch}, but {', '.join(panels) or 'none'}"
+                f"{table.where}: there is no switch {switch}: the switches are {', '.join(panels) or 'none'}"
             )
         ip, mac = table.ipv4("ip"), table.mac("mac")
         if ip in (host.ip for host in hosts.values()):

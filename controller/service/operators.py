@@ -1,4 +1,4 @@
-"""What operators ask: to make, restart and end jobs."""
+"""The calls of operators: create, restart and delete jobs."""
 
 import time
 
@@ -11,7 +11,7 @@ from host_agent.wire.slot_request import IfFull, Slots
 
 
 class OperatorActions:
-    """Makes, restarts and ends jobs.
+    """Creates, restarts and deletes jobs.
 
     Parameters
     ----------
@@ -33,12 +33,12 @@ class OperatorActions:
         join_token: str,
         idle_s: float,
     ) -> ServiceJob:
-        """Make a job that workers then join by its name.
+        """Create a job that workers join by name.
 
         Raises
         ------
         RefusalError
-            With the reason.
+            The job cannot be created; the message gives the reason.
         """
         await self._registry.until_gone(name)
         if name in self._registry.jobs:
@@ -73,14 +73,14 @@ class OperatorActions:
         return job
 
     async def restart(self, name: str) -> ServiceJob:
-        """Give a job a new epoch; if workers have left it, they may come again first.
+        """Give a job a new epoch. If workers have left it, it first waits for their ranks to join again.
 
         Raises
         ------
         RefusalError
-            It has not started.
+            The job has not started.
         ControllerError
-            The switch did not take it.
+            The switch refused or did not answer.
         """
         job = self._registry.find(name)
         if not job.record.running:
@@ -97,7 +97,7 @@ class OperatorActions:
         Raises
         ------
         RefusalError
-            There is none of that name.
+            No such job.
         """
         self._registry.end(self._registry.find(name), "an operator deleted the job")
         await self._registry.until_gone(name)

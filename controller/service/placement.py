@@ -1,7 +1,7 @@
-"""What jobs hold on which switch, in which order they get it, and how it comes onto the switch.
+"""What jobs hold on which switch, in which order they receive it, and how it is written there.
 
-What a job is to hold is decided and put on disk first, then written to the switch, then told to its workers; whoever
-crashes in between is put right by the reconciliation that every new session with a switch begins with.
+The state of a job is written to disk first, then to the switch, and only then are its workers told. After a crash in between,
+the reconciliation at the beginning of the next session with the switch repairs the difference.
 """
 
 import asyncio
@@ -29,31 +29,31 @@ log = logging.getLogger(__name__)
 
 
 class End(Protocol):
-    """Ends a job; its workers are refused if there is a refusal, else told the reason."""
+    """Ends a job. Its workers receive the refusal if there is one, else the reason."""
 
     def __call__(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
         """End it."""
 
 
 class Placement:
-    """The switches of a controller and what its jobs hold there.
+    """The switches of a controller, and the slots and entries of its jobs on them.
 
     Parameters
     ----------
     network
         The switches.
     store
-        Its memory.
+        The persistent state.
     files
-        The program the switches are to run.
+        The program for the switches.
     election_id
-        With the switches.
+        The election id at all switches.
     report_s
-        What workers are told of how often to report.
+        Interval of the workers' reports, in seconds.
     jobs
-        Those that have not ended, by name; somebody else's to change.
+        The jobs that have not ended, by name; only read here.
     end
-        What ends a job.
+        Ends a job.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Placement:
                 group.create_task(link.run())
 
     def close(self) -> None:
-        """Stop what is under way."""
+        """Cancel all background tasks."""
         for task in self._tasks:
             task.cancel()
 
@@ -106,11 +106,11 @@ class Placement:
         self.advance_soon(job.record.switch)
 
     def advance_soon(self, switch: str) -> None:
-        """Serve the queue of a switch when there is time."""
+        """Serve the queue of a switch in the background."""
         self.begin(self.advance(switch))
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something in the background."""
+        """Run a coroutine in the background."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -128,12 +128,12 @@ class Placement:
                 behind = behind or (bool(job.queue_place) and not job.record.job_id)
 
     def reserve(self, job: ServiceJob) -> None:
-        """Get a job its id and slots.
+        """Reserve a job id and slots for a job.
 
         Raises
         ------
         JobRefusedError
-            Not now; the message says why.
+            They are not available; the message gives the reason.
         """
         ledger = self.ledgers[job.record.switch]
         count = slots_for(job.record.slots, self.lanes, ledger.capacity)
@@ -150,7 +150,7 @@ class Placement:
             self._store.save(job.record)
 
     def idle(self, job: ServiceJob) -> None:
-        """End a job if no worker comes for a while."""
+        """Start the timer that ends a job without workers."""
         if not job.seats:
             seconds = job.record.idle_s
             job.stop_timer()
@@ -158,7 +158,7 @@ class Placement:
             job.timer = loop.call_later(seconds, self._end, job, f"no worker joined within {seconds:g} s")
 
     def _waiting(self, switch: str) -> list[ServiceJob]:
-        """Return who waits for a switch, in the order they came."""
+        """Return the jobs that wait for a switch, first come first."""
         found = [job for job in self._jobs.values() if job.record.switch == switch and job.queue_place]
         return sorted(found, key=lambda job: job.queue_place)
 
@@ -168,7 +168,7 @@ class Placement:
             self._end(job, told, RefusalError(Kind.TOO_LATE, told))
 
     async def _serve(self, job: ServiceJob) -> None:
-        """Do for a waiting job what can be done."""
+        """Reserve slots for a waiting job, or start it, as far as possible now."""
         link = self.links[job.record.switch]
         try:
             if not job.record.job_id:
@@ -189,11 +189,11 @@ class Placement:
                 self._end(job, str(refusal), RefusalError(Kind.FULL, str(refusal)))
         except SwitchRefusedError as refusal:
             self._end(job, str(refusal), RefusalError(Kind.NOT_NOW, str(refusal)))
-        except ControllerError as fault:  # The switch went: its next session brings the job along.
+        except ControllerError as fault:  # The connection was lost: the next session installs the job.
             job.reason = str(fault)
 
     def fits_ever(self, job: ServiceJob) -> bool:
-        """Whether a job could get its slots from an empty switch."""
+        """Whether an empty switch could grant the job's slots."""
         capacity = self.ledgers[job.record.switch].capacity
         try:
             count = slots_for(job.record.slots, self.lanes, capacity)
@@ -202,7 +202,7 @@ class Placement:
         return 0 < count <= capacity and not count & (count - 1)
 
     async def _start(self, job: ServiceJob, link: SwitchLink) -> None:
-        """Admit a complete job, or admit it again, and tell its workers."""
+        """Give a complete job its next epoch, install it, and tell its workers."""
         held = self._renew(job)
         if not job.record.restarts:
             await link.call(lambda tables: tables.reset_counters(held))
@@ -210,7 +210,7 @@ class Placement:
         self._admitted(job, held)
 
     def _renew(self, job: ServiceJob) -> Job:
-        """Give a job the next epoch, on disk before anywhere else."""
+        """Give a job its next epoch, on disk first."""
         record = job.record
         ledger = self.ledgers[record.switch]
         endpoints = [job.seats[rank].worker.endpoint for rank in sorted(job.seats)]
@@ -231,7 +231,7 @@ class Placement:
         return held
 
     def _admitted(self, job: ServiceJob, held: Job) -> None:
-        """Note that the switch holds an epoch of a job, and tell its workers."""
+        """Note that the switch holds an epoch of a job, and send its workers their admissions."""
         if not job.record.running or job.record.epoch != held.epoch:
             return  # It ended, or is being restarted, while the switch was written.
         job.on(JobEvent.ADMIT)
@@ -244,7 +244,7 @@ class Placement:
         )
 
     async def _bring_up(self, link: SwitchLink) -> None:
-        """Make a switch hold what it should, at the beginning of a session with it."""
+        """Reconcile a switch at the beginning of a session with it."""
         name, site = link.site.name, link.site
         mark = self._store.switch(name)[1]
         cookie = await link.do(lambda tables: tables.cookie())
@@ -278,7 +278,7 @@ class Placement:
         self.advance_soon(name)
 
     async def clear(self, job: ServiceJob) -> None:
-        """Take an ended job off its switch, then free what it held."""
+        """Remove an ended job from its switch, then free its id and slots."""
         record = job.record
         link, ledger = self.links[record.switch], self.ledgers[record.switch]
         held = record.held()
@@ -287,9 +287,9 @@ class Placement:
                 job.last_counted = await link.call(lambda tables: _counted(tables, held))
                 await link.call(lambda tables: tables.withdraw(held))
         except SwitchRefusedError as fault:
-            await link.distrust(fault)  # Its slots are given to nobody before the switch is reconciled.
+            await link.distrust(fault)  # No job receives its slots before the switch is reconciled.
         except ControllerError:
-            pass  # No session: the next one begins by removing what no running job has.
+            pass  # No session: the next one begins with a reconciliation, which removes the job.
         if isinstance(held, Job):
             ledger.end(held)
         elif held is not None:
@@ -297,14 +297,14 @@ class Placement:
         self.advance_soon(record.switch)
 
     async def counted(self, jobs: Sequence[ServiceJob]) -> list[Counted]:
-        """Return what the switches count for each of some jobs; what is not to be had is empty."""
+        """Return the switches' counts for each job; unavailable counters are omitted."""
         return [await self._counted(job) for job in jobs]
 
     async def _counted(self, job: ServiceJob) -> Counted:
         held = job.record.held()
         if job.ended.is_set():
             return job.last_counted
-        if not isinstance(held, Job):  # What its id has counted is still the job's that had it before.
+        if not isinstance(held, Job):  # The counters of its id still count for the previous job.
             return Counted(dict.fromkeys(COUNTERS, 0))
         try:
             return await self.links[job.record.switch].call(lambda tables: _counted(tables, held))
@@ -314,6 +314,6 @@ class Placement:
 
 def _counted(tables: SwitchTables, held: Job) -> Counted:
     admitted: dict[int, int] = {}
-    with contextlib.suppress(SwitchRefusedError):  # Its entries are not there now: it is being restarted.
+    with contextlib.suppress(SwitchRefusedError):  # The job is being restarted, so it has no entries now.
         admitted = tables.admitted(held)
     return Counted(tables.counters([held.job_id])[held.job_id], admitted)

@@ -1,4 +1,4 @@
-"""A job as the service keeps it: what was asked for, who has come, what it holds on its switch."""
+"""A job as the store keeps it: its request, its workers, what it holds on its switch."""
 
 from dataclasses import dataclass, field
 
@@ -14,19 +14,19 @@ class WorkerRecord:
     Attributes
     ----------
     rank
-        Its worker id.
+        Its rank in the job.
     host, ip, mac
-        Where it is.
+        Its host, and that host's addresses.
     port
-        The port of the job's switch it is reached by.
+        The port of the job's switch that leads to the worker.
     udp_port
-        Where it receives; 0 until it has said so.
+        The UDP port it receives on; 0 until it has sent it.
     switch_ip, switch_port
-        Where it sends to.
+        The address and UDP port that it sends to.
     lease
-        The secret by which it attaches again.
+        The secret with which it reattaches.
     left
-        Why it has left; empty while it has not.
+        Why it has left; empty if it has not.
     """
 
     rank: int
@@ -42,7 +42,7 @@ class WorkerRecord:
 
     @property
     def endpoint(self) -> WorkerEndpoint:
-        """Where it is, as the switch sees it."""
+        """The worker as the switch sees it."""
         return WorkerEndpoint(
             port=self.port,
             ip=self.ip,
@@ -60,23 +60,23 @@ class JobRecord:
     Attributes
     ----------
     name, switch, world_size, slots, if_full, queue_s, join_token, idle_s
-        As asked for.
+        The request.
     operated
         Whether an operator created it; else its first worker did.
     created
         Unix time in seconds.
     running
-        Whether its present epoch is, or may be, in the switch.
+        Whether the switch holds, or may hold, the current epoch.
     restarts
-        Epochs it had before the present one.
+        Number of earlier epochs.
     job_id, slot_base, slot_count
-        What it holds; 0 while it holds nothing.
+        Its id and slots; 0 while it has none.
     epoch, token
-        Of its present life; epoch 0 before the first.
+        The current epoch and its token; epoch 0 before the first.
     lanes
         Of the switch's program.
     workers
-        Who has come, by rank.
+        The workers that have joined, by rank.
     """
 
     name: str
@@ -100,13 +100,13 @@ class JobRecord:
     workers: dict[int, WorkerRecord] = field(default_factory=dict)
 
     def hold(self, held: Job | Reservation) -> None:
-        """Take down what it holds on its switch."""
+        """Store what the job holds on its switch."""
         self.job_id, self.slot_base, self.slot_count = held.job_id, held.slots.base, held.slots.count
         if isinstance(held, Job):
             self.epoch, self.token, self.lanes = held.epoch, held.token, held.lanes
 
     def held(self) -> Job | Reservation | None:
-        """Return what it holds on its switch."""
+        """Return what the job holds on its switch."""
         if not self.job_id:
             return None
         slots = SlotRange(self.slot_base, self.slot_count)

@@ -1,4 +1,4 @@
-"""The jobs of the controller before this one, taken up where it left them."""
+"""Recovery of the jobs of an earlier controller process."""
 
 import logging
 
@@ -10,9 +10,9 @@ log = logging.getLogger(__name__)
 
 
 def restore_jobs(registry: JobRegistry, workers: WorkerSeats) -> None:
-    """Take up the jobs that a controller's memory holds; their workers have a while to attach again.
+    """Restore the jobs in the store; their workers have the recovery period to reattach.
 
-    What the switches hold of them is put right when the first session with each begins.
+    The first session with each switch reconciles what it holds of them.
     """
     for record in registry.store.jobs():
         ledger = registry.placement.ledgers.get(record.switch)

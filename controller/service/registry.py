@@ -1,6 +1,6 @@
-"""The jobs of one controller: which there are, and how one ends.
+"""All jobs of one controller: finding, restarting and ending them.
 
-What workers and operators may do with them is in `workers` and `operators`, what they hold on switches in `placement`. All of
+Requests of workers and operators are in `workers` and `operators`; the jobs' slots and table entries in `placement`. All of
 it runs in the event loop's thread.
 """
 
@@ -28,20 +28,20 @@ ENDED_JOBS_KEPT = 100
 
 @dataclass(frozen=True)
 class RegistryOptions:
-    """What may be set.
+    """Sizes and times.
 
     Attributes
     ----------
     slots
-        Of a job that does not say how many.
+        Slots of a job whose request does not state a number.
     grace_s
-        How long a worker whose stream broke may be away before it has left.
+        How long a worker whose stream broke may take to reattach, in seconds.
     recovery_s
-        The same after a restart of the controller.
+        The same after a restart of the controller, in seconds.
     idle_s
-        How long a created job waits for a worker.
+        How long a created job waits for its first worker, in seconds.
     report_s
-        How often workers report.
+        Interval of the workers' reports, in seconds.
     """
 
     slots: int = 64
@@ -59,24 +59,24 @@ class JobRegistry:
     network
         Its switches and hosts.
     store
-        Its memory.
+        Its persistent state.
     files
-        The program its switches are to run.
+        The program for its switches.
     options
-        See there.
+        Sizes and times.
     election_id
-        With its switches.
+        Its election id at all switches.
 
     Attributes
     ----------
     jobs
-        Those that have not ended, by name.
+        The jobs that have not ended, by name.
     ended
-        The last ones that have.
+        The jobs that ended last.
     placement
-        What they hold on which switch.
+        Their slots and table entries.
     closing
-        Whether the controller is being stopped: its streams break then, and nobody leaves by that.
+        Whether the controller is stopping. Streams that break then make no worker leave.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class JobRegistry:
         Raises
         ------
         RefusalError
-            There is none of that name.
+            No such job or switch.
         """
         if name not in self.jobs:
             ended = next((job for job in reversed(self.ended) if job.name == name), None)
@@ -113,12 +113,12 @@ class JobRegistry:
         return self.jobs[name]
 
     def switch_for(self, asked: str, host: HostSite | None) -> str:
-        """Return the switch on which a job is added: the one asked for, else its first host's, else the first.
+        """Return the switch that adds a job: the requested one, else that of its first worker's host, else the first.
 
         Raises
         ------
         RefusalError
-            There is none of that name.
+            No such job or switch.
         """
         if asked and asked not in self.network.switches:
             raise RefusalError(
@@ -127,7 +127,7 @@ class JobRegistry:
         return asked or (host.switch if host else next(iter(self.network.switches)))
 
     def end(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
-        """End a job; its workers are refused if there is a refusal, else told the reason."""
+        """End a job. Its workers receive the refusal if there is one, else the reason."""
         if job.ended.is_set():
             return
         log.info("job %s ends: %s", job.name, reason)
@@ -147,18 +147,18 @@ class JobRegistry:
         self._ending[job.name] = asyncio.get_running_loop().create_task(self._clear(job))
 
     async def restart(self, job: ServiceJob, reason: str) -> None:
-        """Give a running job a new epoch; if workers have left it, they may come again first.
+        """Give a running job a new epoch. If workers have left it, it first waits for their ranks to join again.
 
         Raises
         ------
         ControllerError
-            The switch did not take it.
+            The switch refused or did not answer.
         """
         gone = [rank for rank, seat in job.seats.items() if seat.worker.left]
         job.on(JobEvent.RESTART)
         job.queue_place = 0
         job.record.restarts += 1
-        job.record.operated = True  # Its workers come and go now as those of a job that was created.
+        job.record.operated = True  # From now on its workers may leave and join like those of a created job.
         job.reason = reason
         for rank in gone:
             job.vacate(rank)
@@ -166,7 +166,7 @@ class JobRegistry:
         if gone:
             held = job.record.held()
             assert isinstance(held, Job)
-            with contextlib.suppress(ControllerError):  # Then its next session begins by removing it.
+            with contextlib.suppress(ControllerError):  # The reconciliation of the next session removes it.
                 await self.placement.links[job.record.switch].call(lambda tables: tables.withdraw(held))
             job.tell_gathering()
         else:
@@ -180,8 +180,8 @@ class JobRegistry:
             del self._ending[job.name]
 
     async def until_gone(self, name: str) -> None:
-        """Wait until a job that has ended has given its name up."""
-        while name in self._ending:  # The next of that name may have ended meanwhile.
+        """Wait until the name of an ended job is free."""
+        while name in self._ending:  # A later job of that name may have ended in the meantime.
             await asyncio.wait([self._ending[name]])
 
     def end_all(self, reason: str) -> None:
@@ -190,7 +190,7 @@ class JobRegistry:
             self.end(job, reason)
 
     def close(self) -> None:
-        """End the streams, not the jobs: their workers attach to the next controller."""
+        """End the streams but not the jobs: workers reattach to the next controller."""
         self.closing = True
         for job in self.jobs.values():
             job.stop_timer()

@@ -1,4 +1,4 @@
-"""What a worker or an operator asks for, held against what there is; every refusal is one sentence."""
+"""Validation of requests of workers and operators. Every refusal is one sentence."""
 
 import secrets
 from collections.abc import Iterable
@@ -11,16 +11,16 @@ from host_agent.wire.slot_request import IF_FULL, IfFull, Slots, read_slots
 
 
 class DisagreementError(RefusalError):
-    """The workers of a job do not agree how many they are."""
+    """The workers of a job do not agree on its world size."""
 
 
 def host_for(network: Network, request: jobs_pb2.Wish, jobs: Iterable[ServiceJob]) -> HostSite:
-    """Return the host a worker is on; where any place will do, the one with the fewest workers.
+    """Return the host a worker runs on; where `Network.any_place` allows any host, the one with the fewest workers.
 
     Raises
     ------
     RefusalError
-        It is on none.
+        The worker runs on no host of the controller.
     """
     host = network.host_of(request.addresses)
     if host is not None:
@@ -40,14 +40,14 @@ def host_for(network: Network, request: jobs_pb2.Wish, jobs: Iterable[ServiceJob
 
 
 def check_join(job: ServiceJob, request: jobs_pb2.Wish) -> None:
-    """Refuse a worker that cannot sit in a job.
+    """Refuse a worker that cannot join a job.
 
     Raises
     ------
     DisagreementError
-        It says another world size than the others: there is no telling who is right.
+        Its world size differs from that of earlier workers, and neither is known to be right.
     RefusalError
-        With the reason.
+        The worker cannot join; the message gives the reason.
     """
     record = job.record
     if record.join_token and not same_secret(record.join_token, request.join_token):
@@ -81,7 +81,7 @@ def check_join(job: ServiceJob, request: jobs_pb2.Wish) -> None:
             f"worker {request.rank} of job {job.name} has left ({seat.worker.left}): restart the job to let it join again",
         )
     if seat.outbox is None and not record.running:
-        job.vacate(request.rank)  # The same worker, who forgot its lease, or another in its place.
+        job.vacate(request.rank)  # The same worker without its lease, or its replacement.
         return
     raise RefusalError(
         Kind.TAKEN,
@@ -90,41 +90,41 @@ def check_join(job: ServiceJob, request: jobs_pb2.Wish) -> None:
 
 
 def same_secret(held: str, shown: str) -> bool:
-    """Compare in a time that does not tell where two secrets differ."""
+    """Compare two secrets in constant time."""
     return secrets.compare_digest(held.encode(), shown.encode())
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no job can have.
+    """Refuse an invalid job name.
 
     Raises
     ------
     RefusalError
-        It is such a name.
+        The name is invalid.
     """
     if not name or len(name) > 200 or not name.isprintable():
         raise RefusalError(Kind.WRONG, "a job needs a name of 1 to 200 printable characters")
 
 
 def check_world(world_size: int) -> None:
-    """Refuse a number of workers that no job can have.
+    """Refuse an invalid world size.
 
     Raises
     ------
     RefusalError
-        It is such a number.
+        The number is out of range.
     """
     if not 1 <= world_size <= MAX_CHILDREN:
         raise RefusalError(Kind.WRONG, f"a job has 1 to {MAX_CHILDREN} workers, not {world_size}")
 
 
 def read_slot_request(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:
-    """Read what a job is to get, and what is to be done if that is not free.
+    """Read how many slots a job requests, and what to do if they are not free.
 
     Raises
     ------
     RefusalError
-        What is to be done is none of the things that can be.
+        Unknown value of `if_full`.
     """
     word = next((word for word, number in IF_FULL.items() if number == if_full), None)
     if word is None:

@@ -1,4 +1,4 @@
-"""The job API: streams of workers and calls of operators, in front of who answers them."""
+"""The job API over gRPC: the streams of workers and the calls of operators."""
 
 import asyncio
 import contextlib
@@ -34,12 +34,12 @@ Answer = TypeVar("Answer")
 
 
 class WorkersService(jobs_pb2_grpc.WorkersServicer):
-    """What workers call.
+    """The service that workers call.
 
     Parameters
     ----------
     registry
-        Whom it speaks for.
+        The seats.
     """
 
     def __init__(self, registry: WorkerSeats) -> None:
@@ -78,11 +78,11 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
                 await context.write(message)
         finally:
             listening.cancel()
-            # Nothing to be said if it left, or has another stream by now.
+            # This changes nothing if the worker has left or has a new stream.
             self._registry.detach(job, seat, outbox)
 
     async def _listen(self, context: Any, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
-        """Take what a worker says, until it leaves or its stream ends."""
+        """Receive a worker's messages until it leaves or its stream ends."""
         try:
             while (message := await context.read()) is not grpc.aio.EOF:
                 match message.WhichOneof("message"):
@@ -104,7 +104,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
 
 
 def _told(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Answer]]:
-    """Tell the caller of faults, by a status and a sentence."""
+    """Report errors to the caller by a status code and a sentence."""
 
     @functools.wraps(call)
     async def told(self: Any, request: Any, context: Any) -> Answer:
@@ -120,7 +120,7 @@ def _told(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Ans
 
 
 class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
-    """What operators call.
+    """The service that operators call.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
 
     @_told
     async def CreateJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
-        """Make a job."""
+        """Create a job."""
         slots, if_full = read_slot_request(request.slots, request.if_full)
         job = await self._operators.create(
             request.name,
@@ -172,7 +172,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
         return jobs_pb2.DeleteJobReply()
 
     async def WatchJob(self, request: Any, context: Any) -> AsyncIterator[jobs_pb2.JobView]:
-        """Show a job until it has ended."""
+        """Send views of a job until it has ended."""
         try:
             job = self._registry.find(request.name)
         except RefusalError as refusal:

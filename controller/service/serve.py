@@ -1,4 +1,4 @@
-"""A running controller service: its memory, its registry, the job API and the metrics, up together and down in order."""
+"""A running controller service: store, registry, job API and metrics, started together and stopped in order."""
 
 import asyncio
 import contextlib
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 STOP_GRACE_S = 0.5
 
 _SERVER_OPTIONS = (
-    # Without this a second server on the same port would get every other call.
+    # Otherwise a second server on the same port would receive every other call.
     ("grpc.so_reuseport", 0),
-    # A worker whose machine is cut off is missed after these two.
+    # Together they bound how long a worker's machine can be cut off unnoticed.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
@@ -42,28 +42,28 @@ _SERVER_OPTIONS = (
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """What a controller service is to be.
+    """The configuration of a controller service.
 
     Attributes
     ----------
     network
         Its switches and hosts.
     program, p4info
-        The compiled program its switches are to run, and its P4Info.
+        The compiled program for its switches, and its P4Info.
     state
-        File of its memory; ":memory:" for none.
+        The state file; ":memory:" for none.
     listen
-        Where the job API is: "HOST:PORT" (port 0: any) or "unix:PATH".
+        Addresses of the job API: "HOST:PORT" (port 0: any) or "unix:PATH".
     tls
         Certificates of the job API; with `ca`, workers and operators need certificates too.
     allow_remote
         Whether it may listen without TLS where other machines can reach it.
     metrics
-        Where Prometheus finds metrics; None for nowhere.
+        Address of the metrics for Prometheus; None for no metrics.
     registry
-        Times and sizes.
+        Sizes and times.
     election_id
-        With its switches.
+        Its election id at all switches.
     """
 
     network: Network
@@ -80,18 +80,18 @@ class ServiceOptions:
 
 @dataclass
 class RunningService:
-    """A service that is up.
+    """A running service.
 
     Attributes
     ----------
     registry, workers
-        Its jobs, and who sits in them.
+        Its jobs and their seats.
     addresses
-        Where the job API is.
+        Addresses of the job API.
     metrics
-        Where metrics are.
+        Address of the metrics.
     links
-        Ends, with an error, if the service cannot go on.
+        Ends with an error if the service cannot continue.
     """
 
     registry: JobRegistry
@@ -109,12 +109,12 @@ class RunningService:
 
 @contextlib.asynccontextmanager
 async def running_service(options: ServiceOptions) -> AsyncIterator[RunningService]:
-    """Run a service for as long as the block; its jobs outlast it.
+    """Run a service for the duration of the block; its jobs continue afterwards.
 
     Raises
     ------
     ControllerError
-        It cannot run as asked.
+        The configuration cannot be used.
     """
     files = CompiledFiles(options.program, options.p4info)
     slots = options.registry.slots
@@ -156,14 +156,14 @@ async def serve(options: ServiceOptions, announce: Callable[[dict[str, Any]], No
     Parameters
     ----------
     options
-        What it is to be.
+        Its configuration.
     announce
-        Told where it listens, once all switches are ready.
+        Called with the addresses when all switches are ready.
 
     Raises
     ------
     ControllerError
-        It cannot run as asked.
+        The configuration cannot be used.
     """
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -223,7 +223,7 @@ def _listen(server: Any, address: str, options: ServiceOptions) -> str:
 
 
 def _refuse_remote(host: str, options: ServiceOptions, what: str, instead: str) -> None:
-    """Keep what is in clear to this machine, unless it was asked for otherwise."""
+    """Refuse to serve unencrypted on an address that other machines reach, unless that is allowed."""
     if options.allow_remote:
         return
     try:
@@ -237,7 +237,7 @@ def _refuse_remote(host: str, options: ServiceOptions, what: str, instead: str) 
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Remove what a controller that was killed left; gRPC says nothing of use if it is in the way."""
+    """Remove the socket of a killed controller: gRPC's error would not mention it."""
     with contextlib.suppress(OSError):
         if stat.S_ISSOCK(os.lstat(path).st_mode):
             path.unlink()

@@ -1,4 +1,4 @@
-"""What operators are shown of jobs and switches."""
+"""Jobs and switches as messages of the job API."""
 
 import contextlib
 import time
@@ -59,7 +59,7 @@ def job_view(job: ServiceJob, counted: Counted) -> JobView:
 
 
 def add_rates(view: JobView, before: JobView, seconds: float) -> None:
-    """Fill in how fast things changed since an earlier view of the same job."""
+    """Fill in the rates since an earlier view of the same job."""
     if seconds <= 0 or view.epoch != before.epoch:
         return
 
@@ -78,7 +78,7 @@ async def switch_view(registry: JobRegistry, link: SwitchLink) -> SwitchView:
     """Return a switch as it is now."""
     site, ledger = link.site, registry.placement.ledgers[link.site.name]
     unknown_sources: dict[str, int] = {}
-    with contextlib.suppress(ControllerError):  # Then the view says that the switch is not ready.
+    with contextlib.suppress(ControllerError):  # The view then shows the switch as not ready.
         unknown_sources = (await link.call(lambda tables: tables.counters([0])))[0]
     view = SwitchView(
         name=site.name,

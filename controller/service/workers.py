@@ -1,4 +1,4 @@
-"""What workers ask: a seat in a job, their seat again after a broken connection, to leave.
+"""The calls of workers: join a job, attach again after a broken connection, leave.
 
 All here runs in the event loop's thread.
 """
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class WorkerSeats:
-    """Who sits in which job, and who has left.
+    """The seats of all jobs.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ class WorkerSeats:
     Attributes
     ----------
     streams
-        How many workers are connected.
+        Number of connected workers.
     left
-        How many have left a job, of all jobs.
+        Number of workers that have left, over all jobs.
     """
 
     def __init__(self, registry: JobRegistry) -> None:
@@ -51,7 +51,7 @@ class WorkerSeats:
         self._registry = registry
 
     async def join(self, request: jobs_pb2.Wish, outbox: Outbox) -> tuple[ServiceJob, Seat]:
-        """Give a worker its seat; it still has to say where it receives.
+        """Give a worker a seat; the worker sends its UDP port next.
 
         Raises
         ------
@@ -84,12 +84,12 @@ class WorkerSeats:
         return job, seat
 
     def receive(self, job: ServiceJob, seat: Seat, udp_port: int) -> None:
-        """Take down where a worker receives; with the last one the job starts.
+        """Store the UDP port of a worker; the last one starts the job.
 
         Raises
         ------
         RefusalError
-            That is no port, or the job runs already.
+            The port is invalid, or the job is already running.
         """
         if job.state is JobState.ENDED:
             return
@@ -105,12 +105,12 @@ class WorkerSeats:
         job.tell_gathering()
 
     def attach(self, asked: jobs_pb2.Reattachment, outbox: Outbox) -> tuple[ServiceJob, Seat]:
-        """Give a worker its seat back after its stream broke.
+        """Reattach a worker whose stream broke to its seat.
 
         Raises
         ------
         RefusalError
-            It has none any more, or shows the wrong lease.
+            The worker has left or shows the wrong lease.
         """
         job = self._registry.jobs.get(asked.job)
         seat = job.seats.get(asked.rank) if job else None
@@ -135,14 +135,14 @@ class WorkerSeats:
         return job, seat
 
     def detach(self, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
-        """Note that a worker's stream broke: it may attach again for a while."""
+        """Note that a worker's stream broke; it may reattach within the grace period."""
         if seat.outbox is not outbox or self._registry.closing:
             return
         seat.detach()
         self.start_disconnect_timer(job, seat, self._registry.options.grace_s)
 
     def leave(self, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
-        """Note that a worker says that it leaves."""
+        """Note that a worker leaves on its own."""
         if seat.outbox is outbox:
             self._left(job, seat, "it left")
 
@@ -155,7 +155,7 @@ class WorkerSeats:
             The switch did not take it.
         """
         if not job.record.running or asked.epoch != job.record.epoch:
-            return  # It has another epoch by now, or is about to.
+            return  # It already has another epoch, or is about to have one.
         seat.asked_again = asked.epoch
         if asked.broken:
             await self._registry.restart(job, f"worker {seat.rank} asked for a new epoch after a failure")
@@ -163,7 +163,7 @@ class WorkerSeats:
             await self._registry.restart(job, "all workers asked for a new epoch")
 
     def _gather(self, request: jobs_pb2.Wish, host: HostSite) -> ServiceJob:
-        """Begin a job that its first worker describes."""
+        """Create a job from its first worker's request."""
         check_name(request.job)
         check_world(request.world_size)
         if request.join_token:
@@ -203,7 +203,7 @@ class WorkerSeats:
         return Seat(worker, outbox)
 
     def start_disconnect_timer(self, job: ServiceJob, seat: Seat, seconds: float) -> None:
-        """Let a worker leave unless it attaches in time."""
+        """Let a worker leave unless it reattaches in time."""
         seat.stop_disconnect_timer()
         reason = f"its connection was lost for {seconds:g} s"
         seat.disconnect_timer = asyncio.get_running_loop().call_later(seconds, self._left, job, seat, reason)

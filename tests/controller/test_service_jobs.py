@@ -146,7 +146,9 @@ def test_who_cannot_join_is_told_why_and_the_others_wait_on(
 def test_workers_that_do_not_agree_how_many_they_are_are_all_told(bench: Bench) -> None:
     first = bench.joining("job", 0, 2)
     until(lambda: bench.operator.jobs())
-    agree = r"the workers of job job do not agree how many they are: worker 1 says 3, others said 2"
+    agree = (
+        r"the workers of job job do not agree on its world size: worker 1 expects 3, earlier ones expect 2"
+    )
     for worker in (first, bench.joining("job", 1, 3)):
         with pytest.raises(JoinError, match=agree):
             worker.result()

@@ -103,7 +103,10 @@ def test_switches(netsum: Netsum) -> None:
     assert told(netsum("switch", "show", "loopback", "--json"))["slots"] == 1024
     assert "1,024 of 1,024" in netsum("switch", "list").stdout
     assert "slots:" in netsum("switch", "show").stdout
-    assert refused(netsum("switch", "show", "nonesuch")) == "there is no switch nonesuch, but loopback"
+    assert (
+        refused(netsum("switch", "show", "nonesuch"))
+        == "there is no switch nonesuch: the switches are loopback"
+    )
 
 
 def test_ports_of_a_switch(netsum: Netsum) -> None:
