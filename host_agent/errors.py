@@ -9,19 +9,19 @@ from __future__ import annotations
 
 
 class NetsumError(Exception):
-    """Anything that netsum raises on purpose."""
+    """Base class of all errors of netsum."""
 
 
 class MisuseError(NetsumError):
-    """The caller asked for something that cannot be done."""
+    """The caller requested something impossible."""
 
 
 class ArgumentError(MisuseError, ValueError):
-    """A value on a command line or in the environment is not what is expected there."""
+    """A value on a command line or in the environment is invalid."""
 
 
 class AdmissionError(MisuseError, ValueError):
-    """An admission that no switch can have granted."""
+    """An admission with values that no switch grants."""
 
 
 class UsedAdmissionError(MisuseError):
@@ -45,7 +45,7 @@ class ClosedCommunicatorError(MisuseError):
 
 
 class PeerError(NetsumError):
-    """Another worker, the switch or the network did not do its part."""
+    """Another worker, the switch or the network failed."""
 
 
 class MissingWorkersError(PeerError, TimeoutError):
@@ -68,11 +68,11 @@ class SwitchSilentError(PeerError, TimeoutError):
 
 
 class ResultsLostError(PeerError, TimeoutError):
-    """The deadline passed; every worker contributed, yet the results do not arrive here."""
+    """The deadline passed; every worker contributed, but the results do not reach this worker."""
 
 
 class MismatchError(PeerError):
-    """The workers do not agree which collective this is."""
+    """The workers disagree about the collective."""
 
 
 class DuplicateWorkerError(PeerError):

@@ -9,7 +9,7 @@ from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, 
 
 
 class State(Enum):
-    """Where a communicator stands."""
+    """The state of a communicator."""
 
     IDLE = "idle"
     RUNNING = "running"
@@ -18,7 +18,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What can happen to it."""
+    """An event in the life of a communicator."""
 
     SUBMIT = "submit a collective"
     DRAIN = "finish the last collective"
@@ -40,15 +40,15 @@ TRANSITIONS: Final = {
 
 
 class Lifecycle:
-    """The state of one communicator. Not locked: its owner is."""
+    """The state of one communicator. It has no lock of its own; its owner locks it."""
 
     def __init__(self) -> None:
         self.state = State.IDLE
         self.cause: BaseException | None = None
-        """What it failed with; kept when it is closed."""
+        """The error that broke it; kept after it is closed."""
 
     def on(self, event: Event, cause: BaseException | None = None) -> None:
-        """Move on.
+        """Change the state.
 
         Parameters
         ----------

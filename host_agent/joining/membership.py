@@ -1,4 +1,4 @@
-"""What a worker knows of its job: what the controller's messages have told so far, and waiting for more.
+"""The state of a worker's job as the controller's messages describe it, and waiting for changes.
 
 Messages come in one thread, questions from others; a condition guards the state.
 """
@@ -17,13 +17,13 @@ from host_agent.wire.jobs_pb2 import FromWorker, ToWorker
 from host_agent.wire.path import Level
 
 _UNKNOWN: Final = "NOT_FOUND"
-"""The status of a controller that knows no such job or worker."""
+"""The status for an unknown job or worker."""
 _FULL: Final = "RESOURCE_EXHAUSTED"
-"""The status of a controller whose switch has no slots free."""
+"""The status for a switch without free slots."""
 
 
 class Watcher(NamedTuple):
-    """Who is told what becomes of a job; see `Seat.watch`."""
+    """The callbacks of one watcher of a job; see `Seat.watch`."""
 
     on_left: Callable[[int, str], None]
     on_ended: Callable[[str], None]
@@ -32,7 +32,7 @@ class Watcher(NamedTuple):
 
 
 class Membership:
-    """A worker's part in a job, as the controller tells it.
+    """A worker's part in a job, as the controller reports it.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Membership:
     # For the worker
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell somebody of what has happened already, and from now on of what happens."""
+        """Report past events to a watcher, and all later ones."""
         with self._changed:
             self._watchers.append(watcher)
             left, ended = dict(self._left), self._ended
@@ -95,7 +95,7 @@ class Membership:
 
     @property
     def trouble(self) -> str:
-        """What keeps the present admission from being of use, in a sentence; empty if nothing does."""
+        """Why the current admission is of no use, as a sentence; empty while it is valid."""
         with self._changed:
             if self._ended:
                 return f"the job ended: {self._ended}"
@@ -106,7 +106,7 @@ class Membership:
             return ""
 
     def placed(self, controller: str, timeout_s: float) -> None:
-        """Wait until the worker has a place in the job.
+        """Wait until the worker has a seat in the job.
 
         Raises
         ------
@@ -116,7 +116,7 @@ class Membership:
         self._await(lambda: self._lease != "", controller, timeout_s, "joining")
 
     def start(self) -> FromWorker | None:
-        """Ask for slots from now on; return what the controller is to be told, if there is a place already."""
+        """Request slots from now on; return the message to send if the worker already has its seat."""
         with self._changed:
             if self._starts or self._held is None:
                 self._starts = True
@@ -150,7 +150,7 @@ class Membership:
     def epoch_after(
         self, epoch: int, controller: str, timeout_s: float, ask: Callable[[], None]
     ) -> Admission:
-        """Ask for another epoch of the job than one until there is one, and return the new admission.
+        """Request a new epoch until the job has one other than `epoch`, and return its admission.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class Membership:
             return self.admission
 
     def close(self) -> None:
-        """Tell nobody anything any more."""
+        """Stop reporting to watchers."""
         with self._changed:
             self._closed = True
             self._failure = self._failure or JoinError(f"the seat in job {self._request.job} was given up")
@@ -173,7 +173,7 @@ class Membership:
     # For the stream
 
     def opening(self) -> FromWorker:
-        """Return what a stream begins with."""
+        """Return the first message of a stream."""
         with self._changed:
             if not self._lease:
                 return FromWorker(join=self._request)
@@ -185,7 +185,7 @@ class Membership:
             )
 
     def take(self, message: ToWorker) -> FromWorker | None:
-        """Take what the controller says; return what it is to be answered, if anything."""
+        """Process a message of the controller; return the reply, if there is one."""
         answer = None
         match message.WhichOneof("message"):
             case "place":
@@ -206,10 +206,10 @@ class Membership:
         return answer
 
     def refused(self, status: str, sentence: str) -> bool:
-        """Take the sentence of a controller that ends the stream for good; return whether to begin again all the same."""
+        """Process a status with which the controller ended the stream; return whether to join anew."""
         with self._changed:
             if status == _UNKNOWN and self._lease and not self._admitted:
-                self._lease = ""  # The controller restarted while we gathered: begin anew.
+                self._lease = ""  # The controller restarted before the job was complete: join anew.
                 return True
             if not self._admitted:
                 self._failure = NoSlotsError(sentence) if status == _FULL else JoinError(sentence)
@@ -219,7 +219,7 @@ class Membership:
         return False
 
     def unreachable(self, sentence: str) -> bool:
-        """Take why the connection broke, with what to do; return whether to go on connecting."""
+        """Process the reason of a broken connection; return whether to reconnect."""
         with self._changed:
             if not self._lease and not self._closed:
                 self._failure = JoinError(sentence)
@@ -313,7 +313,7 @@ class Membership:
         what: str,
         ask: Callable[[], None] = lambda: None,
     ) -> None:
-        """Wait, and ask about once a second."""
+        """Wait, repeating the request about once a second."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while not done():

@@ -1,4 +1,4 @@
-"""A worker's place in a job, from when it joins until it leaves."""
+"""A worker's seat in a job, from joining to leaving."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def join(
     timeout_s: float = 60.0,
     start: bool = True,
 ) -> Seat:
-    """Join a job, and return when all its workers have.
+    """Join a job, and return when all its workers have joined.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def join(
 
 
 class Seat:
-    """The place of this process in a job; a context manager that leaves it. Made by `join`.
+    """The seat of this process in a job; a context manager that leaves the job at its end. Made by `join`.
 
     Attributes
     ----------
@@ -159,7 +159,7 @@ class Seat:
         self.close()
 
     def start(self, timeout_s: float) -> None:
-        """Return when the job has started, for which all its workers must call this; called once.
+        """Wait until the job has started, for which all its workers must call this once.
 
         Raises
         ------
@@ -174,17 +174,17 @@ class Seat:
 
     @property
     def admission(self) -> Admission:
-        """For the communicator; a new one after a restart of the job."""
+        """The admission for a communicator; a new one after a restart of the job."""
         return self._membership.admission
 
     @property
     def bind(self) -> tuple[str, int]:
-        """Where the communicator must be bound."""
+        """The address that the communicator must bind."""
         return self._membership.bind
 
     @property
     def host(self) -> str:
-        """The host the controller takes this machine for."""
+        """The host that the controller identified this machine as."""
         return self._membership.host
 
     @property
@@ -194,11 +194,11 @@ class Seat:
 
     @property
     def trouble(self) -> str:
-        """What keeps the present admission from being of use, in a sentence; empty if nothing does."""
+        """Why the current admission is of no use, as a sentence; empty while it is valid."""
         return self._membership.trouble
 
     def communicator(self, timeout_s: float = 30.0) -> Communicator:
-        """Return a communicator for the present admission, and tell the controller what it does from now on.
+        """Return a communicator for the current admission, and report its counts to the controller.
 
         Parameters
         ----------
@@ -215,12 +215,12 @@ class Seat:
         return made
 
     def report_on(self, communicator: Communicator) -> None:
-        """Tell the controller, about once a second, what a communicator does; operators are shown it."""
+        """Report a communicator's counts to the controller about once a second, for operators."""
         self._communicator = weakref.ref(communicator)
         self._lifecycle = communicator.lifecycle
 
     def start_again(self, timeout_s: float = 60.0) -> Admission:
-        """Get an admission that no communicator has used, in a new epoch of the job if need be.
+        """Return an admission that no communicator has used, in a new epoch of the job if necessary.
 
         All workers close their communicator, call this and make a new one. Where this worker's communicator has failed,
         the job gets its new epoch at once: the others' collectives fail, and they are told (`watch`). Else it gets it when
@@ -253,7 +253,7 @@ class Seat:
         on_restarted: Callable[[Admission, str], None] | None = None,
         on_unreachable: Callable[[str], None] | None = None,
     ) -> None:
-        """Be told what becomes of the job: at once of what has happened already, later from a thread of the seat.
+        """Call back on events of the job: at once for past events, later from a thread of the seat.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""How a worker core failed, as an error that says who or what is missing."""
+"""The error for a failed worker core; it names what is missing."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _RESTART = "The communicator is broken; restart the job to get a new admission."
 
 
 def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
-    """Put the failure of a core into words.
+    """Return the error for the failure of a core.
 
     Parameters
     ----------
     core : WorkerCore
         One that has failed.
     what : str
-        What was going on, for the message: "allreduce number 7 (sum of 100 float32)".
+        The collective in progress, for the message: "allreduce number 7 (sum of 100 float32)".
     trouble : str
         What the driver knows about the way to the switch.
     """

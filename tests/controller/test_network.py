@@ -84,7 +84,7 @@ def test_a_file_with_two_switches(tmp_path: Path) -> None:
         ('switch = "s1"', 'switch = "s1"\nspeed = 3', "host.. h1: there is no speed here"),
         ('switch = "s1"', 'switch = "s9"', "host.. h1: there is no switch s9: the switches are s1, s2"),
         ('name = "h2"', 'name = "h1"', "host.. h1: this name is used twice"),
-        ('ip = "10.0.0.2"', 'ip = "10.0.0.1"', "host.. h2: ip: another host has 10.0.0.1 already"),
+        ('ip = "10.0.0.2"', 'ip = "10.0.0.1"', "host.. h2: ip: another host also has 10.0.0.1"),
         ("ports = [7, 8]", 'ports = [7, "eth8"]', "link.. 1: port 'eth8' is a name on the front panel"),
         ('switches = ["s1", "s2"]', 'switches = ["s1", ["s2"]]', "which the file has"),
         ('"127.0.0.1:9559"', '"nowhere"', "switch.. s1: p4runtime: expected an address such as"),

@@ -159,7 +159,7 @@ def test_workers_that_do_not_agree_how_many_they_are_are_all_told(bench: Bench) 
     ("world_size", "rank", "name", "message"),
     [
         (33, 0, "job", "a job has 1 to 32 workers, not 33"),
-        (2, 5, "job", "a job of 2 has workers 0 to 1, not 5"),
+        (2, 5, "job", "job job has ranks 0 to 1, not 5"),
         (2, 0, "", "a job needs a name"),
     ],
 )
@@ -344,7 +344,7 @@ def test_a_job_that_does_not_fit_is_refused_queued_or_given_less(bench: Bench) -
     # Who comes later waits behind, also with a smaller wish; who does not want to wait need not.
     second = bench.operator.create_job("second", 1, slots=128, if_full="queue")
     assert as_dict(second)["state"] == "queued"
-    assert second.reason == "1 jobs wait for slots of switch s1 already"
+    assert second.reason == "1 jobs are already waiting for slots of switch s1"
     with bench.joining("passing", 0, 1, slots=64).result():
         pass
     bench.operator.delete_job("large")
