@@ -209,9 +209,7 @@ class JobLedger:
         if job_id is None and free:
             job_id = free[0]
         if job_id not in free:
-            raise JobRefusedError(
-                f"the switch has {len(JOB_IDS)} jobs, the maximum: end one first"
-            )
+            raise JobRefusedError(f"the switch has {len(JOB_IDS)} jobs, the maximum: end one first")
         held = Reservation(name, job_id, self._allocator.allocate(slots))
         self._reserved[name] = held
         return held
