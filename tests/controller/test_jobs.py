@@ -177,7 +177,7 @@ def test_a_worker_may_reach_the_switch_its_own_way() -> None:
 def test_a_restart_needs_another_token() -> None:
     ledger = JobLedger(8, 64)
     job = admit(ledger, "job", 8)
-    with pytest.raises(ValueError, match="another token"):
+    with pytest.raises(ValueError, match="a new token"):
         ledger.renew(job, token=job.token, unix_seconds=1)
 
 
