@@ -167,6 +167,7 @@ def test_p4runtime_with_mutual_tls(authorities: tuple[Authority, Authority], tmp
 
 
 def test_the_shell_over_mutual_tls(authorities: tuple[Authority, Authority], tmp_path: Path) -> None:
+    pytest.importorskip("p4runtime_sh", reason="needs p4runtime-shell: pip install 'netsum[shell]'")
     ours, _ = authorities
     server = TlsFiles(ours.ca, *ours.issue("switch")).server_credentials()
     cert, key = map(str, ours.issue("operator"))

@@ -70,7 +70,11 @@ def stratum_message() -> Message:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     described = pool.FindMessageTypeByName("bf_test.BfPipelineConfig")
-    made: Message = message_factory.MessageFactory(pool).GetPrototype(described)()
+    # GetPrototype is gone from protobuf 5, GetMessageClass is not in 3.20 yet.
+    message_class = (
+        getattr(message_factory, "GetMessageClass", None) or message_factory.MessageFactory(pool).GetPrototype
+    )
+    made: Message = message_class(described)()
     return made
 
 

@@ -51,7 +51,7 @@ def test_losses_cost_a_few_round_trips(workers: int, drop: float, multiple: int)
     assert counted(undisturbed, "retransmissions") == counted(undisturbed, "probes") == [0] * workers
     lossy = run(Cables(delay_ns=ROUND_TRIP_NS // 2, drop=drop), workers)
     assert lossy.now_ns < multiple * undisturbed.now_ns
-    for host in lossy.hosts:
+    for host in lossy.workers:
         assert host.core.state["srtt_ns"][0] == ROUND_TRIP_NS, "of the way, not of others' recoveries"
 
 
