@@ -6,18 +6,30 @@ back end. `strategy` makes one by name; see ``docs/strategies.md``.
 Needs PyTorch.
 """
 
+from host_agent.strategies.admm import ADMM
+from host_agent.strategies.asynchronous import Downpour, ElasticAveraging, StaleSynchronous
 from host_agent.strategies.base import STRATEGIES, Strategy
+from host_agent.strategies.codistillation import Codistillation
 from host_agent.strategies.diloco import DiLoCo
+from host_agent.strategies.dynamic import DynamicAveraging
 from host_agent.strategies.exchange import Exchange, Traffic
+from host_agent.strategies.fedavg import FedAvg
 from host_agent.strategies.local_sgd import LocalSGD
 from host_agent.strategies.registry import strategy
 from host_agent.strategies.synchronous import Synchronous
 
 __all__ = [
+    "ADMM",
     "STRATEGIES",
+    "Codistillation",
     "DiLoCo",
+    "Downpour",
+    "DynamicAveraging",
+    "ElasticAveraging",
     "Exchange",
+    "FedAvg",
     "LocalSGD",
+    "StaleSynchronous",
     "Strategy",
     "Synchronous",
     "Traffic",

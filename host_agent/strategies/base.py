@@ -40,6 +40,11 @@ class Strategy:
         The workers; the default group if None.
     scaler : torch.amp.GradScaler, optional
         For mixed precision: the loss is scaled by the caller, the rest is done here.
+    compression : str or Compressor, optional
+        Compresses what is averaged (gradients or changes of the model); a name, or an object of
+        `host_agent.compression.make_compressor`.
+    memory : str or Memory
+        What is done with what compression lost, such as "residual" (error feedback).
 
     Attributes
     ----------
@@ -47,6 +52,8 @@ class Strategy:
         In lists and errors; one sentence; the paper.
     STATE : tuple of str
         Attributes that `state_dict` saves.
+    COMPRESSES : bool
+        Whether `compression` has a meaning.
     steps : int
         Updates of the model by this worker's optimizer.
     traffic : Traffic
@@ -62,6 +69,7 @@ class Strategy:
     summary: ClassVar[str]
     source: ClassVar[str]
     STATE: ClassVar[tuple[str, ...]] = ()
+    COMPRESSES: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -70,7 +78,16 @@ class Strategy:
                 raise MisuseError(f"there is a strategy {name!r} already, {STRATEGIES[name].__qualname__}")
             STRATEGIES[name] = cls
 
-    def __init__(self, model: Any, optimizer: Any, *, group: Any = None, scaler: Any = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        *,
+        group: Any = None,
+        scaler: Any = None,
+        compression: Any = None,
+        memory: Any = "none",
+    ) -> None:
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             raise MisuseError(
                 f"strategy {self.name}: expected the module itself, not DistributedDataParallel, which averages the "
@@ -81,7 +98,11 @@ class Strategy:
                 f"strategy {self.name}: there is no process group: call torch.distributed.init_process_group first"
             )
         self.model, self.optimizer, self.scaler = model, optimizer, scaler
-        self.exchange = Exchange(group, self.name)
+        if compression is not None and not self.COMPRESSES:
+            raise MisuseError(
+                f"strategy {self.name} does not take compression: it sends no means of gradients or models"
+            )
+        self.exchange = Exchange(group, self.name, compression, memory)
         self.steps = 0
         self._parameters: list[Tensor] = [each for each in model.parameters() if each.requires_grad]
         if not self._parameters:
@@ -174,6 +195,8 @@ class Strategy:
         for name in self.STATE:
             value = getattr(self, name)
             state[name] = value.detach().clone() if isinstance(value, Tensor) else value
+        if self.exchange.reducer is not None:
+            state["compression"] = self.exchange.reducer.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -197,6 +220,8 @@ class Strategy:
         for name in self.STATE:
             value = state[name]
             setattr(self, name, value.clone() if isinstance(value, Tensor) else value)
+        if self.exchange.reducer is not None:
+            self.exchange.reducer.load_state_dict(state["compression"])
         self._restored = True
 
     # What strategies compute with
@@ -234,7 +259,7 @@ class Strategy:
         What is sent is the difference from `reference`, which all workers have alike: it is smaller than the model, so that
         lossy number formats lose less of it.
         """
-        mean = reference + self.exchange.mean(self.vector() - reference)
+        mean = reference + self.exchange.compressed_mean(self.vector() - reference)
         self.load(mean)
         return mean
 

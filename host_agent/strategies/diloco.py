@@ -74,7 +74,7 @@ class DiLoCo(Strategy):
         self.average_buffers()
 
     def _outer_step(self) -> None:
-        gradient = self.exchange.mean(self.reference - self.vector())
+        gradient = self.exchange.compressed_mean(self.reference - self.vector())
         self.momentum = self.outer_momentum * self.momentum + gradient
         self.reference = self.reference - self.outer_rate * (gradient + self.outer_momentum * self.momentum)
         self.load(self.reference)

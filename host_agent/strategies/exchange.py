@@ -11,6 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from host_agent.compression.exchange import TorchExchange, run
+from host_agent.compression.reducer import Reducer, Round
+from host_agent.compression.registry import make_compressor, make_memory
+
 
 class Traffic:
     """How much one worker sent and received, without packet headers and without what a back end adds.
@@ -52,6 +56,26 @@ class Traffic:
             setattr(self, name, counts[name])
 
 
+class _CountedRounds(TorchExchange):
+    """Rounds of compressed reductions, counted."""
+
+    def __init__(self, group: Any, traffic: Traffic) -> None:
+        super().__init__(group)
+        self._traffic = traffic
+
+    def carry_out(self, request: Round) -> Any:
+        """Return the result of a round."""
+        result = super().carry_out(request)
+        own = sum(each.nbytes for each in request.tensors)
+        received = own
+        if request.op == "gather":
+            received = sum(each.nbytes for payload in result for each in payload) - own
+        elif request.op == "broadcast":
+            own, received = (own, 0) if self.rank == request.root else (0, own)
+        self._traffic.add(sent=own, received=received, synchronizations=1)
+        return result
+
+
 class Exchange:
     """Collectives and messages of one worker.
 
@@ -63,18 +87,40 @@ class Exchange:
         The default group if None.
     label : str
         Names the strategy in notes.
+    compression, memory
+        See `Strategy`.
+
+    Attributes
+    ----------
+    reducer : Reducer or None
+        Compresses what `compressed_mean` sends; None: it is `mean`.
     """
 
-    def __init__(self, group: Any, label: str) -> None:
+    def __init__(self, group: Any, label: str, compression: Any = None, memory: Any = "none") -> None:
         self.group = group
         self.rank: int = dist.get_rank(group)
         self.workers: int = dist.get_world_size(group)
         self.traffic = Traffic()
         self._label = label
+        self.reducer: Reducer | None = None
+        if compression is not None:
+            if isinstance(compression, str):
+                compression = make_compressor(compression)
+            if isinstance(memory, str):
+                memory = make_memory(memory)
+            self.reducer = Reducer(compression, memory, self.rank, self.workers)
+            self._rounds = _CountedRounds(group, self.traffic)
 
     def mean(self, tensor: Tensor) -> Tensor:
         """Return the mean of a floating-point tensor over the workers; the same bits at all of them."""
         return self.sum(tensor).div_(self.workers)
+
+    def compressed_mean(self, tensor: Tensor) -> Tensor:
+        """Return the mean of gradients or of changes over the workers, compressed if the strategy was asked to."""
+        if self.reducer is None:
+            return self.mean(tensor)
+        with self._noting("a compressed all-reduce"):
+            return run(self.reducer.rounds("model", tensor), self._rounds)
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Return the sum of a tensor over the workers; exact for integers."""

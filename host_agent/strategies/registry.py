@@ -43,6 +43,12 @@ def options_of(kind: type[Strategy]) -> list[Option]:
     return list(options.values())
 
 
+def own_options_of(kind: type[Strategy]) -> list[Option]:
+    """Return the options of a strategy without those that all have."""
+    common = {each.name for each in options_of(Strategy)}
+    return [each for each in options_of(kind) if each.name not in common]
+
+
 def strategy(name: str, model: Any, optimizer: Any, **options: Any) -> Strategy:
     """Return a strategy by name, for ``with netsum.strategy(…) as s:``.
 

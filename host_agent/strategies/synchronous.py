@@ -70,7 +70,7 @@ class Synchronous(Strategy):
         self._passes += 1
         if self._passes % self.accumulate:
             return False
-        self.load_gradient(self.exchange.mean(self.gradient() / self.accumulate))
+        self.load_gradient(self.exchange.compressed_mean(self.gradient() / self.accumulate))
         self._kept = [
             {"lr": group["lr"], "weight_decay": group.get("weight_decay", 0)}
             for group in self.optimizer.param_groups

@@ -12,6 +12,7 @@ from netsum.cli.errors import CommandGroup
 from netsum.cli.job import job_app
 from netsum.cli.run import run_app
 from netsum.cli.sim import sim_app
+from netsum.cli.strategies import strategies_app
 from netsum.cli.switch import switch_app
 from netsum.cli.testbed import testbed_app
 
@@ -55,6 +56,7 @@ app.add_typer(controller_app, name="controller", rich_help_panel=OPERATE)
 app.add_typer(testbed_app, name="testbed", rich_help_panel=OPERATE)
 app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
 app.add_typer(compression_app, name="compression", rich_help_panel=LOOK)
+app.add_typer(strategies_app, name="strategies", rich_help_panel=LOOK)
 app.command("shell", rich_help_panel=LOOK, epilog=shell.EPILOG)(shell.shell)
 app.command("explore", rich_help_panel=LOOK, epilog=explore.EPILOG)(explore.explore)
 app.command("wireshark", rich_help_panel=LOOK, epilog=wireshark.EPILOG)(wireshark.wireshark)

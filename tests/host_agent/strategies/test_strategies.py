@@ -53,7 +53,16 @@ def test_each_is_documented(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("local-sgd", {"every": 0}), ("diloco", {"every": 0}), ("synchronous", {"accumulate": 0})],
+    [
+        ("local-sgd", {"every": 0}),
+        ("diloco", {"every": 0}),
+        ("fedavg", {"samples": 4, "fraction": 0}),
+        ("admm", {"penalty": 0}),
+        ("easgd", {"elasticity": 2}),
+        ("dynamic-averaging", {"threshold": -1}),
+        ("codistillation", {"share": "all"}),
+        ("synchronous", {"accumulate": 0}),
+    ],
 )
 def test_options_are_checked_before_the_first_step(
     gloo_ranks: Ranks, name: str, options: dict[str, Any]
@@ -71,6 +80,8 @@ def _refused(rank: int, world: int, name: str, options: dict[str, Any]) -> str:
 CHECKPOINTED = {
     "local-sgd": {"every": 3},
     "diloco": {"every": 3},
+    "dynamic-averaging": {"threshold": 0.5, "every": 3},
+    "admm": {"every": 3},
 }
 
 
@@ -147,3 +158,35 @@ def _documented(rank: int, world: int, source: str) -> dict[str, Any]:
         return tasks.summary(tasks.train("doubling", rank, 8))
     finally:
         del STRATEGIES["doubling"]
+
+
+@pytest.mark.parametrize(("name", "options"), [("synchronous", {}), ("diloco", {"every": 2})])
+def test_compression_sends_less_and_all_have_one_model(
+    gloo_ranks: Ranks, name: str, options: dict[str, Any]
+) -> None:
+    plain = gloo_ranks.run(_wide, name, options)
+    small = gloo_ranks.run(_wide, name, {**options, "compression": "qsgd", "memory": "residual"})
+    assert len({result[0] for result in small}) == 1
+    assert small[1][1] * 3 < plain[1][1]
+    assert small[0][2] < 0.5, "the loss falls below half of what it was"
+
+
+def _wide(rank: int, world: int, name: str, options: dict[str, Any]) -> tuple[float, int, float]:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(400, 1)
+    inputs = torch.randn(8, 400, generator=torch.Generator().manual_seed(rank))
+    optimizer = torch.optim.SGD(model.parameters(), 0.005)
+    losses = []
+    with netsum.strategy(name, model, optimizer, **options) as s:
+        for _ in range(12):
+            with s.step():
+                loss = torch.nn.functional.mse_loss(model(inputs), inputs[:, :1])
+                loss.backward()
+            losses.append(loss.item())
+    return s.vector().sum().item(), s.traffic.bytes_sent, losses[-1] / losses[0]
+
+
+def test_compression_is_refused_where_nothing_is_averaged(gloo_ranks: Ranks) -> None:
+    assert "downpour does not take compression" in gloo_ranks.run(
+        _refused, "downpour", {"compression": "qsgd"}
+    )[0].replace("expected", "")

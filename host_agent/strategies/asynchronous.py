@@ -1,0 +1,152 @@
+"""Downpour and stale-synchronous SGD, and elastic averaging: workers and a parameter server that do not wait for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from host_agent.errors import MisuseError
+from host_agent.strategies.base import at_least
+from host_agent.strategies.parameter_server import ServedStrategy
+
+
+class Downpour(ServedStrategy):
+    """Push gradients to a server and pull its parameters, without waiting for other workers.
+
+    The server applies each push with its own optimizer; between two pulls a worker goes on with its own.
+
+    Parameters
+    ----------
+    fetch : int
+        Steps between two pulls.
+    push_every : int
+        Steps whose gradients are added up for a push.
+    **common
+        See `ServedStrategy`.
+
+    References
+    ----------
+    J. Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012, section 4.1 and algorithm 7.1 of its supplement.
+    """
+
+    name = "downpour"
+    summary = "asynchronous: push gradients to a parameter server, pull its parameters"
+    source = "Dean et al. 2012"
+
+    def __init__(
+        self, model: Any, optimizer: Any, *, fetch: int = 1, push_every: int = 1, **common: Any
+    ) -> None:
+        super().__init__(model, optimizer, **common)
+        at_least(self.name, "fetch", fetch, 1)
+        at_least(self.name, "push_every", push_every, 1)
+        self.fetch, self.push_every = fetch, push_every
+        self._sum: Tensor | None = None
+
+    def before_step(self) -> None:
+        """Pull parameters every so many steps."""
+        super().before_step()
+        if self.steps % self.fetch == 0:
+            self.pull()
+
+    def after_backward(self) -> bool:
+        """Add the gradient to those of the next push."""
+        gradient = self.gradient()
+        self._sum = gradient if self._sum is None else self._sum + gradient
+        return True
+
+    def after_step(self) -> None:
+        """Push every so many steps."""
+        if self.steps % self.push_every == 0:
+            self._push()
+
+    def at_end(self) -> None:
+        """Push what is left."""
+        self._push()
+        super().at_end()
+
+    def _push(self) -> None:
+        if self._sum is not None:
+            self.push(self._sum)
+            self._sum = None
+
+
+class StaleSynchronous(Downpour):
+    """Downpour in which no worker is more than `bound` steps ahead of the slowest.
+
+    A worker that is farther ahead gets the server's parameters only when the slowest has come near enough. With ``bound=0`` no
+    worker begins a step before all have ended the one before.
+
+    Parameters
+    ----------
+    bound : int
+        In steps.
+    fetch, push_every : int
+        See `Downpour`.
+    **common
+        See `ServedStrategy`.
+
+    References
+    ----------
+    Q. Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013.
+    """
+
+    name = "stale-synchronous"
+    summary = "asynchronous, but no worker is more than so many steps ahead of the slowest"
+    source = "Ho et al. 2013"
+
+    def __init__(self, model: Any, optimizer: Any, *, bound: int = 3, **common: Any) -> None:
+        super().__init__(model, optimizer, **common)
+        at_least(self.name, "bound", bound, 0)
+        self.bound = bound
+
+    def pull_is_due(self, clock: int) -> bool:
+        """Return whether the worker is within the bound."""
+        return clock - min(self._clocks.values()) <= self.bound
+
+
+class ElasticAveraging(ServedStrategy):
+    """Pull workers' parameters and the server's center towards one another (asynchronous EASGD).
+
+    Every `every` steps a worker and the center move towards each other by `elasticity` times their difference. Workers explore
+    on their own in between.
+
+    Parameters
+    ----------
+    every : int
+        Steps between two exchanges, the paper's communication period.
+    elasticity : float
+        The paper's alpha; at most 1 divided by the number of workers keeps the center stable.
+    **common
+        See `ServedStrategy`.
+
+    References
+    ----------
+    S. Zhang, A. Choromanska, Y. LeCun, "Deep Learning with Elastic Averaging SGD", NIPS 2015, arXiv:1412.6651, algorithm 1.
+    """
+
+    name = "easgd"
+    summary = "asynchronous: models and a center on a server pull at one another"
+    source = "Zhang et al. 2015"
+
+    def __init__(
+        self, model: Any, optimizer: Any, *, every: int = 4, elasticity: float = 0.1, **common: Any
+    ) -> None:
+        super().__init__(model, optimizer, **common)
+        at_least(self.name, "every", every, 1)
+        if not 0 < elasticity <= 1:
+            raise MisuseError(
+                f"strategy {self.name}: expected an elasticity above 0 and at most 1, not {elasticity}"
+            )
+        self.every, self.elasticity = every, elasticity
+
+    def after_step(self) -> None:
+        """Exchange every so many steps."""
+        if self.steps % self.every == 0:
+            model = self.vector()
+            self.load(torch.lerp(model, self.swap(model), self.elasticity))
+
+    def take_in(self, parameters: Tensor) -> None:
+        """Move the center towards a worker's parameters."""
+        self.load(torch.lerp(self.vector(), parameters, self.elasticity))

@@ -1,0 +1,149 @@
+"""Codistillation: groups average gradients within, and learn from one another's predictions."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional
+
+from host_agent.errors import MisuseError
+from host_agent.strategies.base import Strategy, at_least
+from host_agent.strategies.exchange import Exchange
+
+
+class Codistillation(Strategy):
+    """Train several models, each by a group of workers, that agree in what they predict.
+
+    Within a group the gradients of every step are averaged. Between groups go, with ``share="checkpoints"``, the models every
+    `every` steps: each worker keeps the other groups' as teachers, which may be stale; with ``share="predictions"`` the outputs
+    of each step, for which worker i of every group must be given the same inputs. The loss is used through the strategy::
+
+        with s.step():
+            outputs = model(inputs)
+            s.loss(loss_function(outputs, targets), inputs, outputs).backward()
+
+    It adds `weight` times the cross-entropy to the mean of the teachers' softmax probabilities. Groups are contiguous ranks; at
+    the end they have a model each.
+
+    Parameters
+    ----------
+    groups : int
+        How many; divides the number of workers.
+    share : {"checkpoints", "predictions"}
+        What goes from group to group.
+    every : int
+        Steps between two exchanges of checkpoints.
+    weight : float
+        Of the added loss.
+    burn_in : int
+        Steps before it is added.
+    **common
+        See `Strategy`.
+
+    References
+    ----------
+    R. Anil et al., "Large Scale Distributed Neural Network Training through Online Distillation", ICLR 2018,
+    arXiv:1804.03235, algorithm 1.
+    """
+
+    name = "codistillation"
+    summary = "groups average gradients within, and learn from one another's predictions or checkpoints"
+    source = "Anil et al. 2018"
+    STATE = ("_teachers",)
+    COMPRESSES = False
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        *,
+        groups: int = 2,
+        share: str = "checkpoints",
+        every: int = 50,
+        weight: float = 1.0,
+        burn_in: int = 0,
+        **common: Any,
+    ) -> None:
+        super().__init__(model, optimizer, **common)
+        at_least(self.name, "every", every, 1)
+        at_least(self.name, "groups", groups, 2)
+        if share not in ("checkpoints", "predictions"):
+            raise MisuseError(
+                f"strategy {self.name}: unknown value for share {share!r}: expected checkpoints or predictions"
+            )
+        if self.workers % groups:
+            raise MisuseError(
+                f"strategy {self.name}: {self.workers} workers do not divide into {groups} groups"
+            )
+        self.groups, self.share, self.every = groups, share, every
+        self.weight, self.burn_in = weight, burn_in
+        size = self.workers // groups
+        self.group_index = self.rank // size
+        ranks = dist.get_process_group_ranks(common.get("group") or dist.group.WORLD)
+        blocks = [ranks[start : start + size] for start in range(0, self.workers, size)]
+        self._own = self._of(blocks)
+        self._peers = self._of([[block[place] for block in blocks] for place in range(size)])
+        self._teachers: list[Tensor] = []
+        self._teacher = copy.deepcopy(model)
+
+    def at_start(self) -> None:
+        """Take the model of the group's first worker: the groups begin with different models."""
+        self.load(self._own.broadcast(self.vector()))
+        for each in self._buffers():
+            each.copy_(self._own.broadcast(each))
+
+    def loss(self, loss: Tensor, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Return the loss with the distillation term: outputs are logits of shape (batch, classes)."""
+        target = self._target(inputs, outputs)
+        if target is None or self.steps < self.burn_in:
+            return loss
+        return loss + self.weight * functional.cross_entropy(outputs, target)
+
+    def after_backward(self) -> bool:
+        """Average the gradients within the group."""
+        self.load_gradient(self._own.mean(self.gradient()))
+        return True
+
+    def after_step(self) -> None:
+        """Exchange checkpoints every so many steps."""
+        if self.share == "checkpoints" and self.steps % self.every == 0:
+            models = self._peers.gather(self.vector())
+            self._teachers = [model for index, model in enumerate(models) if index != self.group_index]
+
+    def at_end(self) -> None:
+        """Average the buffers within the group, and dissolve the groups."""
+        for each in self._buffers():
+            each.copy_(self._own.mean(each))
+        dist.barrier(self.exchange.group)  # A group must not go while another worker's collective needs it.
+        for exchange in (self._own, self._peers):
+            dist.destroy_process_group(exchange.group)
+
+    @torch.no_grad()
+    def _target(self, inputs: Tensor, outputs: Tensor) -> Tensor | None:
+        if self.share == "predictions":
+            everyones = self._peers.gather(functional.softmax(outputs.detach(), dim=1))
+            others = [each for index, each in enumerate(everyones) if index != self.group_index]
+        else:
+            others = [self._predicted(each, inputs) for each in self._teachers]
+        return torch.stack(others).mean(0) if others else None
+
+    def _predicted(self, vector: Tensor, inputs: Tensor) -> Tensor:
+        trainable = [each for each in self._teacher.parameters() if each.requires_grad]
+        for parameter, part in zip(trainable, self._split(vector), strict=True):
+            parameter.copy_(part)
+        for buffer, own in zip(self._teacher.buffers(), self.model.buffers(), strict=True):
+            buffer.copy_(own)
+        return functional.softmax(self._teacher(inputs), dim=1)
+
+    def _of(self, blocks: list[list[int]]) -> Exchange:
+        """Make a group of each block, as all workers must, and return the exchange of this worker's."""
+        made = [dist.new_group(block) for block in blocks]
+        me = dist.get_rank()
+        mine = next(group for group, block in zip(made, blocks, strict=True) if me in block)
+        exchange = Exchange(mine, self.name)
+        exchange.traffic = self.traffic
+        return exchange

@@ -1,0 +1,216 @@
+"""A parameter server over the group's point-to-point messages, and what its workers ask of it.
+
+Rank 0 is the server. It has a thread for each worker, so that a worker that fails ends its own thread: the others go on.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from enum import IntEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from host_agent.errors import MisuseError, PeerError
+from host_agent.strategies.base import Strategy, at_least
+
+SERVER = 0
+_HEADER, _PAYLOAD = 1, 2
+"""Tags."""
+
+
+class Request(IntEnum):
+    """What a worker asks for."""
+
+    PUSH = 1
+    """A gradient follows."""
+    PULL = 2
+    """Send the parameters."""
+    ELASTIC = 3
+    """The worker's parameters follow; send the center."""
+    END = 4
+    """The worker has taken its last step."""
+
+
+class ServedStrategy(Strategy):
+    """A strategy in which rank 0 keeps the parameters and the other ranks train.
+
+    The loop differs at the server::
+
+        with netsum.strategy("downpour", model, optimizer) as s:
+            if s.serves:
+                s.serve()
+            else:
+                for inputs, targets in batches:
+                    with s.step():
+                        loss_function(model(inputs), targets).backward()
+
+    Workers may take different numbers of steps. A worker that fails is named in `lost`, and in a warning, at the server, which
+    goes on with the others. When the server fails, the workers' next message does.
+
+    Parameters
+    ----------
+    patience_s : float
+        So long the server waits for the others on behalf of one that is ahead, and a worker for the server's thread.
+    **common
+        See `Strategy`.
+
+    Attributes
+    ----------
+    serves : bool
+        Whether this is the server.
+    version : int
+        At the server, updates of the parameters; at a worker, the version that it pulled last.
+    staleness : list of int
+        At the server: for each push, how many updates came between the pull of its parameters and it.
+    lost : dict of int to str
+        At the server: workers that failed, and how.
+    """
+
+    COMPRESSES = False
+
+    def __init__(self, model: Any, optimizer: Any, *, patience_s: float = 600.0, **common: Any) -> None:
+        super().__init__(model, optimizer, **common)
+        at_least(self.name, "patience_s", patience_s, 0)
+        if self.workers < 2:
+            raise MisuseError(
+                f"strategy {self.name}: expected a server and at least one worker, not one process"
+            )
+        self.patience_s = patience_s
+        self.serves = self.rank == SERVER
+        self.version = 0
+        self.staleness: list[int] = []
+        self.lost: dict[int, str] = {}
+        self._clocks = dict.fromkeys(range(1, self.workers), 0)
+        self._changed = threading.Condition()
+        self._served = False
+
+    # The server
+
+    def serve(self) -> None:
+        """Serve the workers until each has ended; at rank 0.
+
+        Raises
+        ------
+        MisuseError
+            This is not rank 0.
+        PeerError
+            All workers failed.
+        """
+        if not self.serves:
+            raise MisuseError(f"strategy {self.name}: rank {self.rank} is a worker; rank {SERVER} serves")
+        threads = [threading.Thread(target=self._attend, args=(each,), daemon=True) for each in self._clocks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self._served = True
+        if len(self.lost) == self.workers - 1:
+            raise PeerError(f"strategy {self.name}: all workers failed: {self.lost}")
+        final = self.vector()
+        for worker in range(1, self.workers):
+            if worker not in self.lost:
+                self.exchange.send(final, worker, _PAYLOAD)
+
+    def apply(self, gradient: Tensor) -> None:
+        """Take a step of the server's optimizer with a worker's gradient."""
+        self.load_gradient(gradient)
+        self.optimizer.step()
+
+    def pull_is_due(self, clock: int) -> bool:
+        """Return whether a worker that has taken so many steps may have the parameters now."""
+        return True
+
+    def _attend(self, worker: int) -> None:
+        try:
+            while self._answer(worker):
+                pass
+        except Exception as fault:
+            self.lost[worker] = str(fault)
+            warnings.warn(
+                f"strategy {self.name}: rank {worker} failed, the others go on: {fault}", stacklevel=1
+            )
+        with self._changed:
+            self._clocks.pop(worker)
+            self._changed.notify_all()
+
+    def _answer(self, worker: int) -> bool:
+        """Do what one message asks for; return whether there will be another."""
+        header = self.exchange.receive(torch.zeros(3, dtype=torch.int64), worker, _HEADER)
+        request, version, clock = header.tolist()
+        if request == Request.END:
+            return False
+        payload = None
+        if request != Request.PULL:
+            payload = self.exchange.receive(torch.empty_like(self.vector()), worker, _PAYLOAD)
+        with self._changed:
+            if self._clocks[worker] != clock:
+                self._clocks[worker] = clock
+                self._changed.notify_all()
+            if request == Request.PUSH:
+                self.staleness.append(self.version - version)
+                self.version += 1
+                self.apply(payload)
+                return True
+            if not self._changed.wait_for(lambda: self.pull_is_due(clock), self.patience_s):
+                behind = [each for each, steps in self._clocks.items() if steps == min(self._clocks.values())]
+                raise PeerError(
+                    f"rank {worker} at step {clock} waited {self.patience_s:g} s for ranks {behind} at step "
+                    f"{min(self._clocks.values())}"
+                )
+            reply, version = self.vector(), self.version
+            if payload is not None:
+                self.version += 1
+                self.take_in(payload)
+        self.exchange.send(torch.tensor([version]), worker, _HEADER)
+        self.exchange.send(reply, worker, _PAYLOAD)
+        return True
+
+    def take_in(self, parameters: Tensor) -> None:
+        """Move the server's parameters by a worker's."""
+        raise MisuseError(f"strategy {self.name} takes no parameters of workers")
+
+    # A worker
+
+    def push(self, gradient: Tensor) -> None:
+        """Send a gradient."""
+        self._ask(Request.PUSH)
+        self.exchange.send(gradient, SERVER, _PAYLOAD)
+
+    def pull(self) -> None:
+        """Load the server's parameters."""
+        self._ask(Request.PULL)
+        self.load(self._reply())
+
+    def swap(self, parameters: Tensor) -> Tensor:
+        """Send this worker's parameters, and return the server's."""
+        self._ask(Request.ELASTIC)
+        self.exchange.send(parameters, SERVER, _PAYLOAD)
+        return self._reply()
+
+    def before_step(self) -> None:
+        """Check that this is a worker."""
+        if self.serves:
+            raise MisuseError(
+                f"strategy {self.name}: rank {SERVER} is the parameter server: call serve() there"
+            )
+
+    def at_end(self) -> None:
+        """Say that this worker has ended, and load the server's last parameters when all have."""
+        if self.serves:
+            if not self._served:
+                raise MisuseError(
+                    f"strategy {self.name}: rank {SERVER} is the parameter server: call serve() there"
+                )
+            return
+        self._ask(Request.END)
+        self.load(self.exchange.receive(torch.empty_like(self.vector()), SERVER, _PAYLOAD))
+
+    def _ask(self, request: Request) -> None:
+        self.exchange.send(torch.tensor([int(request), self.version, self.steps]), SERVER, _HEADER)
+
+    def _reply(self) -> Tensor:
+        self.version = int(self.exchange.receive(torch.zeros(1, dtype=torch.int64), SERVER, _HEADER))
+        return self.exchange.receive(torch.empty_like(self.vector()), SERVER, _PAYLOAD)
