@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[
 
 import netsum  # noqa: E402
 from host_agent.errors import MisuseError  # noqa: E402
-from host_agent.strategies import STRATEGIES, Strategy  # noqa: E402
+from host_agent.strategies import STRATEGIES  # noqa: E402
 from host_agent.strategies.registry import options_of  # noqa: E402
 from tests.host_agent.strategies import tasks  # noqa: E402
 from tests.integration.torch_ranks import Ranks  # noqa: E402
