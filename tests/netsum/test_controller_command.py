@@ -25,7 +25,7 @@ mac = "02:00:00:00:00:fe"
         (["--config", "net.toml", "--program", "x.conf"], "--program and --p4info go together"),
         (
             ["--config", "net.toml", "--program", "x.conf", "--p4info", "x.txt", "--lanes", "64"],
-            "leave one out",
+            "give only one of them",
         ),
         (["--config", "net.toml", "--program", "x.conf", "--p4info", "x.txt"], "cannot read x.conf: there is no such file"),
         (["--config", "net.toml", "--slots", "3"], "must be a power of two, at most the 1024 of the program, not 3"),
