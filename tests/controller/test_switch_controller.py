@@ -137,7 +137,7 @@ def test_a_job_that_the_switch_takes_half_of_leaves_nothing(
     write = SwitchTables._write
 
     def refuse(tables: SwitchTables, kind: int, changed: Sequence[Entry], what: str) -> None:
-        if kind != Update.INSERT or changed[0].table != WORKER_ADMISSION:
+        if kind != Update.INSERT or not changed or changed[0].table != WORKER_ADMISSION:
             write(tables, kind, changed, what)
             return
         write(tables, kind, changed[:1], what)
