@@ -125,13 +125,13 @@ class SlotGroup:
     def close(self) -> None:
         """Leave the job; what is under way fails."""
         self._failures.note_destroyed()
-        self._seat.close()
         with self._lock:
             collectives = self._collectives
-        closed = ClosedCommunicatorError("the process group was destroyed")
         if collectives is None:
-            self._set_started(None, closed)
-        else:
+            # First, so that the starting thread cannot report the closed seat in its place.
+            self._set_started(None, ClosedCommunicatorError("the process group was destroyed"))
+        self._seat.close()
+        if collectives is not None:
             collectives.close()
 
     def _begin(self, begin: Begin) -> Future[Any]:
