@@ -46,12 +46,12 @@ def compile_stubs(python: Path) -> dict[str, str]:
 
 
 @contextmanager
-def compiler() -> Iterator[Path]:
-    """Yield an interpreter that has `COMPILER`, in an environment of its own."""
+def compiler(*packages: str) -> Iterator[Path]:
+    """Yield an interpreter that has `COMPILER` and other packages, in an environment of its own."""
     with tempfile.TemporaryDirectory(prefix="netsum-protoc-") as folder:
         venv.create(folder, with_pip=True)
         python = Path(folder) / "bin" / "python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *COMPILER], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *COMPILER, *packages], check=True)
         yield python
 
 
