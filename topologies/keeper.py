@@ -45,6 +45,7 @@ LINK_FIELDS = frozenset({"rate_bps", "latency_ns", "loss_ppm", "queue_pkts"})
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 60.0
 CONTROLLER_TIMEOUT_S = 180.0
+LOAD_TIMEOUT_S = 180.0
 REQUEST_TIMEOUT_S = 5.0
 RESTART_TIMEOUT_S = 200.0
 
@@ -66,6 +67,10 @@ class Plan:
     controller
         The controller's command line, to which the testbed's folder and a descriptor to say that it is ready are added. None:
         no controller.
+    own_programs
+        The switches that get programs of the user's own, which are in the run folder.
+    loader
+        The command line that gives switches those programs, to which the testbed's folder and their names are added.
     """
 
     name: str
@@ -76,6 +81,8 @@ class Plan:
     udp_port: int
     capture: bool = False
     controller: Sequence[str] | None = None
+    own_programs: Sequence[str] = ()
+    loader: Sequence[str] = ()
 
 
 def keep(plan: Plan, ready: Callable[[], None]) -> None:
@@ -109,6 +116,7 @@ class _Keeper:
             "lanes": plan.lanes,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "keeper": {"pid": os.getpid(), "run_id": self._run_id},
+            "own_programs": list(plan.own_programs),
             "controller": None,
         }
 
@@ -137,6 +145,7 @@ class _Keeper:
                 self._state |= testbed.describe()
                 write_state(plan.folder, self._state)
                 try:
+                    self._load_programs(self._plan.own_programs)
                     self._start_controller()
                     requests.bind(os.fspath(self._path / KEEPER_SOCKET))
                     requests.listen()
@@ -181,6 +190,7 @@ class _Keeper:
             self._start_controller()
         elif name in self._testbed.processes:
             self._testbed.restart_switch(name)
+            self._load_programs([name] if name in self._plan.own_programs else [])
         else:
             names = ", ".join([*self._testbed.processes, CONTROLLER])
             raise TestbedError(f"the testbed {self._plan.name} has no process {name!r}: expected {names}")
@@ -214,6 +224,20 @@ class _Keeper:
             "address": f"unix:{self._path / CONTROLLER_SOCKET}",
             "log": "logs/controller.log",
         }
+
+    def _load_programs(self, switches: Sequence[str]) -> None:
+        """Give switches the user's own programs and table entries."""
+        if not switches:
+            return
+        loader = Child(
+            "loading the programs",
+            [*self._plan.loader, str(self._path), *switches],
+            self._plan.folder / "logs" / "programs.log",
+            environment={MARK: self._run_id},
+        )
+        loader.wait_until(time.monotonic() + LOAD_TIMEOUT_S)
+        if not loader.succeeded:
+            raise TestbedError(loader.last_words() or loader.how_it_ended())
 
     def _stop_controller(self) -> None:
         if self._controller is not None:

@@ -192,6 +192,7 @@ class MininetTestbed:
                     "pid": process.child.pid,
                     "ports": {interface: port for port, interface in process.interfaces.items()},
                     "forward": topology.forwarding(name),
+                    "spare_ports": topology.spare_ports(name),
                     "log": os.path.relpath(process.log, self.folder),
                 }
                 for name, process in self.processes.items()

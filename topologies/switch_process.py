@@ -14,12 +14,10 @@ from topologies.captures import keep_earlier
 from topologies.children import Child, TestbedError
 from topologies.leftovers import MARK
 from topologies.namespaces import inside_of, run
-from topologies.topology import SwitchSpec
+from topologies.topology import DROP_PORT, SwitchSpec
 
 BMV2_PROGRAM = "simple_switch_grpc"
 BMV2_PACKAGE = "p4lang's package p4lang-bmv2, https://github.com/p4lang/behavioral-model#installing-packaged-versions-of-bmv2"
-CPU_PORT = 510
-DROP_PORT = 511
 READY_TIMEOUT_S = 180.0
 """The first start of the embedded engine after an installation compiles its own loops, half a minute on an idle machine;
 later ones take a second."""
@@ -127,6 +125,7 @@ class EmbeddedSwitch(SwitchProcess):
                 [
                     *(sys.executable, "-P", "-m", "sim.switch.serve", *interfaces),
                     *("--p4runtime", self.p4runtime_address, "--device-id", str(self.spec.device_id)),
+                    *("--cpu-port", str(self.spec.cpu_port)),
                     *("--status", str(self.status)),
                     *(() if self._pcaps is None else ("--pcap", str(self._pcaps))),
                     *("--ready-fd", str(ready_fd)),
@@ -152,7 +151,7 @@ class Bmv2Switch(SwitchProcess):
                 *("--log-console", "--log-level", "error"),
                 *(() if self._pcaps is None else ("--pcap", str(self._pcaps))),
                 *("--", "--grpc-server-addr", self.p4runtime_address),
-                *("--cpu-port", str(CPU_PORT), "--drop-port", str(DROP_PORT)),
+                *("--cpu-port", str(self.spec.cpu_port), "--drop-port", str(DROP_PORT)),
             ]
         )
         deadline = time.monotonic() + READY_TIMEOUT_S

@@ -4,14 +4,19 @@ Nothing here brings anything up. `topologies.topology_file` reads these from JSO
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface
 
 from topologies.children import TestbedError
+from topologies.json_fields import FieldError
+from topologies.spanning_tree import spanning_tree
 
 MAX_PORT = 509
-"""510 is the controller's port on every switch, 511 the one for dropped packets."""
+"""510 is the controller's port on every switch unless its topology says otherwise, 511 the one for dropped packets."""
+
+CPU_PORT = 510
+DROP_PORT = 511
 
 DEFAULT_MTU = 1500
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,7}")
@@ -20,21 +25,6 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,7}")
 
 class TopologyError(TestbedError):
     """A topology is not one; the message says where and what was expected."""
-
-
-class FieldError(Exception):
-    """One place in a topology is wrong; whoever knows the file makes a `TopologyError` of it.
-
-    Parameters
-    ----------
-    place
-        Which, as in ``links[2].loss``.
-    expected
-        What should be there, and what is there instead.
-    """
-
-    def __init__(self, place: str, expected: str) -> None:
-        super().__init__(f"{place}: {expected}")
 
 
 @dataclass(frozen=True)
@@ -61,12 +51,31 @@ class HostSpec:
 
 @dataclass(frozen=True)
 class SwitchSpec:
-    """A switch: its name, the address at which workers reach it, its P4Runtime device id."""
+    """A switch.
+
+    Attributes
+    ----------
+    name
+        At most eight letters and digits.
+    ip, mac
+        The address at which workers reach it, if it runs netsum's program.
+    device_id
+        Of P4Runtime.
+    cpu_port
+        The port by which its program reaches the controller.
+    program, p4info, runtime_json
+        Files of a P4 program of the user's own, as the topology's file writes them: compiled for BMv2, its P4Info, its table
+        entries. Empty: none.
+    """
 
     name: str
     ip: IPv4Address
     mac: str
     device_id: int
+    cpu_port: int = CPU_PORT
+    program: str = ""
+    p4info: str = ""
+    runtime_json: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +137,7 @@ class FlowSpec:
 
 @dataclass(frozen=True)
 class Topology:
-    """A network of hosts on switches, without loops.
+    """A network of hosts on switches.
 
     Attributes
     ----------
@@ -170,18 +179,26 @@ class Topology:
 
     def ports(self, switch: str) -> dict[int, LinkEnd]:
         """Return what is at the far end of each port of a switch."""
-        return dict(sorted(self._ports(switch)))
+        return dict(sorted(self._ports(switch, self.links)))
 
     def forwarding(self, switch: str) -> dict[str, int]:
         """Return the port by which a switch reaches every host and every other switch, by Ethernet address.
 
-        There are no loops, so there is one way.
+        The ways are those of the spanning tree, as on an Ethernet with bridges: one from each node to each other.
         """
         macs = {name: host.mac for name, host in self.hosts.items()}
         macs |= {name: other.mac for name, other in self.switches.items()}
+        tree = self._tree()
         return {
-            macs[node]: port for port, end in self._ports(switch) for node in self._beyond(end.node, switch)
+            macs[node]: port
+            for port, end in self._ports(switch, tree)
+            for node in self._beyond(end.node, switch, tree)
         }
+
+    def spare_ports(self, switch: str) -> list[int]:
+        """Return the ports of a switch whose links are not in the spanning tree: what is flooded must not leave there."""
+        in_tree = {port for port, _ in self._ports(switch, self._tree())}
+        return [port for port in self.ports(switch) if port not in in_tree]
 
     def with_links(
         self, *, rate_bps: int | None = None, loss_ppm: int | None = None, queue_pkts: int | None = None
@@ -194,18 +211,25 @@ class Topology:
         }
         return replace(self, links=tuple(replace(link, **changes) for link in self.links))  # type: ignore[arg-type]  # each of its field's type
 
-    def _ports(self, switch: str) -> Iterator[tuple[int, LinkEnd]]:
-        for link in self.links:
+    def _tree(self) -> tuple[LinkSpec, ...]:
+        """Return the links of a spanning tree from the first switch."""
+        ends = [(link.ends[0].node, link.ends[1].node) for link in self.links]
+        chosen = spanning_tree([*self.switches, *self.hosts], ends)
+        return tuple(link for number, link in enumerate(self.links) if number in chosen)
+
+    @staticmethod
+    def _ports(switch: str, links: Iterable[LinkSpec]) -> Iterator[tuple[int, LinkEnd]]:
+        for link in links:
             for near, far in (link.ends, link.ends[::-1]):
                 if near.node == switch and near.port is not None:
                     yield near.port, far
 
-    def _beyond(self, node: str, before: str) -> Iterator[str]:
+    def _beyond(self, node: str, before: str, tree: tuple[LinkSpec, ...]) -> Iterator[str]:
         yield node
         if node in self.switches:
-            for _, end in self._ports(node):
+            for _, end in self._ports(node, tree):
                 if end.node != before:
-                    yield from self._beyond(end.node, node)
+                    yield from self._beyond(end.node, node, tree)
 
 
 def star(hosts: int) -> Topology:
@@ -247,7 +271,7 @@ def check(topology: Topology) -> Topology:
         raise FieldError("switches", "expected at least one switch")
     _check_unique(topology)
     _check_links(topology)
-    _check_tree(topology)
+    _check_connected(topology)
     _check_jobs(topology)
     for at, flow in enumerate(topology.traffic):
         for key, host in (("from", flow.source), ("to", flow.target)):
@@ -290,34 +314,25 @@ def _check_links(topology: Topology) -> None:
                 what = f"host {end.node}" if end.port is None else f"port {end.port} of switch {end.node}"
                 raise FieldError(f"links[{at}]", f"{what} is on links[{taken[end]}] already")
             taken[end] = at
+    for switch in topology.switches.values():
+        if LinkEnd(switch.name, switch.cpu_port) in taken:
+            at = taken[LinkEnd(switch.name, switch.cpu_port)]
+            raise FieldError(
+                f"switches.{switch.name}.cpu_port", f"port {switch.cpu_port} is on links[{at}] already"
+            )
     for host in topology.hosts:
         if LinkEnd(host) not in taken:
             raise FieldError("links", f"expected a link from host {host} to a switch, found none")
 
 
-def _check_tree(topology: Topology) -> None:
-    """See that there is one way from each switch to each other one: what is flooded would never end on a loop."""
-    group = {switch: switch for switch in topology.switches}
-
-    def root(switch: str) -> str:
-        while group[switch] != switch:
-            switch = group[switch]
-        return switch
-
-    for at, link in enumerate(topology.links):
-        one, other = (end.node for end in link.ends)
-        if one in topology.hosts:
-            continue
-        if root(one) == root(other):
+def _check_connected(topology: Topology) -> None:
+    first = next(iter(topology.switches.values()))
+    reached = topology.forwarding(first.name)
+    for switch in topology.switches.values():
+        if switch is not first and switch.mac not in reached:
             raise FieldError(
-                f"links[{at}]", f"there is a way from {one} to {other} already, and loops are not allowed"
+                "links", f"expected a way from every switch to every other, found none to {switch.name}"
             )
-        group[root(one)] = root(other)
-    apart = [switch for switch in topology.switches if root(switch) != root(next(iter(topology.switches)))]
-    if apart:
-        raise FieldError(
-            "links", f"expected a way from every switch to every other, found none to {apart[0]}"
-        )
 
 
 def _check_jobs(topology: Topology) -> None:

@@ -36,6 +36,9 @@ class SwitchSite:
         The port to every host and other switch, by MAC address.
     ports
         Names and peers of its ports, where known.
+    spare_ports
+        Ports of links that are not in the network's spanning tree: no flooded packet leaves there, so that none goes round a
+        loop.
     tls
         Certificates for its P4Runtime server.
     """
@@ -47,6 +50,7 @@ class SwitchSite:
     mac: str
     stations: Mapping[str, int]
     ports: Mapping[int, PortSite] = field(default_factory=dict)
+    spare_ports: frozenset[int] = frozenset()
     tls: TlsFiles = PLAINTEXT
 
 
@@ -133,6 +137,7 @@ def network_of_testbed(folder: Path) -> Network:
                 ip=one["ip"],
                 mac=one["mac"],
                 stations=one["forward"],
+                spare_ports=frozenset(one["spare_ports"]),
                 ports={
                     number: PortSite(interface, peers.get(interface, ""))
                     for interface, number in one["ports"].items()

@@ -11,6 +11,7 @@ from controller.errors import ConfigError
 from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.targets.tofino import front_panel_ports
 from host_agent.wire.channel import ChannelError, TlsFiles, check_target
+from topologies.spanning_tree import spanning_tree
 
 LAST_PORT = 509
 """Of a v1model switch; 510 is the CPU, 511 drops."""
@@ -50,15 +51,23 @@ def network_of_file(path: Path) -> Network:
         attached[name] = panels[switch].number(table.value("port"), table.where)
         table.done()
     links: dict[str, dict[int, str]] = {name: {} for name in switch_tables}
+    pairs: list[tuple[str, str]] = []
+    ends_of: list[list[tuple[str, int]]] = []
     for table in _tables(path, described, "link"):
         ends = table.get("switches", list), table.get("ports", list)
         if len(ends[0]) != 2 or len(ends[1]) != 2 or any(each not in list(links) for each in ends[0]):
             raise ConfigError(
                 f'{table.where}: expected switches = ["s1", "s2"], which the file has, and ports = [3, 1]'
             )
+        pairs.append((ends[0][0], ends[0][1]))
+        ends_of.append([])
         for name, port, peer in zip(*ends, reversed(ends[0]), strict=True):
-            links[name][panels[name].number(port, table.where)] = peer
+            number = panels[name].number(port, table.where)
+            links[name][number] = peer
+            ends_of[-1].append((name, number))
         table.done()
+    tree = spanning_tree(switch_tables, pairs)
+    spare = {end for number, both in enumerate(ends_of) if number not in tree for end in both}
     switches = {}
     for name, table in switch_tables.items():
         tls = table.get("tls", dict, {})
@@ -75,6 +84,7 @@ def network_of_file(path: Path) -> Network:
                 port: PortSite(panels[name].name(port), peer)
                 for port, peer in sorted((peers | links[name]).items())
             },
+            spare_ports=frozenset(port for end, port in spare if end == name),
             tls=TlsFiles(**{part: path.parent / file for part, file in tls.items()}),
         )
         table.done()

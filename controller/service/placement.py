@@ -264,7 +264,7 @@ class Placement:
                 with contextlib.suppress(JobRefusedError):
                     self._renew(job)
         held = [(job, present) for job in running if isinstance(present := job.record.held(), Job)]
-        flood = {*site.stations.values(), *site.ports}
+        flood = {*site.stations.values(), *site.ports} - site.spare_ports
         found = await link.do(
             lambda tables: tables.reconcile(
                 [present for _, present in held], (site.ip, site.mac), site.stations, flood

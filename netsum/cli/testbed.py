@@ -2,13 +2,14 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from netsum.cli import completions, testbed_captures
 from netsum.cli.errors import CommandError, UsageError, fail
 from netsum.cli.options import AsJson, Lanes, SwitchKind
+from netsum.cli.testbed_plan import controller_command, loader_command, own_programs, read_topology
 from netsum.cli.testbed_state import (
     as_document,
     condition,
@@ -19,9 +20,6 @@ from netsum.cli.testbed_state import (
     tell_up,
 )
 from netsum.cli.texts import epilog
-
-if TYPE_CHECKING:
-    from topologies.topology import Topology
 
 testbed_app = typer.Typer(no_args_is_help=True)
 
@@ -80,6 +78,14 @@ def testbed_group() -> None:
             "netsum testbed up my-network.json --no-controller",
             "switches without a program, for your own controller",
         ),
+        (
+            "netsum testbed up pod-topo/topology.json",
+            "with runtime_json: the program and entries of p4lang's tutorials",
+        ),
+        (
+            "netsum testbed up star-2 --program my.json --entries s1=my-entries.json",
+            "your own program on all switches, with table entries",
+        ),
         ok="all of it is up",
     ),
 )
@@ -113,6 +119,25 @@ def up(
     controller: Annotated[
         bool, typer.Option(help="Start a controller, which programs the switches and which workers join.")
     ] = True,
+    program: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[SWITCH=]FILE",
+            help="Your own program, compiled for BMv2, instead of netsum's; no controller is started then. Once for all "
+            "switches, or for each.",
+        ),
+    ] = None,
+    p4info: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[SWITCH=]FILE", help="P4Info of that program. Default: the one beside it."),
+    ] = None,
+    entries: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[SWITCH=]FILE",
+            help="Table entries, multicast groups and clone sessions for it: a runtime_json of p4lang's tutorials.",
+        ),
+    ] = None,
     pcap: Annotated[
         bool, typer.Option("--pcap", help="Write the packets of every switch port to the run folder.")
     ] = False,
@@ -126,13 +151,19 @@ def up(
     Every host and switch has a network namespace of its own; the rates, queues and losses of the links hold in both
     directions. Logs and packets go to `runs/NAME-DATE-TIME`.
     """
+    from controller.user_programs.files import keep_copies
     from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES, UDP_PORT
     from topologies import keeper
     from topologies.mininet_testbed import missing_for_mininet
     from topologies.run_folder import find_testbed, new_run_folder
     from topologies.switch_process import missing_for_switch
 
-    network = _topology(topology, rate, loss, queue)
+    network = read_topology(topology, rate, loss, queue)
+    own = own_programs(topology, network, program or [], p4info or [], entries or [])
+    if own and (lanes is not None or not controller):
+        option = "--lanes" if lanes is not None else "--no-controller"
+        raise UsageError(f"{option} is of netsum's program, and {network.name} runs your own: leave it out")
+    controller = controller and not own
     kind = switch.value
     lacking = missing_for_mininet() or missing_for_switch(kind)
     if lacking is not None:
@@ -146,15 +177,19 @@ def up(
             f"{network.mtu:,}: "
             + ("use --lanes 64, or a larger mtu" if lane_count > 64 else "use a larger mtu")
         )
+    folder = new_run_folder(RUNS.resolve(), name)
+    keep_copies(folder, own)
     plan = keeper.Plan(
         name=name,
         topology=network,
         kind=kind,
         lanes=lane_count,
-        folder=new_run_folder(RUNS.resolve(), name),
+        folder=folder,
         udp_port=UDP_PORT,
         capture=pcap,
-        controller=_controller_command(lane_count) if controller else None,
+        controller=controller_command(lane_count) if controller else None,
+        own_programs=tuple(own),
+        loader=loader_command(),
     )
     if not foreground:
         tell_up(keeper.detach(plan), as_json)
@@ -393,27 +428,3 @@ def list_topologies(as_json: AsJson = False) -> None:
         rows.add(one.name, one.description)
     rows.print()
     say(f"their files: {path_text(FILES)}")
-
-
-def _topology(name: str, rate: str | None, loss: str | None, queue: int | None) -> "Topology":
-    from netsum.links_text import loss_of, rate_of
-    from topologies.topology_file import load_topology
-
-    rate_bps = None if rate is None else rate_of(rate)
-    loss_ppm = None if loss is None else loss_of(loss)
-    return load_topology(name).with_links(rate_bps=rate_bps, loss_ppm=loss_ppm, queue_pkts=queue)
-
-
-def _controller_command(lanes: int) -> list[str]:
-    import sys
-
-    return [
-        sys.executable,
-        "-P",
-        "-c",
-        "from netsum.cli import main; main()",
-        "controller",
-        "serve",
-        "--lanes",
-        str(lanes),
-    ]

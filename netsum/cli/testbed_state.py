@@ -93,7 +93,9 @@ def show(testbed: "RunningTestbed", condition: str) -> None:
     if not state["ready"]:
         say(f"{state['name']}: {condition}")
         return
-    say(f"{state['name']} ({state['topology']}, {state['switch_kind']}, {state['lanes']} lanes): {condition}")
+    own = state["own_programs"]
+    runs = "programs of your own" if own else f"{state['lanes']} lanes"
+    say(f"{state['name']} ({state['topology']}, {state['switch_kind']}, {runs}): {condition}")
     rows = Rows("link", "state", "?addresses", ">rate", ">loss", ">queue", ">latency")
     nodes = {**state["hosts"], **state["switches"]}
     for one, up in zip(state["links"], link_states(testbed), strict=True):
@@ -109,6 +111,8 @@ def show(testbed: "RunningTestbed", condition: str) -> None:
     rows.print()
     controller = state["controller"]
     say("controller: " + ("none" if controller is None else controller["address"]))
+    if own:
+        say(f"your own programs: {', '.join(own)}, in {path_text(state['folder'])}/programs")
     say(f"run folder: {path_text(state['folder'])}")
 
 

@@ -73,6 +73,14 @@ def test_a_file_with_two_switches(tmp_path: Path) -> None:
     assert network.host_of(["192.0.2.1"]) is None
 
 
+def test_a_second_link_between_two_switches_is_spare(tmp_path: Path) -> None:
+    second = '[[link]]\nswitches = ["s2", "s1"]\nports = [20, 21]\n'
+    first, other = network_of_file(written(tmp_path, TWO_SWITCHES + second)).switches.values()
+    assert (first.spare_ports, other.spare_ports) == ({21}, {20})
+    assert set(first.ports) == {1, 7, 21}
+    assert first.stations["02:00:00:00:00:02"] == 7
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -130,13 +138,15 @@ def test_a_testbeds_folder(tmp_path: Path) -> None:
     described = {
         "lanes": 64,
         "switches": {"s1": {"p4runtime": "unix:s1.sock", "device_id": 1, "ip": "10.0.0.254", "mac": "02:00:0a:00:00:fe",
-                            "ports": {"s1-eth1": 1}, "forward": {"02:00:0a:00:00:01": 1}}},
+                            "ports": {"s1-eth1": 1, "s1-eth2": 2}, "forward": {"02:00:0a:00:00:01": 1},
+                            "spare_ports": [2]}},
         "hosts": {"h1": {"ip": "10.0.0.1", "mac": "02:00:0a:00:00:01", "switch": "s1", "port": 1}},
         "links": [{"ends": ["h1", "s1-p1"], "interfaces": ["h1-eth0", "s1-eth1"]}],
     }  # fmt: skip
     (tmp_path / "testbed.json").write_text(json.dumps(described))
     network = network_of_testbed(tmp_path)
-    assert network.switches["s1"].ports == {1: PortSite("s1-eth1", "h1")}
+    assert network.switches["s1"].ports == {1: PortSite("s1-eth1", "h1"), 2: PortSite("s1-eth2", "")}
+    assert network.switches["s1"].spare_ports == {2}
     assert network.port_to("s1", network.hosts["h1"]) == 1
     assert lanes_of_testbed(tmp_path) == 64
 

@@ -114,13 +114,18 @@ WRONG = [
     ),
     ({"switches": {}, "links": []}, "switches: expected at least one switch"),
     (
-        {"switches": {"s1": {"runtime_json": "s1.json"}}},
-        "switches.s1.runtime_json: unknown; expected ip, mac, device_id",
+        {"switches": {"s1": {"cli_input": "s1.txt"}}},
+        "switches.s1.cli_input: unknown; expected ip, mac, device_id, cpu_port, program, p4info, runtime_json",
     ),
     (
         {"switches": {"s1": {"device_id": -1}}},
         "switches.s1.device_id: expected a P4Runtime device id from 0, found -1",
     ),
+    (
+        {"switches": {"s1": {"cpu_port": 511}}},
+        "switches.s1.cpu_port: expected a port between 1 and 510, found 511",
+    ),
+    ({"switches": {"s1": {"cpu_port": 2}}}, "switches.s1.cpu_port: port 2 is on links[1] already"),
     ({"links": {}}, "links: expected a list, […], found {}"),
     ({"links": [["h1"]]}, "links[0]: expected [end, end, latency, bandwidth]"),
     (
@@ -177,15 +182,30 @@ def test_what_is_wrong_is_told(changes: dict[str, Any], said: str, tmp_path: Pat
     assert str(caught.value).startswith(f"{path}: {said}")
 
 
-def test_loops_and_islands_are_refused(tmp_path: Path) -> None:
-    switches = {"s1": {}, "s2": {}}
-    between = ["s1-p3", "s2-p1"]
+def test_an_island_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match=r"links: expected a way from every switch .* found none to s2"):
-        load_topology(write(tmp_path, switches=switches))
-    looped = [*SMALL["links"], between, ["s1-p4", "s2-p2"]]
-    with pytest.raises(TopologyError, match=r"links\[3\]: there is a way from s1 to s2 already"):
-        load_topology(write(tmp_path, switches=switches, links=looped))
-    assert load_topology(write(tmp_path, switches=switches, links=looped[:-1])).forwarding("s2")
+        load_topology(write(tmp_path, switches={"s1": {}, "s2": {}}))
+
+
+def test_a_loop_has_links_by_which_nothing_is_forwarded(tmp_path: Path) -> None:
+    """Between s1, s2 and s3 there are four links, of which a tree has two."""
+    switches = {"s1": {}, "s2": {}, "s3": {}}
+    loop = [["s1-p3", "s2-p1"], ["s1-p4", "s2-p2"], ["s2-p3", "s3-p1"], ["s3-p2", "s1-p5"]]
+    ring = load_topology(write(tmp_path, switches=switches, links=[*SMALL["links"], *loop]))
+    assert {name: ring.spare_ports(name) for name in ring.switches} == {"s1": [4], "s2": [2, 3], "s3": [1]}
+    s1, s2, s3 = (switch.mac for switch in ring.switches.values())
+    on_s1 = {host.mac: number for number, host in enumerate(ring.hosts.values(), start=1)}
+    assert ring.forwarding("s1") == on_s1 | {s2: 3, s3: 5}
+    assert ring.forwarding("s2") == dict.fromkeys([s1, s3, *on_s1], 1)
+    assert ring.forwarding("s3") == dict.fromkeys([s1, s2, *on_s1], 2)
+    assert list(ring.ports("s1")) == [1, 2, 3, 4, 5]
+
+
+def test_what_a_switch_of_the_tutorials_has(tmp_path: Path) -> None:
+    fields = {"program": "build/x.json", "runtime_json": "s1-runtime.json", "cpu_port": "510"}
+    switch = load_topology(write(tmp_path, switches={"s1": fields})).switches["s1"]
+    assert (switch.program, switch.p4info, switch.runtime_json) == ("build/x.json", "", "s1-runtime.json")
+    assert switch.cpu_port == 510
 
 
 def test_what_is_not_json_is_told_with_its_line(tmp_path: Path) -> None:
@@ -197,7 +217,9 @@ def test_what_is_not_json_is_told_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match=r"net\.json: h1: expected once, found twice in one object"):
         load_topology(str(path))
     path.write_bytes(b"{\xff}")
-    with pytest.raises(TopologyError, match=r"net\.json: expected UTF-8, found byte 0xff at offset 1"):
+    with pytest.raises(
+        TopologyError, match=r"net\.json: the text: expected UTF-8, found byte 0xff at offset 1"
+    ):
         load_topology(str(path))
 
 

@@ -1,0 +1,205 @@
+"""Which program, P4Info and table entries each switch of a topology gets, checked before anything is started."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.errors import ConfigError, WrongProgramError
+from controller.p4info import read_p4info
+from controller.user_programs.runtime_file import RuntimeFile
+from topologies.topology import SwitchSpec
+
+FOLDER = "programs"
+"""Of a run folder: what each switch is given, at its start and at each restart."""
+PROGRAM, P4INFO, ENTRIES = "program.json", "p4info.txtpb", "entries.json"
+
+_P4INFO_SUFFIXES = (".p4info.txtpb", ".p4.p4info.txtpb", ".p4info.txt", ".p4.p4info.txt")
+"""What follows the program's stem in the names that p4c and the tutorials give a P4Info."""
+
+
+@dataclass(frozen=True)
+class UserProgram:
+    """What one switch is given.
+
+    Attributes
+    ----------
+    json, p4info
+        The program, compiled for BMv2, and its P4Info in text form.
+    entries
+        Its runtime file; None: the program starts with empty tables.
+    updates
+        What the runtime file says, as P4Runtime updates.
+    """
+
+    json: Path
+    p4info: Path
+    entries: Path | None
+    updates: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Files of one kind that a command line names: for single switches, and for all others.
+
+    Attributes
+    ----------
+    option
+        The option's name, for messages.
+    by_switch
+        Those written ``s1=FILE``.
+    default
+        The one written without a switch.
+    """
+
+    option: str
+    by_switch: Mapping[str, Path]
+    default: Path | None
+
+    @classmethod
+    def read(cls, option: str, written: Sequence[str], switches: Sequence[str]) -> "FileOptions":
+        """Read what a command line says, such as ``["basic.json", "s1=firewall.json"]``.
+
+        Raises
+        ------
+        ConfigError
+            There is no such switch, or a switch has two files.
+        """
+        found: dict[str, Path] = {}
+        for text in written:
+            name, equals, file = text.partition("=")
+            if not equals:
+                name, file = "", text
+            elif name not in switches:
+                raise ConfigError(
+                    f"{option} {text}: there is no switch {name!r}: expected {', '.join(switches)}"
+                )
+            if name in found:
+                raise ConfigError(f"{option}: expected one file for {name or 'all switches'}, found two")
+            found[name] = Path(file)
+        return cls(option, {name: file for name, file in found.items() if name}, found.get(""))
+
+
+def choose(
+    switches: Mapping[str, SwitchSpec],
+    folder: Path,
+    programs: FileOptions,
+    p4infos: FileOptions,
+    entries: FileOptions,
+) -> dict[str, UserProgram]:
+    """Return what each switch is given, by name; switches without a program of the user's own are left out.
+
+    A file that the command line names for a switch goes before one of the topology, and that before one that the command line
+    names for all. A runtime file names a program too, which counts if nothing else names one.
+
+    Parameters
+    ----------
+    switches
+        Of the topology.
+    folder
+        That of the topology's file.
+    programs, p4infos, entries
+        What the command line names.
+
+    Raises
+    ------
+    ConfigError
+        A file is missing or wrong, or does not fit the program.
+    """
+    found = {}
+    for name, spec in switches.items():
+        chosen = _chosen(spec, folder, programs, p4infos, entries)
+        if chosen is not None:
+            found[name] = chosen
+    if not found:
+        for options in (p4infos, entries):
+            if options.default is not None:
+                raise ConfigError(f"{options.option} {options.default}: expected --program FILE beside it")
+    return found
+
+
+def _chosen(
+    spec: SwitchSpec, folder: Path, programs: FileOptions, p4infos: FileOptions, entries: FileOptions
+) -> UserProgram | None:
+    name = spec.name
+    runtime: RuntimeFile | None = None
+    if name in entries.by_switch:
+        runtime = RuntimeFile(entries.by_switch[name])
+    elif spec.runtime_json:
+        runtime = RuntimeFile(_found(spec.runtime_json, folder, f"switches.{name}.runtime_json"))
+    elif entries.default is not None:
+        runtime = RuntimeFile(entries.default)
+    where = "" if runtime is None else str(runtime.path)
+    p4info = p4infos.by_switch.get(name)
+    if name in programs.by_switch:
+        program = programs.by_switch[name]
+    elif spec.program:
+        program = _found(spec.program, folder, f"switches.{name}.program")
+        if p4info is None and spec.p4info:
+            p4info = _found(spec.p4info, folder, f"switches.{name}.p4info")
+    elif programs.default is not None:
+        program, p4info = programs.default, p4info or p4infos.default
+    elif runtime is not None and runtime.program:
+        program = _found(runtime.program, runtime.path.parent, f"{where}: bmv2_json")
+        if p4info is None and runtime.p4info:
+            p4info = _found(runtime.p4info, runtime.path.parent, f"{where}: p4info")
+    elif runtime is not None:
+        raise ConfigError(f"{where}: expected bmv2_json, or --program {name}=FILE: which program is it for?")
+    else:
+        if p4info is not None:
+            raise ConfigError(f"{p4infos.option} {name}={p4info}: expected --program {name}=FILE beside it")
+        return None
+    _require_bmv2_json(program)
+    p4info = p4info or _p4info_beside(name, program)
+    try:
+        names = read_p4info(p4info)
+    except WrongProgramError as error:
+        raise ConfigError(str(error)) from None
+    if runtime is None:
+        return UserProgram(program, p4info, None, ())
+    return UserProgram(program, p4info, runtime.path, runtime.updates(names))
+
+
+def _found(written: str, folder: Path, place: str) -> Path:
+    """Return the file that another file names, as seen from the working directory (the tutorials' way) or from that file."""
+    bases = (Path(), folder, folder.parent)
+    for base in bases:
+        if (path := base / written).is_file():
+            return path
+    looked = ", ".join(dict.fromkeys(str(base.absolute()) for base in bases))
+    raise ConfigError(f"{place}: there is no file {written}, looked for in {looked}")
+
+
+def _require_bmv2_json(path: Path) -> None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the program {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON, which p4c writes for BMv2: {error}") from None
+    if not isinstance(found, dict) or "pipelines" not in found:
+        raise ConfigError(f"{path} is not a program that p4c compiled for BMv2: it has no pipelines")
+
+
+def _p4info_beside(name: str, program: Path) -> Path:
+    names = [program.stem + suffix for suffix in _P4INFO_SUFFIXES]
+    for each in names:
+        if (path := program.with_name(each)).is_file():
+            return path
+    raise ConfigError(
+        f"expected the P4Info of {program} in {names[0]} or {names[1]} beside it, or --p4info {name}=FILE: "
+        "`p4c --p4runtime-files` writes it"
+    )
+
+
+def keep_copies(folder: Path, chosen: Mapping[str, UserProgram]) -> None:
+    """Copy what the switches are given to a run folder, from where `controller.user_programs.load` takes it."""
+    for name, program in chosen.items():
+        own = folder / FOLDER / name
+        own.mkdir(parents=True)
+        shutil.copyfile(program.json, own / PROGRAM)
+        shutil.copyfile(program.p4info, own / P4INFO)
+        if program.entries is not None:
+            shutil.copyfile(program.entries, own / ENTRIES)

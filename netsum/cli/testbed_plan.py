@@ -1,0 +1,54 @@
+"""What `netsum testbed up` is to bring up: the topology, the controller's command line, programs of the user's own."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from controller.user_programs.files import UserProgram
+    from topologies.topology import Topology
+
+
+def read_topology(name: str, rate: str | None, loss: str | None, queue: int | None) -> "Topology":
+    """Return a topology by its name or file, with what the command line says of all links."""
+    from netsum.links_text import loss_of, rate_of
+    from topologies.topology_file import load_topology
+
+    rate_bps = None if rate is None else rate_of(rate)
+    loss_ppm = None if loss is None else loss_of(loss)
+    return load_topology(name).with_links(rate_bps=rate_bps, loss_ppm=loss_ppm, queue_pkts=queue)
+
+
+def own_programs(
+    name: str, network: "Topology", programs: list[str], p4infos: list[str], entries: list[str]
+) -> "dict[str, UserProgram]":
+    """Return which programs of the user's own a topology and the command line give which switches, read and checked."""
+    from controller.user_programs.files import FileOptions, choose
+
+    switches = list(network.switches)
+    return choose(
+        network.switches,
+        Path(name).absolute().parent,
+        FileOptions.read("--program", programs, switches),
+        FileOptions.read("--p4info", p4infos, switches),
+        FileOptions.read("--entries", entries, switches),
+    )
+
+
+def controller_command(lanes: int) -> list[str]:
+    """Return the command line of the testbed's controller."""
+    return [
+        sys.executable,
+        "-P",
+        "-c",
+        "from netsum.cli import main; main()",
+        "controller",
+        "serve",
+        "--lanes",
+        str(lanes),
+    ]
+
+
+def loader_command() -> list[str]:
+    """Return the command line that gives switches programs of the user's own."""
+    return [sys.executable, "-P", "-m", "controller.user_programs.load"]

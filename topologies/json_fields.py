@@ -1,0 +1,167 @@
+"""Reading JSON files that people write: what is wrong with one is told with its place in the file."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+
+
+class FieldError(Exception):
+    """One place in a file is wrong; the caller, which knows the file, adds its name.
+
+    Parameters
+    ----------
+    place
+        Which, as in ``links[2].loss``.
+    expected
+        What should be there, and what is there instead.
+    in_text
+        Whether the place is one of the text, such as a line, and not a field.
+    """
+
+    def __init__(self, place: str, expected: str, in_text: bool = False) -> None:
+        super().__init__(f"{place}: {expected}")
+        self.in_text = in_text
+
+    def in_file(self, path: Path) -> str:
+        """Return the message with the file's name before it."""
+        return f"{path}{',' if self.in_text else ':'} {self}"
+
+
+class JsonObject:
+    """A JSON object and its place in the file.
+
+    Parameters
+    ----------
+    place
+        Where it is, as in ``links[2]``; empty for the whole file.
+    found
+        What is there.
+
+    Raises
+    ------
+    FieldError
+        It is not an object, or, from the methods, a member is not what it should be.
+    """
+
+    def __init__(self, place: str, found: object) -> None:
+        self.place = place
+        self.key = place.rpartition(".")[2]
+        if not isinstance(found, dict):
+            raise FieldError(place or "the file", f"expected an object, {{…}}, found {shown(found)}")
+        self._found: Mapping[str, Any] = found
+
+    def only(self, *known: str, required: Sequence[str] = ()) -> None:
+        """Refuse members that are not among the known ones, and the lack of a required one."""
+        for key in self._found:
+            if key not in known:
+                raise FieldError(self._at(key), f"unknown; expected {', '.join(known)}")
+        for key in required:
+            if key not in self._found:
+                raise FieldError(self._at(key), "missing")
+
+    def get(self, key: str, read: Callable[[object], Value], default: Value) -> Value:
+        """Read a member by a function that raises ValueError with what it expected."""
+        if key not in self._found:
+            return default
+        return read_field(self._at(key), self._found[key], read)
+
+    def need(self, key: str, read: Callable[[object], Value]) -> Value:
+        """Read a member that has to be there, as `get` does."""
+        if key not in self._found:
+            raise FieldError(self._at(key), "missing")
+        return read_field(self._at(key), self._found[key], read)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of its members."""
+        return tuple(self._found)
+
+    def child(self, key: str) -> "JsonObject":
+        """Read a member that is an object; one without members if it is not there."""
+        return JsonObject(self._at(key), self._found.get(key, {}))
+
+    def members(self, key: str) -> Iterator["JsonObject"]:
+        """Read a member that is an object of objects."""
+        if key in self._found:
+            for name, one in JsonObject(self._at(key), self._found[key])._found.items():
+                yield JsonObject(f"{self._at(key)}.{name}", one)
+
+    def elements(self, key: str) -> Iterator[tuple[str, object]]:
+        """Read a member that is a list, each with its place."""
+        found = self._found.get(key, [])
+        if not isinstance(found, list):
+            raise FieldError(self._at(key), f"expected a list, […], found {shown(found)}")
+        for at, one in enumerate(found):
+            yield f"{self._at(key)}[{at}]", one
+
+    def items(self, key: str) -> Iterator["JsonObject"]:
+        """Read a member that is a list of objects."""
+        for place, one in self.elements(key):
+            yield JsonObject(place, one)
+
+    def _at(self, key: str) -> str:
+        return f"{self.place}.{key}" if self.place else key
+
+
+def read_json(path: Path) -> JsonObject:
+    """Read a file that holds one object.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    FieldError
+        It is not UTF-8, not JSON, or not an object; the place is in the file.
+    """
+    try:
+        return JsonObject(
+            "", json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=without_duplicates)
+        )
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise FieldError(
+            "the text", f"expected UTF-8, found byte 0x{byte:02x} at offset {error.start}"
+        ) from None
+    except json.JSONDecodeError as error:
+        raise FieldError(f"line {error.lineno}, column {error.colno}", error.msg, True) from None
+
+
+def read_field(place: str, found: object, read: Callable[[object], Value]) -> Value:
+    """Read a value by a function that raises ValueError with what it expected."""
+    try:
+        return read(found)
+    except ValueError as error:
+        raise FieldError(place, f"expected {error}, found {shown(found)}") from None
+
+
+def text_field(found: object) -> str:
+    """Return a text; ValueError if it is none."""
+    if not isinstance(found, str):
+        raise ValueError("a text")
+    return found
+
+
+def integer_field(found: object, least: int, most: int, expected: str) -> int:
+    """Return an integer between two bounds; ValueError with what was expected if it is none."""
+    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
+        raise ValueError(expected)
+    return found
+
+
+def without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Refuse what JSON's readers pass over: the first of two members of one name."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise FieldError(twice, "expected once, found twice in one object")
+    return found
+
+
+def shown(found: object) -> str:
+    """Return a value as JSON for a message, cut to 60 characters."""
+    text = json.dumps(found, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}…"
