@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from topologies.children import TestbedError
 from topologies.find_mininet import find_mininet
 from topologies.leftovers import MARK
 from topologies.namespaces import inside_of, run
@@ -33,6 +34,9 @@ _load_mininet()
 from mininet.link import Intf, Link  # noqa: E402  # after it is found
 from mininet.net import Mininet  # noqa: E402
 from mininet.node import Host, Node, Switch  # noqa: E402
+
+ROUTE_IS_THERE = "RTNETLINK answers: File exists"
+"""What `ip route add` says of a route that there is already."""
 
 # Mininet would raise limits of the whole machine (`fixLimits`), which no `down` takes back; nothing here needs them.
 Mininet.inited = True
@@ -137,5 +141,10 @@ def build(topology: Topology, run_id: str, processes: Mapping[str, SwitchProcess
         # The host commands of p4lang's tutorials call a host's interface eth0.
         net[host.name].run(f"ip link property add dev {net[host.name].defaultIntf()} altname eth0")
         for command in host.commands:
-            net[host.name].run(command)
+            try:
+                net[host.name].run(command)
+            except TestbedError as error:
+                # The tutorials add routes that an address brings with it here.
+                if ROUTE_IS_THERE not in str(error):
+                    raise
     return net

@@ -64,7 +64,10 @@ def program(bed: MininetTestbed) -> None:
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MininetTestbed]:
     hosts = dict(star(3).hosts)
-    hosts["h1"] = replace(hosts["h1"], commands=(f"ip neigh add {FAR} lladdr {FAR_MAC} dev eth0",))
+    hosts["h1"] = replace(
+        hosts["h1"],
+        commands=(f"ip neigh add {FAR} lladdr {FAR_MAC} dev eth0", "ip route add 10.0.0.0/24 dev eth0"),
+    )
     topology = replace(star(3), hosts=hosts, links=LINKS, mtu=MTU)
     before = interfaces_of_the_machine()
     with MininetTestbed(topology, "embedded", tmp_path_factory.mktemp("bed"), udp_port=UDP_PORT) as bed:
