@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+import controller.jobs
+from controller.jobs import WorkerEndpoint
+from controller.slots import SlotRange
+from controller.switch_tables import SwitchTables
 from host_agent.wire import constants as c
-from sim.switch import Exact, Packets, Switch, TableEntry
+from sim.programming import InProcessWriter
+from sim.switch import Packets, Switch
 
 __all__ = ["SWITCH_IP", "SWITCH_MAC", "Job", "contribution", "contributions", "install"]
 
@@ -40,26 +47,28 @@ class Job:
         """Return a worker's MAC address."""
         return 0x020000000001 + worker
 
+    def endpoints(self) -> tuple[WorkerEndpoint, ...]:
+        """Return the workers as the controller knows them."""
+        return tuple(
+            WorkerEndpoint(
+                port=self.port_of(worker),
+                ip=socket.inet_ntoa(self.ip(worker).to_bytes(4)),
+                mac=self.mac(worker).to_bytes(6).hex(":"),
+                udp_port=c.UDP_PORT,
+            )
+            for worker in range(self.workers)
+        )
+
 
 def install(switch: Switch, job: Job) -> None:
-    """Write the job's entries and multicast group into a switch."""
-    tables = {name.rsplit(".", 1)[-1]: name for name in switch.program.tables}
-
-    def insert(table: str, key: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
-        full = tables[table]
-        actions = [switch.program.actions[a].name for a in switch.program.tables[full].actions]
-        name = next(a for a in actions if a.rsplit(".", 1)[-1] == action)
-        switch.table_insert(full, TableEntry(tuple(Exact(k) for k in key), 0, name, params))
-
-    insert("switch_address", (SWITCH_IP,), "own_address", (SWITCH_MAC,))
-    full_mask = (1 << job.workers) - 1
-    for w in range(job.workers):
-        key = (job.port_of(w), job.ip(w), job.job_id, w, job.token)
-        insert(
-            "worker_admission", key, "admit", (1 << w, full_mask, job.workers, job.epoch, 0, 2 * job.slots, 1)
+    """Write the job's entries and multicast group into a switch, as the controller does."""
+    tables = SwitchTables(InProcessWriter(switch), Path(f"netsum_v1model_{job.lanes}.json"))
+    tables.set_switch_address(socket.inet_ntoa(SWITCH_IP.to_bytes(4)), SWITCH_MAC.to_bytes(6).hex(":"))
+    tables.install(
+        controller.jobs.Job(
+            "bench", job.job_id, job.epoch, job.token, SlotRange(0, job.slots), job.lanes, job.endpoints()
         )
-        insert("copy_rewrite", (job.job_id, w), "rewrite", (job.mac(w), job.ip(w), c.UDP_PORT))
-    switch.mcast_set(1, [(w + 1, w + 1) for w in range(job.workers)])
+    )
 
 
 def _sum16(data: bytes) -> int:

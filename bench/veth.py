@@ -28,9 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench.engine import machine_and_date, spread  # noqa: E402
 from bench.traffic import SWITCH_IP, SWITCH_MAC, Job  # noqa: E402
-from controller.jobs import WorkerEndpoint  # noqa: E402
 from controller.switch_controller import SwitchController  # noqa: E402
-from host_agent.wire.constants import UDP_PORT  # noqa: E402
 from topologies import namespaces  # noqa: E402
 from topologies.children import Child, TestbedError, ending_in_order  # noqa: E402
 from topologies.runs import new_run_id  # noqa: E402
@@ -168,16 +166,7 @@ def _rate(cables: _Cables, address: str, lanes: int, slots: int, packets: int) -
     with SwitchController.connect(address, timeout_s=DEADLINE_S, **files) as controller:
         controller.set_pipeline()
         controller.set_switch_address(socket.inet_ntoa(SWITCH_IP.to_bytes(4)), _mac(SWITCH_MAC))
-        endpoints = [
-            WorkerEndpoint(
-                port=plan.port_of(w),
-                ip=socket.inet_ntoa(plan.ip(w).to_bytes(4)),
-                mac=_mac(plan.mac(w)),
-                udp_port=UDP_PORT,
-            )
-            for w in range(workers)
-        ]
-        admitted = controller.create_job("bench", endpoints, slots)
+        admitted = controller.create_job("bench", plan.endpoints(), slots)
         job = Job(workers, lanes, admitted.job_id, admitted.epoch, admitted.token, slots)
         return _run_hosts(cables, job, packets)
 

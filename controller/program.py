@@ -1,10 +1,12 @@
 """What a P4 program must have for this controller to drive it, and what it says of itself."""
 
 import re
+from pathlib import Path
 
 from controller import entries
 from controller.errors import WrongProgramError
-from controller.p4info import ProgramNames
+from controller.p4info import ProgramNames, read_p4info
+from controller.targets import device_config
 from host_agent.wire.constants import POOL_SLOTS, POOL_VERSIONS
 
 Surface = dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]]
@@ -86,3 +88,36 @@ def _cells_of_a_lane(names: ProgramNames) -> int:
 
 def _lane_registers(names: ProgramNames) -> list[str]:
     return [name for name in names.registers if _LANE.search(name)]
+
+
+class CompiledFiles:
+    """A compiled aggregation program: the files a switch is given, and the names in them.
+
+    Parameters
+    ----------
+    program, p4info
+        The compiled program (see `controller.targets.device_config`) and its P4Info in protobuf text form.
+
+    Raises
+    ------
+    WrongProgramError
+        The P4Info cannot be read, or is not an aggregation program's.
+    """
+
+    def __init__(self, program: Path, p4info: Path) -> None:
+        self.path = program
+        self.p4info = read_p4info(p4info)
+        self.names = ProgramNames(self.p4info)
+        require_control_surface(self.names, str(p4info))
+        self.lanes = lanes_of(self.names)
+        self.slots = slots_of(self.names)
+
+    def device_config(self) -> bytes:
+        """Return what the switch is given.
+
+        Raises
+        ------
+        WrongProgramError
+            The file cannot be read.
+        """
+        return device_config(self.path)

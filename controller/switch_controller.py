@@ -13,8 +13,10 @@ from types import TracebackType
 
 from controller.errors import ControllerError, JobRefusedError
 from controller.jobs import Job, JobLedger, WorkerEndpoint
+from controller.p4runtime_writer import P4RuntimeWriter
+from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
-from controller.switch_tables import CompiledFiles, SwitchTables
+from controller.switch_tables import SwitchTables
 from host_agent.wire.constants import UDP_PORT
 
 DEFAULT_SLOTS = 64
@@ -29,7 +31,7 @@ class SwitchController:
     def __init__(self, session: P4RuntimeSession, election_id: int, files: CompiledFiles) -> None:
         self._election_id = election_id
         self._files = files
-        self._tables = SwitchTables(session, files)
+        self._begin(session)
         self._ledger = JobLedger(files.slots, files.lanes)
         self._switch_ip: str | None = None
         self._programmed = False
@@ -86,7 +88,7 @@ class SwitchController:
 
     def close(self) -> None:
         """End the session; the switch keeps what it holds."""
-        self._tables.session.tear_down()
+        self._writer.session.tear_down()
 
     def reconnect(self, timeout_s: float | None = None) -> None:
         """Open a new session, to a switch that was restarted; it needs `set_pipeline` and all the rest again.
@@ -98,11 +100,15 @@ class SwitchController:
         SwitchUnreachableError, NotPrimaryError
             As for `connect`.
         """
-        old = self._tables.session
+        old = self._writer.session
         old.tear_down()
         self._programmed = False
         session = P4RuntimeSession(old.address, old.device_id, self._election_id, timeout_s or old.timeout_s)
-        self._tables = SwitchTables(session, self._files)
+        self._begin(session)
+
+    def _begin(self, session: P4RuntimeSession) -> None:
+        self._writer = P4RuntimeWriter(session, self._files)
+        self._tables = SwitchTables(self._writer, self._files.path)
 
     @property
     def lanes(self) -> int:
@@ -129,7 +135,7 @@ class SwitchController:
         SwitchRefusedError, SwitchUnreachableError, NotPrimaryError
             The switch did not take it.
         """
-        self._tables.set_pipeline()
+        self._writer.set_pipeline()
         self._programmed = True
 
     def set_switch_address(self, ip: str, mac: str) -> None:

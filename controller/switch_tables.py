@@ -1,8 +1,8 @@
-"""What one switch holds, written and read over one P4Runtime session.
+"""The tables, groups and counters of one switch.
 
-What it should hold is worked out apart from it (`controller.jobs`, `controller.entries`); here it is written, in the one
-order that keeps S4: nothing of a job is admitted before all the rest of it is in place, and nothing of its last life when
-its next begins.
+`controller.jobs` and `controller.entries` compute what a switch should hold. This module writes it through a `TableWriter`, in
+the one order that keeps S4: nothing of a job is admitted before the rest of its entries is in place, and nothing of its old
+epoch is admitted when its next one begins.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,15 +11,13 @@ from pathlib import Path
 
 from controller import entries
 from controller.entries import Entry, Group
-from controller.errors import JobRefusedError, SwitchRefusedError
+from controller.errors import JobRefusedError
 from controller.jobs import Job
-from controller.p4info import ProgramNames, group_message, read_group, read_p4info
-from controller.program import lanes_of, require_control_surface, slots_of
-from controller.session import P4RuntimeSession, Update
-from controller.targets import device_config, require_reach
+from controller.table_writer import Change, TableWriter
+from controller.targets import require_reach
 
 _OWNED = (
-    # First what lets packets in, so that nothing is half gone while it still is let in.
+    # Admissions come first: they are deleted before, and inserted after, the entries that admitted packets need.
     entries.WORKER_ADMISSION,
     entries.JOB_PARENT,
     entries.COPY_REWRITE,
@@ -27,39 +25,6 @@ _OWNED = (
     entries.L2_FORWARD,
     entries.L3_ROUTE,
 )
-
-
-class CompiledFiles:
-    """A compiled aggregation program: the files a switch is given, and the names in them.
-
-    Parameters
-    ----------
-    program, p4info
-        The compiled program (see `controller.targets.device_config`) and its P4Info in protobuf text form.
-
-    Raises
-    ------
-    WrongProgramError
-        The P4Info cannot be read, or is not an aggregation program's.
-    """
-
-    def __init__(self, program: Path, p4info: Path) -> None:
-        self.path = program
-        self.p4info = read_p4info(p4info)
-        self.names = ProgramNames(self.p4info)
-        require_control_surface(self.names, str(p4info))
-        self.lanes = lanes_of(self.names)
-        self.slots = slots_of(self.names)
-
-    def device_config(self) -> bytes:
-        """Return what the switch is given.
-
-        Raises
-        ------
-        WrongProgramError
-            The file cannot be read.
-        """
-        return device_config(self.path)
 
 
 @dataclass
@@ -96,33 +61,16 @@ class SwitchTables:
 
     Parameters
     ----------
-    session
-        Of the primary controller.
-    files
-        The program the switch runs, or is to be given.
+    writer
+        Reads and writes the switch.
+    program
+        The compiled program of the switch (see `controller.targets.device_config`).
     """
 
-    def __init__(self, session: P4RuntimeSession, files: CompiledFiles) -> None:
-        self.session = session
-        self._files = files
-        self._names = files.names
-        self._groups: set[int] = set()
-        self._owned = [table for table in _OWNED if table in self._names.tables]
-
-    def cookie(self) -> int:
-        """Return what the switch's program was marked with when it was set; 0 if it has none, or no mark."""
-        return self.session.pipeline_cookie()
-
-    def set_pipeline(self, cookie: int = 0) -> None:
-        """Give the switch its program; it starts empty.
-
-        Parameters
-        ----------
-        cookie
-            A mark that the switch keeps for as long as it keeps its program.
-        """
-        self.session.configure(self._files.p4info, self._files.device_config(), cookie)
-        self._groups.clear()
+    def __init__(self, writer: TableWriter, program: Path) -> None:
+        self._writer = writer
+        self._program = program
+        self._owned = [table for table in _OWNED if table in writer.tables]
 
     def set_switch_address(self, ip: str, mac: str) -> None:
         """Let the switch answer for an address."""
@@ -140,62 +88,48 @@ class SwitchTables:
         )
 
     def install(self, job: Job) -> None:
-        """Put a job in place of its last life: first out with all old admissions, last in with the new."""
-        require_reach(self._files.path, (worker.port for worker in job.workers))
+        """Replace a job's old epoch by its new one: delete all old admissions first, insert the new ones last."""
+        require_reach(self._program, (worker.port for worker in job.workers))
         if job.parent is not None and entries.JOB_PARENT not in self._owned:
             raise JobRefusedError(
-                f"job {job.name!r} needs a tree of switches, and the program {self._files.path} has none: take workers of one "
+                f"job {job.name!r} needs a tree of switches, and the program {self._program} has none: take workers of one "
                 "switch, or v1model's program"
             )
         self.withdraw(job)
         what = f"job {job.name!r}"
-        self._set_group(entries.result_group(job), what)
-        self._write(Update.INSERT, entries.rewrite_entries(job), what)
-        self._write(Update.INSERT, entries.parent_entries(job), what)
-        self._write(Update.INSERT, entries.admission_entries(job), what)
+        self._writer.set_group(entries.result_group(job), what)
+        self._write(Change.INSERT, entries.rewrite_entries(job), what)
+        self._write(Change.INSERT, entries.parent_entries(job), what)
+        self._write(Change.INSERT, entries.admission_entries(job), what)
 
     def withdraw(self, job: Job) -> None:
-        """Delete what the switch itself says it holds of a job, also if another controller wrote it."""
+        """Delete what the switch holds of a job, including what another controller wrote."""
+        what = f"the removal of job {job.name!r}"
         for table in (entries.WORKER_ADMISSION, entries.COPY_REWRITE, entries.JOB_PARENT):
-            if table not in self._owned:
-                continue
-            held = [one for one in self._read(table) if one.value("job_id") == job.job_id]
-            self._write(Update.DELETE, held, f"the removal of job {job.name!r}")
-        if job.job_id in self._groups:
-            gone = [group_message(Group(job.job_id, ()))]
-            self.session.apply(Update.DELETE, gone, f"the removal of job {job.name!r}")
-            self._groups.remove(job.job_id)
+            if table in self._owned:
+                held = [one for one in self._writer.read(table) if one.value("job_id") == job.job_id]
+                self._write(Change.DELETE, held, what)
+        self._writer.delete_groups([job.job_id], what)
 
     def reset_counters(self, job: Job) -> None:
-        """Begin to count from zero for a job."""
-        zeros = [self._names.counter_message(name, job.job_id) for name in entries.COUNTERS]
-        for zero in zeros:
-            zero.counter_entry.data.packet_count = 0
-        self.session.apply(Update.MODIFY, zeros, "resetting counters")
+        """Set a job's counters to zero."""
+        self._writer.reset_counters(entries.COUNTERS, job.job_id)
 
     def counters(self, job_ids: Sequence[int]) -> dict[int, dict[str, int]]:
-        """Return the packets counted for some jobs by the names of the counters; job 0 is those of no job."""
-        asked = [self._names.counter_message(name, each) for each in job_ids for name in entries.COUNTERS]
-        counted: dict[int, dict[str, int]] = {each: {} for each in job_ids}
-        for answer in self.session.fetch(asked, "reading counters") if asked else ():
-            name, job_id, packets = self._names.read_counter(answer)
-            counted[job_id][name] = packets
-        return counted
+        """Return the packets counted for some jobs by the names of the counters; job 0 counts the packets of no job."""
+        return self._writer.counters(entries.COUNTERS, job_ids)
 
     def admitted(self, job: Job) -> dict[int, int]:
-        """Return how many packets of each worker, by its id, were admitted in the present life of a job.
+        """Return how many packets of each worker, by its id, the switch has admitted in the present epoch of a job.
 
-        None of any worker if the switch's program does not count them.
+        Empty if the switch's program does not count them.
         """
-        if not self._names.counts_entries(entries.WORKER_ADMISSION):
-            return {}
-        asked = [self._names.entry_counter_message(one) for one in entries.admission_entries(job)]
-        answers = self.session.fetch(asked, "reading what was admitted")
         counted: dict[int, int] = {}
-        for key, packets in map(self._names.read_entry_counter, answers):
-            worker_id, from_port = key["worker_id"], key["ingress_port"]
+        for (_, match), packets in self._writer.entry_counts(entries.admission_entries(job)).items():
+            key = dict(match)
+            worker_id = key["worker_id"]
             assert isinstance(worker_id, int)
-            if job.parent is None or from_port != job.parent.port:
+            if job.parent is None or key["ingress_port"] != job.parent.port:
                 counted[worker_id] = packets
         return counted
 
@@ -221,24 +155,23 @@ class SwitchTables:
         found = Reconciled()
         to_insert, to_modify = {}, {}
         for table in self._owned:
-            present = self._read(table)
+            present = self._writer.read(table)
             delete, insert, modify = entries.difference(present, desired[table])
-            self._write(Update.DELETE, delete, f"what {table} should not hold")
+            self._write(Change.DELETE, delete, f"what {table} should not hold")
             to_insert[table], to_modify[table] = insert, modify
             found.kept += len(present) - len(delete) - len(modify)
             found.find(f"table {table}", removed=len(delete), written=len(insert), changed=len(modify))
         self._reconcile_groups([entries.result_group(job) for job in jobs], found)
         self._set_flooding(entries.flood_group(flood_ports))
         for table in reversed(self._owned):  # Admissions last.
-            self._write(Update.INSERT, to_insert[table], table)
-            self._write(Update.MODIFY, to_modify[table], table)
+            self._write(Change.INSERT, to_insert[table], table)
+            self._write(Change.MODIFY, to_modify[table], table)
         return found
 
     def _reconcile_groups(self, desired: Sequence[Group], found: Reconciled) -> None:
-        held = self._read_groups()
+        held = self._writer.groups()
         wanted = {group.group_id: group for group in desired}
-        stray = [Group(each, ()) for each in held if each not in wanted and each != entries.FLOOD_GROUP]
-        self._groups = set(held)
+        stray = [each for each in held if each not in wanted and each != entries.FLOOD_GROUP]
         written = changed = 0
         for group in desired:
             present = held.get(group.group_id)
@@ -249,46 +182,21 @@ class SwitchTables:
             else:
                 found.kept += 1
                 continue
-            self._set_group(group, "a job's results")
-        self.session.apply(Update.DELETE, [group_message(group) for group in stray], "stray multicast groups")
-        self._groups -= {group.group_id for group in stray}
+            self._writer.set_group(group, "a job's results")
+        self._writer.delete_groups(stray, "the removal of stray multicast groups")
         found.find("multicast groups", removed=len(stray), written=written, changed=changed)
 
-    def _read_groups(self) -> dict[int, Group]:
-        try:
-            answers = self.session.fetch([group_message(Group(0, ()))], "reading multicast groups")
-        except SwitchRefusedError:  # Not every switch can say; then all are written anew.
-            return {}
-        groups = [read_group(answer) for answer in answers]
-        return {group.group_id: group for group in groups}
-
     def _replace(self, table: str, desired: Sequence[Entry]) -> None:
-        delete, insert, modify = entries.difference(self._read(table), desired)
-        self._write(Update.DELETE, delete, table)
-        self._write(Update.INSERT, insert, table)
-        self._write(Update.MODIFY, modify, table)
+        delete, insert, modify = entries.difference(self._writer.read(table), desired)
+        self._write(Change.DELETE, delete, table)
+        self._write(Change.INSERT, insert, table)
+        self._write(Change.MODIFY, modify, table)
 
     def _set_flooding(self, group: Group) -> None:
         if group.replicas:
-            self._set_group(group, "flooding")
-        self._write(Update.MODIFY, [entries.l2_default(flood=bool(group.replicas))], "flooding")
+            self._writer.set_group(group, "flooding")
+        self._write(Change.MODIFY, [entries.l2_default(flood=bool(group.replicas))], "flooding")
 
-    def _set_group(self, group: Group, what: str) -> None:
-        message = [group_message(group)]
-        purpose = f"the multicast group of {what}"
-        if group.group_id in self._groups:
-            self.session.apply(Update.MODIFY, message, purpose)
-            return
-        try:
-            self.session.apply(Update.INSERT, message, purpose)
-        except SwitchRefusedError:  # Left by another controller, at a switch that could not say so.
-            self.session.apply(Update.MODIFY, message, purpose)
-        self._groups.add(group.group_id)
-
-    def _write(self, kind: "Update.Type", changed: Sequence[Entry], what: str) -> None:
-        messages = [self._names.entry_message(one) for one in changed]
-        self.session.apply(kind, messages, f"{Update.Type.Name(kind).lower()} for {what}")
-
-    def _read(self, table: str) -> list[Entry]:
-        found = self.session.fetch([self._names.table_message(table)], f"reading table {table}")
-        return [self._names.read_entry(entity) for entity in found]
+    def _write(self, change: Change, changed: Sequence[Entry], what: str) -> None:
+        if changed:
+            self._writer.write(change, changed, what)

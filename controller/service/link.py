@@ -13,10 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from controller.errors import ControllerError, NotPrimaryError, SwitchUnreachableError
+from controller.p4runtime_writer import P4RuntimeWriter
+from controller.program import CompiledFiles
 from controller.service.network import SwitchSite
 from controller.service.states import LINK_TRANSITIONS, LinkEvent, LinkState, next_state
 from controller.session import P4RuntimeSession
-from controller.switch_tables import CompiledFiles, Reconciled, SwitchTables
+from controller.switch_tables import Reconciled, SwitchTables
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,7 @@ LAST_BACKOFF_S = 5.0
 REQUEST_TIMEOUT_S = 5.0
 
 Result = TypeVar("Result")
+Taken = TypeVar("Taken")
 
 
 class SwitchLink:
@@ -60,6 +63,7 @@ class SwitchLink:
         self.reconciled: tuple[float, Reconciled] | None = None
         self._election_id = election_id
         self._bring_up = bring_up
+        self._writer: P4RuntimeWriter | None = None
         self._tables: SwitchTables | None = None
         self._order = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"switch {site.name}")
@@ -87,10 +91,21 @@ class SwitchLink:
 
     async def do(self, request: Callable[[SwitchTables], Result]) -> Result:
         """Carry out a request during `bring_up`, which alone may call this."""
-        if self._tables is None:
+        return await self._request(request, self._tables)
+
+    async def cookie(self) -> int:
+        """Return the cookie of the switch's program during `bring_up`; 0 if it has none."""
+        return await self._request(P4RuntimeWriter.cookie, self._writer)
+
+    async def set_pipeline(self, cookie: int) -> None:
+        """Give the switch its program during `bring_up`."""
+        await self._request(lambda writer: writer.set_pipeline(cookie), self._writer)
+
+    async def _request(self, request: Callable[[Taken], Result], taken: Taken | None) -> Result:
+        if taken is None:
             raise SwitchUnreachableError(f"switch {self.site.name} is not ready: {self.reason}")
         try:
-            return await self._in_thread(request, self._tables)
+            return await self._in_thread(request, taken)
         except (SwitchUnreachableError, NotPrimaryError) as error:
             await self._lose(error)
             raise
@@ -128,19 +143,20 @@ class SwitchLink:
                 REQUEST_TIMEOUT_S,
                 site.tls,
             )
-            self._tables = SwitchTables(session, self.files)
+            self._writer = P4RuntimeWriter(session, self.files)
+            self._tables = SwitchTables(self._writer, self.files.path)
             await self._bring_up(self)
             await self._on(LinkEvent.RECONCILED, "")
         self._connected += 1
 
     async def _watch(self) -> None:
         """Return when the session has ended, or another controller has become primary."""
-        while (tables := self._tables) is not None:
-            if tables.session.lost:
+        while (writer := self._writer) is not None:
+            if writer.session.lost:
                 await self._lose(
                     SwitchUnreachableError(f"the connection to the switch at {self.site.p4runtime} was lost")
                 )
-            elif not tables.session.primary:
+            elif not writer.session.primary:
                 await self._lose(
                     NotPrimaryError(f"another controller became primary at {self.site.p4runtime}")
                 )
@@ -153,10 +169,10 @@ class SwitchLink:
         await self._tear_down()
 
     async def _tear_down(self) -> None:
-        tables, self._tables = self._tables, None
-        if tables is not None:
+        writer, self._writer, self._tables = self._writer, None, None
+        if writer is not None:
             with contextlib.suppress(ControllerError):
-                await self._in_thread(tables.session.tear_down)
+                await self._in_thread(writer.session.tear_down)
 
     async def _on(self, event: LinkEvent, reason: str) -> None:
         state = next_state(LINK_TRANSITIONS, self.state, event, f"the connection to {self.site.name}")

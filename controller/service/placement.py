@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from controller.entries import COUNTERS
 from controller.errors import ControllerError, JobRefusedError, SwitchRefusedError
 from controller.jobs import Job, JobLedger
+from controller.program import CompiledFiles
 from controller.service.jobs import Counted, Kind, RefusalError, ServiceJob
 from controller.service.link import SwitchLink
 from controller.service.network import Network
@@ -23,7 +24,7 @@ from controller.service.sizing import slots_for
 from controller.service.states import JobEvent, LinkState
 from controller.service.store import Store
 from controller.switch_controller import another_token
-from controller.switch_tables import CompiledFiles, SwitchTables
+from controller.switch_tables import SwitchTables
 
 log = logging.getLogger(__name__)
 
@@ -247,11 +248,11 @@ class Placement:
         """Reconcile a switch at the beginning of a session with it."""
         name, site = link.site.name, link.site
         mark = self._store.switch(name)[1]
-        cookie = await link.do(lambda tables: tables.cookie())
+        cookie = await link.cookie()
         running = [job for job in self._jobs.values() if job.record.switch == name and job.record.running]
         if cookie == 0 or cookie != mark or mark >> 31 != self._program:
             new_mark = self._program << 31 | secrets.randbits(31)
-            await link.do(lambda tables: tables.set_pipeline(new_mark))
+            await link.set_pipeline(new_mark)
             self._store.mark_switch(name, new_mark)
             if mark:
                 link.restarts += 1

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from controller.errors import ControllerError
 from controller.jobs import Job
+from controller.program import CompiledFiles
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
 from controller.service.placement import Placement
 from controller.service.states import JobEvent
 from controller.service.store import Store
-from controller.switch_tables import CompiledFiles
 from host_agent.wire import jobs_pb2
 from host_agent.wire.jobs_pb2 import ToWorker
 

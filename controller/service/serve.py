@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 
 from controller.errors import ConfigError
+from controller.program import CompiledFiles
 from controller.service.network import Network
 from controller.service.recovery import restore_jobs
 from controller.service.registry import JobRegistry, RegistryOptions
@@ -22,7 +23,6 @@ from controller.service.rpc import OperatorsService, WorkersService
 from controller.service.states import LinkState
 from controller.service.store import Store
 from controller.service.workers import WorkerSeats
-from controller.switch_tables import CompiledFiles
 from host_agent.wire import jobs_pb2_grpc
 from host_agent.wire.channel import DEFAULT_CONTROLLER, PLAINTEXT, TlsFiles, check_target
 

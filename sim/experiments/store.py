@@ -34,6 +34,7 @@ _SOURCES: Final = (
     "controller/entries.py",
     "controller/jobs.py",
     "controller/slots.py",
+    "controller/switch_tables.py",
     "sim/programming.py",
     "sim/switch",
     "sim/switch/codegen",

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from controller.entries import Entry, address_entry, admission_entries, result_group, rewrite_entries
 from controller.jobs import Job, WorkerEndpoint
 from controller.slots import SlotRange
+from controller.table_writer import Change
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from host_agent.wire.constants import HEADER_BYTES, KIND_CONTRIBUTE, LANE_BYTES, OP_SUM, VERSION
@@ -44,7 +45,7 @@ from sim.explore.engine.world import (
 from sim.explore.scenario import Scenario
 from sim.explore.work import Task, make_task
 from sim.explore.worker_code import WorkerCode, shipped_worker
-from sim.programming import SwitchTables
+from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
 from sim.switch.layout import Context
 
@@ -210,10 +211,10 @@ class System:
         self.switches: list[Switch] = []
         for entries, _ in stages:
             switch = Switch(self.program)
-            tables = SwitchTables(switch)
-            tables.insert([address_entry(SWITCH_IP, SWITCH_MAC), *entries])
+            writer = InProcessWriter(switch)
+            writer.write(Change.INSERT, [address_entry(SWITCH_IP, SWITCH_MAC), *entries], "the explorer")
             for jobs in self.jobs:
-                tables.set_group(result_group(jobs[0]))
+                writer.set_group(result_group(jobs[0]), "the explorer")
             self.switches.append(switch)
         frame_bytes = HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * self.lanes + 64
         self.in_frame = np.zeros((1, frame_bytes), np.uint8)
@@ -303,7 +304,7 @@ class System:
 
     def counter_address(self, name: str, index: int) -> int:
         """Return where the machine code counts the packets of a counter, by the last component of its name."""
-        full = SwitchTables(self.switches[0]).full_name(name)
+        full = InProcessWriter(self.switches[0]).counter_name(name)
         word = Context(self.program).words[f"counter {full}"]
         return int(self.world.arrays["contexts"][0, word]) + 16 * index
 

@@ -1,8 +1,4 @@
-"""A switch in process: the engine with the P4 program in it, programmed by the controller's own code, without gRPC.
-
-Which entries a job needs is `controller.entries`', what a job holds `controller.jobs`'. Written here is what
-`controller.switch_tables` writes over P4Runtime, in its order: admissions last in, and first out.
-"""
+"""A switch in this process: the engine with the P4 program, programmed by the controller's own code, without gRPC."""
 
 from __future__ import annotations
 
@@ -11,10 +7,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from controller import entries
 from controller.jobs import Job, JobLedger, WorkerEndpoint
+from controller.switch_tables import SwitchTables
 from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
-from sim.programming import SwitchTables
+from sim.programming import InProcessWriter
 from sim.switch import Switch, ir, load_program
 
 __all__ = ["DEFAULT_IP", "DEFAULT_MAC", "ProgrammedSwitch"]
@@ -55,8 +51,8 @@ class ProgrammedSwitch:
         self.engine = Switch(_load(program, program.stat().st_mtime_ns))
         self._ledger = JobLedger(POOL_SLOTS, lanes)
         self._token = token_seed
-        self.tables = SwitchTables(self.engine)
-        self.tables.insert([entries.address_entry(ip, mac)])
+        self.tables = SwitchTables(InProcessWriter(self.engine), program)
+        self.tables.set_switch_address(ip, mac)
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -87,31 +83,19 @@ class ProgrammedSwitch:
             job = self._ledger.renew(
                 running[0], token=self._next_token(), unix_seconds=epoch, workers=self._placed(workers)
             )
-            self.withdraw(running[0])
         else:
             if running:
                 self.end_job(running[0])
             job = self._ledger.admit(
                 name, workers, slots, switch=(self.ip, UDP_PORT), token=self._next_token(), unix_seconds=epoch
             )
-        self.install(job)
+        self.tables.install(job)
         return job
 
     def end_job(self, job: Job) -> None:
         """Take a job off the switch."""
-        self.withdraw(self._ledger.current(job))
+        self.tables.withdraw(self._ledger.current(job))
         self._ledger.end(job)
-
-    def install(self, job: Job) -> None:
-        """Write a job's entries."""
-        self.tables.set_group(entries.result_group(job))
-        self.tables.insert(entries.rewrite_entries(job))
-        self.tables.insert(entries.admission_entries(job))
-
-    def withdraw(self, job: Job) -> None:
-        """Delete a job's entries."""
-        self.tables.delete(entries.admission_entries(job))
-        self.tables.delete(entries.rewrite_entries(job))
 
     def forget(self) -> None:
         """Clear what the registers hold, as a restart of the switch does; the entries are as the controller has them."""
@@ -120,7 +104,7 @@ class ProgrammedSwitch:
 
     def set_stations(self, stations: Mapping[str, int]) -> None:
         """Say by which port each station (MAC address) is reached."""
-        self.tables.insert(entries.l2_entries(stations))
+        self.tables.set_l2(stations, flood_ports=())
 
     def _placed(self, workers: Sequence[WorkerEndpoint]) -> list[WorkerEndpoint]:
         return [replace(worker, switch=worker.switch or (self.ip, UDP_PORT)) for worker in workers]

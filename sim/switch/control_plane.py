@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.switch import ir
-from sim.switch.entries import TableEntry
+from sim.switch.entries import Match, TableEntry
 from sim.switch.errors import EntryError, UnknownNameError
 from sim.switch.extern_memory import ExternMemory, MeterRate, read_meter, write_meter
 from sim.switch.layout import Context
@@ -87,6 +87,12 @@ class ControlPlane:
         with self._lock:
             self._table(table).delete(entry)
             self._changed()
+
+    def table_entry(self, table: str, key: tuple[Match, ...], priority: int = 0) -> TableEntry:
+        """Return the entry with this key (and priority); raises `UnknownNameError` if there is none."""
+        with self._lock:
+            memory = self._table(table)
+            return memory.entries[memory.number(TableEntry(key, priority))]
 
     def table_entries(self, table: str) -> list[TableEntry]:
         """Return a table's entries, constant ones included, in the order they came."""

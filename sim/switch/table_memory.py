@@ -195,9 +195,13 @@ class TableMemory:
         """
         self._check_mutable()
         if not self.table.key:
-            raise EntryError(f"table {self.table.name} has no key, so no entries but the default")
+            raise EntryError(
+                f"table {self.table.name} has no key, so it has only the default entry: modify that"
+            )
         if self._identity(entry) in self.numbers:
-            raise DuplicateError(f"table {self.table.name} has an entry with key {entry.key}")
+            raise DuplicateError(
+                f"table {self.table.name} has this entry already: modify it to change its action"
+            )
         if len(self.entries) >= self.table.size:
             raise FullError(f"table {self.table.name} is full: it holds {self.table.size} entries")
         self._insert(entry, None)

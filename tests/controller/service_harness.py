@@ -79,14 +79,14 @@ class FakeSession:
         pass
 
 
-class FakeTables:
-    """Stands for `SwitchTables`."""
+class FakeWriter:
+    """Stands for a `P4RuntimeWriter`."""
 
     def __init__(self, session: FakeSession, files: object) -> None:
         self.session = session
 
     @property
-    def _switch(self) -> FakeSwitch:
+    def switch(self) -> FakeSwitch:
         if self.session.lost:
             raise SwitchUnreachableError("the switch is gone")
         if self.session.switch.refusal:
@@ -94,12 +94,23 @@ class FakeTables:
         return self.session.switch
 
     def cookie(self) -> int:
-        return self._switch.cookie
+        return self.switch.cookie
 
     def set_pipeline(self, cookie: int) -> None:
-        self._switch.cookie = cookie
-        self._switch.jobs.clear()
-        self._switch.programs_set += 1
+        self.switch.cookie = cookie
+        self.switch.jobs.clear()
+        self.switch.programs_set += 1
+
+
+class FakeTables:
+    """Stands for `SwitchTables`."""
+
+    def __init__(self, writer: FakeWriter, program: object) -> None:
+        self._writer = writer
+
+    @property
+    def _switch(self) -> FakeSwitch:
+        return self._writer.switch
 
     def install(self, job: Job) -> None:
         if self._switch.tofino:
@@ -207,6 +218,7 @@ class Bench:
         self._network = network or fake_network()
         monkeypatch.setattr(FakeSession, "switches", {"fake-s1:1": self.switch})
         monkeypatch.setattr(link, "P4RuntimeSession", FakeSession)
+        monkeypatch.setattr(link, "P4RuntimeWriter", FakeWriter)
         monkeypatch.setattr(link, "SwitchTables", FakeTables)
         monkeypatch.setattr(link, "LOOK_S", 0.01)
         monkeypatch.setattr(link, "FIRST_BACKOFF_S", 0.02)

@@ -17,9 +17,11 @@ from controller.errors import (
     UnknownJobError,
     WrongProgramError,
 )
+from controller.p4runtime_writer import P4RuntimeWriter
+from controller.program import CompiledFiles
 from controller.session import Update
 from controller.switch_controller import SwitchController
-from controller.switch_tables import CompiledFiles, SwitchTables
+from controller.table_writer import Change
 from netsum.digits.training import program_switch
 from netsum.programs import compiled_program
 from tests.controller.scripted_workers import (
@@ -134,24 +136,24 @@ def test_after_a_restart_old_packets_do_nothing(testbed: SwitchTestbed, controll
 def test_a_job_that_the_switch_takes_half_of_leaves_nothing(
     testbed: SwitchTestbed, controller: SwitchController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = SwitchTables._write
+    write = P4RuntimeWriter.write
 
-    def refuse(tables: SwitchTables, kind: int, changed: Sequence[Entry], what: str) -> None:
-        if kind != Update.INSERT or not changed or changed[0].table != WORKER_ADMISSION:
-            write(tables, kind, changed, what)
+    def refuse(writer: P4RuntimeWriter, change: Change, changed: Sequence[Entry], what: str) -> None:
+        if change is not Change.INSERT or changed[0].table != WORKER_ADMISSION:
+            write(writer, change, changed, what)
             return
-        write(tables, kind, changed[:1], what)
+        write(writer, change, changed[:1], what)
         raise SwitchRefusedError("the second entry is one too many")
 
     free = controller.free_slots
     with scripted_workers(testbed, 2) as workers:
-        monkeypatch.setattr(SwitchTables, "_write", refuse)
+        monkeypatch.setattr(P4RuntimeWriter, "write", refuse)
         with pytest.raises(SwitchRefusedError, match="one too many"):
             admit(controller, testbed, "job", workers)
         monkeypatch.undo()
     assert controller.free_slots == free
-    assert not controller._tables._read(WORKER_ADMISSION)
-    assert not controller._tables._read(COPY_REWRITE)
+    assert not controller._writer.read(WORKER_ADMISSION)
+    assert not controller._writer.read(COPY_REWRITE)
 
 
 def test_a_job_on_the_slots_of_an_ended_one_is_clean(
@@ -223,7 +225,7 @@ def test_a_switch_that_died_is_programmed_again_and_its_job_restarted(
             controller.counters(old)
         testbed.restart_switch()
         # gRPC connects again by itself; the session is none the less over, and the new switch must not be asked.
-        grpc.channel_ready_future(controller._tables.session.channel).result(timeout=ANSWER_TIMEOUT_S)
+        grpc.channel_ready_future(controller._writer.session.channel).result(timeout=ANSWER_TIMEOUT_S)
         with pytest.raises(SwitchUnreachableError, match="was lost"):
             controller.restart_job(old)
         controller.reconnect()
@@ -331,4 +333,4 @@ def test_a_batch_refused_in_part_is_refused_with_the_reason(
     names = CompiledFiles(program.json, program.p4info).names
     messages = [names.entry_message(each) for each in (new, held)]
     with pytest.raises(SwitchRefusedError, match="refused the test's entries: (ALREADY_EXISTS|UNKNOWN)"):
-        controller._tables.session.apply(Update.INSERT, messages, "the test's entries")
+        controller._writer.session.apply(Update.INSERT, messages, "the test's entries")

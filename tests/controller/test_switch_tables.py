@@ -1,4 +1,7 @@
-"""What a switch holds after it was reconciled, read back table by table, on an embedded switch in this process."""
+"""What a switch holds after jobs were installed or it was reconciled, read back table by table.
+
+Each test runs through both table writers: P4Runtime, and the one for an embedded switch in the same process.
+"""
 
 import dataclasses
 from collections.abc import Iterator
@@ -7,12 +10,16 @@ import pytest
 
 from controller import entries
 from controller.entries import Entry, Group
-from controller.errors import SwitchUnreachableError
+from controller.errors import SwitchRefusedError, SwitchUnreachableError
 from controller.jobs import Job, JobLedger, WorkerEndpoint
-from controller.p4info import group_message
-from controller.session import P4RuntimeSession, Update
-from controller.switch_tables import _OWNED, CompiledFiles, SwitchTables
+from controller.p4runtime_writer import P4RuntimeWriter
+from controller.program import CompiledFiles
+from controller.session import P4RuntimeSession
+from controller.switch_tables import _OWNED, SwitchTables
+from controller.table_writer import Change, TableWriter
 from netsum.programs import compiled_program
+from sim.programming import InProcessWriter
+from sim.switch import Switch, load_program
 from sim.switch.p4runtime import serve
 from sim.switch.ports import Chassis
 
@@ -41,12 +48,25 @@ def address(chassis: Chassis) -> Iterator[str]:
 
 
 @pytest.fixture
-def tables(address: str, files: CompiledFiles) -> Iterator[SwitchTables]:
+def remote(address: str, files: CompiledFiles) -> Iterator[P4RuntimeWriter]:
     session = P4RuntimeSession(address, DEVICE_ID, 1, DEADLINE_S)
-    tables = SwitchTables(session, files)
-    tables.set_pipeline()
-    yield tables
+    writer = P4RuntimeWriter(session, files)
+    writer.set_pipeline()
+    yield writer
     session.tear_down()
+
+
+@pytest.fixture(params=["P4Runtime", "in process"])
+def writer(request: pytest.FixtureRequest, files: CompiledFiles) -> TableWriter:
+    if request.param == "P4Runtime":
+        remote: P4RuntimeWriter = request.getfixturevalue("remote")
+        return remote
+    return InProcessWriter(Switch(load_program(files.path)))
+
+
+@pytest.fixture
+def tables(writer: TableWriter, files: CompiledFiles) -> SwitchTables:
+    return SwitchTables(writer, files.path)
 
 
 @pytest.fixture
@@ -79,8 +99,8 @@ def expected(jobs: list[Job]) -> dict[str, set[Entry]]:
     }
 
 
-def held(tables: SwitchTables) -> dict[str, set[Entry]]:
-    return {table: set(tables._read(table)) for table in tables._owned}
+def held(writer: TableWriter) -> dict[str, set[Entry]]:
+    return {table: set(writer.read(table)) for table in _OWNED if table in writer.tables}
 
 
 def stray_entries(jobs: list[Job]) -> dict[str, list[Entry]]:
@@ -99,55 +119,99 @@ def stray_entries(jobs: list[Job]) -> dict[str, list[Entry]]:
 
 
 @pytest.mark.parametrize("table", [table for table in _OWNED if table != entries.JOB_PARENT])
-def test_stray_entries_are_deleted(tables: SwitchTables, jobs: list[Job], table: str) -> None:
+def test_stray_entries_are_deleted(
+    tables: SwitchTables, writer: TableWriter, jobs: list[Job], table: str
+) -> None:
     tables.reconcile(jobs, ADDRESS, STATIONS, PORTS)
     stray = stray_entries(jobs)[table]
-    tables._write(Update.INSERT, stray, "the test's stray entry")
-    assert held(tables)[table] == expected(jobs)[table] | set(stray)
+    writer.write(Change.INSERT, stray, "the test's stray entry")
+    assert held(writer)[table] == expected(jobs)[table] | set(stray)
     found = tables.reconcile(jobs, ADDRESS, STATIONS, PORTS)
-    assert held(tables) == expected(jobs)
+    assert held(writer) == expected(jobs)
     assert (found.removed, found.written, found.changed) == (1, 0, 0)
     assert found.findings == [f"table {table}: 1 removed"]
 
 
-def test_a_job_that_ended_leaves_nothing(tables: SwitchTables, jobs: list[Job]) -> None:
+def test_a_job_that_ended_leaves_nothing(tables: SwitchTables, writer: TableWriter, jobs: list[Job]) -> None:
     tables.reconcile(jobs, ADDRESS, STATIONS, PORTS)
     found = tables.reconcile(jobs[:1], ADDRESS, STATIONS, PORTS)
-    assert held(tables) == expected(jobs[:1])
-    assert set(tables._read_groups()) == {jobs[0].job_id, entries.FLOOD_GROUP}
+    assert held(writer) == expected(jobs[:1])
+    assert set(writer.groups()) == {jobs[0].job_id, entries.FLOOD_GROUP}
     assert (
         found.removed == len(entries.admission_entries(jobs[1])) + len(entries.rewrite_entries(jobs[1])) + 1
     )
 
 
-def test_changed_entries_and_groups_are_set_right(tables: SwitchTables, jobs: list[Job]) -> None:
+def test_changed_entries_and_groups_are_set_right(
+    tables: SwitchTables, writer: TableWriter, jobs: list[Job]
+) -> None:
     tables.reconcile(jobs, ADDRESS, STATIONS, PORTS)
     wrong = dataclasses.replace(jobs[0], epoch=jobs[0].epoch - 1)
-    tables._write(Update.MODIFY, entries.admission_entries(wrong), "the test's change")
-    wrong_group = [group_message(Group(jobs[0].job_id, ((4, 1),)))]
-    tables.session.apply(Update.MODIFY, wrong_group, "the test's change")
+    writer.write(Change.MODIFY, entries.admission_entries(wrong), "the test's change")
+    writer.set_group(Group(jobs[0].job_id, ((4, 1),)), "the test's change")
     found = tables.reconcile(jobs, ADDRESS, STATIONS, PORTS)
-    assert held(tables) == expected(jobs)
-    replicas = tables._read_groups()[jobs[0].job_id].replicas
+    assert held(writer) == expected(jobs)
+    replicas = writer.groups()[jobs[0].job_id].replicas
     assert sorted(replicas) == sorted(entries.result_group(jobs[0]).replicas)
     assert (found.removed, found.written, found.changed) == (0, 0, len(PORTS) + 1)
 
 
 def test_a_write_that_timed_out_is_not_carried_out_after_the_next_reconciliation(
-    tables: SwitchTables, jobs: list[Job], chassis: Chassis, address: str, files: CompiledFiles
+    remote: P4RuntimeWriter, jobs: list[Job], chassis: Chassis, address: str, files: CompiledFiles
 ) -> None:
     """S4 after a slow switch: the slots of a job whose admission timed out may belong to another job by then."""
-    tables.reconcile(jobs[:1], ADDRESS, STATIONS, PORTS)
-    tables.session.timeout_s = 0.5
+    SwitchTables(remote, files.path).reconcile(jobs[:1], ADDRESS, STATIONS, PORTS)
+    remote.session.timeout_s = 0.5
     with chassis.turn, pytest.raises(SwitchUnreachableError, match="did not answer in time"):
-        tables._write(Update.INSERT, entries.admission_entries(jobs[1]), "a job")
-    tables.session.tear_down()
+        remote.write(Change.INSERT, entries.admission_entries(jobs[1]), "a job")
+    remote.session.tear_down()
     # The write waits in the switch; the controller connects anew and reconciles, without the job.
-    again = P4RuntimeSession(address, DEVICE_ID, 1, DEADLINE_S)
-    reconnected = SwitchTables(again, files)
+    again = P4RuntimeWriter(P4RuntimeSession(address, DEVICE_ID, 1, DEADLINE_S), files)
+    reconnected = SwitchTables(again, files.path)
     reconnected.reconcile(jobs[:1], ADDRESS, STATIONS, PORTS)
     reconnected.set_l2(
         STATIONS, PORTS
     )  # Writes are carried out in turn: whatever waited has had its turn by now.
-    assert held(reconnected) == expected(jobs[:1])
-    again.tear_down()
+    assert held(again) == expected(jobs[:1])
+    again.session.tear_down()
+
+
+def test_both_writers_leave_the_same_in_a_switch(
+    remote: P4RuntimeWriter, files: CompiledFiles, jobs: list[Job]
+) -> None:
+    """A job installed, restarted, ended, and everything around it: the engines hold the same, entry by entry."""
+    local = InProcessWriter(Switch(load_program(files.path)))
+    restarted = dataclasses.replace(jobs[0], epoch=jobs[0].epoch + 7, token=0x7777)
+    seen: list[list[object]] = []
+    for writer in (remote, local):
+        tables = SwitchTables(writer, files.path)
+        states: list[object] = []
+
+        def note(writer: TableWriter = writer, states: list[object] = states) -> None:
+            groups = {number: sorted(group.replicas) for number, group in writer.groups().items()}
+            states.append((held(writer), groups))
+
+        tables.set_switch_address(*ADDRESS)
+        tables.set_l2(STATIONS, PORTS)
+        tables.set_l3(
+            {"10.9.0.0/16": (4, ADDRESS[1], "02:00:00:00:00:04"), "0.0.0.0/0": (7, ADDRESS[1], ADDRESS[1])}
+        )
+        note()
+        for job in jobs:
+            tables.reset_counters(job)
+            tables.install(job)
+        note()
+        tables.install(restarted)
+        note()
+        states.append((tables.counters([0, 1, 2]), tables.admitted(restarted)))
+        with pytest.raises(SwitchRefusedError, match="refused reading"):
+            tables.admitted(jobs[0])  # Its epoch is over.
+        with pytest.raises(SwitchRefusedError, match="refused insert for the same job again"):
+            writer.write(Change.INSERT, entries.admission_entries(restarted), "the same job again")
+        tables.withdraw(restarted)
+        note()
+        states.append(dataclasses.astuple(tables.reconcile(jobs[1:], ADDRESS, STATIONS, PORTS)))
+        note()
+        seen.append(states)
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 7

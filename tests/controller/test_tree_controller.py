@@ -8,8 +8,10 @@ import pytest
 
 from controller.entries import COPY_REWRITE, WORKER_ADMISSION
 from controller.errors import ControllerError, JobRefusedError, UnknownJobError
+from controller.p4runtime_writer import P4RuntimeWriter
+from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
-from controller.switch_tables import CompiledFiles, SwitchTables
+from controller.switch_tables import SwitchTables
 from controller.tree_controller import TreeController
 from netsum.programs import compiled_program
 from sim.switch.p4runtime import serve
@@ -31,15 +33,16 @@ def controlled(files: CompiledFiles, leaves: int) -> Iterator[tuple[TreeControll
             server = stack.enter_context(serve(Chassis(cpu_port=510), "127.0.0.1:0", device_id=1))
             session = P4RuntimeSession(server.address, 1, 1, TIMEOUT_S)
             stack.callback(session.tear_down)
-            tables[name] = SwitchTables(session, files)
-            tables[name].set_pipeline()
+            writer = P4RuntimeWriter(session, files)
+            writer.set_pipeline()
+            tables[name] = SwitchTables(writer, files.path)
             tables[name].set_switch_address(switch.ip, switch.mac)
         yield TreeController(switches, tables, files.slots, files.lanes), tables
 
 
 def held(tables: SwitchTables) -> int:
     """How many entries of jobs a switch says it holds."""
-    return sum(len(tables._read(table)) for table in (WORKER_ADMISSION, COPY_REWRITE))
+    return sum(len(tables._writer.read(table)) for table in (WORKER_ADMISSION, COPY_REWRITE))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +94,9 @@ def test_a_switch_without_room_leaves_the_others_free(one_program: CompiledFiles
 
 def test_a_switch_that_is_gone_refuses_the_job_and_holds_nothing(one_program: CompiledFiles) -> None:
     with controlled(one_program, 1) as (controller, tables):
-        tables["l1"].session.tear_down()
+        writer = tables["l1"]._writer
+        assert isinstance(writer, P4RuntimeWriter)
+        writer.session.tear_down()
         with pytest.raises(ControllerError):
             controller.create_job("job", [worker("l1", 1)], 8)
         assert (controller.load("l1"), controller.jobs) == (0.0, ())

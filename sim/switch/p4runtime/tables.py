@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from host_agent.p4rt import p4runtime_pb2
-from sim.switch import Switch, SwitchError, TableEntry
+from sim.switch import Switch, SwitchError, TableEntry, UnknownNameError
 from sim.switch.p4runtime.actions import decode_action, encode_action
-from sim.switch.p4runtime.catalog import Catalog, Scope, Table, lookup
+from sim.switch.p4runtime.catalog import Catalog, MatchKind, Scope, Table, lookup
 from sim.switch.p4runtime.direct import DirectResources
-from sim.switch.p4runtime.errors import already_exists, exhausted, invalid, not_found, permission_denied
+from sim.switch.p4runtime.errors import invalid, not_found, permission_denied
 from sim.switch.p4runtime.idle import IdleWatch
 from sim.switch.p4runtime.keys import Match, canonical_key, decode_key, encode_key
 from sim.switch.p4runtime.profiles import ActionProfiles
@@ -19,30 +19,32 @@ Identity: TypeAlias = tuple[tuple[Match, ...], int]
 
 
 @dataclass(frozen=True)
-class Record:
-    """An entry of the switch and what the controller said of it.
+class Note:
+    """What a controller writes with an entry and only controllers read; the entry itself is in the engine alone.
 
     Attributes
     ----------
-    entry
-        The engine's entry; the default one has neither key nor priority.
     action_set
         The `ActionProfileActionSet` it brought along, which its group stands for.
     metadata, cookie
-        What the controller wants to read back: `metadata` and the older `controller_metadata`.
+        P4Runtime's `metadata` and the older `controller_metadata`.
     idle_timeout_ns
-        After how long without a hit the controller wants to be told; 0 never.
+        After how long without a hit the controller is notified; 0 for never.
     """
 
-    entry: TableEntry
     action_set: Any | None = None
     metadata: bytes = b""
     cookie: int = 0
     idle_timeout_ns: int = 0
 
 
+_NO_NOTE = Note()
+
+
 class Tables:
-    """The tables of a switch.
+    """The tables of a switch, as P4Runtime describes them.
+
+    The engine stores the entries and checks them against the program. Kept here are the notes of those entries that have one.
 
     Parameters
     ----------
@@ -70,13 +72,11 @@ class Tables:
         self._direct = direct
         self._clock_ns = clock_ns
         self._idle = IdleWatch(lambda table, entry: switch.direct_counter_read(table, entry)[0])
-        self._records: dict[int, dict[Identity, Record]] = {}
-        self._defaults: dict[int, Record] = {}
+        self._notes: dict[int, dict[Identity, Note]] = {number: {} for number in catalog.tables}
+        self._defaults: dict[int, Note] = {}
         for table in catalog.tables.values():
-            self._records[table.id] = {}
-            for entry in switch.table_entries(table.name):
-                entry = replace(entry, key=canonical_key(entry.key, table.key))
-                self._keep(table, Record(entry))
+            for entry in self._entries(table):
+                self._keep(table, entry, _NO_NOTE)
 
     # Writing
 
@@ -85,22 +85,15 @@ class Tables:
         table = self.table(message)
         if message.is_default_action:
             raise invalid(f"{table.name}: the default entry always exists; use MODIFY")
-        if not table.key:
-            raise invalid(f"{table.name} has no key and thus one entry, the default one; MODIFY that")
         if table.fixed:
             raise permission_denied(f"{table.name}: the program fixes its entries")
         identity = self._identity(message, table)
         if not message.HasField("action"):
             raise invalid(f"{table.name}: the action is missing")
         self._check(message, table)
-        records = self._records[table.id]
-        if identity in records:
-            raise already_exists(f"{table.name} has this entry already; use MODIFY to change its action")
-        if table.size and len(records) >= table.size:
-            raise exhausted(f"{table.name} is full: it holds {table.size} entries")
-        record = self._put(message, table, identity, self._switch.table_insert)
-        self._keep(table, record)
-        self._direct.write(message, table, record.entry)
+        entry, note = self._put(message, table, identity, self._switch.table_insert)
+        self._keep(table, entry, note)
+        self._direct.write(message, table, entry)
 
     def modify(self, message: Any) -> None:
         """Change an entry, or the default one."""
@@ -111,15 +104,16 @@ class Tables:
         identity = self._identity(message, table)
         self._check(message, table)
         old = self._existing(table, identity)
+        old_note = self._note(table, old)
         if message.HasField("action"):
             if table.fixed:
                 raise permission_denied(f"{table.name}: the program fixes the actions of its entries")
-            new = self._put(message, table, identity, self._switch.table_modify)
-            self._release(table, old)
+            entry, note = self._put(message, table, identity, self._switch.table_modify)
+            self._release(table, old, old_note)
         else:
-            new = _annotated(old, message)
-        self._keep(table, new)
-        self._direct.write(message, table, new.entry)
+            entry, note = old, _note_of(message, old_note.action_set)
+        self._keep(table, entry, note)
+        self._direct.write(message, table, entry)
 
     def delete(self, message: Any) -> None:
         """Remove an entry. Nothing but its key and priority is looked at."""
@@ -133,11 +127,11 @@ class Tables:
             raise permission_denied(f"{table.name}: the program fixes its entries")
         old = self._existing(table, identity)
         if table.ageing:
-            self._idle.forget(table.name, old.entry)
-        self._switch.table_delete(table.name, old.entry)
-        del self._records[table.id][identity]
-        self._direct.forget(table, old.entry)
-        self._release(table, old)
+            self._idle.forget(table.name, old)
+        self._switch.table_delete(table.name, old)
+        note = self._notes[table.id].pop(identity, _NO_NOTE)
+        self._direct.forget(table, old)
+        self._release(table, old, note)
 
     def _modify_default(self, message: Any, table: Table) -> None:
         if message.match or message.priority:
@@ -151,14 +145,14 @@ class Tables:
         self._check(message, table)
         if message.HasField("action"):
             self._switch.table_set_default(table.name, *self._action(message, table))
-            self._defaults[table.id] = _annotated(Record(TableEntry()), message)
+            self._defaults[table.id] = _note_of(message)
         else:
             self._switch.table_reset_default(table.name)
             self._defaults.pop(table.id, None)
 
     def _put(
         self, message: Any, table: Table, identity: Identity, put: Callable[[str, TableEntry], None]
-    ) -> Record:
+    ) -> tuple[TableEntry, Note]:
         """Give an entry the message's action by `put`, the engine's method."""
         form = message.action.WhichOneof("type")
         action_set = None
@@ -184,22 +178,28 @@ class Tables:
             self._profiles.count(table.profile_id, kind, number, +1)
         else:
             raise invalid(f"{table.name} has an action profile: give a member, a group or a set of actions")
-        return _annotated(Record(entry, action_set), message)
+        return entry, _note_of(message, action_set)
 
-    def _release(self, table: Table, record: Record) -> None:
-        """Let go of what an entry that is gone pointed at."""
-        entry = record.entry
-        if entry.group is not None and record.action_set is not None:
+    def _release(self, table: Table, entry: TableEntry, note: Note) -> None:
+        """Release the member or group that a deleted entry referred to."""
+        if entry.group is not None and note.action_set is not None:
             self._profiles.remove_set(table.profile_id, entry.group)
         elif entry.group is not None:
             self._profiles.count(table.profile_id, "group", entry.group, -1)
         elif entry.member is not None:
             self._profiles.count(table.profile_id, "member", entry.member, -1)
 
-    def _keep(self, table: Table, record: Record) -> None:
-        self._records[table.id][record.entry.key, record.entry.priority] = record
+    def _keep(self, table: Table, entry: TableEntry, note: Note) -> None:
+        notes, identity = self._notes[table.id], (entry.key, entry.priority)
+        if note != _NO_NOTE:
+            notes[identity] = note
+        else:
+            notes.pop(identity, None)
         if table.ageing:
-            self._idle.watch(table.name, record.entry, record.idle_timeout_ns, self._clock_ns())
+            self._idle.watch(table.name, entry, note.idle_timeout_ns, self._clock_ns())
+
+    def _note(self, table: Table, entry: TableEntry) -> Note:
+        return self._notes[table.id].get((entry.key, entry.priority), _NO_NOTE)
 
     def _action(self, message: Any, table: Table) -> tuple[str, tuple[int, ...]]:
         if message.action.WhichOneof("type") != "action":
@@ -245,13 +245,13 @@ class Tables:
             NOT_FOUND: there is none; INVALID_ARGUMENT or OUT_OF_RANGE: the key is malformed.
         """
         table = self.table(message)
-        return table, self._existing(table, self._identity(message, table)).entry
+        return table, self._existing(table, self._identity(message, table))
 
     def selected(self, message: Any) -> list[tuple[Table, TableEntry]]:
         """List one entry if the message has a key, those of a table if it names one, or all."""
         if message.match:
             return [self.find(message)]
-        return [(table, r.entry) for table in self._asked(message) for r in self._records[table.id].values()]
+        return [(table, entry) for table in self._asked(message) for entry in self._entries(table)]
 
     def key_message(self, table: Table, entry: TableEntry) -> Any:
         """Write which entry it is: table, key and priority."""
@@ -270,11 +270,18 @@ class Tables:
             raise invalid(f"{table.name}: entries have no priority; leave it 0")
         return decode_key(message.match, table.key, table.name), priority
 
-    def _existing(self, table: Table, identity: Identity) -> Record:
+    def _existing(self, table: Table, identity: Identity) -> TableEntry:
         try:
-            return self._records[table.id][identity]
-        except KeyError:
+            entry = self._switch.table_entry(table.name, *identity)
+        except UnknownNameError:
             raise not_found(f"{table.name} has no such entry; use INSERT") from None
+        return replace(entry, key=identity[0])
+
+    def _entries(self, table: Table) -> list[TableEntry]:
+        entries = self._switch.table_entries(table.name)
+        if any(field.kind is MatchKind.OPTIONAL for field in table.key):
+            return [replace(entry, key=canonical_key(entry.key, table.key)) for entry in entries]
+        return entries
 
     # Reading
 
@@ -287,14 +294,14 @@ class Tables:
             raise invalid("the table has no idle time-out; leave time_since_last_hit unset")
         found = []
         for table in self._asked(message):
-            for record in self._select(message, table):
+            for entry, note in self._select(message, table):
                 answer = p4runtime_pb2.TableEntry(is_default_action=message.is_default_action)
                 if not message.is_default_action:
-                    self._add_resources(answer, message, table, record.entry)
+                    self._add_resources(answer, message, table, entry)
                     if ageing_asked and table.ageing:
-                        elapsed_ns = self._idle.elapsed_ns(table.name, record.entry, self._clock_ns())
+                        elapsed_ns = self._idle.elapsed_ns(table.name, entry, self._clock_ns())
                         answer.time_since_last_hit.elapsed_ns = elapsed_ns
-                found.append((answer, table, record))
+                found.append((answer, table, entry, note))
         return (self._completed(*each) for each in found)
 
     def idle(self, now_ns: int) -> list[Any]:
@@ -303,29 +310,30 @@ class Tables:
         found = []
         for name, entry in self._idle.expired(now_ns):
             table = tables[name]
-            record = self._records[table.id][entry.key, entry.priority]
-            found.append(self._completed(p4runtime_pb2.TableEntry(), table, record).table_entry)
+            note = self._note(table, entry)
+            found.append(self._completed(p4runtime_pb2.TableEntry(), table, entry, note).table_entry)
         return found
 
-    def _select(self, message: Any, table: Table) -> Iterator[Record]:
+    def _select(self, message: Any, table: Table) -> Iterator[tuple[TableEntry, Note]]:
         if message.is_default_action:
             default = self._switch.table_default(table.name)
             if default is not None:
-                known = self._defaults.get(table.id, Record(TableEntry()))
-                yield replace(known, entry=TableEntry(action=default[0], params=default[1]))
+                entry = TableEntry(action=default[0], params=default[1])
+                yield entry, self._defaults.get(table.id, _NO_NOTE)
             return
         key = decode_key(message.match, table.key, table.name) if message.match else None
         action = message.action.action.action_id
         wanted = lookup(self._catalog.actions, action, "action").name if action else ""
-        for record in self._records[table.id].values():
+        for entry in self._entries(table):
+            note = self._note(table, entry)
             if (
-                key in (None, record.entry.key)
-                and message.priority in (0, record.entry.priority)
-                and message.controller_metadata in (0, record.cookie)
-                and message.metadata in (b"", record.metadata)
-                and wanted in ("", record.entry.action)
+                key in (None, entry.key)
+                and message.priority in (0, entry.priority)
+                and message.controller_metadata in (0, note.cookie)
+                and message.metadata in (b"", note.metadata)
+                and wanted in ("", entry.action)
             ):
-                yield record
+                yield entry, note
 
     def _add_resources(self, answer: Any, message: Any, table: Table, entry: TableEntry) -> None:
         """Read the direct counter and meter, if the request has their fields."""
@@ -335,18 +343,17 @@ class Tables:
         if config is not None:
             answer.meter_config.CopyFrom(config)
 
-    def _completed(self, answer: Any, table: Table, record: Record) -> Any:
+    def _completed(self, answer: Any, table: Table, entry: TableEntry, note: Note) -> Any:
         """Write the rest of an entry, which nothing but the control plane changes."""
-        entry = record.entry
         answer.table_id = table.id
         answer.priority = entry.priority
         answer.match.extend(encode_key(entry.key, table.key) if entry.key else ())
         answer.is_const = table.const_default if answer.is_default_action else table.fixed
-        answer.metadata = record.metadata
-        answer.controller_metadata = record.cookie
-        answer.idle_timeout_ns = record.idle_timeout_ns
-        if record.action_set is not None:
-            answer.action.action_profile_action_set.CopyFrom(record.action_set)
+        answer.metadata = note.metadata
+        answer.controller_metadata = note.cookie
+        answer.idle_timeout_ns = note.idle_timeout_ns
+        if note.action_set is not None:
+            answer.action.action_profile_action_set.CopyFrom(note.action_set)
         elif entry.group is not None:
             answer.action.action_profile_group_id = entry.group
         elif entry.member is not None:
@@ -359,22 +366,16 @@ class Tables:
 
     def save(self) -> Any:
         """Return what `restore` takes."""
-        records = {table_id: dict(records) for table_id, records in self._records.items()}
-        return records, dict(self._defaults), self._idle.save()
+        notes = {table_id: dict(notes) for table_id, notes in self._notes.items()}
+        return notes, dict(self._defaults), self._idle.save()
 
     def restore(self, saved: Any) -> None:
         """Go back to what was saved."""
-        records, defaults, idle = saved
-        self._records = {table_id: dict(kept) for table_id, kept in records.items()}
+        notes, defaults, idle = saved
+        self._notes = {table_id: dict(kept) for table_id, kept in notes.items()}
         self._defaults = dict(defaults)
         self._idle.restore(idle)
 
 
-def _annotated(record: Record, message: Any) -> Record:
-    """Note what a message says of an entry for controllers to read back."""
-    return replace(
-        record,
-        metadata=message.metadata,
-        cookie=message.controller_metadata,
-        idle_timeout_ns=message.idle_timeout_ns,
-    )
+def _note_of(message: Any, action_set: Any | None = None) -> Note:
+    return Note(action_set, message.metadata, message.controller_metadata, message.idle_timeout_ns)

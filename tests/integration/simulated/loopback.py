@@ -8,7 +8,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from controller.entries import address_entry
 from controller.jobs import WorkerEndpoint
 from host_agent import Admission, Communicator
 from sim.switch.ports.chassis import Chassis, Forwarding
@@ -26,7 +25,7 @@ class LoopbackSwitch:
 
     def __init__(self, lanes: int = 64, workers: int = 3, drop_ppm: int = 0) -> None:
         self._switch = StarSwitch(lanes)
-        self._switch.tables.insert([address_entry("127.0.0.1", OWN_MAC)])
+        self._switch.tables.set_switch_address("127.0.0.1", OWN_MAC)
         self._ports = UdpPorts([(port, 0) for port in range(workers)], drop_ppm=drop_ppm)
         chassis = Chassis(self._ports)
         with chassis.turn:
