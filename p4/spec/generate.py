@@ -62,6 +62,18 @@ def p4_headers(spec: Spec) -> str:
     return "\n".join(parts)
 
 
+def p4_tree_constants(spec: Spec) -> str:
+    """Write what only a tree of switches needs."""
+    tree = spec["tree"]
+    shift, bits = tree["level_shift"], tree["child_bits"]
+    return (
+        f"const bit<4> FLAGS_LEVEL = {(1 << 4) - (1 << shift)}; // of a STATUS: the level, shifted\n"
+        f"const bit<4> FLAGS_ONE_LEVEL = {1 << shift};\n"
+        f"const bit<16> CHILD_MASK = {(1 << bits) - 1}; // of the IPv4 identification\n"
+        f"#define CHILD_BITS {bits}\n"
+    )
+
+
 def flat(macro: str, lanes: int, indent: int) -> str:
     """Invoke a macro for every lane, one line each."""
     return "\n".join(f"{' ' * indent}{macro}({lane})" for lane in range(lanes))
@@ -220,6 +232,7 @@ def outputs() -> dict[Path, str]:
         + lua_specification(spec)
         + DISSECTOR.read_text(encoding="utf-8"),
     }
+    files[ROOT / "p4/v1model/tree_constants.p4"] = p4 + p4_tree_constants(spec)
     for lanes in lane_counts(spec):
         files[ROOT / f"p4/shared/lanes_{lanes}.p4"] = p4 + p4_lanes_header(lanes, spec["lanes"]["bytes"])
     for lanes in lane_counts(spec, "v1model"):

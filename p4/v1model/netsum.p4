@@ -6,6 +6,7 @@
 #include "../shared/constants.p4"
 #include "../shared/types.p4"
 #include "../shared/protocol_headers.p4"
+#include "tree_constants.p4"
 #include "shim.p4"
 #include "lane.p4"
 #if LANES == 64
@@ -27,9 +28,10 @@
 #include "../shared/answer.p4"
 #include "../shared/copy_rewrite.p4"
 #include "../shared/forward.p4"
-#include "target.p4"
-#include "slot.p4"
 #include "../shared/counters.p4"
+#include "target.p4"
+#include "tree.p4"
+#include "slot.p4"
 
 control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     ArriveFromTarget() arrive;
@@ -38,8 +40,10 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     EchoResponder() echo;
     WorkerAdmission() admission;
     Slot() slot;
-    Answer() answer;
+    AnswerInTree() answer;
+    PassUp() pass_up;
     OutcomeCounters() counters;
+    TreeCounters() tree_counters;
     Forward() forward;
     LeaveToTarget() leave;
 
@@ -60,22 +64,31 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             } else if (hdr.ipv4.protocol == PROTOCOL_UDP &&
                        (!hdr.udp.isValid() || hdr.udp.dst_port == NETSUM_UDP_PORT)) {
                 // UDP whose port cannot be seen (options, fragments, cut off) counts as meant for the netsum port.
+                parent_t parent = { false, 0, 0, 0, 0 };
+                bool to_first_child = false;
                 if (meta.well_formed) {
+                    bool from_parent = hdr.netsum.kind == KIND_RESULT || hdr.netsum.kind == KIND_STATUS;
                     admission.apply(hdr, meta);
-                    if (!meta.admission.admitted) {
-                        meta.outcome = OUTCOME_NOT_ADMITTED;
+                    if (!meta.admission.admitted || from_parent != (meta.admission.worker_bit == 0)) {
+                        meta.outcome = from_parent ? OUTCOME_MALFORMED : OUTCOME_NOT_ADMITTED;
                     } else if (meta.admission.room == 0 || (bit<32>) meta.admission.index >= POOL_INDICES) {
                         meta.outcome = OUTCOME_OUT_OF_RANGE;
+                    } else if (hdr.netsum.kind == KIND_STATUS) {
+                        meta.outcome = OUTCOME_STATUS_PASSED_DOWN;
+                        meta.is_answer = true;
                     } else {
-                        slot.apply(hdr, meta);
+                        slot.apply(hdr, meta, parent, to_first_child);
                     }
                 } else {
                     meta.outcome = OUTCOME_MALFORMED;
                 }
                 if (meta.is_answer) {
-                    answer.apply(hdr, meta);
+                    answer.apply(hdr, meta, to_first_child);
+                } else if (parent.present) {
+                    pass_up.apply(hdr, meta, parent);
                 }
                 counters.apply(hdr, meta);
+                tree_counters.apply(hdr, meta, parent);
             }
         }
         leave.apply(meta, standard);
@@ -88,7 +101,11 @@ control NetsumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     apply {
         bool wanted = true;
         if (meta.is_answer) {
-            copy_rewrite.apply(hdr, standard.egress_rid, wanted);
+            if (meta.send == SEND_TO_ONE_OF_GROUP && standard.egress_rid != (bit<16>) hdr.netsum.worker_id + 1) {
+                wanted = false;
+            } else {
+                copy_rewrite.apply(hdr, standard.egress_rid, wanted);
+            }
         } else if (meta.send == SEND_TO_OTHERS && standard.egress_port == meta.ingress_port) {
             wanted = false;
         }
@@ -101,4 +118,4 @@ control NetsumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     }
 }
 
-V1Switch(TargetParser(), VerifyIpv4(), NetsumIngress(), NetsumEgress(), ComputeIpv4(), TargetDeparser()) main;
+V1Switch(TreeParser(), VerifyIpv4(), NetsumIngress(), NetsumEgress(), ComputeIpv4(), TargetDeparser()) main;

@@ -1,18 +1,19 @@
-// The slots. Per pool index: tag (epoch, chunk), collective (op, fingerprint), seen, has_lanes, exponent, lanes.
+// The slots. Per pool index: tag (epoch, chunk), collective (op, fingerprint), seen, marks, exponent, lanes.
 //
 // All of it changes here, in ingress, where BMv2 runs one packet at a time; its egress threads would race.
 
 // BMv2 lets a packet leave at most this much larger than it came, over recirculation too, and aborts beyond.
 const bit<16> MAX_GROWTH_BYTES = 512;
 
-control Slot(inout headers_t hdr, inout metadata_t meta) {
+control Slot(inout headers_t hdr, inout metadata_t meta, inout parent_t parent, inout bool to_first_child) {
     register<bit<32>>(POOL_INDICES) slot_epoch;
     register<bit<32>>(POOL_INDICES) slot_chunk;
     register<bit<32>>(POOL_INDICES) slot_collective;
     register<worker_bitmap_t>(POOL_INDICES) slot_seen;
-    register<bit<8>>(POOL_INDICES) slot_has_lanes;
+    register<bit<8>>(POOL_INDICES) slot_marks;
     register<bit<16>>(POOL_INDICES) slot_exponent;
     Lanes() lanes;
+    Parent() job_parent;
 
     apply {
         bit<32> index = (bit<32>) meta.admission.index;
@@ -20,13 +21,13 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
         bit<32> chunk;
         bit<32> collective;
         worker_bitmap_t seen;
-        bit<8> has_lanes;
+        bit<8> marks;
         bit<16> exponent;
         slot_epoch.read(epoch, index);
         slot_chunk.read(chunk, index);
         slot_collective.read(collective, index);
         slot_seen.read(seen, index);
-        slot_has_lanes.read(has_lanes, index);
+        slot_marks.read(marks, index);
         slot_exponent.read(exponent, index);
 
         bit<32> asked_collective = (bit<32>) (hdr.netsum.op ++ hdr.netsum.fingerprint);
@@ -37,19 +38,33 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
             seen = 0;
         }
 
+        bool complete = false; // of the packet's tag, with this packet in it
         if (hdr.netsum.kind == KIND_PROBE) {
             meta.outcome = OUTCOME_PROBED;
-            if (age == 0 && collective != asked_collective) {
-                meta.outcome = OUTCOME_MISMATCH;
+            if (age == 0) {
+                if (collective != asked_collective) {
+                    meta.outcome = OUTCOME_MISMATCH;
+                } else {
+                    complete = seen == meta.admission.full_mask;
+                }
             }
         } else if (age[31:31] == 1) {
             meta.outcome = OUTCOME_STALE;
+        } else if (hdr.netsum.kind == KIND_RESULT) {
+            // From the parent, which has this switch's contribution to this tag, or the RESULT is not for this slot.
+            if (age != 0 || collective != asked_collective || seen != meta.admission.full_mask) {
+                meta.outcome = OUTCOME_STALE;
+            } else if (marks & MARK_FINAL != 0) {
+                meta.outcome = OUTCOME_DUPLICATE_DROPPED;
+            } else {
+                meta.outcome = OUTCOME_RESULT_TAKEN;
+            }
         } else {
             if (age != 0) {
                 chunk = hdr.netsum.chunk;
                 collective = asked_collective;
                 seen = 0;
-                has_lanes = 0;
+                marks = 0;
                 exponent = EXPONENT_ALL_ZERO;
             }
             if (collective != asked_collective) {
@@ -57,17 +72,24 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
                 slot_collective.write(index, COLLECTIVE_DISPUTED);
             } else if (seen & meta.admission.worker_bit == 0) {
                 meta.outcome = OUTCOME_ADDED;
+                seen = seen | meta.admission.worker_bit;
+                complete = seen == meta.admission.full_mask;
             } else if (seen == meta.admission.full_mask) {
                 meta.outcome = OUTCOME_DUPLICATE_ANSWERED;
+                complete = true;
             } else {
                 meta.outcome = OUTCOME_DUPLICATE_DROPPED;
             }
         }
 
+        if (complete && marks & MARK_FINAL == 0) {
+            job_parent.apply(hdr, parent);
+        }
+
         lane_step_t step = LANE_STEP_NONE;
         if (meta.outcome == OUTCOME_ADDED) {
             if (hdr.lanes.isValid()) {
-                if (has_lanes == 0) {
+                if (marks == 0) {
                     step = LANE_STEP_WRITE;
                 } else if (hdr.netsum.op == OP_SUM) {
                     step = LANE_STEP_ADD;
@@ -76,37 +98,62 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
                 } else {
                     step = LANE_STEP_BOR;
                 }
-                has_lanes = 1;
+                marks = MARK_LANES;
             }
             if (hdr.netsum.exponent > exponent) {
                 exponent = hdr.netsum.exponent;
             }
-            seen = seen | meta.admission.worker_bit;
             slot_epoch.write(index, meta.admission.epoch);
             slot_chunk.write(index, chunk);
             slot_collective.write(index, collective);
             slot_seen.write(index, seen);
-            slot_has_lanes.write(index, has_lanes);
+            slot_marks.write(index, marks);
             slot_exponent.write(index, exponent);
-            if (seen == meta.admission.full_mask) {
+            if (complete && !parent.present) {
                 meta.outcome = OUTCOME_COMPLETED;
+            }
+        } else if (meta.outcome == OUTCOME_RESULT_TAKEN) {
+            marks = MARK_FINAL;
+            if (hdr.lanes.isValid()) {
+                marks = MARK_FINAL | MARK_LANES;
+                step = LANE_STEP_WRITE;
+            }
+            exponent = hdr.netsum.exponent;
+            slot_marks.write(index, marks);
+            slot_exponent.write(index, exponent);
+        } else if (parent.present && meta.outcome == OUTCOME_DUPLICATE_ANSWERED) {
+            // One child speaks for all to the parent, or each lost packet there would cost one from every child.
+            if (meta.admission.worker_bit == 1) {
+                meta.outcome = OUTCOME_DUPLICATE_PASSED_UP;
+            } else {
+                meta.outcome = OUTCOME_DUPLICATE_DROPPED;
+                parent.present = false;
             }
         }
 
-        bool is_status = meta.outcome == OUTCOME_PROBED || meta.outcome == OUTCOME_MISMATCH;
-        if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_DUPLICATE_ANSWERED) {
+        bool is_status = meta.outcome == OUTCOME_MISMATCH || (meta.outcome == OUTCOME_PROBED && !parent.present);
+        bool is_result = meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_DUPLICATE_ANSWERED;
+        bool leaves = is_result || (parent.present && meta.outcome != OUTCOME_PROBED);
+        if (meta.outcome == OUTCOME_RESULT_TAKEN) {
             meta.is_answer = true;
+        }
+        if (leaves) {
+            meta.is_answer = is_result;
             hdr.netsum.exponent = exponent;
-            if (has_lanes == 0) {
-                hdr.lanes.setInvalid();
+            if (marks & MARK_LANES == 0) {
+                if (is_result) {
+                    hdr.lanes.setInvalid();
+                }
             } else if (step == LANE_STEP_NONE) {
                 // The lanes are in the slot, not in the packet.
                 if (hdr.lanes.isValid() || LANES_BYTES <= MAX_GROWTH_BYTES) {
                     hdr.lanes.setValid();
                     step = LANE_STEP_READ;
                 } else {
-                    // No room for them: say that the slot is full; who wants the RESULT asks again with lanes.
+                    // No room for them: say that the slot is full; the worker that needs them sends again with lanes.
                     is_status = true;
+                    to_first_child = parent.present;
+                    parent.present = false;
                 }
             }
         }

@@ -11,7 +11,7 @@ import pytest
 from controller import entries
 from controller.entries import Entry, Group
 from controller.errors import SwitchRefusedError, SwitchUnreachableError
-from controller.jobs import Job, JobLedger, WorkerEndpoint
+from controller.jobs import Job, JobLedger, ParentLink, WorkerEndpoint
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
@@ -28,6 +28,7 @@ DEADLINE_S = 100.0
 ADDRESS = ("10.0.0.254", "02:00:00:00:00:fe")
 STATIONS = {"02:00:00:00:00:04": 4, "02:00:00:00:00:07": 7}
 PORTS = (4, 7)
+PARENT = ParentLink(port=9, ip="10.0.1.254", mac="02:00:00:00:01:fe", worker_id=3)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,13 @@ def jobs() -> list[Job]:
         ]
         switch = (ADDRESS[0], 28275)
         return ledger.admit(
-            name, workers, 32, switch=switch, token=0xABCD + number, unix_seconds=500 + number
+            name,
+            workers,
+            32,
+            switch=switch,
+            token=0xABCD + number,
+            unix_seconds=500 + number,
+            parent=PARENT if number else None,
         )
 
     return [admitted("first", 0), admitted("second", 1)]
@@ -92,6 +99,7 @@ def expected(jobs: list[Job]) -> dict[str, set[Entry]]:
     """What each table must hold, and nothing else."""
     return {
         entries.WORKER_ADMISSION: {one for job in jobs for one in entries.admission_entries(job)},
+        entries.JOB_PARENT: {one for job in jobs for one in entries.parent_entries(job)},
         entries.COPY_REWRITE: {one for job in jobs for one in entries.rewrite_entries(job)},
         entries.SWITCH_ADDRESS: {entries.address_entry(*ADDRESS)},
         entries.L2_FORWARD: set(entries.l2_entries(STATIONS)),
@@ -111,6 +119,7 @@ def stray_entries(jobs: list[Job]) -> dict[str, list[Entry]]:
     gone = dataclasses.replace(jobs[1], job_id=77)
     return {
         entries.WORKER_ADMISSION: [entries.admission_entries(old)[0]],
+        entries.JOB_PARENT: entries.parent_entries(gone),
         entries.COPY_REWRITE: [entries.rewrite_entries(gone)[0]],
         entries.SWITCH_ADDRESS: [entries.address_entry("10.0.0.253", "02:00:00:00:00:fd")],
         entries.L2_FORWARD: entries.l2_entries({"02:00:00:00:00:99": 9}),
@@ -118,7 +127,7 @@ def stray_entries(jobs: list[Job]) -> dict[str, list[Entry]]:
     }
 
 
-@pytest.mark.parametrize("table", [table for table in _OWNED if table != entries.JOB_PARENT])
+@pytest.mark.parametrize("table", _OWNED)
 def test_stray_entries_are_deleted(
     tables: SwitchTables, writer: TableWriter, jobs: list[Job], table: str
 ) -> None:
@@ -137,9 +146,12 @@ def test_a_job_that_ended_leaves_nothing(tables: SwitchTables, writer: TableWrit
     found = tables.reconcile(jobs[:1], ADDRESS, STATIONS, PORTS)
     assert held(writer) == expected(jobs[:1])
     assert set(writer.groups()) == {jobs[0].job_id, entries.FLOOD_GROUP}
-    assert (
-        found.removed == len(entries.admission_entries(jobs[1])) + len(entries.rewrite_entries(jobs[1])) + 1
-    )
+    held_of_it = [
+        *entries.admission_entries(jobs[1]),
+        *entries.parent_entries(jobs[1]),
+        *entries.rewrite_entries(jobs[1]),
+    ]
+    assert found.removed == len(held_of_it) + 1
 
 
 def test_changed_entries_and_groups_are_set_right(

@@ -83,7 +83,7 @@ def make_job(target: Target) -> Iterator[MakeJob]:
     jobs: list[Job] = []
     free = 0
 
-    def make(workers: int = 2, slots: int = 4, **fields: int) -> Job:
+    def make(workers: int = 2, slots: int = 4, kind: type[Job] = Job, **fields: int) -> Job:
         nonlocal free
         given = {
             "job_id": len(jobs) + 1,
@@ -91,7 +91,7 @@ def make_job(target: Target) -> Iterator[MakeJob]:
             "token": next(tokens) % 2**32,
             "slot_base": free,
         } | fields
-        job = Job(target, workers=workers, slot_count=slots, **given)
+        job = kind(target, workers=workers, slot_count=slots, **given)
         free = max(free, job.slot_base + slots)
         job.start()
         jobs.append(job)

@@ -128,6 +128,7 @@ class AsicModelTarget:
     """Tofino's ASIC model with the compiled program in it. The tests' ports are device ports 0 to 7, of pipe 0."""
 
     shortest_frame = 60
+    has_trees = False
     sees_where_frames_end = False
 
     def __init__(self, lanes: int) -> None:

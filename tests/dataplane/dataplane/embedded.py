@@ -42,6 +42,7 @@ class EmbeddedTarget(Programmed):
 
     def __init__(self, lanes: int, files: tuple[Path, Path] | None = None) -> None:
         self.lanes = lanes
+        self.has_trees = files is None
         self._chassis = OpenChassis()
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(serve(self._chassis, "127.0.0.1:0", device_id=DEVICE_ID))

@@ -142,6 +142,7 @@ class Programmed:
     """The part of a target that goes through P4Runtime."""
 
     shortest_frame = 14
+    has_trees = True
     sees_where_frames_end = True
     programming: Programming
 

@@ -33,6 +33,9 @@ class Target(Protocol):
     shortest_frame: int
     """What its ports give: at least an Ethernet header, or an Ethernet frame as it is on a cable."""
 
+    has_trees: bool
+    """Whether its program knows parents."""
+
     sees_where_frames_end: bool
     """Tofino does not, in ingress: what is behind the IPv4 packet is padding, and of what is missing in front of a
     frame's end up to 4 bytes are taken from its check sequence."""

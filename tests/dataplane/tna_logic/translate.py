@@ -102,6 +102,7 @@ def source(passes: int) -> str:
     head = head.replace('#include "slot.p4"\n', without_externs(read["tna/slot.p4"]))
     head = head.replace('"../shared/', '"shared/').replace('#include "shim.p4"', '#include "v1model/shim.p4"')
     head = head.replace('#include "target.p4"', '#include "v1model/target.p4"')
+    head = head.replace('#include "tree', '#include "v1model/tree')
     theirs = re.split(r"(?=^control Netsum)", read["tna/netsum.p4"], flags=re.MULTILINE)[1]
     body = theirs[theirs.index("    ArriveFromTarget") :].replace("hdr.frame", "hdr")
     body = re.sub(r"arrive\.apply\(.*?\)", "arrive.apply(hdr, meta, standard)", body)
@@ -109,6 +110,7 @@ def source(passes: int) -> str:
     if passes > 1:
         head, body = with_passes(head, body)
     body = body.replace("IS_FURTHER_PASS", "hdr.pass.isValid()" if passes > 1 else "false")
+    egress = egress.replace("V1Switch(TreeParser()", "V1Switch(TargetParser()")
     return head + ingress[: ingress.index("    ArriveFromTarget")] + body + egress
 
 
