@@ -71,6 +71,8 @@ class SwitchTables:
         self._writer = writer
         self._program = program
         self._owned = [table for table in _OWNED if table in writer.tables]
+        knows_trees = entries.JOB_PARENT in writer.tables
+        self._counters = (*entries.COUNTERS, *(entries.TREE_COUNTERS if knows_trees else ()))
 
     def set_switch_address(self, ip: str, mac: str) -> None:
         """Let the switch answer for an address."""
@@ -113,11 +115,11 @@ class SwitchTables:
 
     def reset_counters(self, job: Job) -> None:
         """Set a job's counters to zero."""
-        self._writer.reset_counters(entries.COUNTERS, job.job_id)
+        self._writer.reset_counters(self._counters, job.job_id)
 
     def counters(self, job_ids: Sequence[int]) -> dict[int, dict[str, int]]:
         """Return the packets counted for some jobs by the names of the counters; job 0 counts the packets of no job."""
-        return self._writer.counters(entries.COUNTERS, job_ids)
+        return self._writer.counters(self._counters, job_ids)
 
     def admitted(self, job: Job) -> dict[int, int]:
         """Return how many packets of each worker, by its id, the switch has admitted in the present epoch of a job.

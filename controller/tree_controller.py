@@ -10,12 +10,12 @@ Its jobs live in this process and are forgotten with it, as those of `controller
 import contextlib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.errors import ControllerError, JobRefusedError, UnknownJobError
 from controller.jobs import Job, JobLedger
-from controller.switch_controller import DEFAULT_SLOTS, another_token
+from controller.switch_controller import DEFAULT_SLOTS
 from controller.switch_tables import SwitchTables
 from controller.trees import Branch, Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.admission import Admission
@@ -59,6 +59,10 @@ class TreeController:
         Number of slots that each switch's program has.
     lanes
         int32 values a packet carries, the same on all switches.
+    new_token
+        Makes 32 bits that no one can guess.
+    unix_seconds
+        Tells the time, which epochs follow.
     """
 
     def __init__(
@@ -67,7 +71,12 @@ class TreeController:
         tables: Mapping[str, SwitchTables],
         slot_capacity: int,
         lanes: int,
+        *,
+        new_token: Callable[[], int] = lambda: secrets.randbits(32),
+        unix_seconds: Callable[[], float] = time.time,
     ) -> None:
+        self._new_token = new_token
+        self._unix_seconds = unix_seconds
         self._switches = switches
         self._tables = dict(tables)
         self._ledgers = {name: JobLedger(slot_capacity, lanes) for name in switches}
@@ -132,7 +141,9 @@ class TreeController:
         present = self._current(job)
         for branch in reversed(present.tree.branches):
             self._tables[branch.switch].withdraw(present.parts[branch.switch])
-        token = another_token(next(iter(present.parts.values())).token)
+        last_token = next(iter(present.parts.values())).token
+        while (token := self._new_token()) == last_token:
+            pass
         epoch = self._next_epoch(present.tree)
         parts = {
             switch: self._ledgers[switch].renew(part, token=token, unix_seconds=epoch)
@@ -193,7 +204,7 @@ class TreeController:
             raise JobRefusedError(
                 f"no job id is free on all of {', '.join(branch.switch for branch in tree.branches)}: end a job first"
             )
-        job_id, token, epoch = min(common), secrets.randbits(32), self._next_epoch(tree)
+        job_id, token, epoch = min(common), self._new_token(), self._next_epoch(tree)
         parts: dict[str, Job] = {}
         try:
             for branch in tree.branches:
@@ -229,7 +240,7 @@ class TreeController:
     def _next_epoch(self, tree: Tree) -> int:
         """Return an epoch that is new on all switches of a tree."""
         last = max(self._ledgers[branch.switch].last_epoch for branch in tree.branches)
-        return max(last + 1, int(time.time()))
+        return max(last + 1, int(self._unix_seconds()))
 
     def _withdraw(self, job: TreeJob) -> None:
         for branch in reversed(job.tree.branches):

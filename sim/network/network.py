@@ -334,11 +334,27 @@ class Network:
             for host in hosts
         ]
 
+    def switch_of(self, host: Node) -> Node:
+        """Return the switch that a host is connected to; the first, if there are several."""
+        for link in self._links.rows:
+            if link["from_node"] == host.number and self.nodes[link["to_node"]].is_switch:
+                return self.nodes[link["to_node"]]
+        raise NetworkError(f"host {host.name} is not connected to a switch")
+
+    def neighbours(self, switch: Node) -> dict[str, int]:
+        """Return the port that leads to each neighbouring switch, by that switch's name."""
+        found: dict[str, int] = {}
+        for port, number in sorted(self._ports[self._switch_number(switch)].items()):
+            other = self.nodes[self._links[number]["to_node"]]
+            if other.is_switch:
+                found.setdefault(other.name, port)
+        return found
+
     def add_job(
         self,
         job: Job | Sequence[Admission],
         hosts: Sequence[Node],
-        switch: Node,
+        switches: Node | Sequence[Node],
         plans: Callable[[int], Iterable[Plan]],
         *,
         timeout_ns: int = 10**12,
@@ -350,7 +366,7 @@ class Network:
         added_bytes: int = 0,
         on_ended: Callable[[Worker, Outcome], None] | None = None,
     ) -> list[Worker]:
-        """Add workers of a job that a switch admits.
+        """Add workers of a job.
 
         Parameters
         ----------
@@ -358,12 +374,14 @@ class Network:
             The job, or admissions of some of its workers.
         hosts
             Those of these workers, in the same order.
+        switches
+            The one that adds, or that of each worker.
         plans
-            Called with a worker's id: its collectives, of which `at_once` are submitted ahead.
+            Called with a worker's rank: its collectives, of which `at_once` are submitted ahead.
         timeout_ns
             A collective fails if nothing of it completes for that long.
         start_ns, cost
-            Called with a worker's id: when it begins, counted from now, and what its host spends on packets.
+            Called with a worker's rank: when it begins, counted from now, and what its host spends on packets.
         place
             Which of the workers of each host.
         added_bytes
@@ -373,21 +391,23 @@ class Network:
         """
         self._build()
         admissions = job.admissions if isinstance(job, Job) else job
+        if isinstance(switches, Node):
+            switches = [switches] * len(hosts)
         added = []
-        for admission, host in zip(admissions, hosts, strict=True):
+        for admission, host, switch in zip(admissions, hosts, switches, strict=True):
             worker = Worker(
                 self,
                 len(self.workers),
                 admission,
-                plans(admission.worker_id),
+                plans(admission.rank),
                 timeout_ns=timeout_ns,
                 at_once=at_once,
                 first_chunk=first_chunk,
                 on_ended=on_ended,
             )
-            self._place_worker(worker, host, switch, place, cost(admission.worker_id), added_bytes)
+            self._place_worker(worker, host, switch, place, cost(admission.rank), added_bytes)
             self.workers.append(worker)
-            self.at(self.now_ns + start_ns(admission.worker_id), self.look_after, worker.number)
+            self.at(self.now_ns + start_ns(admission.rank), self.look_after, worker.number)
             added.append(worker)
         return added
 

@@ -1,0 +1,69 @@
+"""Trees of switches in a network, and the controller of the jobs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from controller.tree_controller import TreeController
+from controller.trees import Place, TreeSwitch
+from host_agent.wire.constants import POOL_SLOTS
+from sim.network.network import Network, Node
+from sim.network.programming import ProgrammedSwitch
+
+__all__ = ["places", "tree_controller"]
+
+_GOLDEN = 0x9E3779B1
+
+
+def tree_controller(
+    network: Network, programmed: Mapping[str, ProgrammedSwitch], *, token_seed: int = 0, epoch: int = 1
+) -> TreeController:
+    """Return the controller of a network's switches that add; its tokens and epochs are the same in every run.
+
+    Parameters
+    ----------
+    programmed
+        The switches that add, by name, with the same number of lanes.
+    token_seed
+        From which jobs' tokens follow.
+    epoch
+        The least epoch.
+    """
+    token = token_seed
+
+    def new_token() -> int:
+        nonlocal token
+        token += 1
+        return token * _GOLDEN & 0xFFFFFFFF
+
+    switches = {}
+    for name, switch in programmed.items():
+        links = network.neighbours(network.node(name))
+        switches[name] = TreeSwitch(
+            name, switch.ip, switch.mac, {peer: port for peer, port in links.items() if peer in programmed}
+        )
+    lanes = next(iter(programmed.values())).lanes
+    return TreeController(
+        switches,
+        {name: switch.tables for name, switch in programmed.items()},
+        POOL_SLOTS,
+        lanes,
+        new_token=new_token,
+        unix_seconds=lambda: epoch,
+    )
+
+
+def places(network: Network, hosts: Sequence[Node], place: int = 0) -> list[Place]:
+    """Return where workers on these hosts are, each as its own switch sees it.
+
+    Parameters
+    ----------
+    place
+        Which of the workers of each host, 0 and up.
+    """
+    found = []
+    for host in hosts:
+        switch = network.switch_of(host)
+        (endpoint,) = network.endpoints([host], switch, place)
+        found.append(Place(switch.name, endpoint))
+    return found

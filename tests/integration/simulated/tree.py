@@ -1,0 +1,136 @@
+"""A tree of switches in a simulated network: each runs the P4 program, and the controller of trees programs all."""
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, TypeAlias
+
+from controller.tree_controller import TreeController, TreeJob
+from host_agent import Admission
+from sim.network.network import Network, Node
+from sim.network.programming import ProgrammedSwitch
+from sim.network.trees import places, tree_controller
+from sim.network.worker import Plan, Worker
+
+from .star import BUILD, MAX_EVENTS, Cables
+
+Shape: TypeAlias = "int | tuple[Shape, ...]"
+"""Of a switch: its number of workers, or the switches below it."""
+
+
+class Fabric:
+    """The switches of a tree. Jobs on it come one after the other, with new epochs.
+
+    Attributes
+    ----------
+    switches : dict
+        What runs in each, by name; ``s0`` is at the top.
+    edges : list of (str, str)
+        Each switch below another one, and that one.
+    hosts : list of str
+        The switch that each host is connected to, by rank.
+    """
+
+    def __init__(self, shape: Shape, lanes: int) -> None:
+        self.lanes = lanes
+        self.switches: dict[str, ProgrammedSwitch] = {}
+        self.edges: list[tuple[str, str]] = []
+        self.hosts: list[str] = []
+        self._add(shape)
+        self._controller: TreeController | None = None
+
+    def _add(self, shape: Shape) -> str:
+        number = len(self.switches)
+        name = f"s{number}"
+        self.switches[name] = ProgrammedSwitch(
+            BUILD / f"netsum_v1model_{self.lanes}.json",
+            self.lanes,
+            ip=f"10.1.{number}.254",
+            mac=f"02:00:0a:01:{number:02x}:fe",
+        )
+        if isinstance(shape, int):
+            self.hosts += [name] * shape
+        else:
+            for below in shape:
+                self.edges.append((self._add(below), name))
+        return name
+
+    def controller(self, network: Network) -> TreeController:
+        """Return the controller, which outlives the networks."""
+        if self._controller is None:
+            self._controller = tree_controller(network, self.switches)
+        return self._controller
+
+    def counters(self, *names: str) -> dict[str, int]:
+        """Return what counters have counted of the job, summed over all switches."""
+        counted = [switch.tables.counters([1])[1] for switch in self.switches.values()]
+        return {name: sum(each[name] for each in counted) for name in names}
+
+
+@cache
+def fabric(shape: Shape, lanes: int) -> Fabric:
+    """The switches that all tests of a process share."""
+    return Fabric(shape, lanes)
+
+
+class TreeNetwork:
+    """Hosts, cables and a tree of switches; the cables' faults are those of every link, also between switches."""
+
+    def __init__(self, tree: Fabric, cables: Cables, seed: int) -> None:
+        self.tree = tree
+        self.network = Network(seed, lanes=tree.lanes)
+        self._switches: dict[str, Node] = {
+            name: self.network.add_switch(name, switch.ip, switch.mac, programmed=switch)
+            for name, switch in tree.switches.items()
+        }
+        self._hosts = [
+            self.network.add_host(f"h{rank}", f"10.0.0.{rank + 1}", f"02:00:0a:00:00:{rank + 1:02x}")
+            for rank in range(len(tree.hosts))
+        ]
+        link = cables.link(cables.mtu_up)
+        for host, leaf in zip(self._hosts, tree.hosts, strict=True):
+            self.network.connect(host, self._switches[leaf], link)
+        self._uplinks = {
+            low: self.network.connect(self._switches[low], self._switches[high], link)
+            for low, high in tree.edges
+        }
+        self._places = places(self.network, self._hosts)
+        self._controller = tree.controller(self.network)
+
+    def start_job(self, slots: int) -> TreeJob:
+        """Admit a job of all hosts, with an epoch and token of its own, after the end of the last one."""
+        for job in self._controller.jobs:
+            self._controller.end_job(job)
+        return self._controller.create_job("job", self._places, slots)
+
+    def restart_job(self, job: TreeJob) -> TreeJob:
+        """Give the job a new epoch on all its switches."""
+        return self._controller.restart_job(job)
+
+    def add_workers(
+        self, admissions: list[Admission], plans: Callable[[int], Iterable[Plan]], **options: Any
+    ) -> list[Worker]:
+        """Add the workers of a job; the options are those of `Network.add_job`."""
+        leaves = [self._switches[leaf] for leaf in self.tree.hosts]
+        return self.network.add_job(admissions, self._hosts, leaves, plans, **options)
+
+    @property
+    def workers(self) -> list[Worker]:
+        return self.network.workers
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        self.network.run(until, max_events=MAX_EVENTS)
+
+    def drain(self) -> None:
+        self.network.drain()
+
+    def kill_switch(self, name: str) -> None:
+        self.network.set_switch_alive(self._switches[name], False)
+
+    def restart_switch(self, name: str) -> None:
+        """Let a switch lose its registers."""
+        self.network.restart_switch(self._switches[name])
+
+    def sent_up(self) -> dict[str, tuple[int, int]]:
+        """Return the packets and bytes that each switch sent to the one above it."""
+        counts = {low: self.network.link_counts(up) for low, (up, _) in self._uplinks.items()}
+        return {low: (count["packets"], count["bytes"]) for low, count in counts.items()}
