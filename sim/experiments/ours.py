@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from controller.errors import JobRefusedError
 from host_agent.collectives import Collective, plan_allreduce
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
-from sim.errors import SimulationError
+from sim.errors import SettingError, SimulationError
 from sim.experiments.experiment import Point
 from sim.experiments.scenario import Scenario, added_bytes, computed_lanes, host_cost
-from sim.experiments.values import contribution, expected_sum
+from sim.experiments.values import contributions, expected_sum
 from sim.experiments.work import Work, late_ns, slowness
 from sim.network.parameters import HostCost
+from sim.network.trees import places
 from sim.network.worker import Worker
 
 __all__ = ["OurJob", "WrongSumError"]
@@ -62,19 +64,20 @@ class OurJob:
         self._expected: dict[tuple[int, int], npt.NDArray[Any]] = {}
         self._to_check: dict[tuple[int, int], int] = {}
         self._next = [0] * job.workers
-        switch = job.switch or scenario.shape.aggregator
         hosts = scenario.hosts_of(job)
-        node = scenario.nodes[switch]
-        programmed = scenario.programmed[switch]
         place = _place(point, number)
-        self.job = programmed.start_job(
-            job.name, self._network.endpoints(hosts, node, place), job.slots, epoch=point.seed
-        )
+        adds = None if job.tree else scenario.nodes[job.switch or scenario.shape.aggregator]
+        placed = places(self._network, hosts, adds, place)
+        assert scenario.controller is not None
+        try:
+            admitted = scenario.controller.create_job(job.name, placed, job.slots)
+        except JobRefusedError as refusal:
+            raise SettingError(f"job {job.name}: {refusal}") from None
         cost = host_cost(point)
         self.workers = self._network.add_job(
-            self.job,
+            admitted.admissions,
             hosts,
-            node,
+            [scenario.nodes[each.switch] for each in placed],
             lambda worker: [],
             timeout_ns=job.timeout,
             at_once=_AT_ONCE,
@@ -112,7 +115,7 @@ class OurJob:
         self.workers[worker].submit(plan)
 
     def _on_ended(self, ended: Worker, outcome: Outcome) -> None:
-        worker = ended.admission.worker_id
+        worker = ended.admission.rank
         buckets = len(self._work.buckets)
         iteration, bucket = divmod(self._next[worker], buckets)
         self._next[worker] += 1
@@ -156,10 +159,9 @@ class OurJob:
         key = (iteration, bucket) if self._check else (0, bucket)
         if key not in self._inputs:
             collective = key[0] * len(self._work.buckets) + bucket
-            self._inputs[key] = [
-                contribution(self._point.seed, self._number, collective, worker, self._elements[bucket])
-                for worker in range(self.settings.workers)
-            ]
+            self._inputs[key] = contributions(
+                self._point.seed, self._number, collective, self.settings.workers, self._elements[bucket]
+            )
         return self._inputs[key]
 
     def _compare(self, iteration: int, bucket: int, worker: int, result: npt.NDArray[Any] | None) -> None:

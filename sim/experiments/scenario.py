@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from controller.tree_controller import TreeController
 from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, KIND_RESULT, KIND_STATUS
 from sim.errors import SettingError
 from sim.experiments.experiment import Point, Settings
@@ -18,6 +19,7 @@ from sim.network.engine.scripts import DELAY, DROP
 from sim.network.network import Network, Node
 from sim.network.parameters import Bursts, Faults, HostCost, LinkParameters, ParameterError, SwitchCost
 from sim.network.programming import ProgrammedSwitch
+from sim.network.trees import tree_controller
 from topologies.topology import TopologyError
 from topologies.topology_file import load_topology
 
@@ -58,6 +60,8 @@ class Scenario:
         The two directions of each link, by name (``h1>s1``).
     programmed
         The switches that add, by name.
+    controller
+        Of these switches; None: there are none.
     """
 
     network: Network
@@ -66,6 +70,7 @@ class Scenario:
     links: dict[str, int]
     link_parameters: dict[str, LinkParameters]
     programmed: dict[str, ProgrammedSwitch] = field(default_factory=dict)
+    controller: TreeController | None = None
 
     def hosts_of(self, job: Job, extra: int = 0) -> list[Node]:
         """Return the hosts of a job's workers, and so many that follow."""
@@ -149,7 +154,9 @@ def _build(point: Point, programs: Programs) -> Scenario:
     network = Network(point.seed, lanes=max(lanes, default=64))
     cost = SwitchCost(settings.switch.latency, settings.switch.service, settings.switch.queue_pkts or None)
     scenario = Scenario(network, shape, {}, {}, {})
-    adding = {job.switch or shape.aggregator for job in ours}
+    adding = {job.switch or shape.aggregator for job in ours if not job.tree}
+    if any(job.tree for job in ours):
+        adding.update(place.name for place in shape.switches)
     for place in shape.switches:
         if place.name in adding:
             count = lanes.copy().pop()
@@ -177,6 +184,10 @@ def _build(point: Point, programs: Programs) -> Scenario:
         for name, number in zip((f"{edge.one}>{edge.other}", f"{edge.other}>{edge.one}"), pair, strict=True):
             scenario.links[name] = number
             scenario.link_parameters[name] = parameters
+    if scenario.programmed:
+        scenario.controller = tree_controller(
+            network, scenario.programmed, token_seed=point.seed, epoch=point.seed
+        )
     _add_faults(point, scenario)
     _add_traffic(point, scenario)
     return scenario

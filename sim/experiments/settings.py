@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, TypeVar
 
-from host_agent.wire.constants import MAX_CHILDREN, POOL_SLOTS
+from host_agent.wire.constants import MAX_WORLD_SIZE, POOL_SLOTS
 from sim.errors import SettingError
 from topologies.units import parse_latency_ns, parse_rate_bps
 
@@ -214,7 +214,7 @@ class Job:
 
     name: str = _key(_text, "job")
     contender: str = _key(_choice(*CONTENDERS), "netsum", "what reduces")
-    workers: int = _key(_whole(1, MAX_CHILDREN), 4)
+    workers: int = _key(_whole(1, MAX_WORLD_SIZE), 4)
     copies: int = _key(_whole(1, 16), 1, "so many such jobs, named NAME1, NAME2, ...")
     apart: bool = _key(_flag, False, "copies have hosts of their own, not the same ones")
     first_host: int = _key(_whole(1, 4096), 1, "workers are on this host and those that follow")
@@ -227,8 +227,9 @@ class Job:
     simulated_lanes: int = _key(_choice(0, 64, 256), 0, "lanes that are computed; default: all")
     slots: int = _key(_power_of_two, 64)
     switch: str = _key(_text, "", "that adds; default: the topology's")
+    tree: bool = _key(_flag, False, "each switch adds for those below it")
     start: int = _key(_time_ns, 0)
-    straggler: int = _key(_whole(-1, MAX_CHILDREN - 1), -1, "a worker that is slow or late; -1: none")
+    straggler: int = _key(_whole(-1, MAX_WORLD_SIZE - 1), -1, "a worker that is slow or late; -1: none")
     slower: float = _key(_number(0.01, 1e6), 1.0, "how many times longer its host takes")
     late: int = _key(_time_ns, 0, "how much later it starts each collective")
     jitter: int = _key(_time_ns, 0, "each worker starts each collective up to so much later, at random")
@@ -261,7 +262,7 @@ class Script:
     links: str = _key(_text, "*")
     kind: str = _key(_choice("any", "contribute", "result", "probe", "status"), "any")
     chunk: int = _key(_whole(-1, 2**32 - 1), -1)
-    worker: int = _key(_whole(-1, MAX_CHILDREN - 1), -1)
+    worker: int = _key(_whole(-1, MAX_WORLD_SIZE - 1), -1)
     nth: int = _key(_whole(1, 10**9), 1)
     action: str = _key(_choice("drop", "delay"), "drop")
     delay: int = _key(_time_ns, 0)
@@ -276,7 +277,7 @@ class Event:
     links: str = _key(_text, "", "for link-down and link-up")
     switch: str = _key(_text, "", "for switch-…; default: the topology's aggregator")
     job: str = _key(_text, "", "for …-worker; default: the first")
-    worker: int = _key(_whole(0, MAX_CHILDREN - 1), 0)
+    worker: int = _key(_whole(0, MAX_WORLD_SIZE - 1), 0)
 
 
 @dataclass(frozen=True)

@@ -1,52 +1,69 @@
 """What workers reduce, and what must come out, computed from the definition with NumPy alone.
 
-Nothing of the code under test is used: exponents come from frexp, scaling is ldexp, sums are int64.
+Nothing of the code under test is used: exponents come from frexp, scales are powers of two, sums are of whole numbers.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["contribution", "expected_sum"]
+__all__ = ["contributions", "expected_sum"]
 
 _HEADROOM_BITS = 30
+_WINDOW_STEP = 67
+"""Elements between the windows of two workers: no two see the same block."""
+_AT_A_TIME = 1 << 16
+"""Elements whose sums are computed together, so that they stay in the cache."""
 Floats = npt.NDArray[np.float32]
 
 
-def contribution(seed: int, job: int, collective: int, worker: int, size: int) -> Floats:
-    """Return what a worker contributes: values of blocks of different magnitudes, the same in every run.
+def contributions(seed: int, job: int, collective: int, workers: int, size: int) -> list[Floats]:
+    """Return what each worker contributes: values of blocks of different magnitudes, the same in every run.
+
+    All of them are windows of one array, each somewhere else, so a thousand workers need little more memory than one.
 
     Parameters
     ----------
     size : int
-        Elements.
+        Elements of each.
     """
-    generator = np.random.Generator(np.random.Philox(key=[seed, job << 32 | collective << 8 | worker]))
-    bits = generator.integers(-(1 << 23), 1 << 23, size, dtype=np.int32)
-    magnitudes = generator.integers(-12, 13, size // 64 + 1).repeat(64)[:size]
-    return np.ldexp(bits.astype(np.float32), magnitudes - 23).astype(np.float32)
+    generator = np.random.Generator(np.random.Philox(key=[seed, job << 32 | collective]))
+    whole = size + _WINDOW_STEP * (workers - 1)
+    bits = generator.integers(-(1 << 23), 1 << 23, whole, dtype=np.int32)
+    magnitudes = generator.integers(-12, 13, whole // 64 + 1).repeat(64)[:whole]
+    values = np.ldexp(bits.astype(np.float32), magnitudes - 23).astype(np.float32)
+    values.flags.writeable = False
+    return [values[first : first + size] for first in range(0, _WINDOW_STEP * workers, _WINDOW_STEP)]
 
 
 def expected_sum(parts: list[Floats], lanes: int) -> Floats:
     """Return the sum that a job must get: in blocks of `lanes`, with ceil(log2 n) bits of headroom below 2^30."""
+    step = max(_AT_A_TIME // lanes, 1) * lanes
+    size = parts[0].size
+    sums = [_sum_of([part[at : at + step] for part in parts], lanes) for at in range(0, size, step)]
+    return np.concatenate(sums) if sums else np.zeros(0, np.float32)
+
+
+def _sum_of(parts: list[Floats], lanes: int) -> Floats:
     size, workers = parts[0].size, len(parts)
     blocks = -(-size // lanes)
-    largest = np.zeros(blocks, np.float64)
+    largest = np.zeros(blocks, np.float32)
     for part in parts:
         np.maximum(largest, np.abs(_blocks(part, blocks, lanes)).max(axis=1), out=largest)
     headroom = int(np.ceil(np.log2(workers)))
     shifts = (_HEADROOM_BITS - headroom - np.frexp(largest)[1])[:, None]
-    total = np.zeros((blocks, lanes), np.int64)
+    scales = np.ldexp(1.0, shifts)  # A power of two: the product with it is exact.
+    total = np.zeros((blocks, lanes), np.float64)
     for part in parts:
-        total += np.rint(np.ldexp(_blocks(part, blocks, lanes), shifts)).astype(np.int64)
-    sums: Floats = np.ldexp(total.astype(np.float64), -shifts).astype(np.float32)
+        total += np.rint(_blocks(part, blocks, lanes) * scales)  # Whole numbers below 2^53: exact, too.
+    sums: Floats = np.ldexp(total, -shifts).astype(np.float32)
     return sums.reshape(-1)[:size]
 
 
-def _blocks(part: Floats, blocks: int, lanes: int) -> npt.NDArray[Any]:
-    padded = np.zeros(blocks * lanes, np.float64)
+def _blocks(part: Floats, blocks: int, lanes: int) -> Floats:
+    if part.size == blocks * lanes:
+        return part.reshape(blocks, lanes)
+    padded = np.zeros(blocks * lanes, np.float32)
     padded[: part.size] = part
     return padded.reshape(blocks, lanes)

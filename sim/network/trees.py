@@ -53,17 +53,19 @@ def tree_controller(
     )
 
 
-def places(network: Network, hosts: Sequence[Node], place: int = 0) -> list[Place]:
-    """Return where workers on these hosts are, each as its own switch sees it.
+def places(network: Network, hosts: Sequence[Node], adds: Node | None = None, place: int = 0) -> list[Place]:
+    """Return where workers on these hosts are.
 
     Parameters
     ----------
+    adds
+        The switch that adds for all of them, and sees them behind other switches; None: each host's own switch.
     place
         Which of the workers of each host, 0 and up.
     """
     found = []
     for host in hosts:
-        switch = network.switch_of(host)
+        switch = adds or network.switch_of(host)
         (endpoint,) = network.endpoints([host], switch, place)
         found.append(Place(switch.name, endpoint))
     return found
