@@ -337,8 +337,9 @@ class Network:
     def switch_of(self, host: Node) -> Node:
         """Return the switch that a host is connected to; the first, if there are several."""
         for link in self._links.rows:
-            if link["from_node"] == host.number and self.nodes[link["to_node"]].is_switch:
-                return self.nodes[link["to_node"]]
+            target = self.nodes[int(link["to_node"])]
+            if link["from_node"] == host.number and target.is_switch:
+                return target
         raise NetworkError(f"host {host.name} is not connected to a switch")
 
     def neighbours(self, switch: Node) -> dict[str, int]:
