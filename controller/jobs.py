@@ -303,7 +303,13 @@ class JobLedger:
         return job
 
     def renew(
-        self, job: Job, *, token: int, unix_seconds: int, workers: Sequence[WorkerEndpoint] | None = None
+        self,
+        job: Job,
+        *,
+        token: int,
+        unix_seconds: int,
+        workers: Sequence[WorkerEndpoint] | None = None,
+        parent: ParentLink | None = None,
     ) -> Job:
         """Give a job a new epoch and token on the same slots: all it left in the switch is stale from now on.
 
@@ -316,7 +322,9 @@ class JobLedger:
         unix_seconds
             The time now.
         workers
-            Where its workers are now; None: where they were.
+            Where its workers are now; None: where they and its parent were.
+        parent
+            The switch above in the job's tree now, if `workers` is given.
 
         Raises
         ------
@@ -330,14 +338,22 @@ class JobLedger:
         present = self.current(job)
         if token == present.token:
             raise ValueError("a restarted job needs a new token")
-        placed = present.workers
+        placed, above = present.workers, present.parent
         if workers is not None:
-            placed = _placed(workers, None)
+            placed, above = _placed(workers, None), parent
             _refuse_shared_ports(placed, tuple(each for each in self.jobs if each is not present))
         self._last_epoch = self._next_epoch(unix_seconds)
-        renewed = replace(present, epoch=self._last_epoch, token=token, workers=placed)
+        renewed = replace(present, epoch=self._last_epoch, token=token, workers=placed, parent=above)
         self._jobs[job.job_id] = renewed
         return renewed
+
+    def discard(self, name: str) -> None:
+        """Free what a name holds, a job or a reservation, if anything."""
+        for job in self.jobs:
+            if job.name == name:
+                self.end(job)
+        if name in self._reserved:
+            self.release(name)
 
     def end(self, job: Job) -> None:
         """Forget a job and free its slots.

@@ -111,6 +111,7 @@ class CompiledFiles:
         require_control_surface(self.names, str(p4info))
         self.lanes = lanes_of(self.names)
         self.slots = slots_of(self.names)
+        self.knows_trees = entries.JOB_PARENT in self.names.tables
 
     def device_config(self) -> bytes:
         """Return what the switch is given.

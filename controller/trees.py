@@ -111,35 +111,36 @@ class Tree:
         found = {}
         for branch in self.branches:
             own = jobs[branch.switch].admissions
-            for child, behind in enumerate(branch.ranks):
-                if len(behind) == 1 and self._is_worker(branch.switch, child):
-                    one = own[child]
-                    found[behind[0]] = Admission(
-                        one.job_id,
-                        one.token,
-                        one.epoch,
-                        one.worker_id,
-                        one.num_workers,
-                        one.slot_count,
-                        one.lanes,
-                        one.switch,
-                        self.path(behind[0]),
-                    )
+            for rank, child in self.workers_of(branch).items():
+                one = own[child]
+                found[rank] = Admission(
+                    one.job_id,
+                    one.token,
+                    one.epoch,
+                    one.worker_id,
+                    one.num_workers,
+                    one.slot_count,
+                    one.lanes,
+                    one.switch,
+                    self.path(rank),
+                )
         return [found[rank] for rank in sorted(found)]
 
-    def _is_worker(self, switch: str, child: int) -> bool:
-        return not any(
-            branch.parent is not None
-            and self.above[branch.switch] == switch
-            and branch.parent.worker_id == child
-            for branch in self.branches
-        )
+    def workers_of(self, branch: Branch) -> dict[int, int]:
+        """Return the worker id of each worker that is a child of a switch itself, by rank."""
+        below = {
+            other.parent.worker_id
+            for other in self.branches
+            if other.parent is not None and self.above[other.switch] == branch.switch
+        }
+        return {behind[0]: child for child, behind in enumerate(branch.ranks) if child not in below}
 
 
 def place_tree(
     switches: Mapping[str, TreeSwitch],
     workers: Sequence[Place],
     load: Callable[[str], float] = lambda switch: 0.0,
+    root: str = "",
 ) -> Tree:
     """Choose the switches that add for a job.
 
@@ -154,6 +155,8 @@ def place_tree(
         The job's, by rank.
     load
         Tells how loaded a switch is; a lower value is better.
+    root
+        The root, if it is chosen already.
 
     Raises
     ------
@@ -166,20 +169,20 @@ def place_tree(
     for name in sorted(leaves - switches.keys()):
         raise JobRefusedError(f"there is no switch {name!r}: expected one of {', '.join(sorted(switches))}")
     candidates = []
-    for name in sorted(switches):
+    for name in [root] if root else sorted(switches):
         above = _joined(_ways(switches, name), name, leaves)
         if above is not None:
             used = {name, *above, *above.values()} if above else {name}
             candidates.append((_height(above), len(used), sum(map(load, used)), name, above))
     if not candidates:
         raise JobRefusedError(f"no switch has a way to all of {', '.join(sorted(leaves))}: check the links")
-    height, _, _, root, above = min(candidates, key=lambda candidate: candidate[:4])
+    height, _, _, chosen, above = min(candidates, key=lambda candidate: candidate[:4])
     if height > TREE_MAX_LEVELS:
         raise JobRefusedError(
             f"the job's tree would have {height} levels of switches, at most {TREE_MAX_LEVELS} are possible: "
             "take workers that are closer together"
         )
-    return _built(switches, workers, root, above)
+    return _built(switches, workers, chosen, above)
 
 
 def _ways(switches: Mapping[str, TreeSwitch], root: str) -> dict[str, str]:

@@ -119,7 +119,10 @@ class LinkSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """Which hosts are meant to form a job, in the order of their ranks, and the switch that adds for them."""
+    """Which hosts are meant to form a job, in the order of their ranks, and the switch that adds for them.
+
+    An empty `switch`: each switch adds for those below it, in a tree.
+    """
 
     name: str
     hosts: tuple[str, ...]
@@ -342,5 +345,5 @@ def _check_jobs(topology: Topology) -> None:
                 raise FieldError(f"jobs.{name}.hosts[{rank}]", f"expected the name of a host, found {host!r}")
         if len(set(job.hosts)) != len(job.hosts):
             raise FieldError(f"jobs.{name}.hosts", "expected each host once")
-        if job.switch not in topology.switches:
+        if job.switch and job.switch not in topology.switches:
             raise FieldError(f"jobs.{name}.switch", f"expected the name of a switch, found {job.switch!r}")

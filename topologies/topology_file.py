@@ -197,7 +197,7 @@ def _jobs(
     switches: Mapping[str, SwitchSpec],
     traffic: Sequence[FlowSpec],
 ) -> dict[str, JobSpec]:
-    switch = next(iter(switches), "")
+    switch = next(iter(switches)) if len(switches) == 1 else ""
     jobs = {}
     for one in whole.members("jobs"):
         one.only("hosts", "switch", required=("hosts",))

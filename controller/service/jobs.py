@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from controller.errors import ControllerError
+from controller.jobs import Job
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.states import (
     JOB_TRANSITIONS,
@@ -17,7 +18,8 @@ from controller.service.states import (
     SeatState,
     next_state,
 )
-from host_agent.wire import jobs_pb2
+from controller.trees import Tree
+from host_agent.wire import Admission, jobs_pb2
 from host_agent.wire.jobs_pb2 import ToWorker
 
 
@@ -53,10 +55,13 @@ class Counted:
         Packets by counter; empty if the switch did not answer.
     admitted
         Packets admitted from each worker in the current epoch, by rank; unavailable counts are omitted.
+    by_switch
+        Packets by switch and counter; `packets` are those of the root.
     """
 
     packets: Mapping[str, int] = field(default_factory=dict)
     admitted: Mapping[int, int] = field(default_factory=dict)
+    by_switch: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 Outbox = asyncio.Queue[ToWorker | RefusalError | None]
@@ -159,7 +164,11 @@ class ServiceJob:
     seats
         Its workers by rank. A worker that left a running job keeps its seat until a restart.
     admitted_epoch
-        The last epoch that the switch is known to hold; 0 before the first.
+        The last epoch that all its switches are known to hold; 0 before the first.
+    tree, parts, admissions
+        Of its last epoch: which switches add for it, what each is to hold, the root first, and the admissions by rank.
+    installed
+        The epoch that each switch is known to hold.
     reason
         Why it waits, or why it was last restarted.
     queue_place
@@ -179,6 +188,10 @@ class ServiceJob:
     record: JobRecord
     seats: dict[int, Seat] = field(default_factory=dict)
     admitted_epoch: int = 0
+    tree: Tree | None = None
+    parts: dict[str, Job] = field(default_factory=dict)
+    admissions: list[Admission] = field(default_factory=list)
+    installed: dict[str, int] = field(default_factory=dict)
     reason: str = ""
     queue_place: int = 0
     timer: asyncio.TimerHandle | None = None
@@ -269,15 +282,23 @@ class ServiceJob:
             self.timer = None
 
     def _ticket(self, seat: Seat) -> jobs_pb2.AdmissionTicket:
-        record = self.record
+        admission = self.admissions[seat.rank]
+        path = admission.path if len(admission.path) > 1 else ()
         return jobs_pb2.AdmissionTicket(
-            job_id=record.job_id,
-            token=record.token,
-            epoch=record.epoch,
-            worker_id=seat.rank,
-            num_workers=record.world_size,
-            slot_count=record.slot_count,
-            lanes=record.lanes,
-            switch_ip=seat.worker.switch_ip,
-            switch_port=seat.worker.switch_port,
+            job_id=admission.job_id,
+            token=admission.token,
+            epoch=admission.epoch,
+            worker_id=admission.worker_id,
+            num_workers=admission.num_workers,
+            slot_count=admission.slot_count,
+            lanes=admission.lanes,
+            switch_ip=admission.switch[0],
+            switch_port=admission.switch[1],
+            path=[
+                jobs_pb2.TreeLevel(
+                    worker_id=level.worker_id,
+                    children=[jobs_pb2.Ranks(ranks=child) for child in level.children],
+                )
+                for level in path
+            ],
         )

@@ -57,7 +57,8 @@ class ServiceCollector(Collector):
         slots = GaugeMetricFamily("netsum_job_slots", "Slots a job holds", labels=["job", "switch"])
         restarts = CounterMetricFamily("netsum_job_restarts", "Epochs a job had before", labels=["job"])
         for job in jobs:
-            slots.add_metric([job.name, job.record.switch], job.record.slot_count)
+            for switch, held in job.record.slots_on.items():
+                slots.add_metric([job.name, switch], held.count)
             restarts.add_metric([job.name], job.record.restarts)
         return [by_state, slots, restarts]
 

@@ -44,7 +44,9 @@ class OperatorActions:
         if name in self._registry.jobs:
             raise RefusalError(Kind.TAKEN, f"a job named {name} already exists: delete it first")
         check_name(name)
-        check_world(world_size)
+        trees = self._registry.placement.trees
+        spread = trees.spreads(switch)
+        check_world(world_size, trees.most_workers(spread))
         record = JobRecord(
             name=name,
             switch=self._registry.switch_for(switch, None),
@@ -56,10 +58,12 @@ class OperatorActions:
             idle_s=idle_s or self._registry.options.idle_s,
             operated=True,
             created=time.time(),
+            spread=spread,
         )
         job = ServiceJob(record)
         try:
-            self._registry.placement.reserve(job)
+            if not spread:  # Else its switches follow from its workers.
+                self._registry.placement.reserve(job)
         except JobRefusedError as refusal:
             if if_full != "queue" or not self._registry.placement.fits_ever(job):
                 raise RefusalError(Kind.FULL, str(refusal)) from None

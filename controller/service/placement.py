@@ -23,6 +23,7 @@ from controller.service.network import Network
 from controller.service.sizing import slots_for
 from controller.service.states import JobEvent, LinkState
 from controller.service.store import Store
+from controller.service.trees import JobTrees
 from controller.switch_controller import another_token
 from controller.switch_tables import SwitchTables
 
@@ -79,8 +80,9 @@ class Placement:
         self._report_s = report_s
         self._jobs = jobs
         self._end = end
+        self.trees = JobTrees(network, self.ledgers, files.lanes, files.knows_trees)
         self._program = zlib.crc32(files.device_config())
-        self._turns = {name: asyncio.Lock() for name in network.switches}
+        self._turns = {queue: asyncio.Lock() for queue in ("", *network.switches)}
         self._asked = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -96,7 +98,7 @@ class Placement:
             task.cancel()
 
     def ask(self, job: ServiceJob) -> None:
-        """Put a job into the queue for its switch: for slots, or to be started if all its workers have come."""
+        """Put a job into its queue: for slots, or to be started if all its workers have come."""
         job.stop_timer()
         self._asked += 1
         job.queue_place = self._asked
@@ -104,11 +106,11 @@ class Placement:
         if job.record.queue_s > 0 and not job.record.job_id:
             loop = asyncio.get_running_loop()
             job.timer = loop.call_later(job.record.queue_s, self._waited_too_long, job)
-        self.advance_soon(job.record.switch)
+        self.advance_soon(job.record.queue)
 
-    def advance_soon(self, switch: str) -> None:
-        """Serve the queue of a switch in the background."""
-        self.begin(self.advance(switch))
+    def advance_soon(self, queue: str) -> None:
+        """Serve a queue in the background."""
+        self.begin(self.advance(queue))
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in the background."""
@@ -116,11 +118,16 @@ class Placement:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def advance(self, switch: str) -> None:
-        """Serve the queue of a switch, first come, first served."""
-        async with self._turns[switch]:
+    def _room_on(self, switch: str) -> None:
+        """Serve the queues of jobs that may have waited for a switch."""
+        self.advance_soon(switch)
+        self.advance_soon("")
+
+    async def advance(self, queue: str) -> None:
+        """Serve a queue, first come, first served."""
+        async with self._turns[queue]:
             behind = False
-            for job in self._waiting(switch):
+            for job in self._waiting(queue):
                 if not job.queue_place or job.ended.is_set():
                     continue
                 if behind and not job.record.job_id and job.record.if_full == "queue":
@@ -136,19 +143,15 @@ class Placement:
         JobRefusedError
             They are not available; the message gives the reason.
         """
-        ledger = self.ledgers[job.record.switch]
-        count = slots_for(job.record.slots, self.lanes, ledger.capacity)
-        if job.record.if_full == "take less":
-            count = min(count, ledger.largest_free or count)
-        elif job.record.if_full == "queue" and not job.queue_place:
-            ahead = sum(not one.record.job_id for one in self._waiting(job.record.switch))
+        record = job.record
+        if record.if_full == "queue" and not job.queue_place:
+            ahead = sum(not one.record.job_id for one in self._waiting(record.queue))
             if ahead:
-                raise JobRefusedError(
-                    f"{ahead} jobs are already waiting for slots of switch {job.record.switch}"
-                )
-        job.record.hold(ledger.reserve(job.name, count))
-        if job.record.operated:
-            self._store.save(job.record)
+                where = f"slots of switch {record.switch}" if record.switch else "slots"
+                raise JobRefusedError(f"{ahead} jobs are already waiting for {where}")
+        record.hold(self.trees.reserve(record))
+        if record.operated:
+            self._store.save(record)
 
     def idle(self, job: ServiceJob) -> None:
         """Start the timer that ends a job without workers."""
@@ -158,9 +161,9 @@ class Placement:
             loop = asyncio.get_running_loop()
             job.timer = loop.call_later(seconds, self._end, job, f"no worker joined within {seconds:g} s")
 
-    def _waiting(self, switch: str) -> list[ServiceJob]:
-        """Return the jobs that wait for a switch, first come first."""
-        found = [job for job in self._jobs.values() if job.record.switch == switch and job.queue_place]
+    def _waiting(self, queue: str) -> list[ServiceJob]:
+        """Return the jobs that wait in a queue, first come first."""
+        found = [job for job in self._jobs.values() if job.record.queue == queue and job.queue_place]
         return sorted(found, key=lambda job: job.queue_place)
 
     def _waited_too_long(self, job: ServiceJob) -> None:
@@ -170,20 +173,24 @@ class Placement:
 
     async def _serve(self, job: ServiceJob) -> None:
         """Reserve slots for a waiting job, or start it, as far as possible now."""
-        link = self.links[job.record.switch]
+        record = job.record
         try:
-            if not job.record.job_id:
+            # Which switches a job on a tree needs is known when all its workers have come.
+            if not record.job_id and not (record.spread and job.missing):
                 self.reserve(job)
             if job.missing:  # It waited for its slots alone.
                 job.leave_queue()
                 self.idle(job)
-            elif link.state is LinkState.READY:
-                await self._start(job, link)
+                return
+            links = [self.links[switch] for switch in record.slots_on]
+            late = next((link for link in links if link.state is not LinkState.READY), None)
+            if late is None:
+                await self._start(job)
             else:
-                job.reason = f"switch {link.site.name} is not ready: {link.reason}"
+                job.reason = f"switch {late.site.name} is not ready: {late.reason}"
                 job.tell_gathering()
         except JobRefusedError as refusal:
-            if job.record.if_full == "queue" and not job.record.job_id and self.fits_ever(job):
+            if record.if_full == "queue" and not record.job_id and self.fits_ever(job):
                 job.reason = str(refusal)
                 job.tell_gathering()
             else:
@@ -194,54 +201,112 @@ class Placement:
             job.reason = str(fault)
 
     def fits_ever(self, job: ServiceJob) -> bool:
-        """Whether an empty switch could grant the job's slots."""
-        capacity = self.ledgers[job.record.switch].capacity
+        """Whether empty switches could grant the job's slots."""
+        capacity = min(ledger.capacity for ledger in self.ledgers.values())
         try:
+            if job.record.spread and not job.missing:
+                self.trees.place(job.record)
             count = slots_for(job.record.slots, self.lanes, capacity)
         except JobRefusedError:
             return False
         return 0 < count <= capacity and not count & (count - 1)
 
-    async def _start(self, job: ServiceJob, link: SwitchLink) -> None:
-        """Give a complete job its next epoch, install it, and tell its workers."""
-        held = self._renew(job)
-        if not job.record.restarts:
-            await link.call(lambda tables: tables.reset_counters(held))
-        await link.call(lambda tables: tables.install(held))
-        self._admitted(job, held)
+    def release(self, job: ServiceJob) -> None:
+        """Free what a job on a tree holds: which switches it needs is open again, as workers have left it."""
+        self.trees.discard(job.record)
+        switches = job.record.slots_on
+        job.record.release()
+        job.parts = {}
+        for switch in switches:
+            self._room_on(switch)
 
-    def _renew(self, job: ServiceJob) -> Job:
+    async def withdraw(self, job: ServiceJob) -> None:
+        """Delete what a job's switches hold of it, from the leaves to the root.
+
+        Raises
+        ------
+        ControllerError
+            A switch refused or did not answer; the others have been written.
+        """
+        faults = []
+        for switch, part in reversed(job.parts.items()):
+            try:
+                await self.links[switch].call(lambda tables, part=part: tables.withdraw(part))  # type: ignore[misc]
+            except ControllerError as fault:
+                faults.append(fault)
+        if faults:
+            raise faults[0]
+
+    async def _start(self, job: ServiceJob) -> None:
+        """Give a complete job its next epoch, install it on all its switches, and tell its workers."""
+        if (
+            len(job.parts) > 1
+        ):  # No switch takes a packet of the old epoch when the first takes one of the new.
+            await self.withdraw(job)
+        fresh = not job.record.restarts
+        self._renew(job)
+        if fresh:
+            for switch, part in job.parts.items():
+                await self.links[switch].call(lambda tables, part=part: tables.reset_counters(part))  # type: ignore[misc]
+        await self._install(job)
+
+    def _renew(self, job: ServiceJob) -> None:
         """Give a job its next epoch, on disk first."""
         record = job.record
-        ledger = self.ledgers[record.switch]
-        endpoints = [job.seats[rank].worker.endpoint for rank in sorted(job.seats)]
-        now = int(time.time())
-        present = record.held()
-        if isinstance(present, Job):
-            held = ledger.renew(
-                present, token=another_token(record.token), unix_seconds=now, workers=endpoints
-            )
-        else:
-            token = secrets.randbits(32)
-            held = ledger.admit(
-                record.name, endpoints, record.slot_count, switch=None, token=token, unix_seconds=now
-            )
-        record.hold(held)
+        tree = self.trees.place(record)
+        token = another_token(record.token)
+        job.parts = self.trees.renew(record, tree, token, int(time.time()))
+        job.admissions = tree.admissions(job.parts)
+        job.tree = tree
+        job.installed = {}
+        record.hold(job.parts)
         job.on(JobEvent.RENEW)
         self._store.save(record)
-        return held
 
-    def _admitted(self, job: ServiceJob, held: Job) -> None:
-        """Note that the switch holds an epoch of a job, and send its workers their admissions."""
-        if not job.record.running or job.record.epoch != held.epoch:
-            return  # It ended, or is being restarted, while the switch was written.
+    async def _install(self, job: ServiceJob) -> None:
+        """Write a job's epoch to the switches that do not have it, from the root to the leaves, then tell its workers.
+
+        Raises
+        ------
+        ControllerError
+            A switch refused or did not answer; the next session with it installs the rest.
+        """
+        epoch = job.record.epoch
+        if not job.record.running:
+            return
+        for switch, part in job.parts.items():
+            if job.installed.get(switch) != epoch:
+                await self.links[switch].call(lambda tables, part=part: tables.install(part))  # type: ignore[misc]
+                if not job.record.running or job.record.epoch != epoch:
+                    return  # It ended, or is being restarted, while the switch was written.
+                job.installed[switch] = epoch
+        self._admitted(job)
+
+    async def _install_rest(self, job: ServiceJob) -> None:
+        """Install a job on its other switches, after one of them has been reconciled."""
+        try:
+            await self._install(job)
+        except SwitchRefusedError as refusal:
+            self._end(job, str(refusal), RefusalError(Kind.NOT_NOW, str(refusal)))
+        except ControllerError:
+            pass  # The next session with that switch installs the rest.
+
+    def _admitted(self, job: ServiceJob) -> None:
+        """Note that all switches hold a job's epoch, and send its workers their admissions."""
+        record = job.record
         job.on(JobEvent.ADMIT)
-        job.admitted_epoch = held.epoch
+        job.admitted_epoch = record.epoch
         job.queue_place = 0
         job.stop_timer()
         job.tell_epoch(self._report_s)
         log.info(
-            "job %s runs: epoch %d, slots %d to %d", job.name, held.epoch, held.slots.base, held.slots.end - 1
+            "job %s runs: epoch %d, %s",
+            job.name,
+            record.epoch,
+            ", ".join(
+                f"slots {slots.base} to {slots.end - 1} of switch {switch}"
+                for switch, slots in record.slots_on.items()
+            ),
         )
 
     async def _bring_up(self, link: SwitchLink) -> None:
@@ -249,7 +314,7 @@ class Placement:
         name, site = link.site.name, link.site
         mark = self._store.switch(name)[1]
         cookie = await link.cookie()
-        running = [job for job in self._jobs.values() if job.record.switch == name and job.record.running]
+        running = [job for job in self._jobs.values() if name in job.parts and job.record.running]
         if cookie == 0 or cookie != mark or mark >> 31 != self._program:
             new_mark = self._program << 31 | secrets.randbits(31)
             await link.set_pipeline(new_mark)
@@ -262,59 +327,88 @@ class Placement:
             for job in running:
                 job.reason = f"switch {name} was restarted"
                 job.record.restarts += 1
-                with contextlib.suppress(JobRefusedError):
+                try:
                     self._renew(job)
-        held = [(job, present) for job in running if isinstance(present := job.record.held(), Job)]
+                except JobRefusedError as refusal:
+                    self._end(job, str(refusal), RefusalError(Kind.NOT_NOW, str(refusal)))
+        held = [(job, job.parts[name]) for job in running if job.record.running]
         flood = {*site.stations.values(), *site.ports} - site.spare_ports
         found = await link.do(
             lambda tables: tables.reconcile(
-                [present for _, present in held], (site.ip, site.mac), site.stations, flood
+                [part for _, part in held], (site.ip, site.mac), site.stations, flood
             )
         )
         link.reconciled = time.time(), found
         for finding in found.findings:
             log.info("switch %s: %s", name, finding)
-        for job, present in held:
-            self._admitted(job, present)
-        self.advance_soon(name)
+        for job, part in held:
+            if not job.record.running or job.record.epoch != part.epoch:
+                continue  # It ended, or another of its switches was restarted, in the meantime.
+            job.installed[name] = part.epoch
+            if job.installed.keys() >= job.parts.keys():
+                self._admitted(job)
+            else:
+                self.begin(self._install_rest(job))
+        self._room_on(name)
 
     async def clear(self, job: ServiceJob) -> None:
-        """Remove an ended job from its switch, then free its id and slots."""
-        record = job.record
-        link, ledger = self.links[record.switch], self.ledgers[record.switch]
-        held = record.held()
+        """Remove an ended job from its switches, then free its id and slots."""
         try:
-            if isinstance(held, Job):
-                job.last_counted = await link.call(lambda tables: _counted(tables, held))
-                await link.call(lambda tables: tables.withdraw(held))
+            if job.parts:
+                with contextlib.suppress(ControllerError):
+                    job.last_counted = await self._count(job)
+                await self.withdraw(job)
         except SwitchRefusedError as fault:
-            await link.distrust(fault)  # No job receives its slots before the switch is reconciled.
+            for switch in job.parts:  # No job receives its slots before the switches are reconciled.
+                await self.links[switch].distrust(fault)
         except ControllerError:
             pass  # No session: the next one begins with a reconciliation, which removes the job.
-        if isinstance(held, Job):
-            ledger.end(held)
-        elif held is not None:
-            ledger.release(job.name)
-        self.advance_soon(record.switch)
+        switches = job.record.slots_on
+        self.trees.discard(job.record)
+        for switch in switches:
+            self._room_on(switch)
 
     async def counted(self, jobs: Sequence[ServiceJob]) -> list[Counted]:
         """Return the switches' counts for each job; unavailable counters are omitted."""
         return [await self._counted(job) for job in jobs]
 
     async def _counted(self, job: ServiceJob) -> Counted:
-        held = job.record.held()
         if job.ended.is_set():
             return job.last_counted
-        if not isinstance(held, Job):  # The counters of its id still count for the previous job.
+        if not job.parts:  # The counters of its id still count for the previous job.
             return Counted(dict.fromkeys(COUNTERS, 0))
         try:
-            return await self.links[job.record.switch].call(lambda tables: _counted(tables, held))
+            return await self._count(job)
         except ControllerError:
             return Counted()
 
+    async def _count(self, job: ServiceJob) -> Counted:
+        """Read what a job's switches have counted; the packets are those of its root.
 
-def _counted(tables: SwitchTables, held: Job) -> Counted:
+        Raises
+        ------
+        ControllerError
+            A switch refused or did not answer.
+        """
+        assert job.tree is not None
+        by_switch: dict[str, dict[str, int]] = {}
+        admitted: dict[int, int] = {}
+        for branch in job.tree.branches:
+            part = job.parts[branch.switch]
+            packets, of_children = await self.links[branch.switch].call(
+                lambda tables, part=part: _counted(tables, part)  # type: ignore[misc]
+            )
+            by_switch[branch.switch] = packets
+            admitted |= {
+                rank: of_children[child]
+                for rank, child in job.tree.workers_of(branch).items()
+                if child in of_children
+            }
+        return Counted(by_switch[job.tree.root], admitted, by_switch)
+
+
+def _counted(tables: SwitchTables, part: Job) -> tuple[dict[str, int], dict[int, int]]:
     admitted: dict[int, int] = {}
     with contextlib.suppress(SwitchRefusedError):  # The job is being restarted, so it has no entries now.
-        admitted = tables.admitted(held)
-    return Counted(tables.counters([held.job_id])[held.job_id], admitted)
+        admitted = tables.admitted(part)
+    return tables.counters([part.job_id])[part.job_id], admitted

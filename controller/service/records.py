@@ -1,5 +1,6 @@
 """A job as the store keeps it: its request, its workers, what it holds on its switch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.jobs import Job, Reservation, WorkerEndpoint
@@ -18,7 +19,7 @@ class WorkerRecord:
     host, ip, mac
         Its host, and that host's addresses.
     port
-        The port of the job's switch that leads to the worker.
+        The port of the switch that leads to the worker.
     udp_port
         The UDP port it receives on; 0 until it has sent it.
     switch_ip, switch_port
@@ -42,13 +43,12 @@ class WorkerRecord:
 
     @property
     def endpoint(self) -> WorkerEndpoint:
-        """The worker as the switch sees it."""
+        """The worker as the switch that adds for it sees it."""
         return WorkerEndpoint(
             port=self.port,
             ip=self.ip,
             mac=self.mac,
             udp_port=self.udp_port,
-            worker_id=self.rank,
             switch=(self.switch_ip, self.switch_port),
         )
 
@@ -59,8 +59,10 @@ class JobRecord:
 
     Attributes
     ----------
-    name, switch, world_size, slots, if_full, queue_s, join_token, idle_s
+    name, world_size, slots, if_full, queue_s, join_token, idle_s
         The request.
+    switch
+        The switch that adds for it; the root of its tree of switches, empty until that is chosen.
     operated
         Whether an operator created it; else its first worker did.
     created
@@ -69,8 +71,12 @@ class JobRecord:
         Whether the switch holds, or may hold, the current epoch.
     restarts
         Number of earlier epochs.
+    spread
+        Whether each switch with workers of the job adds for them, in a tree of switches.
     job_id, slot_base, slot_count
         Its id and slots; 0 while it has none.
+    below
+        The first slot on each switch below `switch` in its tree, by the switch's name.
     epoch, token
         The current epoch and its token; epoch 0 before the first.
     lanes
@@ -97,20 +103,34 @@ class JobRecord:
     epoch: int = 0
     token: int = 0
     lanes: int = 0
+    spread: bool = False
+    below: dict[str, int] = field(default_factory=dict)
     workers: dict[int, WorkerRecord] = field(default_factory=dict)
 
-    def hold(self, held: Job | Reservation) -> None:
-        """Store what the job holds on its switch."""
-        self.job_id, self.slot_base, self.slot_count = held.job_id, held.slots.base, held.slots.count
-        if isinstance(held, Job):
-            self.epoch, self.token, self.lanes = held.epoch, held.token, held.lanes
+    @property
+    def queue(self) -> str:
+        """The queue it waits in: that of its switch, or the one of all jobs on trees."""
+        return "" if self.spread else self.switch
 
-    def held(self) -> Job | Reservation | None:
-        """Return what the job holds on its switch."""
+    @property
+    def slots_on(self) -> dict[str, SlotRange]:
+        """What it holds on each of its switches, the root first; nothing while it has no id."""
         if not self.job_id:
-            return None
-        slots = SlotRange(self.slot_base, self.slot_count)
-        if not self.epoch:
-            return Reservation(self.name, self.job_id, slots)
-        workers = tuple(self.workers[rank].endpoint for rank in sorted(self.workers))
-        return Job(self.name, self.job_id, self.epoch, self.token, slots, self.lanes, workers)
+            return {}
+        bases = {self.switch: self.slot_base, **self.below}
+        return {switch: SlotRange(base, self.slot_count) for switch, base in bases.items()}
+
+    def hold(self, held: Mapping[str, Job | Reservation]) -> None:
+        """Store what the job holds on its switches, by their names, the root first."""
+        self.switch, root = next(iter(held.items()))
+        self.job_id, self.slot_base, self.slot_count = root.job_id, root.slots.base, root.slots.count
+        self.below = {switch: part.slots.base for switch, part in held.items() if switch != self.switch}
+        if isinstance(root, Job):
+            self.epoch, self.token, self.lanes = root.epoch, root.token, root.lanes
+
+    def release(self) -> None:
+        """Note that the job holds nothing, on no switch."""
+        self.job_id = self.slot_base = self.slot_count = 0
+        self.below = {}
+        if self.spread:
+            self.switch = ""

@@ -2,6 +2,7 @@
 
 import logging
 
+from controller.errors import JobRefusedError
 from controller.service.jobs import Seat, ServiceJob
 from controller.service.registry import JobRegistry
 from controller.service.workers import WorkerSeats
@@ -15,20 +16,25 @@ def restore_jobs(registry: JobRegistry, workers: WorkerSeats) -> None:
     The first session with each switch reconciles what it holds of them.
     """
     for record in registry.store.jobs():
-        ledger = registry.placement.ledgers.get(record.switch)
-        lost = ""
-        if ledger is None:
-            lost = f"switch {record.switch} is no longer in the network"
-        elif record.lanes not in (0, registry.placement.lanes):
+        trees = registry.placement.trees
+        lost, running = "", None
+        if record.lanes not in (0, registry.placement.lanes):
             lost = f"the switches' program now has {registry.placement.lanes} lanes"
-        if ledger is None or lost:
+        elif record.switch and record.switch not in registry.network.switches:
+            lost = f"switch {record.switch} is no longer in the network"
+        else:
+            try:
+                running = trees.restore(record)
+            except JobRefusedError as refusal:
+                lost = str(refusal)
+        if lost:
             log.warning("job %s is dropped: %s", record.name, lost)
             registry.store.forget(record.name)
             continue
-        held = record.held()
-        if held is not None:
-            ledger.restore(held)
         job = ServiceJob(record)
+        if running is not None:
+            job.tree, job.parts = running
+            job.admissions = job.tree.admissions(job.parts)
         for worker in record.workers.values():
             job.seats[worker.rank] = Seat(worker)
         registry.jobs[record.name] = job

@@ -11,7 +11,6 @@ from collections import deque
 from dataclasses import dataclass
 
 from controller.errors import ControllerError
-from controller.jobs import Job
 from controller.program import CompiledFiles
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
@@ -115,11 +114,15 @@ class JobRegistry:
     def switch_for(self, asked: str, host: HostSite | None) -> str:
         """Return the switch that adds a job: the requested one, else that of its first worker's host, else the first.
 
+        Empty for a job on a tree of switches, whose root is chosen when all its workers have come.
+
         Raises
         ------
         RefusalError
-            No such job or switch.
+            There is no such switch.
         """
+        if self.placement.trees.spreads(asked):
+            return ""
         if asked and asked not in self.network.switches:
             raise RefusalError(
                 Kind.WRONG, f"there is no switch {asked}: the switches are {', '.join(self.network.switches)}"
@@ -164,14 +167,15 @@ class JobRegistry:
             job.vacate(rank)
         self.store.save(job.record)
         if gone:
-            held = job.record.held()
-            assert isinstance(held, Job)
             with contextlib.suppress(ControllerError):  # The reconciliation of the next session removes it.
-                await self.placement.links[job.record.switch].call(lambda tables: tables.withdraw(held))
+                await self.placement.withdraw(job)
+            if job.record.spread:
+                self.placement.release(job)
+                self.store.save(job.record)
             job.tell_gathering()
         else:
             self.placement.ask(job)
-            await self.placement.advance(job.record.switch)
+            await self.placement.advance(job.record.queue)
 
     async def _clear(self, job: ServiceJob) -> None:
         try:

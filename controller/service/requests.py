@@ -106,16 +106,24 @@ def check_name(name: str) -> None:
         raise RefusalError(Kind.WRONG, "a job needs a name of 1 to 200 printable characters")
 
 
-def check_world(world_size: int) -> None:
+def check_world(world_size: int, most: int) -> None:
     """Refuse an invalid world size.
+
+    Parameters
+    ----------
+    world_size
+        As requested.
+    most
+        How many workers the switches can add for.
 
     Raises
     ------
     RefusalError
         The number is out of range.
     """
-    if not 1 <= world_size <= MAX_CHILDREN:
-        raise RefusalError(Kind.WRONG, f"a job has 1 to {MAX_CHILDREN} workers, not {world_size}")
+    if not 1 <= world_size <= most:
+        of_a_tree = f" here, {MAX_CHILDREN} at each switch" if most > MAX_CHILDREN else ""
+        raise RefusalError(Kind.WRONG, f"a job has 1 to {most} workers{of_a_tree}, not {world_size}")
 
 
 def read_slot_request(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:

@@ -19,7 +19,7 @@ from controller.errors import StoreError
 from controller.service.records import JobRecord, WorkerRecord
 from host_agent.wire.slot_request import BandwidthDelay, Share, Slots
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE switch (name TEXT PRIMARY KEY, last_epoch INTEGER NOT NULL, mark INTEGER NOT NULL) STRICT;
@@ -27,7 +27,8 @@ CREATE TABLE job (
   name TEXT PRIMARY KEY, switch TEXT NOT NULL, world_size INTEGER NOT NULL, slots TEXT NOT NULL, if_full TEXT NOT NULL,
   queue_s REAL NOT NULL, join_token TEXT NOT NULL, idle_s REAL NOT NULL, operated INTEGER NOT NULL, created REAL NOT NULL,
   running INTEGER NOT NULL, restarts INTEGER NOT NULL, job_id INTEGER NOT NULL, slot_base INTEGER NOT NULL,
-  slot_count INTEGER NOT NULL, epoch INTEGER NOT NULL, token INTEGER NOT NULL, lanes INTEGER NOT NULL
+  slot_count INTEGER NOT NULL, epoch INTEGER NOT NULL, token INTEGER NOT NULL, lanes INTEGER NOT NULL,
+  spread INTEGER NOT NULL, below TEXT NOT NULL
 ) STRICT;
 CREATE TABLE worker (
   job TEXT NOT NULL REFERENCES job ON DELETE CASCADE, rank INTEGER NOT NULL, host TEXT NOT NULL, ip TEXT NOT NULL,
@@ -36,7 +37,7 @@ CREATE TABLE worker (
 ) STRICT;
 """
 
-_BOOLEANS = ("operated", "running")
+_BOOLEANS = ("operated", "running", "spread")
 
 
 class Store:
@@ -97,10 +98,11 @@ class Store:
 
     def save(self, job: JobRecord) -> None:
         """Remember a job as it is now, and that its epoch has been used."""
-        row = {**asdict(job), "slots": _slots_text(job.slots)}
+        row = {**asdict(job), "slots": _slots_text(job.slots), "below": json.dumps(job.below)}
         del row["workers"]
         with self._transaction():
-            self._put_switch(job.switch, epoch=job.epoch)
+            for switch in (job.switch, *job.below):
+                self._put_switch(switch, epoch=job.epoch)
             self._insert("job", row, conflict=["name"])
             self._database.execute("DELETE FROM worker WHERE job = ?", (job.name,))
             for worker in job.workers.values():
@@ -188,6 +190,7 @@ def _job(row: dict[str, Any]) -> JobRecord:
         name: bool(value) if name in _BOOLEANS else value for name, value in row.items() if name in known
     }
     values["slots"] = _read_slots(row["slots"])
+    values["below"] = json.loads(row["below"])
     return JobRecord(**values)
 
 

@@ -11,7 +11,7 @@ from controller.service.network import PortSite
 from controller.service.registry import JobRegistry
 from controller.service.states import JobState, LinkState, SeatState
 from host_agent.wire import jobs_pb2
-from host_agent.wire.jobs_pb2 import JobView, PortView, SwitchView, WorkerView
+from host_agent.wire.jobs_pb2 import JobView, PortView, SwitchView, TreeSwitchView, WorkerView
 
 _SWITCH_STATES = {
     LinkState.CONNECTING: jobs_pb2.CONNECTING,
@@ -55,7 +55,24 @@ def job_view(job: ServiceJob, counted: Counted) -> JobView:
             for rank in range(record.world_size)
         ],
         counters=counted.packets,
+        tree=_tree_view(job, counted),
     )
+
+
+def _tree_view(job: ServiceJob, counted: Counted) -> list[TreeSwitchView]:
+    """Return the switches of a job's tree from the root to the leaves; none if one switch adds for it."""
+    if job.tree is None or len(job.parts) < 2:
+        return []
+    return [
+        TreeSwitchView(
+            name=branch.switch,
+            parent=job.tree.above.get(branch.switch, ""),
+            ranks=sorted(job.tree.workers_of(branch)),
+            slot_base=job.parts[branch.switch].slots.base,
+            counters=counted.by_switch.get(branch.switch, {}),
+        )
+        for branch in job.tree.branches
+    ]
 
 
 def add_rates(view: JobView, before: JobView, seconds: float) -> None:
@@ -92,7 +109,9 @@ async def switch_view(registry: JobRegistry, link: SwitchLink) -> SwitchView:
         slots=ledger.capacity,
         free_slots=ledger.free_slots,
         largest_free=ledger.largest_free,
-        jobs=[job.name for job in registry.jobs.values() if job.record.switch == site.name],
+        jobs=[
+            job.name for job in registry.jobs.values() if site.name in (job.record.switch, *job.record.below)
+        ],
         ports=[_port_view(number, port) for number, port in sorted(site.ports.items())],
         strangers=unknown_sources,
         reconnects=link.reconnects,

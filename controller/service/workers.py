@@ -75,7 +75,7 @@ class WorkerSeats:
                 place=jobs_pb2.Place(
                     host=host.name,
                     ip=host.ip,
-                    switch=job.record.switch,
+                    switch=job.record.switch or host.switch,
                     lease=seat.worker.lease,
                     grace_s=self._registry.options.grace_s,
                 )
@@ -165,7 +165,8 @@ class WorkerSeats:
     def _gather(self, request: jobs_pb2.Wish, host: HostSite) -> ServiceJob:
         """Create a job from its first worker's request."""
         check_name(request.job)
-        check_world(request.world_size)
+        spread = self._registry.placement.trees.spreads(request.switch)
+        check_world(request.world_size, self._registry.placement.trees.most_workers(spread))
         if request.join_token:
             raise RefusalError(
                 Kind.UNKNOWN,
@@ -184,6 +185,7 @@ class WorkerSeats:
                 idle_s=0.0,
                 operated=False,
                 created=time.time(),
+                spread=spread,
             )
         )
         self._registry.jobs[request.job] = job
@@ -191,13 +193,14 @@ class WorkerSeats:
 
     def _seat(self, job: ServiceJob, request: jobs_pb2.Wish, host: HostSite, outbox: Outbox) -> Seat:
         check_join(job, request)
-        port = self._registry.network.port_to(job.record.switch, host)
+        switch = host.switch if job.record.spread else job.record.switch
+        port = self._registry.network.port_to(switch, host)
         if port is None:
             raise RefusalError(
                 Kind.WRONG,
-                f"host {host.name} cannot be reached from switch {job.record.switch}, where job {job.name} is added",
+                f"host {host.name} cannot be reached from switch {switch}, where job {job.name} is added",
             )
-        ip, udp_port = host.sends_to or (self._registry.network.switches[job.record.switch].ip, UDP_PORT)
+        ip, udp_port = host.sends_to or (self._registry.network.switches[switch].ip, UDP_PORT)
         lease = secrets.token_hex(16)
         worker = WorkerRecord(request.rank, host.name, host.ip, host.mac, port, 0, ip, udp_port, lease)
         return Seat(worker, outbox)
@@ -223,7 +226,9 @@ class WorkerSeats:
             return
         job.tell(_left_message(seat))
         job.vacate(seat.rank)
-        if job.record.job_id:
+        if job.record.job_id and job.record.spread:
+            self._registry.placement.release(job)
+        elif job.record.job_id:
             job.leave_queue()
         if job.record.operated:
             self._registry.store.save(job.record)

@@ -247,6 +247,7 @@ def state_word(worker: "WorkerView") -> str:
 
 def _tell(view: "JobView", as_json: bool) -> None:
     from controller.service.client import as_dict
+    from netsum.cli.job_tree import tree_lines
     from netsum.cli.watching import stuck_sentences
     from netsum.terminal import Rows, plural, print_facts, print_json, say
 
@@ -261,7 +262,7 @@ def _tell(view: "JobView", as_json: bool) -> None:
         [
             ("job", f"{view.name}, id {view.job_id}" if view.job_id else view.name),
             ("state", job_state(view) + (f": {view.reason}" if view.reason else "")),
-            ("switch", view.switch),
+            ("switch", view.switch + (", the root of a tree" if view.tree else "")),
             ("slots", slots + (f", {view.lanes} lanes" if view.lanes else "")),
             ("epoch", f"{view.epoch}, {plural(view.restarts, 'restart')}" if view.epoch else ""),
             ("created", made_at.isoformat(sep=" ", timespec="seconds")),
@@ -286,6 +287,8 @@ def _tell(view: "JobView", as_json: bool) -> None:
             f"{worker.seen_s:.1f} s ago" if reported else "",
         )
     workers.print()
+    for line in tree_lines(view):
+        say(line)
     for sentence in stuck_sentences(view):
         say(f"stuck: {sentence}")
     print_facts((f"switch counted {name}", f"{count:,}") for name, count in sorted(view.counters.items()))

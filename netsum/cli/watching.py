@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from controller.service.client import OperatorClient, as_dict
 from host_agent.wire.jobs_pb2 import JobView, WorkerView
 from netsum.cli.job import job_state, state_word
+from netsum.cli.job_tree import tree_lines
 from netsum.terminal import Rows, console, count_text, plural, print_json_line, visible
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def picture(view: JobView) -> "Group":
         Text(visible(head), style="bold"),
         Text(rates),
         _workers(view),
+        *map(Text, tree_lines(view)),
         Text(_counted(view)),
     ]
     lines += [Text(f"stuck: {sentence}", style="red") for sentence in stuck_sentences(view)]

@@ -238,6 +238,9 @@ def _shape(table: TopologyTable, needed: int, base: LinkParameters) -> shapes.Sh
         return shapes.star(hosts)
     if table.kind == "dumbbell":
         return shapes.dumbbell(hosts)
+    if table.kind == "leaf-spine" and table.rack:
+        leaves = -(-hosts // table.rack)
+        return shapes.leaf_spine(leaves * table.rack, leaves, table.spines)
     if table.kind == "leaf-spine":
         return shapes.leaf_spine(
             table.hosts or -(-needed // table.leaves) * table.leaves, table.leaves, table.spines

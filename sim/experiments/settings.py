@@ -177,6 +177,9 @@ class TopologyTable:
     hosts: int = _key(_whole(0, 4096), 0, "0: as many as jobs and background need")
     leaves: int = _key(_whole(1, 256), 4)
     spines: int = _key(_whole(1, 256), 2)
+    rack: int = _key(
+        _whole(0, 256), 0, "hosts at a leaf, and as many leaves as those need; 0: `leaves` leaves"
+    )
     ports: int = _key(_whole(2, 24), 4, "of a fat tree's switches")
     rate: int = _key(_rate_bps, 10**10, "of the hosts' links")
     core_rate: int = _key(_rate_bps, 0, "between switches; default: the same")

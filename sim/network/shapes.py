@@ -169,5 +169,5 @@ def of_topology(topology: Topology, base: LinkParameters) -> Shape:
         tuple(Place(host.name, str(host.address.ip), host.mac) for host in topology.hosts.values()),
         tuple(Place(switch.name, str(switch.ip), switch.mac) for switch in topology.switches.values()),
         tuple(edges),
-        job.switch if job is not None else next(iter(topology.switches)),
+        job.switch if job is not None and job.switch else next(iter(topology.switches)),
     )

@@ -17,7 +17,7 @@ from controller.errors import NotPrimaryError, SwitchRefusedError, SwitchUnreach
 from controller.jobs import Job
 from controller.service import link
 from controller.service.client import OperatorClient
-from controller.service.network import HostSite, Network, SwitchSite
+from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.service.registry import JobRegistry, RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
 from controller.switch_tables import Reconciled
@@ -161,6 +161,29 @@ def fake_network(hosts: int = 4, any_place: bool = False) -> Network:
     return Network({"s1": switch}, sites, any_place)
 
 
+def fake_leaf_spine(per_leaf: tuple[int, ...], spines: int = 1) -> Network:
+    """Leaves l1, l2, … with hosts on ports 1, 2, …, each with a link to every spine p1, p2, … by ports 101, 102, …."""
+    hosts: dict[str, HostSite] = {}
+    ports: dict[str, dict[int, PortSite]] = {}
+    for leaf, count in enumerate(per_leaf, 1):
+        ports[f"l{leaf}"] = {}
+        for port in range(1, count + 1):
+            n = len(hosts) + 1
+            hosts[f"h{n}"] = HostSite(f"h{n}", f"127.0.2.{n}", f"02:00:00:00:00:{n:02x}", f"l{leaf}")
+            ports[f"l{leaf}"][port] = PortSite("", f"h{n}")
+    for spine in range(1, spines + 1):
+        ports[f"p{spine}"] = {leaf: PortSite("", f"l{leaf}") for leaf in range(1, len(per_leaf) + 1)}
+        for leaf in range(1, len(per_leaf) + 1):
+            ports[f"l{leaf}"][100 + spine] = PortSite("", f"p{spine}")
+    switches = {}
+    for number, (name, on) in enumerate(ports.items(), 1):
+        stations = {hosts[port.peer].mac: at for at, port in on.items() if port.peer in hosts}
+        switches[name] = SwitchSite(
+            name, f"fake-{name}:1", number, f"127.0.3.{number}", f"02:00:00:00:03:{number:02x}", stations, on
+        )
+    return Network(switches, hosts)
+
+
 class ServiceThread:
     """A service in a thread of its own."""
 
@@ -213,10 +236,12 @@ class Bench:
     """A service on fake switches, its operator, and what joins it."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, network: Network | None = None) -> None:
-        self.switch = FakeSwitch()
         self._folder = folder
         self._network = network or fake_network()
-        monkeypatch.setattr(FakeSession, "switches", {"fake-s1:1": self.switch})
+        self.switches = {name: FakeSwitch() for name in self._network.switches}
+        self.switch = next(iter(self.switches.values()))
+        by_address = {site.p4runtime: self.switches[name] for name, site in self._network.switches.items()}
+        monkeypatch.setattr(FakeSession, "switches", by_address)
         monkeypatch.setattr(link, "P4RuntimeSession", FakeSession)
         monkeypatch.setattr(link, "P4RuntimeWriter", FakeWriter)
         monkeypatch.setattr(link, "SwitchTables", FakeTables)

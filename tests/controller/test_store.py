@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controller.errors import JobRefusedError, StoreError
-from controller.jobs import Job, JobLedger
+from controller.jobs import Job, JobLedger, Reservation
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.store import SCHEMA_VERSION, Store
 from host_agent.wire.slot_request import BandwidthDelay, Share
@@ -33,11 +33,21 @@ def worker(rank: int, number: int = 0) -> WorkerRecord:
                         "10.0.0.254", 28275, f"lease{rank}")  # fmt: skip
 
 
+def held(kept: JobRecord) -> Job | Reservation:
+    """What a record says that its switch holds."""
+    slots = kept.slots_on["s1"]
+    if not kept.epoch:
+        return Reservation(kept.name, kept.job_id, slots)
+    endpoints = tuple(kept.workers[rank].endpoint for rank in sorted(kept.workers))
+    return Job(kept.name, kept.job_id, kept.epoch, kept.token, slots, kept.lanes, endpoints)
+
+
 @pytest.mark.parametrize("slots", [8, Share(0.25), BandwidthDelay(1e9, 1e-4)])
 def test_what_is_kept_comes_back_as_it_was(tmp_path: Path, slots: object) -> None:
     path = tmp_path / "state"
     first = record("first", slots=slots, running=True, restarts=3, job_id=7, slot_base=16, slot_count=8,
-                   epoch=0xFFFF_FFFF, token=0xFFFF_FFFE, lanes=256, workers={0: worker(0), 1: worker(1)})  # fmt: skip
+                   epoch=0xFFFF_FFFF, token=0xFFFF_FFFE, lanes=256, spread=True, below={"s2": 32},
+                   workers={0: worker(0), 1: worker(1)})  # fmt: skip
     first.workers[1].left = "it left"
     with Store(path) as store:
         store.mark_switch("s1", (1 << 63) - 1)
@@ -52,7 +62,8 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path, slots: object) -> Non
         assert [job.name for job in store.jobs()] == ["second"]
         # Epochs outlive their jobs.
         assert store.switch("s1")[0] == 0xFFFF_FFFF
-        assert store.switch("s2") == (0, 0)
+        assert store.switch("s2") == (0xFFFF_FFFF, 0)
+        assert store.switch("s4") == (0, 0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -100,7 +111,7 @@ class LedgerAndStore(RuleBasedStateMachine):
         made = record(f"job {self.count}", slots=slots, created=float(self.count))
         free = self.ledger.largest_free
         try:
-            made.hold(self.ledger.reserve(made.name, slots))
+            made.hold({"s1": self.ledger.reserve(made.name, slots)})
         except JobRefusedError:
             assert free < slots
             return
@@ -115,9 +126,9 @@ class LedgerAndStore(RuleBasedStateMachine):
     @rule(choice=st.randoms(use_true_random=False))
     def restart(self, choice: object) -> None:
         chosen = choice.choice([one for one in self.records.values() if one.running])  # type: ignore[attr-defined]
-        held = chosen.held()
-        assert isinstance(held, Job)
-        chosen.hold(self.ledger.renew(held, token=held.token ^ 1, unix_seconds=100))
+        present = held(chosen)
+        assert isinstance(present, Job)
+        chosen.hold({"s1": self.ledger.renew(present, token=present.token ^ 1, unix_seconds=100)})
         self.epochs.append(chosen.epoch)
         self.store.save(chosen)
 
@@ -125,11 +136,7 @@ class LedgerAndStore(RuleBasedStateMachine):
     @rule(choice=st.randoms(use_true_random=False))
     def go(self, choice: object) -> None:
         chosen = choice.choice(list(self.records.values()))  # type: ignore[attr-defined]
-        held = chosen.held()
-        if isinstance(held, Job):
-            self.ledger.end(held)
-        else:
-            self.ledger.release(chosen.name)
+        self.ledger.discard(chosen.name)
         self.store.forget(self.records.pop(chosen.name).name)
 
     @rule()
@@ -141,9 +148,7 @@ class LedgerAndStore(RuleBasedStateMachine):
         found = {job.name: job for job in self.store.jobs()}
         assert found == self.records
         for job in found.values():
-            held = job.held()
-            assert held is not None
-            self.ledger.restore(held)
+            self.ledger.restore(held(job))
         self.records = found
 
     @invariant()
@@ -164,7 +169,7 @@ class LedgerAndStore(RuleBasedStateMachine):
 
     def _start(self, made: JobRecord) -> None:
         endpoints = [made.workers[rank].endpoint for rank in sorted(made.workers)]
-        made.hold(self.ledger.admit(made.name, endpoints, 0, switch=None, token=1, unix_seconds=100))
+        made.hold({"s1": self.ledger.admit(made.name, endpoints, 0, switch=None, token=1, unix_seconds=100)})
         made.running = True
         self.epochs.append(made.epoch)
 

@@ -16,7 +16,7 @@ from netsum.cli.app import app
         (["--lanes", "256,65"], "--lanes: expected 64 or 256, not '65'"),
         (["--rate", "fast"], "--rate: expected a rate above 0, in Mbit/s (100) or with a unit"),
         (["--bmv2-rate", "slow"], "--bmv2-rate: expected a rate above 0"),
-        (["--topology", "nonesuch"], "there is no topology 'nonesuch': expected dumbbell, star-2,"),
+        (["--topology", "nonesuch"], "there is no topology 'nonesuch': expected dumbbell, leaf-spine-4,"),
         (["--topology", "none.json"], "none.json"),
         (["--sizes", "3x"], "a size is a whole number of bytes, KiB, MiB or GiB"),
         (["--bmv2-sizes", "3x"], "a size is a whole number of bytes, KiB, MiB or GiB"),

@@ -24,7 +24,15 @@ def write(folder: Path, **changes: Any) -> str:
 
 
 def test_the_shipped_ones() -> None:
-    assert shipped_topologies() == ["dumbbell", "star-2", "star-4", "star-8", "two-jobs"]
+    assert shipped_topologies() == [
+        "dumbbell",
+        "leaf-spine-4",
+        "leaf-spine-8",
+        "star-2",
+        "star-4",
+        "star-8",
+        "two-jobs",
+    ]
     for name in shipped_topologies():
         topology = load_topology(name)
         assert topology.name == name
@@ -79,7 +87,7 @@ def test_a_switch_knows_the_way_to_everything_behind_other_switches() -> None:
     assert dumbbell.forwarding("s1") == on_1 | dict.fromkeys([switches["s2"].mac, *on_2], 4)
     assert dumbbell.forwarding("s2") == on_2 | dict.fromkeys([switches["s1"].mac, *on_1], 4)
     assert dumbbell.place("h4") == ("s2", 2)
-    assert dumbbell.jobs["across"].switch == "s1"
+    assert dumbbell.jobs["across"].hosts == ("h1", "h2", "h3", "h4")
     assert {flow.source for flow in dumbbell.traffic} == {"x1", "x2"}
 
 
@@ -225,7 +233,7 @@ def test_what_is_not_json_is_told_with_its_line(tmp_path: Path) -> None:
 
 def test_a_topology_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(
-        TopologyError, match=r"no topology 'ring': expected dumbbell, star-2, .* or a file's path"
+        TopologyError, match=r"no topology 'ring': expected dumbbell, leaf-spine-4, .* or a file's path"
     ):
         load_topology("ring")
     with pytest.raises(TopologyError, match=r"cannot read the topology .*none\.json: No such file"):

@@ -70,7 +70,7 @@ def test_copies_of_a_job_share_hosts_or_have_their_own() -> None:
             r"fault\[0\].loss: expected a share from 0 to 1, or in percent .* found '120%'",
         ),
         ("[[job]]\nslots = 48", r"job\[0\].slots: expected a power of two"),
-        ("[[job]]\nworkers = 33", r"job\[0\].workers: expected a whole number from 1 to 32"),
+        ("[[job]]\nworkers = 4097", r"job\[0\].workers: expected a whole number from 1 to 4,096"),
         ('[[job]]\ncontender = "gloo"', r"job\[0\].contender: expected one of netsum, ring"),
         (JOB + "[[event]]\nat = 5", r"event\[0\].at: expected a time with a unit"),
         (JOB + '[[event]]\nat = "1ms"', r"event\[0\].action: expected, but missing"),

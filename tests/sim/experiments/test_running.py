@@ -10,7 +10,7 @@ import pytest
 from sim.errors import SettingError
 from sim.experiments.experiment import Point, parse_experiment
 from sim.experiments.running import PointFailedError, PointResult, run_point
-from sim.experiments.values import contribution, expected_sum
+from sim.experiments.values import contributions, expected_sum
 
 
 def point(text: str, **settings: Any) -> Point:
@@ -131,6 +131,7 @@ worker = 2
         ),
         ('[[job]]\n[[fault]]\nlinks = "h9>s1"\n', "there is no link 'h9>s1'"),
         ('[topology]\nkind = "leaf-spine"\nhosts = 7\n[[job]]\n', "expected a multiple of the 4 leaves"),
+        ("[[job]]\nworkers = 33\n", "job job: switch s1 would have 33 children .* at most 32 are possible"),
         ('[[job]]\nswitch = "s9"\n', "expected one of s1, found 's9'"),
         ('[topology]\nkind = "file"\nfile = "star-99"\n[[job]]\n', "there is no topology 'star-99'"),
         ('[[job]]\nmodel = "resnet5"\n', "there is no model 'resnet5'"),
@@ -146,6 +147,15 @@ def test_workers_behind_other_switches_get_their_sums(programs: dict[int, str], 
     text = f'[topology]\nkind = "{kind}"\n[[job]]\nworkers = 8\nsize = "32KiB"\nlanes = 64\n'
     (row,) = run_point(point(text), programs).rows
     assert row["sums_checked"] == 8
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("leaf-spine", 40), ("fat-tree", 16)])
+def test_a_tree_of_switches_gives_all_workers_their_sums(
+    programs: dict[int, str], kind: str, workers: int
+) -> None:
+    text = f'[topology]\nkind = "{kind}"\nrack = 20\n[[job]]\ntree = true\nworkers = {workers}\nsize = "16KiB"\nlanes = 64\n'
+    (row,) = run_point(point(text), programs).rows
+    assert row["sums_checked"] == workers
 
 
 def test_jobs_that_share_hosts_and_links(programs: dict[int, str]) -> None:
@@ -179,7 +189,7 @@ check = false
 def test_expected_sums_are_those_of_the_tests_own_reference() -> None:
     from tests.integration.simulated.reference import expected, same_bits
 
-    parts = [contribution(1, 0, 0, worker, 1000) for worker in range(5)]
+    parts = contributions(1, 0, 0, 5, 1000)
     assert same_bits(expected_sum(parts, 64), expected("sum", parts, 64))
 
 
