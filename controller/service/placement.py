@@ -275,11 +275,17 @@ class Placement:
         if not job.record.running:
             return
         for switch, part in job.parts.items():
-            if job.installed.get(switch) != epoch:
-                await self.links[switch].call(lambda tables, part=part: tables.install(part))  # type: ignore[misc]
-                if not job.record.running or job.record.epoch != epoch:
-                    return  # It ended, or is being restarted, while the switch was written.
-                job.installed[switch] = epoch
+            if job.installed.get(switch) == epoch:
+                continue
+
+            def install(tables: SwitchTables, switch: str = switch, part: Job = part) -> None:
+                if job.installed.get(switch) != epoch:  # Else a new session with the switch has written it.
+                    tables.install(part)
+
+            await self.links[switch].call(install)
+            if not job.record.running or job.record.epoch != epoch:
+                return  # It ended, or is being restarted, while the switch was written.
+            job.installed[switch] = epoch
         self._admitted(job)
 
     async def _install_rest(self, job: ServiceJob) -> None:

@@ -49,7 +49,7 @@ def job_group() -> None:
 def create(
     client: "OperatorClient",
     name: NewJobName,
-    world_size: Annotated[int, typer.Option(min=1, max=32, help="How many workers it has.")],
+    world_size: Annotated[int, typer.Option(min=1, max=4096, help="How many workers it has.")],
     slots: SlotsOption = None,
     if_full: IfFullOption = IfFull.refuse,
     queue: Annotated[

@@ -249,7 +249,7 @@ class Bench:
         monkeypatch.setattr(link, "FIRST_BACKOFF_S", 0.02)
         monkeypatch.setattr(link, "LAST_BACKOFF_S", 0.05)
         self._stack = contextlib.ExitStack()
-        self._threads = self._stack.enter_context(ThreadPoolExecutor(16))
+        self._threads = self._stack.enter_context(ThreadPoolExecutor(40))
         self.address = f"unix:{folder}/api.sock"
         self.operator = self._stack.enter_context(OperatorClient(self.address, timeout_s=DEADLINE_S))
         self._service: ServiceThread | None = None
