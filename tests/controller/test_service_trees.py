@@ -203,13 +203,3 @@ def test_more_children_than_a_switch_can_have_get_one_sentence(make_bench: MakeB
     for one in joining:
         assert "switch l1 would have 33 children (33 workers, 0 switches)" in str(one.exception(DEADLINE_S))
     assert free(bench) == {1024}
-
-
-def test_flooded_frames_go_round_in_no_loop() -> None:
-    network = fake_leaf_spine((1, 1), spines=2)
-    assert {name: network.flooded(name) for name in network.switches} == {
-        "l1": {1, 101, 102},
-        "l2": {1, 101},
-        "p1": {1, 2},
-        "p2": {1},
-    }
