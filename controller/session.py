@@ -19,7 +19,7 @@ from host_agent.wire.channel import PLAINTEXT, TlsFiles, advice_on_silence, open
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 64 << 20),)
 
 Update = p4runtime_pb2.Update
-PROGRAM_TIMEOUT_S = 120.0
+PROGRAM_TIMEOUT_S = 600.0
 """A switch may have to compile the program first."""
 
 OPENING = "opening the session"

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controller.errors import JobRefusedError
+from host_agent.words import plural
 
 
 @dataclass(frozen=True, order=True)
@@ -123,12 +124,12 @@ class SlotAllocator:
 
     def _refusal(self, count: int) -> str:
         if count > self.capacity:
-            return f"{count} slots were asked for and the switch has {self.capacity}"
+            return f"{plural(count, 'slot')} requested, but the switch has {self.capacity}"
         largest = self.largest_free()
         room = f"the longest free range has {largest}" if largest else "none is free"
         return (
-            f"{count} slots were asked for; of the switch's {self.capacity}, {self.free_slots} are free "
-            f"and {room}: ask for fewer or end a job"
+            f"{plural(count, 'slot')} requested; {self.free_slots} of the switch's {self.capacity} are free "
+            f"and {room}: request fewer or end a job"
         )
 
 

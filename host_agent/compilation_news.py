@@ -10,6 +10,7 @@ import time
 from typing import Final
 
 from host_agent.machine_code import watchers
+from host_agent.words import plural
 
 _NEWS_S: Final = 10.0
 
@@ -42,7 +43,7 @@ class CompilationNews:
             if now - self._told < _NEWS_S:
                 return
             self._told = now
-            told = f"still compiling: {self._functions} functions in {now - self._began:.0f} s"
+            told = f"still compiling: {plural(self._functions, 'function')} in {now - self._began:.0f} s"
         self.tell(told)
 
     def end(self) -> None:
@@ -51,7 +52,7 @@ class CompilationNews:
             if not self._began:
                 return
             seconds, self._began = time.monotonic() - self._began, 0.0
-            told = f"compiled {self._functions} functions in {seconds:.0f} s"
+            told = f"compiled {plural(self._functions, 'function')} in {seconds:.0f} s"
             self._functions = 0
         self.tell(told)
 

@@ -15,7 +15,8 @@ from typing import Final
 from host_agent.errors import NetsumError
 from topologies.children import Child
 
-COMPILE_TIMEOUT_S: Final = 300.0
+COMPILE_TIMEOUT_S: Final = 1800.0
+"""A minute and a half on an idle machine; many times that on one that is busy with other things."""
 
 
 class CompileError(NetsumError):

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from host_agent.words import plural as plural
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
@@ -80,11 +82,6 @@ def digits_text(number: float) -> str:
     """Write a number of at least 0 with four significant digits, or as a whole number: 0.0123, 12.34, 12,345."""
     decimals = 3 - math.floor(math.log10(number)) if number > 0 else 0
     return f"{number:,.{min(max(decimals, 0), 6)}f}"
-
-
-def plural(count: int, noun: str) -> str:
-    """Write a count with its noun: 1 worker, 2 workers."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 class Rows:

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 
 from host_agent.p4rt import code_pb2, p4runtime_pb2, p4runtime_pb2_grpc
 
-DEADLINE_S = 100.0
+DEADLINE_S = 400.0
 
 
 class RawClient:

@@ -37,7 +37,7 @@ def test_a_second_run_takes_up_what_the_first_skipped(tmp_path: Path) -> None:
     def run(*options: str) -> str:
         command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
         done = subprocess.run(
-            [*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
+            [*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=550, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -7,6 +7,10 @@ from collections.abc import Callable
 
 from topologies.children import Child, TestbedError
 
+START_TIMEOUT_S = 900.0
+"""How long a child may take that is still running: a first start after an installation compiles for a minute, and for ten on a
+machine that is busy with other things. A child that ends is noticed at once."""
+
 
 def start_announced(start: Callable[[int], Child], timeout_s: float) -> tuple[Child, str]:
     """Start a child and wait for its line.

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from topologies.announcing import start_announced
+from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, TestbedError, ending_in_order
 from topologies.leftovers import MARK
 from topologies.mininet_testbed import MininetTestbed
@@ -42,12 +42,13 @@ CONTROLLER = "controller"
 LINK_FIELDS = frozenset({"rate_bps", "latency_ns", "loss_ppm", "queue_pkts"})
 """What of a link can be changed while it is up."""
 
-UP_TIMEOUT_S = 300.0
+UP_TIMEOUT_S = 2 * START_TIMEOUT_S
+"""A switch and a controller start; other switches only load what the first one compiled."""
 DOWN_TIMEOUT_S = 60.0
-CONTROLLER_TIMEOUT_S = 180.0
-LOAD_TIMEOUT_S = 180.0
+LOAD_TIMEOUT_S = START_TIMEOUT_S
 REQUEST_TIMEOUT_S = 5.0
-RESTART_TIMEOUT_S = 200.0
+RESTART_TIMEOUT_S = START_TIMEOUT_S + 20.0
+"""So that the sentence of the part that did not start comes first."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ class _Keeper:
             )
             return self._controller
 
-        child, _ = start_announced(start, CONTROLLER_TIMEOUT_S)
+        child, _ = start_announced(start, START_TIMEOUT_S)
         self._state["controller"] = {
             "pid": child.pid,
             "address": f"unix:{self._path / CONTROLLER_SOCKET}",

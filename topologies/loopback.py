@@ -9,12 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from topologies.announcing import start_announced
+from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, uninterrupted
 from topologies.hosts import Host
-
-READY_TIMEOUT_S = 90.0
-"""A first start after an installation compiles the switch's own loops; later ones take a second."""
 
 _count = itertools.count()
 
@@ -101,7 +98,7 @@ class LoopbackTestbed:
                 pass_fds=(ready_fd,),
             )
 
-        self.switch, line = start_announced(start, READY_TIMEOUT_S)
+        self.switch, line = start_announced(start, START_TIMEOUT_S)
         listening: dict[str, Any] = json.loads(line)
         return listening
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from topologies.announcing import start_announced
+from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.captures import keep_earlier
 from topologies.children import Child, TestbedError
 from topologies.leftovers import MARK
@@ -18,9 +18,6 @@ from topologies.topology import DROP_PORT, SwitchSpec
 
 BMV2_PROGRAM = "simple_switch_grpc"
 BMV2_PACKAGE = "p4lang's package p4lang-bmv2, https://github.com/p4lang/behavioral-model#installing-packaged-versions-of-bmv2"
-READY_TIMEOUT_S = 180.0
-"""The first start of the embedded engine after an installation compiles its own loops, half a minute on an idle machine;
-later ones take a second."""
 
 _LOOK_S = 0.05
 
@@ -133,7 +130,7 @@ class EmbeddedSwitch(SwitchProcess):
                 pass_fds=(ready_fd,),
             )
 
-        start_announced(start, READY_TIMEOUT_S)
+        start_announced(start, START_TIMEOUT_S)
 
 
 class Bmv2Switch(SwitchProcess):
@@ -154,14 +151,14 @@ class Bmv2Switch(SwitchProcess):
                 *("--cpu-port", str(self.spec.cpu_port), "--drop-port", str(DROP_PORT)),
             ]
         )
-        deadline = time.monotonic() + READY_TIMEOUT_S
+        deadline = time.monotonic() + START_TIMEOUT_S
         while not _answers(self._socket):
             if not self.child.running:
                 raise TestbedError(self.child.how_it_ended())
             if time.monotonic() > deadline:
                 self.stop()
                 raise TestbedError(
-                    f"{self.child.name} was not ready within {READY_TIMEOUT_S:g} s, see {self.log}"
+                    f"{self.child.name} was not ready within {START_TIMEOUT_S:g} s, see {self.log}"
                 )
             time.sleep(_LOOK_S)
         self._require_ports()

@@ -26,6 +26,7 @@ from controller.service.store import Store
 from controller.service.trees import JobTrees
 from controller.switch_controller import another_token
 from controller.switch_tables import SwitchTables
+from host_agent.words import plural
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class Placement:
             ahead = sum(not one.record.job_id for one in self._waiting(record.queue))
             if ahead:
                 where = f"slots of switch {record.switch}" if record.switch else "slots"
-                raise JobRefusedError(f"{ahead} jobs are already waiting for {where}")
+                raise JobRefusedError(f"{plural(ahead, 'other job')} already waiting for {where}")
         record.hold(self.trees.reserve(record))
         if record.operated:
             self._store.save(record)

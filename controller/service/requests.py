@@ -8,6 +8,7 @@ from controller.service.network import HostSite, Network
 from host_agent.wire import jobs_pb2
 from host_agent.wire.constants import MAX_CHILDREN
 from host_agent.wire.slot_request import IF_FULL, IfFull, Slots, read_slots
+from host_agent.words import plural
 
 
 class DisagreementError(RefusalError):
@@ -60,7 +61,8 @@ def check_join(job: ServiceJob, request: jobs_pb2.Wish) -> None:
         if record.operated or record.running:
             raise RefusalError(
                 Kind.WRONG,
-                f"job {job.name} has {record.world_size} workers, but worker {request.rank} expects {request.world_size}",
+                f"job {job.name} has {plural(record.world_size, 'worker')}, but worker {request.rank} expects "
+                f"{request.world_size}",
             )
         raise DisagreementError(
             Kind.WRONG,

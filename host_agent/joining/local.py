@@ -18,7 +18,8 @@ from host_agent.joining.seat import open_seats
 
 SERVICE_MODULE: Final = "netsum.local_service"
 """What is started where nobody named a service. A name only: the worker's side imports nothing of the switch's."""
-SERVICE_START_TIMEOUT_S: Final = 120.0
+SERVICE_START_TIMEOUT_S: Final = 1600.0
+"""Longer than the parts that the service starts may take, which say what went wrong. A service that ends is noticed at once."""
 QUIET_S: Final = 5.0
 """A start that takes longer compiles something: the user is told."""
 SERVICE_NEEDS: Final = {"prometheus_client": "prometheus-client", "llvmlite": "llvmlite"}

@@ -13,6 +13,7 @@ from torch.nn import functional
 from host_agent.errors import MisuseError
 from host_agent.strategies.base import Strategy, at_least
 from host_agent.strategies.exchange import Exchange
+from host_agent.words import plural
 
 
 class Codistillation(Strategy):
@@ -77,7 +78,7 @@ class Codistillation(Strategy):
             )
         if self.workers % groups:
             raise MisuseError(
-                f"strategy {self.name}: {self.workers} workers do not divide into {groups} groups"
+                f"strategy {self.name}: {plural(self.workers, 'worker')} cannot be divided into {groups} groups"
             )
         self.groups, self.share, self.every = groups, share, every
         self.weight, self.burn_in = weight, burn_in

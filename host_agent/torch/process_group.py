@@ -36,6 +36,7 @@ from host_agent.torch.sparse import reduce_sparse, sparse_on_slots
 from host_agent.torch.staging import staged
 from host_agent.torch.tracing import untraced_methods
 from host_agent.torch.work import NetsumWork
+from host_agent.words import plural
 
 NAME: Final = "netsum"
 Finish = Callable[[], None]
@@ -350,7 +351,9 @@ class NetsumProcessGroup(dist.ProcessGroup):
 
     def _check_pieces(self, what: str, pieces: Sequence[Tensor]) -> None:
         if len(pieces) != self._size:
-            raise ArrayError(f"{what}: expected a tensor for each of {self._size} ranks, got {len(pieces)}")
+            raise ArrayError(
+                f"{what}: expected a tensor for each of {plural(self._size, 'rank')}, got {len(pieces)}"
+            )
 
 
 _creation = threading.Lock()

@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from host_agent import joining
 from host_agent.joining import CONTROLLER_VARIABLE, JoinError, Seat, service_in_use, start_service
+from host_agent.words import plural
 
 _KEY: Final = "job"
 _TELLING_S: Final = 10.0
@@ -84,8 +85,8 @@ def join(
         other, its_size = next(iter(others.items()))
         _tell(store, rank, sizes)
         raise JoinError(
-            f"group {group}: rank {ranks[rank]} was started for {size} ranks, rank {ranks[other]} for {its_size}: all must "
-            "be given the same world size"
+            f"group {group}: rank {ranks[rank]} was started for {plural(size, 'rank')}, rank {ranks[other]} for {its_size}: all "
+            "must be given the same world size"
         )
     if missing:
         names = ", ".join(map(str, missing))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from host_agent.torch.callbacks import call_back
 from host_agent.torch.tracing import untraced_methods
+from host_agent.torch.typed_future import called_by_engine, typed_future
 
 
 def tensors_in(outputs: Sequence[Any]) -> list[Tensor]:
@@ -106,7 +107,10 @@ class NetsumWork(dist._Work):
                 raise outcome
             return outcome
 
-        return source.then(value)
+        done = source.then(value)
+        if called_by_engine() and all(isinstance(each, Tensor) and each.is_cpu for each in self._outputs):
+            return typed_future(done, self._outputs)
+        return done
 
     def is_completed(self) -> bool:
         """Whether it has ended, well or not."""

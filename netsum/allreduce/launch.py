@@ -16,7 +16,7 @@ from netsum.allreduce.plan import Plan
 from netsum.allreduce.report import Message
 from topologies.children import Child, stop_all, uninterrupted
 
-START_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 900.0
 """Compiling the worker's machine code on a busy machine, if that was not done before, with room to spare."""
 SILENCE_S = 60.0
 """How long beyond the deadline of a collective the ranks may say nothing: they compute their numbers meanwhile."""

@@ -11,16 +11,17 @@ from typing import Any
 
 from controller.errors import ControllerError
 from controller.service.client import OperatorClient
+from controller.session import PROGRAM_TIMEOUT_S
 from netsum.allreduce.launch import Ranks, Site, rank_command, silence_of
 from netsum.allreduce.plan import Plan
 from netsum.allreduce.report import Message, Row, make_rows
-from topologies.announcing import start_announced
+from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, TestbedError
 from topologies.run_folder import RunningTestbed
 
 JOIN_TOKEN_VARIABLE = "NETSUM_JOIN_TOKEN"
-SERVICE_TIMEOUT_S = 120.0
-"""A first start after an installation compiles the switch's own loops; later ones take seconds."""
+SERVICE_TIMEOUT_S = START_TIMEOUT_S + PROGRAM_TIMEOUT_S + 20.0
+"""So that the sentence of the part that did not start comes first: the switch, then the controller that programs it."""
 
 
 @dataclass(frozen=True)

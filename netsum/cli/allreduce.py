@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from host_agent.words import plural
 from netsum.cli.errors import UsageError
 from netsum.cli.options import AsJson, Bits, JoinTokenOption, Lanes, Overlap, Rounding, SlotsOption, Sparse
 from netsum.cli.texts import epilog
@@ -131,7 +132,6 @@ def allreduce(
     `--json` prints one document; with `--rank`, a line for each round.
     """
     from netsum.allreduce.plan import Plan, size_sweep
-    from netsum.slots_text import parse_slots
 
     if (smallest is None) != (largest is None):
         raise UsageError("a sweep of sizes needs both --minbytes and --maxbytes")
@@ -151,7 +151,6 @@ def allreduce(
         density=density / 100,
         overlap=overlap.value,
     )
-    parse_slots(slots)
     if rank is not None:
         if job is None or world_size is None or controller is None:
             raise UsageError(
@@ -271,7 +270,7 @@ def _progress(rounds: int, quiet: bool) -> "Iterator[Callable[[int, dict[str, An
         def take(rank: int, message: dict[str, Any]) -> None:
             del rank
             if message["event"] == "round":
-                what = f"{message['dtype']} {message['op']}, {message['elements']:,} elements"
+                what = f"{message['dtype']} {message['op']}, {plural(message['elements'], 'element')}"
                 progress.update(task, description=what, advance=1)
 
         yield take
@@ -279,7 +278,7 @@ def _progress(rounds: int, quiet: bool) -> "Iterator[Callable[[int, dict[str, An
 
 def _tell(outcome: "Outcome", as_json: bool) -> None:
     from netsum.allreduce.plan import size_text
-    from netsum.terminal import Rows, count_text, digits_text, plural, print_json, say
+    from netsum.terminal import Rows, count_text, digits_text, print_json, say
 
     if as_json:
         print_json(outcome.to_json())
@@ -333,7 +332,7 @@ def _one_rank(
     from netsum.allreduce.plan import size_text
     from netsum.allreduce.worker import say_line, take_part
     from netsum.slots_text import parse_slots
-    from netsum.terminal import count_text, plural, say
+    from netsum.terminal import count_text, say
 
     def say_round(message: dict[str, Any]) -> None:
         if message["event"] == "joined":

@@ -101,10 +101,20 @@ TlsKeyOption = Annotated[
     Path | None, typer.Option("--tls-key", envvar="NETSUM_TLS_KEY", help="PEM file: the private key to it.")
 ]
 
+
+def _check_slots(slots: str | None) -> str | None:
+    """Refuse a wrong number of slots while the arguments are read: before a controller or a testbed is looked up."""
+    from netsum.slots_text import parse_slots
+
+    parse_slots(slots)
+    return slots
+
+
 SlotsOption = Annotated[
     str | None,
     typer.Option(
         metavar="SLOTS",
+        callback=_check_slots,
         help="Chunks in flight: a power of two; or a share of the switch's slots, such as 25%; or a link to be filled, its "
         "rate and round-trip time, such as 10gbit*50us. Default: the controller's (64).",
     ),

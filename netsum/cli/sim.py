@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from host_agent.words import plural
 from netsum.cli.errors import CommandError
 from netsum.cli.options import AsJson
 from netsum.cli.texts import epilog
@@ -201,7 +202,7 @@ def _compute(read: Experiment, store: Store, executor: Executor) -> None:
         _report(store)
     if swept.failed:
         raise CommandError(
-            f"{len(swept.failed)} of {swept.total} points failed; the others are in {store.folder}"
+            f"{len(swept.failed)} of {plural(swept.total, 'point')} failed; the others are in {store.folder}"
         )
 
 
@@ -215,11 +216,11 @@ def _progress() -> Callable[[Swept, Finished | None], None]:
         last = swept.done == swept.total
         if finished is None:
             kept = f", {swept.kept} of them computed before" if swept.kept else ""
-            print(f"{swept.total} points{kept}", file=sys.stderr)
+            print(f"{plural(swept.total, 'point')}{kept}", file=sys.stderr)
         elif last or now - shown[0] >= 1.0:
             shown[0] = now
             left = (now - started) / fresh * (swept.total - swept.done)
-            print(f"{swept.done} of {swept.total} points, {left:.0f} s left", file=sys.stderr)
+            print(f"{swept.done} of {plural(swept.total, 'point')}, {left:.0f} s left", file=sys.stderr)
 
     return show
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from host_agent.words import plural
 from netsum.cli import completions
 from netsum.cli.options import AsJson
 from netsum.cli.texts import epilog
@@ -49,6 +50,6 @@ def captures(
         packets = merge(folder, each, path)
         merged.append({"port": each, "file": str(path), "packets": packets})
         if not as_json:
-            say(f"{each}: {packets:,} packets in {path_text(path)}")
+            say(f"{each}: {plural(packets, 'packet')} in {path_text(path)}")
     if as_json:
         print_json(merged)

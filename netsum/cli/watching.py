@@ -64,7 +64,7 @@ def picture(view: JobView) -> "Group":
     from rich.text import Text
 
     reason = f": {view.reason}" if view.reason else ""
-    head = f"{view.name}  {job_state(view)}{reason}  on {view.switch or 'no switch yet'}, {view.slot_count} slots"
+    head = f"{view.name}  {job_state(view)}{reason}  on {view.switch or 'no switch yet'}, {plural(view.slot_count, 'slot')}"
     if view.epoch:
         head += f", {view.lanes} lanes, epoch {view.epoch}, {plural(view.restarts, 'restart')}"
     rates = f"{count_text(view.elements_per_s)} elements/s, {count_text(view.contributions_per_s)} contributions/s, "

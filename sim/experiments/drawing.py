@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Final
 
+from host_agent.words import plural
 from sim.experiments.experiment import Settings
 from sim.experiments.plot import short
 from sim.experiments.scenario import shape_of
@@ -21,8 +22,9 @@ def draw(settings: Settings) -> str:
     """Return a drawing of the topology of a point: hosts below, switches in the order of their distance from them."""
     shape = shape_of(settings)
     table = settings.topology
+    switches = "1 switch" if len(shape.switches) == 1 else f"{len(shape.switches)} switches"
     text = (
-        f"{shape.name}: {len(shape.hosts)} hosts, {len(shape.switches)} switches, {len(shape.edges)} links of "
+        f"{shape.name}: {plural(len(shape.hosts), 'host')}, {switches}, {plural(len(shape.edges), 'link')} of "
         f"{short(table.rate)}bit/s and {table.latency / 1e3:g} µs; {shape.aggregator} adds."
     )
     if len(shape.hosts) > _MOST_HOSTS:

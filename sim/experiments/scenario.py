@@ -11,6 +11,7 @@ from typing import Final
 
 from controller.tree_controller import TreeController
 from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, KIND_RESULT, KIND_STATUS
+from host_agent.words import plural
 from sim.errors import SettingError
 from sim.experiments.experiment import Point, Settings
 from sim.experiments.settings import Event, Job, TopologyTable
@@ -78,7 +79,7 @@ class Scenario:
         places = self.shape.hosts[first : first + count]
         if len(places) < count:
             raise SettingError(
-                f"job {job.name}: {count} hosts from h{first + 1} on are needed, the topology has {len(self.shape.hosts)}"
+                f"job {job.name}: expected {plural(count, 'host')} from h{first + 1} on, the topology has {len(self.shape.hosts)}"
             )
         return [self.nodes[place.name] for place in places]
 

@@ -23,7 +23,7 @@ from netsum.programs import compiled_program
 from topologies.hosts import Host, SwitchTestbed
 
 LANES = 64
-ANSWER_TIMEOUT_S = 100.0
+ANSWER_TIMEOUT_S = 400.0
 """Of answers, and of the switch; machines may be slow."""
 SILENCE_S = 0.2
 CLONE_NEWNET = 0x40000000

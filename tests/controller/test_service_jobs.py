@@ -309,10 +309,10 @@ def test_slots_by_request_by_link_and_by_share(bench: Bench, slots: object, expe
     ("slots", "message"),
     [
         (48, "must be a power of two"),
-        (2048, "2048 slots were asked for and the switch has 1024"),
+        (2048, "2,048 slots requested, but the switch has 1024"),
         (Share(1.5), "above 0 to 1, not 1.5"),
         (BandwidthDelay(0, 1), "need a rate in bit/s"),
-        (BandwidthDelay(1e11, 0.01), "262144|524288 slots were asked for and the switch has 1024"),
+        (BandwidthDelay(1e11, 0.01), "262,144|524,288 slots requested, but the switch has 1024"),
     ],
 )
 @pytest.mark.parametrize("if_full", ["refuse", "queue"])
@@ -327,7 +327,7 @@ def test_slots_that_cannot_be_are_refused(bench: Bench, slots: object, message: 
 def test_a_job_that_does_not_fit_is_refused_queued_or_given_less(bench: Bench) -> None:
     bench.operator.create_job("large", 1, slots=512)
     bench.operator.create_job("small", 1, slots=256)
-    full = "512 slots were asked for; of the switch's 1024, 256 are free"
+    full = "512 slots requested; 256 of the switch's 1024 are free"
     with pytest.raises(JoinError, match=full):
         bench.joining("refused", 0, 1, slots=512).result()
     with pytest.raises(ServiceError, match=full):
@@ -336,7 +336,7 @@ def test_a_job_that_does_not_fit_is_refused_queued_or_given_less(bench: Bench) -
         assert modest.admission.slot_count == 256
     until(lambda: bench.operator.switch().free_slots == 256)
 
-    with pytest.raises(JoinError, match="job hasty waited 0.2 s in the queue: 512 slots were asked for"):
+    with pytest.raises(JoinError, match="job hasty waited 0.2 s in the queue: 512 slots requested"):
         bench.joining("hasty", 0, 1, slots=512, if_full="queue", queue_s=0.2).result()
     first = bench.joining("first", 0, 1, slots=512, if_full="queue")
     until(lambda: bench.job("first") and as_dict(bench.job("first"))["state"] == "queued")
@@ -344,7 +344,7 @@ def test_a_job_that_does_not_fit_is_refused_queued_or_given_less(bench: Bench) -
     # Who comes later waits behind, also with a smaller wish; who does not want to wait need not.
     second = bench.operator.create_job("second", 1, slots=128, if_full="queue")
     assert as_dict(second)["state"] == "queued"
-    assert second.reason == "1 jobs are already waiting for slots of switch s1"
+    assert second.reason == "1 other job already waiting for slots of switch s1"
     with bench.joining("passing", 0, 1, slots=64).result():
         pass
     bench.operator.delete_job("large")

@@ -56,7 +56,7 @@ def test_a_controller_that_is_cut_off_is_said_not_to_answer(tmp_path: Path, deta
     with OperatorClient(f"unix:{tmp_path}/none.sock") as operator:
         fault = str(operator._explained(said))
         assert fault.startswith(f"no controller answers at unix:{tmp_path}/none.sock (")
-        said.details = lambda: "job train waited 5 s: 64 slots were asked for"
+        said.details = lambda: "job train waited 5 s: 64 slots requested"
         assert str(operator._explained(said)) == said.details()
 
 

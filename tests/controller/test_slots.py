@@ -63,7 +63,7 @@ def test_only_powers_of_two(count: int) -> None:
 
 def test_refusals_say_what_is_free() -> None:
     allocator = SlotAllocator(16)
-    with pytest.raises(JobRefusedError, match=r"^32 slots were asked for and the switch has 16$"):
+    with pytest.raises(JobRefusedError, match=r"^32 slots requested, but the switch has 16$"):
         allocator.allocate(32)
     small = [allocator.allocate(4) for _ in range(4)]
     with pytest.raises(JobRefusedError, match="of the switch's 16, 0 are free and none is free"):

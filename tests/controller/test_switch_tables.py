@@ -24,7 +24,7 @@ from sim.switch.p4runtime import serve
 from sim.switch.ports import Chassis
 
 DEVICE_ID = 1
-DEADLINE_S = 100.0
+DEADLINE_S = 400.0
 ADDRESS = ("10.0.0.254", "02:00:00:00:00:fe")
 STATIONS = {"02:00:00:00:00:04": 4, "02:00:00:00:00:07": 7}
 PORTS = (4, 7)

@@ -36,7 +36,7 @@ def _run(source: Path, tmp_path: Path, **environment: str) -> tuple[str, str]:
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=800,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
@@ -73,7 +73,7 @@ def test_a_temporary_folder_that_others_can_write_is_refused(tmp_path: Path) -> 
         env={**os.environ, "HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null/cache", "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=800,
     )
     assert done.returncode != 0
     assert "can be written by others: delete it" in done.stderr
@@ -99,7 +99,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 
 def _run_read_only(source: Path) -> tuple[str, str]:
     done = subprocess.run(
-        [sys.executable, "-c", READ_ONLY, str(source)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", READ_ONLY, str(source)], capture_output=True, text=True, timeout=800
     )
     return done.stdout.strip() or done.stderr.splitlines()[-1], done.stderr
 

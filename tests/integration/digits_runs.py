@@ -31,7 +31,7 @@ SMALL = DigitsTask(workers=3, lanes=64, steps=20, hidden=(24,), batch=16, slots=
 SOON = replace(SMALL, timeout_s=4.0)
 """For runs in which something is missing until its deadline has passed."""
 
-DEADLINE_S = 100.0
+DEADLINE_S = 400.0
 """Of whatever another process must do."""
 
 ON_BOTH_SWITCHES = pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from topologies.switch_process import missing_for_switch
 
 LONG_S = float(os.environ.get("NETSUM_FAULT_SECONDS", "300"))
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 Fault = Callable[[Bed, SteadyJob, random.Random], str]
 

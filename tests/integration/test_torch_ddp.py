@@ -175,6 +175,26 @@ def compressed(rank: int, world: int) -> list[float]:
 
 
 @usage
+def built_in_hooks(rank: int, world: int) -> list[float]:
+    """Those that DDP has in C++, which take only futures of a list of tensors."""
+    trained = []
+    gloo = dist.new_group(backend="gloo")
+    for kind in (dist.BuiltinCommHookType.ALLREDUCE, dist.BuiltinCommHookType.FP16_COMPRESS):
+        for more in ({}, {"bucket_cap_mb": 0.001}):
+            models = []
+            for group in (dist.group.WORLD, gloo):
+                model = torch.nn.parallel.DistributedDataParallel(_model(), process_group=group, **more)
+                model._register_builtin_comm_hook(kind)
+                models.append(_trained(model, rank))
+            over_netsum, over_gloo = models
+            close = 1e-6 if kind is dist.BuiltinCommHookType.ALLREDUCE else 1e-3
+            torch.testing.assert_close(over_netsum, over_gloo, rtol=0, atol=close)
+            trained += over_netsum
+    dist.destroy_process_group(gloo)
+    return trained
+
+
+@usage
 def many_buckets_of_a_graph_that_stays(rank: int, world: int) -> list[float]:
     model = torch.nn.parallel.DistributedDataParallel(
         _model(), static_graph=True, gradient_as_bucket_view=True, bucket_cap_mb=0.001

@@ -7,6 +7,9 @@ import random
 import re
 import signal
 import socket
+import sys
+import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -211,6 +214,60 @@ def _killed(rank: int, world: int) -> str:
     with pytest.raises(dist.DistBackendError, match="rank 1 left before this was done"):
         dist.all_reduce(torch.ones(100))
     return "told"
+
+
+@pytest.mark.parametrize(
+    ("hook", "kind"),
+    [("none", KeyboardInterrupt), ("built in", KeyboardInterrupt), ("in Python", RuntimeError)],
+)
+def test_ctrl_c_while_the_backward_pass_waits(
+    torch_service: str, hook: str, kind: type[BaseException]
+) -> None:
+    """With a hook written in Python, PyTorch's reducer runs Python code, and makes the error of that its own."""
+    with Ranks(2, {"NETSUM_CONTROLLER": torch_service}) as ranks:
+        first, _ = ranks.run(_interrupted, hook)
+    assert first[0] == kind.__name__
+    assert kind is KeyboardInterrupt or "KeyboardInterrupt" in first[1]
+
+
+def _interrupted(rank: int, world: int, hook: str) -> tuple[str, str]:
+    from netsum.torch import allreduce_hook
+
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+    if hook == "built in":
+        model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+    elif hook == "in Python":
+        model.register_comm_hook(dist.group.WORLD, allreduce_hook)
+    model(torch.ones(2, 8)).sum().backward()
+    loss = model(torch.ones(2, 8)).sum()
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:  # begins once rank 0 was interrupted
+        store.wait(["interrupted"])
+        loss.backward()
+        return "", ""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        _await_engine(main)
+        os.kill(os.getpid(), signal.SIGINT)
+        store.set("interrupted", "")
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        loss.backward()
+    except BaseException as error:
+        return type(error).__name__, str(error)
+    return "", "no error"
+
+
+def _await_engine(thread: int) -> None:
+    """Wait until a thread has been in autograd's engine for a while: in the reducer, which waits."""
+    seen = 0
+    while seen < 100:
+        inside = sys._current_frames()[thread].f_code is torch.autograd.graph._engine_run_backward.__code__
+        seen = seen + 1 if inside else 0
+        time.sleep(0.005)
 
 
 def test_a_switch_that_dies_is_told_before_the_timeout() -> None:

@@ -16,7 +16,7 @@ import torch.distributed as dist  # noqa: E402
 
 from tests.integration.torch_ranks import Ranks  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 Body = Callable[[int, int, str, str, int], list[float]]
 STEPS = 3

@@ -18,7 +18,7 @@ from tests.integration.torch_ranks import Ranks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-DEADLINE_S = 100.0
+DEADLINE_S = 400.0
 CHUNKS, LANES = 2000, 256
 
 

@@ -20,7 +20,7 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
-TIMEOUT = timedelta(seconds=150)
+TIMEOUT = timedelta(seconds=600)
 """Of the process groups; a collective that hangs fails by then."""
 
 
@@ -64,7 +64,7 @@ class Ranks:
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
 
-    def run(self, body: Callable[..., Any], *arguments: Any, deadline_s: float = 200.0) -> list[Any]:
+    def run(self, body: Callable[..., Any], *arguments: Any, deadline_s: float = 800.0) -> list[Any]:
         """Return what `body(rank, world, *arguments)` returned at each rank; None for a rank that was killed.
 
         Raises

@@ -15,7 +15,7 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         [*COMMAND, *arguments],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=400,
         check=False,
         env={**os.environ, "COLUMNS": "120", **environment},
     )
@@ -65,6 +65,13 @@ def test_a_wrong_argument_is_named(words: str, complaint: str) -> None:
     assert not done.stdout
 
 
+@pytest.mark.parametrize("words", ["job create x --world-size 2 --slots 3", "allreduce --slots 3"])
+def test_an_argument_is_checked_before_a_testbed_is_looked_up(words: str) -> None:
+    done = netsum(*words.split(), NETSUM_TESTBED="nonesuch")
+    assert done.returncode == 2, done.stderr
+    assert "slots: expected a power of two" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -93,7 +100,7 @@ def test_the_switch_serves_until_it_is_interrupted() -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("ready: P4Runtime 127.0.0.1:")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=110)
+        _, said = process.communicate(timeout=400)
         assert process.returncode == 0, said
         assert "Traceback" not in said
 

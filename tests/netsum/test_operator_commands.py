@@ -21,7 +21,7 @@ from netsum.allreduce.worker import JobLostError, take_part
 from netsum.cli.app import app
 from netsum.extras import install_command
 
-DEADLINE_S = 100.0
+DEADLINE_S = 400.0
 
 needs_shell = pytest.mark.skipif(
     find_spec("p4runtime_sh") is None, reason=f"needs p4runtime-shell: {install_command('p4runtime_sh')}"
@@ -151,7 +151,7 @@ def test_a_job_from_creation_to_end(netsum: Netsum) -> None:
         (["job", "restart", "nonesuch"], "there is no job named nonesuch"),
         (["job", "delete", "nonesuch"], "there is no job named nonesuch"),
         (["job", "watch", "nonesuch"], "there is no job named nonesuch"),
-        (["job", "create", "big", "--world-size", "2", "--slots", "2048"], "2048 slots were asked for"),
+        (["job", "create", "big", "--world-size", "2", "--slots", "2048"], "2,048 slots requested"),
         (["job", "create", "lost", "--world-size", "2", "--switch", "s9"], "s9"),
         (["job", "list", "--testbed", "no-such-testbed"], "no testbed no-such-testbed is up"),
         (["job", "list", "--controller", "127.0.0.1:1"], "no controller answers at 127.0.0.1:1"),
@@ -236,7 +236,6 @@ def test_ctrl_c_ends_a_watch_and_leaves_the_job(netsum: Netsum) -> None:
     assert told(netsum("job", "show", "train", "--json"))["state"] == "gathering"
 
 
-@pytest.mark.timeout(400)  # It may have to compile the worker first.
 def test_allreduce_through_a_controller(netsum: Netsum) -> None:
     options = [
         "--workers",
@@ -299,7 +298,6 @@ def test_one_rank_alone_says_who_did_not_come(netsum: Netsum) -> None:
     assert "[1] have not joined" in error
 
 
-@pytest.mark.timeout(400)
 def test_a_stuck_slot_names_who_is_missing_and_the_end_of_the_job_ends_its_ranks(
     netsum: Netsum, controller: str
 ) -> None:

@@ -18,7 +18,7 @@ def netsum(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=230,
+        timeout=800,
     )
 
 

@@ -74,7 +74,7 @@ def test_optional_columns_go_first_then_rows_are_stacked() -> None:
 
 def test_sentences_are_folded_and_not_cut() -> None:
     rows = Rows("job", "~reason")
-    reason = "64 slots were asked for; 0 are free at the switch s1, and the job does not wait"
+    reason = "64 slots requested; 0 are free at the switch s1, and the job does not wait"
     rows.add("train", reason)
     lines = rendered(rows, 50)
     assert max(map(len, lines)) <= 50

@@ -73,7 +73,7 @@ def dissect(tmp_path: Path) -> Dissect:
             command,
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=400,
             check=True,
             env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
         )

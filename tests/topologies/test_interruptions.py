@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-DEADLINE_S = 100.0
+DEADLINE_S = 400.0
 
 IN_A_DESTRUCTOR = """
 class Dying:

@@ -17,8 +17,8 @@ from topologies.runs import delete_leftover_folders, new_run_id, socket_folder
 from .programming import Programmed, Programming
 from .target import CPU_PORT, PORTS, Entry, Packet, program_files
 
-DEADLINE_S = 100.0
-START_DEADLINE_S = 100.0
+DEADLINE_S = 400.0
+START_DEADLINE_S = 400.0
 ETH_P_ALL = 3
 CLONE_NEWNET = 0x40000000
 SO_RCVBUFFORCE = 33

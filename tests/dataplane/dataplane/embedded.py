@@ -12,7 +12,7 @@ from sim.switch.ports.chassis import Chassis, Listener
 from .programming import Programmed, Programming
 from .target import CPU_PORT, PORTS, Packet, program_files
 
-DEADLINE_S = 100.0
+DEADLINE_S = 400.0
 DEVICE_ID = 1
 
 

@@ -58,7 +58,7 @@ def _train(rank: int, world: int, options: dict[str, Any]) -> tuple[list[float],
 
 
 def test_workers_that_do_not_divide_are_refused(gloo_ranks: Ranks) -> None:
-    assert gloo_ranks.run(_uneven)[0] == "strategy codistillation: 4 workers do not divide into 3 groups"
+    assert gloo_ranks.run(_uneven)[0] == "strategy codistillation: 4 workers cannot be divided into 3 groups"
 
 
 def _uneven(rank: int, world: int) -> str:

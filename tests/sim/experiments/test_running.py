@@ -127,7 +127,7 @@ worker = 2
     [
         (
             "[topology]\nhosts = 2\n[[job]]\nworkers = 4\n",
-            "4 hosts from h1 on are needed, the topology has 2",
+            "expected 4 hosts from h1 on, the topology has 2",
         ),
         ('[[job]]\n[[fault]]\nlinks = "h9>s1"\n', "there is no link 'h9>s1'"),
         ('[topology]\nkind = "leaf-spine"\nhosts = 7\n[[job]]\n', "expected a multiple of the 4 leaves"),

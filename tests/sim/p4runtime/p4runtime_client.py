@@ -16,7 +16,7 @@ from tests.raw_p4runtime import RawClient
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
 DEVICE = 1
-DEADLINE_S = 100
+DEADLINE_S = 400
 
 INSERT = p4runtime_pb2.Update.INSERT
 MODIFY = p4runtime_pb2.Update.MODIFY

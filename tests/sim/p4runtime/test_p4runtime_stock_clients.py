@@ -12,7 +12,7 @@ pytest.importorskip(
 )
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
-DEADLINE_S = 110
+DEADLINE_S = 400
 
 SESSION = """
 import p4runtime_sh.shell as sh

@@ -12,7 +12,7 @@ from topologies.runs import new_run_id
 _CLONE_NEWNET = 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 ETH_P_ALL = 3
-DEADLINE_S = 100
+DEADLINE_S = 400
 
 
 class Cables:

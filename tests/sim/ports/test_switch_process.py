@@ -18,7 +18,7 @@ from sim.switch.serve import main
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
 ECHO = ["--json", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4info.txtpb"]
-DEADLINE_S = 100
+DEADLINE_S = 400
 
 
 def host(address="127.0.1.1"):

@@ -12,7 +12,7 @@ from scapy.layers.l2 import ARP, Ether
 
 from sim.switch.ports.udp import DEFAULT_BASE_PORT, PortUnavailableError, UdpPorts
 
-DEADLINE_MS = 100_000
+DEADLINE_MS = 400_000
 
 
 def host(address="127.0.1.1"):

@@ -23,7 +23,7 @@ from sim.switch import Exact, Lpm, Optional, Range, TableEntry, Ternary, ir
 __all__ = ["Bmv2", "commands_for_entry"]
 
 _PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
-_DEADLINE_S = 100.0
+_DEADLINE_S = 400.0
 _HIGHEST = 1 << 24
 
 

@@ -1,0 +1,60 @@
+"""Futures of a list of tensors, for callers in C++.
+
+A future made in Python holds a Python object, whatever its value. DDP's reducer accepts that: it calls Python to find the
+tensors, where an interruption by Ctrl-C becomes a RuntimeError. DDP's built-in communication hooks do not accept it. TorchScript
+can make a future of type ``List[Tensor]``: its interpreter suspends a function that waits, so no thread is held meanwhile.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import graph
+
+_SOURCE = """
+def wait(done: Future[Tensor], outputs: List[Tensor]) -> List[Tensor]:
+    done.wait()
+    return outputs
+
+def after(done: Future[Tensor], outputs: List[Tensor]) -> Future[List[Tensor]]:
+    return torch.jit.fork(wait, done, outputs)
+"""
+_ENGINE = graph._engine_run_backward.__code__
+
+
+def called_by_engine() -> bool:
+    """Return whether the caller is autograd's engine, in C++, such as DDP's reducer: the innermost frame that is not ours.
+
+    Dynamo's frames are those of `tracing`.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__package__") in (__package__, "torch._dynamo"):
+        frame = frame.f_back  # type: ignore[assignment]  # None at the end of the stack
+    return frame is not None and frame.f_code is _ENGINE
+
+
+def typed_future(done: torch.futures.Future[Any], outputs: Sequence[Tensor]) -> torch.futures.Future[Any]:
+    """Return a future of type ``List[Tensor]``.
+
+    Callbacks on it run in PyTorch's inter-op threads, which also resolve it: a callback that blocks until another such future is
+    done could wait for ever. So it is for callers in C++, which do not block.
+
+    Parameters
+    ----------
+    done : torch.futures.Future
+        Completes first; its error is the future's, its value is not used.
+    outputs : sequence of tensor
+        The value. On the CPU.
+    """
+    future: torch.futures.Future[Any] = _functions().after(done, list(outputs))
+    return future
+
+
+@functools.cache
+def _functions() -> Any:
+    return torch.jit.CompilationUnit(_SOURCE)
