@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from host_agent.words import plural
 from netsum.cli.errors import UsageError
 from netsum.cli.options import AsJson, Bits, JoinTokenOption, Lanes, Overlap, Rounding, SlotsOption, Sparse
 from netsum.cli.texts import epilog
@@ -268,6 +267,8 @@ def _progress(rounds: int, quiet: bool) -> "Iterator[Callable[[int, dict[str, An
         task = progress.add_task("ranks are starting", total=rounds)
 
         def take(rank: int, message: dict[str, Any]) -> None:
+            from host_agent.words import plural
+
             del rank
             if message["event"] == "round":
                 what = f"{message['dtype']} {message['op']}, {plural(message['elements'], 'element')}"
@@ -277,6 +278,7 @@ def _progress(rounds: int, quiet: bool) -> "Iterator[Callable[[int, dict[str, An
 
 
 def _tell(outcome: "Outcome", as_json: bool) -> None:
+    from host_agent.words import plural
     from netsum.allreduce.plan import size_text
     from netsum.terminal import Rows, count_text, digits_text, print_json, say
 
@@ -329,6 +331,7 @@ def _one_rank(
     join_timeout: float,
     as_json: bool,
 ) -> bool:
+    from host_agent.words import plural
     from netsum.allreduce.plan import size_text
     from netsum.allreduce.worker import say_line, take_part
     from netsum.slots_text import parse_slots

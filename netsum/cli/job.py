@@ -247,9 +247,10 @@ def state_word(worker: "WorkerView") -> str:
 
 def _tell(view: "JobView", as_json: bool) -> None:
     from controller.service.client import as_dict
+    from host_agent.words import plural
     from netsum.cli.job_tree import tree_lines
     from netsum.cli.watching import stuck_sentences
-    from netsum.terminal import Rows, plural, print_facts, print_json, say
+    from netsum.terminal import Rows, print_facts, print_json, say
 
     if as_json:
         print_json(as_dict(view))

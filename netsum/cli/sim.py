@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from host_agent.words import plural
 from netsum.cli.errors import CommandError
 from netsum.cli.options import AsJson
 from netsum.cli.texts import epilog
@@ -196,6 +195,8 @@ def _compute(read: Experiment, store: Store, executor: Executor) -> None:
             file=sys.stderr,
         )
         raise
+    from host_agent.words import plural
+
     for finished in swept.failed:
         print(f"failed: {finished.point}: {finished.error}", file=sys.stderr)
     if swept.done > len(swept.failed):
@@ -211,6 +212,8 @@ def _progress() -> Callable[[Swept, Finished | None], None]:
     shown = [0.0]
 
     def show(swept: Swept, finished: Finished | None) -> None:
+        from host_agent.words import plural
+
         now = time.monotonic()
         fresh = swept.computed + len(swept.failed)
         last = swept.done == swept.total

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from host_agent.words import plural
 from netsum.cli import completions
 from netsum.cli.options import AsJson
 from netsum.cli.texts import epilog
@@ -33,6 +32,7 @@ def captures(
     as_json: AsJson = False,
 ) -> None:
     """Merge what came in and what left by each port, over all starts of its switch, into one pcapng file with directions."""
+    from host_agent.words import plural
     from netsum.cli.testbed_state import path_text
     from netsum.terminal import print_json, say
     from topologies.captures import captured_ports, merge

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from controller.service.client import OperatorClient, as_dict
 from host_agent.wire.jobs_pb2 import JobView, WorkerView
+from host_agent.words import plural
 from netsum.cli.job import job_state, state_word
 from netsum.cli.job_tree import tree_lines
-from netsum.terminal import Rows, console, count_text, plural, print_json_line, visible
+from netsum.terminal import Rows, console, count_text, print_json_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType

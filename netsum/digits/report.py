@@ -6,11 +6,12 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
+from host_agent.words import plural
 from netsum.digits.dataset import Images
 from netsum.digits.model import Floats, Perceptron
 from netsum.digits.task import DigitsTask
 from netsum.digits.training import TrainingOutcome
-from netsum.terminal import Rows, plural
+from netsum.terminal import Rows
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def started_by(pid: int) -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob(f"netsum-{pid}-*"))
 
 
-@pytest.mark.timeout(RUNS * 60)
+@pytest.mark.timeout(RUNS * 100 + 2 * DEADLINE_S)
 def test_an_interruption_at_any_moment(tmp_path: Path) -> None:
     testbed = os.environ.get("NETSUM_INTERRUPT_TESTBED")  # One that is up; else ranks on loopback.
     where = ["--workers", "2"] if testbed is None else ["--testbed", testbed]

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from netsum.terminal import Rows, count_text, digits_text, plural, say, say_error, visible
+from host_agent.words import plural
+from netsum.terminal import Rows, count_text, digits_text, say, say_error, visible
 
 HOSTILE = [
     "[/red]",

@@ -1,16 +1,23 @@
 """Counters, meters, registers and value sets over gRPC."""
 
+import threading
+
 import pytest
 
 from host_agent.p4rt import p4data_pb2, p4runtime_pb2
+from sim.switch.p4runtime import service
+from sim.switch.p4runtime.arrays import Registers
 from tests.sim.p4runtime.p4runtime_client import (
+    DEADLINE_S,
     DELETE,
+    DEVICE,
     INSERT,
     METER,
     MODIFY,
     STATE,
     TABLES,
     VALUE_SET,
+    entity_of,
     number,
 )
 
@@ -212,6 +219,29 @@ def test_registers_can_be_read_and_written(bench):
     cells = bench.read(register(bench, "words"))
     assert cells == [register(bench, "words", index, 5) for index in range(64)]
     assert len(bench.read(p4runtime_pb2.RegisterEntry())) == 64 + 8 + 8
+
+
+def test_registers_are_streamed_as_they_were_when_the_read_began(bench, monkeypatch):
+    written = threading.Event()
+    make = Registers._message
+
+    def message(register, index, cell):
+        if index == 3:
+            assert written.wait(DEADLINE_S)
+        return make(register, index, cell)
+
+    monkeypatch.setattr(Registers, "_message", staticmethod(message))
+    monkeypatch.setattr(service, "ENTITIES_PER_RESPONSE", 2)
+    bench.write(MODIFY, register(bench, "words", None, 5))
+    request = p4runtime_pb2.ReadRequest(device_id=DEVICE, entities=[entity_of(register(bench, "words"))])
+    responses = bench.stub.Read(request, timeout=DEADLINE_S)
+    read = [next(responses)]  # before the server has made the others
+    bench.write(MODIFY, register(bench, "words", None, 6))
+    written.set()
+    read += responses
+    assert [len(response.entities) for response in read] == [2] * 32
+    cells = [entity.register_entry for response in read for entity in response.entities]
+    assert cells == [register(bench, "words", index, 5) for index in range(64)]
 
 
 def test_wrong_registers_are_refused(bench):
