@@ -29,7 +29,6 @@ from host_agent.compiled import Integer, Record, Words, compiled
 from host_agent.errors import MisuseError
 from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_NON_FINITE
 from host_agent.wire.header import swap
-from host_agent.words import plural
 
 Bits = Literal["full", 16, 8, 4, 2]
 BITS: Final[tuple[Bits, ...]] = ("full", 16, 8, 4, 2)
@@ -153,12 +152,12 @@ def packed_codec(bits: int, workers: int) -> Codec:
     levels = 1 if bits == 2 else ((1 << (bits - 1)) - 1) // workers
     if levels == 0:
         raise MisuseError(
-            f"bits={bits} has no room for the sum of {plural(workers, 'worker')}: the sum of their numbers needs "
+            f"bits={bits} has no room for the sum of {workers} workers: the sum of their numbers needs "
             f"{workers.bit_length() + 1} bits a field. Pass bits=8, or bits=2 for ternary numbers."
         )
     return replace(
         PACKED,
-        name=f"packed {bits} bits of {plural(workers, 'worker')}",
+        name=f"packed {bits} bits of {workers} workers",
         per_lane=_LANE_BITS // field_bits,
         settings={"field_bits": field_bits, "levels": levels},
         error_bound=lambda exponent, _: nearest_bound(exponent, workers, levels),
