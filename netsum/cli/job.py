@@ -257,14 +257,15 @@ def _tell(view: "JobView", as_json: bool) -> None:
         return
     import datetime
 
-    slots = f"{view.slot_count} from {view.slot_base}" if view.slot_count else "none yet"
+    last = view.slot_base + view.slot_count - 1
+    slots = f"{view.slot_count}, numbers {view.slot_base} to {last}" if view.slot_count else "none yet"
     made_at = datetime.datetime.fromtimestamp(view.created).astimezone()
     print_facts(
         [
             ("job", f"{view.name}, id {view.job_id}" if view.job_id else view.name),
             ("state", job_state(view) + (f": {view.reason}" if view.reason else "")),
             ("switch", view.switch + (", the root of a tree" if view.tree else "")),
-            ("slots", slots + (f", {view.lanes} lanes" if view.lanes else "")),
+            ("slots", slots + (f"; {view.lanes} lanes a packet" if view.lanes else "")),
             ("epoch", f"{view.epoch}, {plural(view.restarts, 'restart')}" if view.epoch else ""),
             ("created", made_at.isoformat(sep=" ", timespec="seconds")),
         ]

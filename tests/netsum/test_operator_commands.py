@@ -136,7 +136,7 @@ def test_a_job_from_creation_to_end(netsum: Netsum) -> None:
     assert [job["name"] for job in told(netsum("job", "list", "--json"))] == ["train"]
     assert "0 of 2" in netsum("job", "list").stdout
     shown = netsum("job", "show", "train").stdout
-    assert "256 from 0" in shown
+    assert "256, numbers 0 to 255" in shown
     assert "absent" in shown
     assert netsum("job", "delete", "train").stdout == "the job train has ended\n"
     assert told(netsum("job", "list", "--json")) == []
