@@ -20,13 +20,13 @@ def work(controller: str, rank: int, done: threading.Barrier) -> str:
     gradients = np.full(100_000, 0.5 + rank, np.float32)
     with (
         join(controller, job="example", rank=rank, world_size=WORKERS) as seat,
-        seat.communicator(timeout_s=10.0) as comm,
+        seat.communicator(timeout_s=60.0) as comm,
     ):
         mean = comm.allreduce(gradients, op="mean")
         futures = [comm.allreduce_async(gradients * step) for step in range(3)]  # several in flight
         totals = [float(future.result()[0]) for future in futures]
         # A worker that leaves while others still add would end their collectives with an error.
-        done.wait(60)
+        done.wait(300)
         return f"worker {comm.worker_id}: mean {mean[0]}, totals {totals}, {comm.total_stats.chunks} chunks"
 
 

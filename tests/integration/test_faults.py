@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from netsum.digits.training import TrainingError, TrainingRun
-from tests.integration.digits_runs import ON_BOTH_SWITCHES, SOON, TestbedKind, train, undisturbed
+from tests.integration.digits_runs import NAMING, ON_BOTH_SWITCHES, SOON, TestbedKind, train, undisturbed
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star
@@ -20,7 +20,7 @@ def test_a_killed_worker_is_named_by_all_others(kind: TestbedKind, tmp_path: Pat
             run.children[1].kill()
 
     with pytest.raises(TrainingError) as caught:
-        train(kind, tmp_path, SOON, on_step=kill_worker_1)
+        train(kind, tmp_path, NAMING, on_step=kill_worker_1)
     first, *others = str(caught.value).splitlines()
     assert first == "worker 1 was killed by SIGKILL"
     assert len(others) == 2
