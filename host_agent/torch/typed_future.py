@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd import graph
 
+from host_agent.torch import tracing
+
 _SOURCE = """
 def wait(done: Future[Tensor], outputs: List[Tensor]) -> List[Tensor]:
     done.wait()
@@ -28,12 +30,15 @@ _ENGINE = graph._engine_run_backward.__code__
 
 
 def called_by_engine() -> bool:
-    """Return whether the caller is autograd's engine, in C++, such as DDP's reducer: the innermost frame that is not ours.
+    """Return whether the caller's caller is autograd's engine: code in C++, such as DDP's reducer.
 
-    Dynamo's frames are those of `tracing`.
+    The frames of `tracing` and of Dynamo, which wrap methods, do not count.
     """
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__package__") in (__package__, "torch._dynamo"):
+    frame = sys._getframe(2)
+    while frame is not None and (
+        frame.f_globals.get("__name__") == tracing.__name__
+        or frame.f_globals.get("__package__") == "torch._dynamo"
+    ):
         frame = frame.f_back  # type: ignore[assignment]  # None at the end of the stack
     return frame is not None and frame.f_code is _ENGINE
 

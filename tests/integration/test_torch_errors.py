@@ -216,21 +216,13 @@ def _killed(rank: int, world: int) -> str:
     return "told"
 
 
-@pytest.mark.parametrize(
-    ("hook", "kind"),
-    [("none", KeyboardInterrupt), ("built in", KeyboardInterrupt), ("in Python", RuntimeError)],
-)
-def test_ctrl_c_while_the_backward_pass_waits(
-    torch_service: str, hook: str, kind: type[BaseException]
-) -> None:
-    """With a hook written in Python, PyTorch's reducer runs Python code, and makes the error of that its own."""
+@pytest.mark.parametrize("hook", ["none", "built in", "in Python"])
+def test_ctrl_c_while_the_backward_pass_waits(torch_service: str, hook: str) -> None:
     with Ranks(2, {"NETSUM_CONTROLLER": torch_service}) as ranks:
-        first, _ = ranks.run(_interrupted, hook)
-    assert first[0] == kind.__name__
-    assert kind is KeyboardInterrupt or "KeyboardInterrupt" in first[1]
+        assert ranks.run(_interrupted, hook)[0] == "KeyboardInterrupt"
 
 
-def _interrupted(rank: int, world: int, hook: str) -> tuple[str, str]:
+def _interrupted(rank: int, world: int, hook: str) -> str:
     from netsum.torch import allreduce_hook
 
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
@@ -244,7 +236,7 @@ def _interrupted(rank: int, world: int, hook: str) -> tuple[str, str]:
     if rank == 1:  # begins once rank 0 was interrupted
         store.wait(["interrupted"])
         loss.backward()
-        return "", ""
+        return ""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     main = threading.get_ident()
 
@@ -257,8 +249,8 @@ def _interrupted(rank: int, world: int, hook: str) -> tuple[str, str]:
     try:
         loss.backward()
     except BaseException as error:
-        return type(error).__name__, str(error)
-    return "", "no error"
+        return type(error).__name__
+    return "no error"
 
 
 def _await_engine(thread: int) -> None:
