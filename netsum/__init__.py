@@ -4,9 +4,8 @@ The names here are those of the worker's side. They need NumPy and Numba alone, 
 first used, so that the `netsum` command starts at once.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+# Nothing is imported here, not even `typing`: Ctrl-C in an import before the command's `main` would end in a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from host_agent import (
         Admission,
@@ -81,6 +80,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'netsum' has no attribute {name!r}")
+    from importlib import import_module
+
     room = "host_agent"
     if name in _JOINING:
         room = "host_agent.joining"
