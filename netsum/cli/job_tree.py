@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from host_agent.wire.jobs_pb2 import JobView, TreeSwitchView
-from netsum.terminal import plural
+from host_agent.words import plural
 
 _AT_THE_ROOT = ("contributions", "results")
 _BELOW = ("contributions", "passed_up", "results_taken")
