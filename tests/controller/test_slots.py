@@ -66,12 +66,12 @@ def test_refusals_say_what_is_free() -> None:
     with pytest.raises(JobRefusedError, match=r"^32 slots requested, but the switch has 16$"):
         allocator.allocate(32)
     small = [allocator.allocate(4) for _ in range(4)]
-    with pytest.raises(JobRefusedError, match="of the switch's 16, 0 are free and none is free"):
+    with pytest.raises(JobRefusedError, match="0 of the switch's 16 are free and none is free"):
         allocator.allocate(1)
     allocator.free(small[0])
     allocator.free(small[2])
     with pytest.raises(
-        JobRefusedError, match="of the switch's 16, 8 are free and the longest free range has 4"
+        JobRefusedError, match="8 of the switch's 16 are free and the longest free range has 4"
     ):
         allocator.allocate(8)
     allocator.free(small[1])

@@ -202,7 +202,7 @@ def test_a_job_that_does_not_fit_is_refused_and_holds_nothing(
         large = admit(controller, testbed, "large", workers, slots=512)
         with (
             scripted_workers(testbed, 1) as others,
-            pytest.raises(JobRefusedError, match="of the switch's 1024, 512 are free"),
+            pytest.raises(JobRefusedError, match="512 of the switch's 1024 are free"),
         ):
             admit(controller, testbed, "larger", others, slots=1024)
         assert controller.jobs == (large,)
