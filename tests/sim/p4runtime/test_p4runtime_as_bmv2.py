@@ -14,9 +14,18 @@ import grpc
 import pytest
 from google.protobuf import text_format
 
-from host_agent.p4rt import p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc
+from host_agent.p4rt import code_pb2, p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc
 from tests.raw_p4runtime import RawClient
-from tests.sim.p4runtime.p4runtime_client import DEADLINE_S, DELETE, DEVICE, INSERT, MODIFY, PROGRAMS, Bench
+from tests.sim.p4runtime.p4runtime_client import (
+    DEADLINE_S,
+    DELETE,
+    DEVICE,
+    INSERT,
+    MODIFY,
+    PROGRAMS,
+    Bench,
+    details,
+)
 from tests.sim.p4runtime.test_p4runtime_tables import REFUSED
 
 pytestmark = [
@@ -87,15 +96,11 @@ def outcome(bench, kind, entity):
     """The code an update is refused with; None if it is accepted, and then undone."""
     try:
         bench.write(kind, entity)
-    except Exception as error:
-        ((_, detail),) = error.errors
-        return grpc_name(detail.canonical_code)
+    except grpc.RpcError as error:
+        (detail,) = details(error)
+        return code_pb2.Code.Name(detail.canonical_code)
     bench.write(DELETE, entity)
     return None
-
-
-def grpc_name(code):
-    return next(each.name for each in grpc.StatusCode if each.value[0] == code)
 
 
 @pytest.mark.parametrize("name", REFUSED)
