@@ -38,7 +38,7 @@ class Progress:
         self._changed = threading.Condition()  # guards what was submitted, the lifecycle and the statistics
         self._driving = threading.Lock()  # held by the one thread that touches schedule, core and link
         self.lifecycle = Lifecycle()
-        self._schedule = Schedule(core)
+        self._schedule = Schedule(core, in_slices=True)
         self._thread: threading.Thread | None = None
         self.last = Statistics()
         self.total = Statistics()
@@ -136,7 +136,7 @@ class Progress:
             if self._core.passes_under_way == 0:
                 self._link.forget_trouble()
             self._schedule.begin(time.monotonic_ns())
-            self._link.exchange(seconds)
+            self._link.exchange(0.0 if self._schedule.busy else seconds)
             outcomes = self._schedule.take_ended(time.monotonic_ns(), self._link.trouble())
             with self._changed:
                 for outcome in outcomes:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from host_agent.collectives import Collective
+from host_agent.collectives.collective import BUSY
 from host_agent.errors import PeerError
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.outcome import failure_of
@@ -46,6 +47,7 @@ class _Running:
     def __init__(self, collective: Collective, core: WorkerCore, now_ns: int) -> None:
         self.collective = collective
         self.exhausted = False  # all its passes were begun
+        self.busy = False  # it has more to compute before it waits
         self._next: Pass | None = None  # taken from the iterator, for which the core had no room yet
         self._under_way = 0
         self._statistics = Statistics(collectives=1, elements=collective.elements)
@@ -57,15 +59,22 @@ class _Running:
         """Whether all RESULTs of all passes are there."""
         return self.exhausted and self._under_way == 0
 
-    def begin_passes(self, core: WorkerCore, now_ns: int) -> None:
-        """Begin what passes there are, as far as the core has room."""
+    def begin_passes(self, core: WorkerCore, now_ns: int, in_slices: bool) -> None:
+        """Begin what passes there are, as far as the core has room, and until there is something to compute if `in_slices`."""
+        self.busy = False
         while not self.exhausted:
             if self._next is None:
                 try:
-                    self._next = next(self.collective.passes)
+                    step = next(self.collective.passes)
                 except StopIteration:
                     self.exhausted = True
                     return
+                if step is BUSY:
+                    self.busy = in_slices
+                    if self.busy:
+                        return
+                    continue
+                self._next = step
             if self._next is None or core.failed or not core.has_room:
                 return
             self._next.fingerprint ^= self.collective.label_mark
@@ -106,6 +115,9 @@ class Schedule:
     core : WorkerCore
         What works on them. Its driver calls `begin` before it looks at what to transmit, and `take_ended` after
         datagrams or time have come.
+    in_slices : bool
+        Whether the driver looks at the network between parts of a long computation: where `busy`, it calls `begin`
+        again as soon as it has sent and received what it can. Without, computations are made at once.
 
     Attributes
     ----------
@@ -113,14 +125,20 @@ class Schedule:
         What the collectives failed with that ended because the core failed; set by `take_ended`.
     """
 
-    def __init__(self, core: WorkerCore) -> None:
+    def __init__(self, core: WorkerCore, *, in_slices: bool = False) -> None:
         self._core = core
+        self._in_slices = in_slices
         self._waiting: deque[Collective] = deque()
         self._running: deque[_Running] = deque()
         self.failure: PeerError | None = None
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._running)
+
+    @property
+    def busy(self) -> bool:
+        """Whether `begin` has more to compute."""
+        return bool(self._running) and self._running[-1].busy
 
     def add(self, collective: Collective) -> None:
         """Put a collective at the end. Callable from any thread."""
@@ -133,7 +151,7 @@ class Schedule:
         """
         while not self._core.failed:
             if self._running:
-                self._running[-1].begin_passes(self._core, now_ns)
+                self._running[-1].begin_passes(self._core, now_ns, self._in_slices)
                 if not self._running[-1].exhausted:
                     return
             if not self._waiting or not self._core.has_room:
@@ -157,7 +175,7 @@ class Schedule:
         for done in self._core.take_done():
             running = self._running[0]
             running.end_pass(done)
-            running.begin_passes(self._core, now_ns)
+            running.begin_passes(self._core, now_ns, self._in_slices)
             if running.done:
                 self._running.popleft()
                 ended.append(running.end(self._core, now_ns))

@@ -38,12 +38,16 @@ class Statistics:
     """Elements of int32 sums that did not fit."""
     non_finite: int = 0
     """Blocks that came out as NaN because an input was not finite."""
+    sparse_collectives: int = 0
+    """Collectives that left out blocks of zeros, or would have."""
     sparse_blocks: int = 0
-    """Blocks of the arrays that were reduced block-sparse,"""
+    """Blocks of their arrays,"""
     own_blocks: int = 0
     """of which this worker had something in so many,"""
     union_blocks: int = 0
     """and any worker in so many: those travelled."""
+    saved_bytes: int = 0
+    """UDP payload, sent and received, that these arrays would have cost more if none of their blocks were zero."""
     srtt_ns: int = 0
     """Smoothed round trip to the switch, at the end."""
     result_ns: int = 0

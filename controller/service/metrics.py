@@ -17,6 +17,11 @@ from controller.service.workers import WorkerSeats
 from host_agent.wire import jobs_pb2
 
 SNAPSHOT_TIMEOUT_S = 5.0
+WORKER_COUNTERS = (
+    *("chunks", "retransmissions", "duplicates", "stale", "collectives"),
+    *("sparse_collectives", "sparse_blocks", "own_blocks", "union_blocks", "saved_bytes"),
+)
+"""What of a worker's report becomes a metric."""
 _STATES = {jobs_pb2.GATHERING: "gathering", jobs_pb2.QUEUED: "queued", jobs_pb2.RUNNING: "running"}
 
 
@@ -70,7 +75,7 @@ class ServiceCollector(Collector):
             name: CounterMetricFamily(
                 f"netsum_worker_{name}", f"Of the worker: {name}", labels=["job", "rank"]
             )
-            for name in ("chunks", "retransmissions", "duplicates", "stale")
+            for name in WORKER_COUNTERS
         }
         for job in jobs:
             for seat in job.seats.values():

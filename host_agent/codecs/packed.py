@@ -27,15 +27,15 @@ from host_agent.codecs.codec import Codec, decoder, encoder, exponent_finder
 from host_agent.codecs.payload import elements_of, known_exponent, source_of, target_of
 from host_agent.compiled import Integer, Record, Words, compiled
 from host_agent.errors import MisuseError
-from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_NON_FINITE
+from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_BIAS, EXPONENT_NON_FINITE
 from host_agent.wire.header import swap
 
 Bits = Literal["full", 16, 8, 4, 2]
 BITS: Final[tuple[Bits, ...]] = ("full", 16, 8, 4, 2)
 
 _LANE_BITS: Final = 32
-_OFFSET: Final = 8192
-"""A PROBE's number is below, so that its STATUS is told from others."""
+_OFFSET: Final = EXPONENT_BIAS + 1024
+"""Above the numbers of PROBEs and all exponents of block floating point (`host_agent.wire.parts`)."""
 _MAGNITUDE: Final = np.uint32(0x7FFFFFFF)
 _INFINITY: Final = np.uint32(0x7F800000)
 _BFLOAT_INFINITY: Final = 0x7F80

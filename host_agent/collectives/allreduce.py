@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -14,7 +13,15 @@ from host_agent.codecs.exponent import INT32_BITS
 from host_agent.codecs.halves import INT32, INT32_HIGH
 from host_agent.codecs.packed import BITS, Bits, packed_codec
 from host_agent.codecs.table import CODEC_OF
-from host_agent.collectives.collective import OPS, Array, Collective, OnOverflow, Op, check_choice
+from host_agent.collectives.collective import (
+    OPS,
+    Array,
+    Collective,
+    OnOverflow,
+    Op,
+    Passes,
+    check_choice,
+)
 from host_agent.collectives.int64 import plan_allreduce_int64
 from host_agent.collectives.sparse import SPARSE, BlockSparse, Sparse, is_sparse
 from host_agent.errors import MisuseError, SumOverflowError, UnsupportedTypeError
@@ -97,9 +104,9 @@ def plan_allreduce(
 
     blocks = BlockSparse(admission, whole, mark) if left_out else None
     whole.fingerprint = mark(0)
-    passes: Iterator[Pass | None] = blocks.passes() if blocks else iter((whole,))
+    passes: Passes = blocks.passes() if blocks else iter((whole,))
 
-    def with_high_halves() -> Iterator[Pass | None]:
+    def with_high_halves() -> Passes:
         yield from passes
         data = blocks.data if blocks else [whole]
         while not all(work.done for work in data):

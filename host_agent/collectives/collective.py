@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final, Literal, get_args
 
 import numpy.typing as npt
@@ -21,6 +22,17 @@ Array = npt.NDArray[Any]
 OPS: Final[tuple[Op, ...]] = get_args(Op)
 
 
+class Busy(Enum):
+    """What an iterator of passes yields in the middle of a computation, so that its driver can look at the network."""
+
+    BUSY = "busy"
+
+
+BUSY: Final = Busy.BUSY
+
+Passes = Iterator[Pass | Busy | None]
+
+
 @dataclass
 class Collective:
     """One call under way.
@@ -31,9 +43,10 @@ class Collective:
         For messages: "allreduce number 7 (sum of 100 float32)".
     elements : int
         For the statistics.
-    passes : iterator of Pass or None
+    passes : iterator of Pass, BUSY or None
         The passes, in the order in which all workers begin them. None means that the next one depends on results that
-        are not there yet: the iterator is asked again when a pass of the collective is done (`Pass.done`). Until the
+        are not there yet: the iterator is asked again when a pass of the collective is done (`Pass.done`). BUSY means
+        that there is more to compute: it is asked again at once, or after a look at the network. Until the
         iterator is exhausted the next collective waits, as all workers number their chunks in the same order.
     finish : callable
         Returns the result when all passes are done, or raises.
@@ -45,7 +58,7 @@ class Collective:
 
     what: str
     elements: int
-    passes: Iterator[Pass | None]
+    passes: Passes
     finish: Callable[[Statistics], Any]
     future: Future[Any] = field(default_factory=Future)
     label_mark: int = 0

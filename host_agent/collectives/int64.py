@@ -6,7 +6,6 @@ those who hold the winning high word. Bitwise or: each element as two words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -17,7 +16,15 @@ from host_agent.codecs.codec import NOTHING
 from host_agent.codecs.digits import digit_bits, from_digits, to_digits
 from host_agent.codecs.halves import INT32
 from host_agent.codecs.raw import WORDS, WORDS_MAX
-from host_agent.collectives.collective import OPS, Array, Collective, OnOverflow, Op, check_choice
+from host_agent.collectives.collective import (
+    OPS,
+    Array,
+    Collective,
+    OnOverflow,
+    Op,
+    Passes,
+    check_choice,
+)
 from host_agent.collectives.sparse import BlockSparse, Sparse, is_sparse
 from host_agent.errors import MisuseError, SumOverflowError, UnsupportedTypeError
 from host_agent.protocol.passes import Pass
@@ -125,7 +132,7 @@ def plan_allreduce_int64(
     high = (source >> 32).astype(np.int32)
     winning_high, low = np.empty_like(high), np.empty_like(high)
 
-    def high_then_low_words() -> Iterator[Pass | None]:
+    def high_then_low_words() -> Passes:
         first = Pass(WORDS_MAX, OP_MAX, mark(0), high, winning_high, flip=flip)
         yield first
         while not first.done:

@@ -7,7 +7,6 @@ without data (`sparse`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from host_agent.collectives.allreduce import plan_allreduce
-from host_agent.collectives.collective import Array, Collective, OnOverflow, Op
+from host_agent.collectives.collective import Array, Collective, OnOverflow, Op, Passes
 from host_agent.collectives.sparse import Sparse
 from host_agent.errors import ArrayError, MisuseError
 from host_agent.protocol.passes import Pass
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission, describe_dtype, fingerprint
+from host_agent.wire.parts import PART_ROWS
 
 MOST_ROWS: Final = 1 << 30
 _THIN_BITMAP_BYTES: Final = 1 << 16
@@ -66,11 +66,14 @@ def plan_allreduce_rows(
     what = f"allreduce of rows number {sequence} ({op} of {values.dtype}, {row_count} rows)"
     found: list[Collective] = []
 
-    def passes() -> Iterator[Pass | None]:
-        last = None
-        for work in union.passes:
-            last = work or last
-            yield work
+    def passes() -> Passes:
+        last: Pass | None = None
+        for step in union.passes:
+            if isinstance(step, Pass):
+                last = step
+                if step.part == 0:
+                    step.part = PART_ROWS
+            yield step
         while last is not None and not last.done:
             yield None
         united = np.flatnonzero(np.unpackbits(bitmap.view(np.uint8), bitorder="little")).astype(np.int64)

@@ -6,14 +6,17 @@ nothing in a block of the union contributes as one without data does: a header, 
 into the result (`without_data`). So every slot still gets a contribution of every worker, and everything that holds for
 dense collectives holds here (docs/protocol.md, "Block-sparse reductions").
 
-Bitmaps and data take turns. The data of the blocks of one bitmap is sent when its union is there, while the next bitmap
-is on its way. How many packets a bitmap takes follows from the union before it, which all workers have: more where few
-blocks are left, so that a thin array is not one round trip after the other.
+Bitmaps and data take turns: bitmap 0, bitmap 1, data of 0, bitmap 2, data of 1, and so on. The data of the blocks of one
+bitmap is sent when its union is there, while the next bitmap is on its way and the blocks of those after it are searched
+for, in slices, between looks at the network. The first bitmaps are short, so that the first data is sent soon. How many
+packets a later one takes follows from a union before it, which all workers have: more where few blocks are left, so that
+a thin array is not one round trip after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -23,11 +26,14 @@ import numpy.typing as npt
 from host_agent.codecs import bitmap as bitmaps
 from host_agent.codecs.bitmap import WORD_BLOCKS
 from host_agent.codecs.raw import WORDS
+from host_agent.collectives.collective import BUSY, Passes
 from host_agent.errors import MisuseError
 from host_agent.protocol.passes import Pass
+from host_agent.protocol.records import CONTRIBUTES_NOTHING, without_data
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission
-from host_agent.wire.constants import OP_BOR
+from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES, OP_BOR
+from host_agent.wire.parts import PART_BITMAP
 
 Sparse = Literal["auto", "always", "never"]
 SPARSE: Final[tuple[Sparse, ...]] = ("auto", "always", "never")
@@ -35,7 +41,10 @@ SPARSE: Final[tuple[Sparse, ...]] = ("auto", "always", "never")
 AUTO_LEAST_BYTES: Final = 1 << 20
 """From this size on arrays are looked at by default: two round trips more are then a small part of the time."""
 MOST_BITMAP_PACKETS: Final = 8
-"""At once; the search for the blocks of more keeps a worker from its socket for too long."""
+SLICE_BYTES: Final = 2 << 20
+"""Of the array, that are searched or cleared between two looks at the network: some tenths of a millisecond."""
+FIRST_SLICES: Final = (1, 2)
+"""Of the first bitmaps."""
 PHASES: Final = 250
 """Passes that are told apart by their fingerprints, one after the other."""
 BLOCKS_A_TURN: Final = 4
@@ -107,66 +116,114 @@ class BlockSparse:
         self._blocks = -(-whole.target.size // self._block_elements)
         self._own = np.zeros(self._blocks, np.uint16)
         self._payloads = np.ascontiguousarray(whole.lay_out(lane_count, admission.slot_count)["payload"])
-        self._target_bytes = whole.target.view(np.uint8)
-        self._own_blocks = self._union_blocks = 0
+        self._words = np.zeros(-(-self._blocks // WORD_BLOCKS), np.uint32)
+        self._target_words = whole.target.view(np.uint32)
+        block_bytes = self._block_elements * whole.target.itemsize
+        self._slice_blocks = max(SLICE_BYTES // block_bytes // WORD_BLOCKS, 1) * WORD_BLOCKS
+        self._searched = self._in_bitmaps = 0
+        self._own_blocks = self._union_blocks = self._bitmap_packets = 0
         self.data: list[Pass] = []
 
-    def passes(self) -> Iterator[Pass | None]:
+    def passes(self) -> Passes:
         """Yield bitmaps and data in turns."""
-        bitmap: _Bitmap | None = self._bitmap_from(0, 1)
-        assert bitmap is not None
-        yield bitmap.work
-        while bitmap is not None:
+        ahead: deque[_Bitmap] = deque()
+        united: deque[_Bitmap] = deque()
+        for slices in FIRST_SLICES:
+            yield from self._next_bitmap(slices * self._slice_blocks, ahead)
+        while ahead:
+            bitmap = ahead.popleft()
             while not bitmap.work.done:
-                yield None
+                yield BUSY if self._search_slice() else None
             union = self._union_of(bitmap)
-            following = self._bitmap_from(
-                bitmap.first + bitmap.count, self._packets_after(bitmap, union.size)
-            )
-            if following is not None:
-                yield following.work
             if union.size:
                 work = replace(self._whole, fingerprint=self._next_mark(), blocks=union, own=self._own)
                 self.data.append(work)
                 yield work
-            bitmap = following
+            yield from self._next_bitmap(self._blocks_after(bitmap, union.size), ahead)
+            united.append(bitmap)
+        for bitmap in united:
+            yield from self._clear(bitmap)
 
     def count(self, statistics: Statistics) -> None:
         """Add how many blocks there were, how many this worker had, and how many travelled."""
+        statistics.sparse_collectives += 1
         statistics.sparse_blocks += self._blocks
         statistics.own_blocks += self._own_blocks
         statistics.union_blocks += self._union_blocks
+        statistics.saved_bytes += max(self._saved_bytes(), 0)
 
-    def _bitmap_from(self, first: int, packets: int) -> _Bitmap | None:
-        """Find this worker's blocks from `first` on, as many as the bits of so many packets."""
-        count = min(packets * self._admission.lanes * WORD_BLOCKS, self._blocks - first)
+    def _saved_bytes(self) -> int:
+        """Return what packets and lanes did not travel, in UDP payload, less the bitmaps'."""
+        lane_bytes = LANE_BYTES * self._admission.lanes
+        left_out = self._blocks - self._union_blocks - self._bitmap_packets
+        headers_alone = without_data(self._admission.lanes) == CONTRIBUTES_NOTHING
+        absent = self._union_blocks - self._own_blocks if headers_alone else 0
+        return 2 * left_out * (HEADER_BYTES + lane_bytes) + absent * lane_bytes
+
+    def _search_slice(self) -> bool:
+        """Find this worker's blocks in the next slice of the array; returns False if there is none."""
+        first = self._searched
+        count = min(self._slice_blocks, self._blocks - first)
         if count == 0:
-            return None
-        words = np.empty(-(-count // WORD_BLOCKS), np.uint32)
+            return False
         nonzero = self._whole.codec.nonzero
         assert nonzero is not None
         self._own_blocks += bitmaps.find_blocks(
-            self._payloads, nonzero.address, self._admission.lanes, first, count, self._own, words
+            self._payloads,
+            nonzero.address,
+            self._admission.lanes,
+            first,
+            count,
+            self._own,
+            self._words[first // WORD_BLOCKS : -(-(first + count) // WORD_BLOCKS)],
         )
-        return _Bitmap(first, count, Pass(WORDS, OP_BOR, self._next_mark(), words, words))
+        self._searched += count
+        return True
+
+    def _next_bitmap(self, blocks: int, ahead: deque[_Bitmap]) -> Passes:
+        """Yield the pass over the bitmap of the next blocks when they have been searched."""
+        first = self._in_bitmaps
+        count = min(blocks, self._blocks - first)
+        if count == 0:
+            return
+        while self._searched < first + count:
+            self._search_slice()
+            yield BUSY
+        words = self._words[first // WORD_BLOCKS : -(-(first + count) // WORD_BLOCKS)]
+        work = Pass(WORDS, OP_BOR, self._next_mark(), words, words, part=PART_BITMAP)
+        ahead.append(_Bitmap(first, count, work))
+        self._in_bitmaps += count
+        self._bitmap_packets += -(-words.size // self._admission.lanes)
+        yield work
 
     def _union_of(self, bitmap: _Bitmap) -> npt.NDArray[np.int64]:
-        """Return the blocks of the union, after filling all others of the result with zeros."""
-        words: Any = bitmap.work.target
-        block_bytes = self._block_elements * self._whole.target.itemsize
-        bitmaps.clear_blocks(
-            words, bitmap.count, block_bytes, self._target_bytes[bitmap.first * block_bytes :]
-        )
+        """Return the blocks of the union."""
         blocks = np.empty(bitmap.count, np.int64)
+        words: Any = bitmap.work.target
         listed = blocks[: bitmaps.list_blocks(words, bitmap.first, bitmap.count, blocks)].copy()
         self._union_blocks += listed.size
         return listed
 
-    def _packets_after(self, bitmap: _Bitmap, union_blocks: int) -> int:
-        """Return how many packets the next bitmap takes, by how full this one was; alike at all workers."""
+    def _clear(self, bitmap: _Bitmap) -> Passes:
+        """Fill with zeros what is not in the union."""
+        words: Any = bitmap.work.target
+        block_words = self._block_elements * self._whole.target.itemsize // LANE_BYTES
+        for first in range(0, bitmap.count, self._slice_blocks):
+            count = min(self._slice_blocks, bitmap.count - first)
+            bitmaps.clear_blocks(
+                words[first // WORD_BLOCKS :],
+                count,
+                block_words,
+                self._target_words[(bitmap.first + first) * block_words :],
+            )
+            yield BUSY
+
+    def _blocks_after(self, bitmap: _Bitmap, union_blocks: int) -> int:
+        """Return how many blocks the next bitmap covers, by how full this one was; alike at all workers."""
+        in_packet = self._admission.lanes * WORD_BLOCKS
         wanted = BLOCKS_A_TURN * self._admission.slot_count
-        blocks = wanted * bitmap.count // max(union_blocks, 1)
-        return max(1, min(blocks // (self._admission.lanes * WORD_BLOCKS), MOST_BITMAP_PACKETS))
+        packets = wanted * bitmap.count // max(union_blocks, 1) // in_packet
+        return in_packet * max(1, min(packets, MOST_BITMAP_PACKETS))
 
     def _next_mark(self) -> int:
         mark = self._mark(self._phase)

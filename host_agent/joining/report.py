@@ -16,6 +16,7 @@ _COUNTERS = (
     "stale",
     "probes",
 )
+_SPARSE = ("sparse_collectives", "sparse_blocks", "own_blocks", "union_blocks", "saved_bytes")
 
 
 def report_of(communicator: Communicator) -> jobs_pb2.Report:
@@ -30,6 +31,8 @@ def report_of(communicator: Communicator) -> jobs_pb2.Report:
     )
     for name in _COUNTERS:
         setattr(report, name, now.counters[name])
+    for name in _SPARSE:
+        setattr(report, name, getattr(total, name))
     if now.stuck is not None:
         report.stuck.CopyFrom(
             jobs_pb2.StuckSlot(

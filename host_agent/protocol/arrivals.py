@@ -179,7 +179,7 @@ def _on_result(
     block = index - record.lead
     has_lanes = block >= 0 and block_has_lanes(record.payload, block)
     carries_exponent = has_exponents(record.payload) and index < record.payload.data_blocks
-    possible = exponent == EXPONENT_ALL_ZERO
+    possible = exponent == slot.exponent
     if carries_exponent:
         possible = exponent_is_possible(record.payload, exponent, slot.exponent)
     if not possible or has_lanes != (flags == FLAG_LANES):

@@ -48,7 +48,6 @@ from host_agent.protocol.timeout import (
     repeat_after_ns,
 )
 from host_agent.wire.constants import (
-    EXPONENT_ALL_ZERO,
     FLAG_LANES,
     HEADER_BYTES,
     KIND_CONTRIBUTE,
@@ -309,7 +308,7 @@ def _send_next(
     slot.in_flight = 1
     slot.pass_number = core.sending_pass
     slot.index = core.sending_index
-    slot.exponent = EXPONENT_ALL_ZERO
+    slot.exponent = record.part
     if has_exponents(record.payload) and slot.index < record.payload.data_blocks:
         slot.exponent = own_exponent(record.payload, slot.index, core.lanes)
     slot.first_sequence = core.next_sequence

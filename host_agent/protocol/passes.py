@@ -36,6 +36,8 @@ class Pass:
         What block floating point sums are divided by.
     contributes : int
         `CONTRIBUTES_*`: data, header-only, or zeros.
+    part : int
+        What the exponent field holds where no exponent travels: `PART_*` of `host_agent.wire.parts`, or 0.
     blocks : int64 array, optional
         The numbers of the blocks to go over; all if unset.
     own : uint16 array, optional
@@ -60,6 +62,7 @@ class Pass:
     flip: int = 0
     divisor: int = 1
     contributes: int = CONTRIBUTES_DATA
+    part: int = 0
     blocks: npt.NDArray[np.int64] | None = None
     own: npt.NDArray[np.uint16] | None = None
     seed: int | None = None
@@ -91,6 +94,7 @@ class Pass:
             "op": self.op,
             "fingerprint": self.fingerprint,
             "contributes": self.contributes,
+            "part": self.part,
             "absent": without_data(lane_count),
             "lead": lead,
             "dependency": dependency,

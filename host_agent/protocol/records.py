@@ -155,6 +155,7 @@ PASS: Final = _record(
     "op",
     "fingerprint",
     "contributes",
+    "part",  # in the exponent field of chunks without an exponent: what they are part of, 0 if that is not told
     "absent",  # how blocks are contributed that this worker has only zeros of
     "lead",  # K: by how many chunks exponents precede their lanes; 0: no exponents
     "dependency",  # chunk i needs the RESULT of chunk i - dependency; 0: none

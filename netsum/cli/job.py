@@ -249,7 +249,7 @@ def _tell(view: "JobView", as_json: bool) -> None:
     from controller.service.client import as_dict
     from host_agent.words import plural
     from netsum.cli.job_tree import tree_lines
-    from netsum.cli.watching import stuck_sentences
+    from netsum.cli.watching import sparse_sentence, stuck_sentences
     from netsum.terminal import Rows, print_facts, print_json, say
 
     if as_json:
@@ -291,6 +291,8 @@ def _tell(view: "JobView", as_json: bool) -> None:
     workers.print()
     for line in tree_lines(view):
         say(line)
+    if sparse := sparse_sentence(view):
+        say(sparse)
     for sentence in stuck_sentences(view):
         say(f"stuck: {sentence}")
     print_facts((f"switch counted {name}", f"{count:,}") for name, count in sorted(view.counters.items()))

@@ -77,8 +77,30 @@ def picture(view: JobView) -> "Group":
         *map(Text, tree_lines(view)),
         Text(_counted(view)),
     ]
+    if sparse := sparse_sentence(view):
+        lines.append(Text(sparse))
     lines += [Text(f"stuck: {sentence}", style="red") for sentence in stuck_sentences(view)]
     return Group(*lines)
+
+
+def sparse_sentence(view: JobView) -> str:
+    """Say how many collectives left out zeros, and what that saved; empty if none did.
+
+    Shares are means over the workers that have reported; all decide alike.
+    """
+    reports = [worker.report for worker in view.workers if worker.HasField("report")]
+    blocks = sum(report.sparse_blocks for report in reports)
+    if blocks == 0:
+        return ""
+    own = sum(report.own_blocks for report in reports) / blocks
+    union = sum(report.union_blocks for report in reports) / blocks
+    collectives = max(report.collectives for report in reports)
+    sparse = max(report.sparse_collectives for report in reports)
+    saved = sum(report.saved_bytes for report in reports)
+    return (
+        f"sparse: {sparse:,} of {plural(collectives, 'collective')}; not zero: {own:.2%} of a worker's blocks, "
+        f"{union:.2%} of all workers'; {saved / 1e6:,.1f} MB saved"
+    )
 
 
 def stuck_sentences(view: JobView) -> list[str]:

@@ -46,6 +46,7 @@ from host_agent.wire.constants import (
     UDP_PORT,
     VERSION,
 )
+from host_agent.wire.parts import BLOCK_EXPONENT, part_of
 
 
 def _names(prefix: str) -> dict[int, str]:
@@ -79,7 +80,8 @@ class _ExponentField(ShortField):  # type: ignore[misc]
             return f"{x} (all zero)"
         if x == EXPONENT_NON_FINITE:
             return f"{x} (non-finite present)"
-        return f"{x} (2^{x - EXPONENT_BIAS})"
+        part = part_of(x) or "unknown meaning"
+        return f"{x} (2^{x - EXPONENT_BIAS})" if part == BLOCK_EXPONENT else f"{x} ({part})"
 
 
 class _SeenField(IntField):  # type: ignore[misc]
@@ -170,6 +172,11 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
         return int(self.pool_index) % POOL_VERSIONS
 
     @property
+    def part(self) -> str | None:
+        """What a CONTRIBUTE or RESULT is part of, as its exponent tells; None if it does not."""
+        return part_of(int(self.exponent)) if self.kind in (KIND_CONTRIBUTE, KIND_RESULT) else None
+
+    @property
     def workers_seen(self) -> list[int]:
         """In a STATUS: ids of the workers whose contribution the slot holds, ascending."""
         return _workers(self.seen or 0)
@@ -192,7 +199,8 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
         said += f" job {self.job_id} worker {self.worker_id} chunk {self.chunk} slot {self.slot}.{self.pool_version}"
         if _is_status(self):
             said += f" seen {self.workers_seen} of chunk {self.slot_chunk}"
-        return said + (f" {len(self.lanes)} lanes" if _has_lanes(self) else "")
+        said += f" {len(self.lanes)} lanes" if _has_lanes(self) else ""
+        return said + (f", {self.part}" if self.part else "")
 
 
 def bind_port(port: int) -> None:

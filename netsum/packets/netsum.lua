@@ -108,6 +108,7 @@ end
 fields.slot = ProtoField.uint16("netsum.slot", "slot", base.DEC, nil, nil, "relative to the job's range")
 fields.pool_version = ProtoField.uint8("netsum.pool_version", "pool version", base.DEC)
 fields.exponent_value = ProtoField.int32("netsum.exponent.value", "exponent without its bias", base.DEC)
+fields.part = ProtoField.string("netsum.part", "part", base.ASCII, "what the packet is part of, as its exponent tells")
 fields.seen_worker = ProtoField.uint8("netsum.seen.worker", "contribution of worker", base.DEC)
 fields.missing_worker = ProtoField.uint8("netsum.missing.worker", "missing: contribution of worker", base.DEC)
 fields.lanes = ProtoField.none("netsum.lanes", "lanes")
@@ -256,13 +257,35 @@ local function add_flags(tree, tvb, place, value)
     return item
 end
 
-local function exponent_text(value)
+-- host_agent/wire/parts.py has the same.
+local PARTS = {
+    { 1, 8191, "number of a PROBE" },
+    { 15311, 17408, "block exponent" },
+    { 17409, 50048, "scale of packed lanes" },
+    { 65280, 65280, "bitmap of blocks" },
+    { 65281, 65281, "bitmap of rows" },
+}
+
+local function part_of(values)
+    if values.kind ~= KIND.CONTRIBUTE and values.kind ~= KIND.RESULT then
+        return nil
+    end
+    for _, each in ipairs(PARTS) do
+        if each[1] <= values.exponent and values.exponent <= each[2] then
+            return each[3]
+        end
+    end
+    return nil
+end
+
+local function exponent_text(values)
+    local value, part = values.exponent, part_of(values)
     if value == SPEC.exponent.all_zero then
         return "all zero"
     elseif value == SPEC.exponent.non_finite then
         return "non-finite present"
     end
-    return "2^" .. value - SPEC.exponent.bias
+    return part == "block exponent" and "2^" .. value - SPEC.exponent.bias or part or "unknown meaning"
 end
 
 local function add_derived(item, place, tvb, values)
@@ -273,10 +296,15 @@ local function add_derived(item, place, tvb, values)
     elseif place.name == "exponent" and (values.kind == KIND.PROBE or values.kind == KIND.STATUS) then
         item:append_text(" (in a PROBE and its STATUS: the number of the PROBE)")
     elseif place.name == "exponent" then
-        item:append_text(" (" .. exponent_text(values.exponent) .. ")")
+        item:append_text(" (" .. exponent_text(values) .. ")")
         if values.exponent == SPEC.exponent.non_finite then
             item:add_proto_expert_info(expert.non_finite)
-        elseif values.exponent ~= SPEC.exponent.all_zero then
+        end
+        local part = part_of(values)
+        if part then
+            item:add(fields.part, range, part):set_generated()
+        end
+        if part == "block exponent" then
             item:add(fields.exponent_value, range, values.exponent - SPEC.exponent.bias):set_generated()
         end
     elseif place.name == "version" and values.version ~= SPEC.version then
@@ -418,6 +446,10 @@ function netsum.dissector(tvb, pinfo, root)
         end
     elseif has(values.flags, FLAG.LANES) then
         info = info .. " " .. add_lanes(tree, tvb) .. " lanes"
+    end
+    local part = part_of(values)
+    if part then
+        info = info .. ", " .. part
     end
     if has(values.flags, FLAG.MISMATCH) then
         info = info .. " MISMATCH"

@@ -5,6 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from host_agent.codecs.packed import PACKED
+from host_agent.codecs.table import CODEC_OF
+from host_agent.protocol.records import PROBE_NUMBERS
 from host_agent.wire import Header
 from host_agent.wire.constants import (
     EXPONENT_ALL_ZERO,
@@ -21,6 +24,7 @@ from host_agent.wire.constants import (
     STATUS_FIELDS,
     UDP_PORT,
 )
+from host_agent.wire.parts import BLOCK_EXPONENT, PART_BITMAP, PARTS
 
 pytest.importorskip("scapy", reason="needs scapy: pip install 'netsum[packets]'")
 
@@ -153,3 +157,23 @@ def test_an_answer_is_known_as_one() -> None:
     assert not Netsum(kind=KIND_STATUS, **(fields | {"chunk": 3})).answers(probe)
     assert not probe.answers(probe)
     assert not probe.answers(Raw(b"other"))
+
+
+def test_what_a_packet_is_part_of() -> None:
+    bitmap = Netsum(op="BOR", job_id=1, exponent=PART_BITMAP, lanes=[1] * 64)
+    assert bitmap.part == "bitmap of blocks"
+    assert bitmap.summary().endswith("64 lanes, bitmap of blocks")
+    assert Netsum(kind="PROBE", exponent=PART_BITMAP).part is None
+    assert Netsum(exponent=EXPONENT_ALL_ZERO).part is None
+
+
+def test_the_ranges_of_parts_are_those_of_the_codecs() -> None:
+    meanings = {meaning: (least, most) for least, most, meaning in PARTS}
+    assert meanings["number of a PROBE"] == (1, PROBE_NUMBERS)
+    assert meanings["scale of packed lanes"] == PACKED.exponents
+    exponents = [codec.exponents for codec in CODEC_OF.values() if codec.exponent is not None]
+    assert meanings[BLOCK_EXPONENT] == (min(exponents)[0], max(most for _, most in exponents))
+    ends = [end for least, most, _ in PARTS for end in (least, most)]
+    assert ends == sorted(ends), "ranges overlap"
+    assert ends[0] > EXPONENT_ALL_ZERO
+    assert ends[-1] < EXPONENT_NON_FINITE

@@ -30,6 +30,7 @@ from host_agent.wire.constants import (
     UDP_PORT,
     VERSION,
 )
+from host_agent.wire.parts import PART_BITMAP, PARTS, part_of
 from netsum.packets.wireshark import PLUGIN, install, plugin_folder
 
 WORKER_PORT = 40_000
@@ -142,6 +143,7 @@ def test_every_kind_of_packet_in_the_info_column(dissect: Dissect) -> None:
         frame(status(header(KIND_STATUS, **answer), seen=0b1111, slot_chunk=17), to_switch=False),
         frame(status(header(KIND_STATUS, flags=FLAG_MISMATCH, **answer)), to_switch=False),
         frame(with_lanes(header(KIND_RESULT, op=OP_BOR, **answer), 256), to_switch=False),
+        frame(with_lanes(header(KIND_CONTRIBUTE, op=OP_BOR, chunk=17, exponent=PART_BITMAP))),
     ]
     found = dissect(frames, ["_ws.col.Protocol", "_ws.col.Info"])
     assert {row[0] for row in found} == {"netsum"}
@@ -154,6 +156,7 @@ def test_every_kind_of_packet_in_the_info_column(dissect: Dissect) -> None:
         f"STATUS SUM {of_the_slot} holds chunk 17",
         f"STATUS SUM {of_the_slot} holds chunk {SLOT_CHUNK}, misses worker 1, 3 MISMATCH",
         f"RESULT BOR {of_the_slot} 256 lanes",
+        f"CONTRIBUTE BOR {of_the_slot} 64 lanes, bitmap of blocks [retransmission]",
     ]
 
 
@@ -181,6 +184,18 @@ def test_exponents(dissect: Dissect) -> None:
         [str(EXPONENT_BIAS - 7), "-7", ""],
         [str(EXPONENT_NON_FINITE), "", "NaN or Inf in an input"],
     ]
+
+
+@tshark_only
+def test_what_a_packet_is_part_of(dissect: Dissect) -> None:
+    """The table in the dissector is the worker's."""
+    edges = [value for least, most, _ in PARTS for value in (least - 1, least, most, most + 1)]
+    frames = [
+        frame(header(KIND_RESULT, exponent=value, chunk=number, num_workers=2).to_bytes(), to_switch=False)
+        for number, value in enumerate(edges)
+    ]
+    found = dissect(frames, ["netsum.exponent", "netsum.part"])
+    assert found == [[str(value), part_of(value) or ""] for value in edges]
 
 
 @tshark_only
