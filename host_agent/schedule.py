@@ -137,8 +137,8 @@ class Schedule:
 
     @property
     def busy(self) -> bool:
-        """Whether `begin` has more to compute."""
-        return bool(self._running) and self._running[-1].busy
+        """Whether `begin` has more to compute, or `take_ended` something to return: the driver must not wait."""
+        return bool(self._running) and (self._running[-1].busy or self._running[0].done)
 
     def add(self, collective: Collective) -> None:
         """Put a collective at the end. Callable from any thread."""
@@ -171,18 +171,23 @@ class Schedule:
         trouble : str
             What the driver knows about the way to the switch, for the message of a failure.
         """
-        ended = []
+        ended = self._end_done(now_ns)
         for done in self._core.take_done():
             running = self._running[0]
             running.end_pass(done)
             running.begin_passes(self._core, now_ns, self._in_slices)
-            if running.done:
-                self._running.popleft()
-                ended.append(running.end(self._core, now_ns))
+            ended += self._end_done(now_ns)
         if self._core.failed and len(self):
             first = self._running[0].collective if self._running else self._waiting[0]
             self.failure = failure_of(self._core, first.what, trouble)
             ended += self.drop(self.failure)
+        return ended
+
+    def _end_done(self, now_ns: int) -> list[Outcome]:
+        """End the collectives that are done, which may be after their last pass was: they may have computed since."""
+        ended = []
+        while self._running and self._running[0].done:
+            ended.append(self._running.popleft().end(self._core, now_ns))
         return ended
 
     def drop(self, error: Exception) -> list[Outcome]:

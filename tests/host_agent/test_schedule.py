@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from host_agent.collectives import plan_allreduce, plan_barrier
+from host_agent.collectives import Collective, plan_allreduce, plan_barrier
+from host_agent.collectives.collective import BUSY
 from host_agent.errors import MismatchError, SumOverflowError
-from host_agent.schedule import Schedule
+from host_agent.schedule import Outcome, Schedule
 from host_agent.wire import Header
 from host_agent.wire.constants import FLAG_MISMATCH
 from tests.host_agent.bench_core import BenchCore, result, status
@@ -85,3 +86,42 @@ def test_an_overflow_is_the_error_of_one_collective_only() -> None:
     assert raised.error.elements == 64
     assert (saturated.result == 2**31 - 1).all()
     assert not bench.core.failed
+
+
+def busy_after_its_pass(bench: BenchCore, sequence: int) -> Collective:
+    """A barrier that computes something before and after its only pass."""
+    barrier = plan_barrier(bench.admission, sequence)
+    (work,) = barrier.passes
+    barrier.passes = iter((BUSY, work, BUSY, BUSY))
+    return barrier
+
+
+def test_a_driver_looks_at_the_network_between_parts_of_a_computation() -> None:
+    bench = BenchCore(workers=1, slots=8)
+    schedule = Schedule(bench.core, in_slices=True)
+    for sequence in range(2):
+        schedule.add(busy_after_its_pass(bench, sequence))
+    ended: list[Outcome] = []
+    sent_at, ended_at = [], []
+    for turn in range(10):
+        schedule.begin(bench.now_ns)
+        sent = bench.send()
+        sent_at += [turn] * len(sent)
+        bench.receive(*map(result, sent))
+        assert schedule.busy or not len(schedule), "it would wait for nothing"
+        new = schedule.take_ended(bench.now_ns)
+        ended_at += [turn] * len(new)
+        ended += new
+    # Each pass is done in the turn in which it is sent, its collective a turn later, when it has computed the rest.
+    assert (sent_at, ended_at) == ([1, 3], [2, 4])
+    assert all(outcome.error is None for outcome in ended)
+
+
+def test_a_driver_without_a_network_has_everything_computed_at_once() -> None:
+    bench = BenchCore(workers=1, slots=8)
+    schedule = Schedule(bench.core)
+    schedule.add(busy_after_its_pass(bench, 0))
+    schedule.begin(bench.now_ns)
+    bench.receive(*map(result, bench.send()))
+    (outcome,) = schedule.take_ended(bench.now_ns)
+    assert outcome.error is None
