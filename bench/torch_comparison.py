@@ -20,7 +20,7 @@ __all__ = ["EXAMPLES", "Comparison", "compare", "plan_of", "print_allreduces", "
 ROOT = Path(__file__).resolve().parents[1]
 SILENCE_S = 900.0
 """How long the ranks may say nothing: one training, on a slow link."""
-EXAMPLES = {"digits_cnn": 30, "char_lstm": 20, "wide_embedding": 10}
+EXAMPLES = {"digits_cnn": 30, "char_lstm": 20, "wide_embedding": 10, "wide_embedding_sparse": 10}
 """Steps of a run."""
 
 
@@ -134,7 +134,7 @@ def print_allreduces(comparison: Comparison) -> None:
 def print_examples(comparison: Comparison) -> None:
     """Print the times of the examples' steps, and how they compare."""
     print(
-        f"{'':15} {'':7} {'ms a step':28} {'computing':>10} {'communicating':>14} {'gradients':>10} {'sent':>9}"
+        f"{'':21} {'':7} {'ms a step':28} {'computing':>10} {'communicating':>14} {'gradients':>10} {'sent':>9}"
     )
     for name, by_backend in comparison.examples.items():
         for backend in BACKENDS:
@@ -146,11 +146,11 @@ def print_examples(comparison: Comparison) -> None:
             )
             sent = reports[0]["sent_bytes"]
             print(
-                f"{name:15} {backend:7} {_spread(steps):28} {computing:10.1f} {communicating:14.1f} "
+                f"{name:21} {backend:7} {_spread(steps):28} {computing:10.1f} {communicating:14.1f} "
                 f"{reports[0]['gradient_bytes'] / 1e6:7.2f} MB "
                 + (f"{sent / 1e6:6.2f} MB" if sent is not None else f"{'-':>9}")
             )
         ours, theirs = (
             statistics.median(report["step_ms"] for report in by_backend[backend]) for backend in BACKENDS
         )
-        print(f"{'':15} {'':7} a step over netsum takes {ours / theirs:.2f} times as long as over Gloo")
+        print(f"{'':21} {'':7} a step over netsum takes {ours / theirs:.2f} times as long as over Gloo")

@@ -6,7 +6,6 @@ What was measured comes from rank 0.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import sys
 import time
@@ -91,7 +90,7 @@ def _measure(plan: Plan, groups: dict[str, dist.ProcessGroup], run: int) -> None
                 )
     for name, steps in plan.examples.items():
         for group in groups.values():
-            report = harness.train_together(importlib.import_module(name).task, steps, seed=0, group=group)
+            report = harness.train_together(harness.task_named(name), steps, seed=0, group=group)
             if report is not None:
                 say_line({"event": "example", "run": run, "name": name, **dataclasses.asdict(report)})
 

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import copy
 import hashlib
+import importlib
 import json
 import os
 import statistics
@@ -35,6 +36,11 @@ ROUNDING_MARGIN = 10
 Batch = Callable[[int], tuple[Tensor, Tensor]]
 
 
+def adam(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
+    """Return Adam over all parameters."""
+    return [torch.optim.Adam(model.parameters(), rate, eps=ADAM_EPS)]
+
+
 @dataclass(frozen=True)
 class Task:
     """Something to train.
@@ -52,9 +58,11 @@ class Task:
     accuracy
         The model's share of right answers on what it was not trained on.
     rate
-        Of Adam.
+        Of the optimizers.
     steps
         By default.
+    optimizers
+        Given the model and the rate, makes what updates its parameters.
     """
 
     name: str
@@ -64,6 +72,7 @@ class Task:
     accuracy: Callable[[nn.Module], float]
     rate: float
     steps: int
+    optimizers: Callable[[nn.Module, float], list[torch.optim.Optimizer]] = adam
 
 
 @dataclass
@@ -114,8 +123,23 @@ class Report:
         return agreed and self.deviation <= ROUNDING_MARGIN * self.rounding
 
 
-def main(task: Task) -> None:
-    """Run a task as the command line says, and print its report on rank 0."""
+def task_named(name: str) -> Task:
+    """Return the task of an example by the name of its module; with `_sparse` behind it, its variant with sparse gradients."""
+    module = importlib.import_module(name.removesuffix("_sparse"))
+    chosen: Task = module.sparse_task if name.endswith("_sparse") else module.task
+    return chosen
+
+
+def main(task: Task, sparse_task: Task | None = None) -> None:
+    """Run a task as the command line says, and print its report on rank 0.
+
+    Parameters
+    ----------
+    task
+        What to train.
+    sparse_task
+        The same with sparse gradients, for ``--sparse``.
+    """
     parser = argparse.ArgumentParser(description=task.name)
     parser.add_argument("--backend", choices=["netsum", "gloo", "single"], default="netsum")
     parser.add_argument("--steps", type=int, default=task.steps)
@@ -127,7 +151,11 @@ def main(task: Task) -> None:
         help="compare with the same batches in one process; status 1 if it differs",
     )
     parser.add_argument("--out", type=Path, help="file for the report, as JSON")
+    if sparse_task is not None:
+        parser.add_argument("--sparse", action="store_true", help="sparse gradients for the embedding")
     options = parser.parse_args()
+    if sparse_task is not None and options.sparse:
+        task = sparse_task
     torch.set_num_threads(1)
     if options.backend == "single":
         report: Report | None = train_alone(task, options.steps, options.workers, options.seed)
@@ -221,13 +249,16 @@ def _largest_difference(some: list[float], others: list[float]) -> float:
 
 def _steps(task: Task, model: nn.Module, steps: int, batch: Batch) -> Iterator[Tensor]:
     """Train, yielding the loss of each step."""
-    optimizer = torch.optim.Adam(model.parameters(), task.rate, eps=ADAM_EPS)
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    optimizers = task.optimizers(inner, task.rate)
     for step in range(steps):
         inputs, targets = batch(step)
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         loss = task.loss(model(inputs), targets)
         loss.backward()
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         yield loss.detach()
 
 

@@ -1,10 +1,14 @@
-"""A wide embedding model: almost all of its gradient is zero, and blocks of zeros travel without lanes.
+"""A wide embedding model: almost all of its gradient is zero, and blocks of zeros do not travel.
+
+With ``--sparse`` the embedding's gradient is a sparse tensor: only the rows of the items that some worker's baskets hold.
 
 Made-up shopping baskets: each item belongs to one of a few tastes, and the model is to tell a basket's taste.
 """
 
+from dataclasses import replace
+
 import torch
-from harness import Task, evaluating, main
+from harness import ADAM_EPS, Task, evaluating, main
 from torch import Tensor, nn
 
 ITEMS, WIDTH, TASTES, BASKET, BATCH = 20_000, 64, 8, 12, 64
@@ -15,11 +19,17 @@ popular = [items[:50] for items in items_of_taste]
 
 
 class BasketModel(nn.Module):
-    """Sums the embeddings of a basket's items."""
+    """Sums the embeddings of a basket's items.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    sparse
+        Whether the embedding's gradient is a sparse tensor.
+    """
+
+    def __init__(self, sparse: bool = False) -> None:
         super().__init__()
-        self.embedding = nn.EmbeddingBag(ITEMS, WIDTH, mode="sum")
+        self.embedding = nn.EmbeddingBag(ITEMS, WIDTH, mode="sum", sparse=sparse)
         self.head = nn.Linear(WIDTH, TASTES)
 
     def forward(self, baskets: Tensor) -> Tensor:
@@ -52,7 +62,22 @@ def accuracy(trained: nn.Module) -> float:
         return float((trained(items).argmax(1) == tastes).float().mean())
 
 
+def sparse_adam(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
+    """Return what updates the rows of the embedding that have a gradient, and Adam for the rest."""
+    assert isinstance(model, BasketModel)
+    return [
+        torch.optim.SparseAdam(model.embedding.parameters(), rate, eps=ADAM_EPS),
+        torch.optim.Adam(model.head.parameters(), rate, eps=ADAM_EPS),
+    ]
+
+
 task = Task("wide embedding", BasketModel, batch, nn.functional.cross_entropy, accuracy, rate=1e-2, steps=60)
+sparse_task = replace(
+    task,
+    name="wide embedding, sparse gradients",
+    model=lambda: BasketModel(sparse=True),
+    optimizers=sparse_adam,
+)
 
 if __name__ == "__main__":
-    main(task)
+    main(task, sparse_task)

@@ -190,7 +190,7 @@ def bench_torch(
     lanes: OneLanes = Lanes.wide,
     examples: Annotated[
         str, typer.Option(metavar="NAME,…", help="Which to train besides; empty: none.")
-    ] = "digits_cnn,char_lstm,wide_embedding",
+    ] = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse",
 ) -> None:
     """torch.distributed over netsum and over Gloo on plain loopback, where no link limits either; needs PyTorch.
 
@@ -216,7 +216,7 @@ def bench_training(
     runs: TurnRuns = 3,
     examples: Annotated[
         str, typer.Option(metavar="NAME,…", help="Which to train.")
-    ] = "digits_cnn,char_lstm,wide_embedding",
+    ] = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse",
 ) -> None:
     """Time of a training step over netsum and over Gloo, on the same limited links, in the same run; needs root and PyTorch."""
     arguments = ["--topology", topology, "--rate", rate, "--loss", loss, "--lanes", lanes.value]
