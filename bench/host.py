@@ -25,8 +25,10 @@ import numpy.typing as npt
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from host_agent.codecs.bitmap import WORD_BLOCKS, clear_blocks, find_blocks  # noqa: E402
 from host_agent.codecs.block_float import FLOAT32, FLOAT64  # noqa: E402
 from host_agent.codecs.codec import Codec  # noqa: E402
+from host_agent.codecs.packed import packed_codec  # noqa: E402
 from host_agent.codecs.payload import (  # noqa: E402
     has_exponents,
     learn_exponent,
@@ -120,6 +122,24 @@ def measure(elements: int = 1 << 24, lanes: int = 256, runs: int = 5) -> list[Ro
         return lambda: _contribute(records, lanes, datagrams), lambda: _take(records, lanes, datagrams)
 
     kept: list[Pass] = []
+    packed = {bits: core(packed_codec(bits, 1 << HEADROOM), OP_SUM, singles, copy) for bits in (16, 8)}
+    of_blocks = Pass(FLOAT32, OP_SUM, 0, singles, copy).lay_out(lanes, 64)["payload"].copy()
+    thin = np.zeros_like(singles)
+    thin.reshape(-1, lanes)[::100] = 1
+    of_thin = Pass(FLOAT32, OP_SUM, 0, thin, copy).lay_out(lanes, 64)["payload"].copy()
+    own, bitmap = (
+        np.zeros(elements // lanes, np.uint16),
+        np.zeros(elements // lanes // WORD_BLOCKS, np.uint32),
+    )
+    finder = FLOAT32.nonzero
+    assert finder is not None
+    routine = finder.address
+
+    def find(payloads: Any) -> None:
+        find_blocks(payloads, routine, lanes, 0, own.size, own, bitmap)
+
+    few = np.zeros_like(bitmap)
+    zeros = np.zeros(elements, np.uint32)
     float32 = core(FLOAT32, OP_SUM, singles, copy)
     float64 = core(FLOAT64, OP_SUM, doubles, wide)
     words = core(WORDS_MAX, OP_MAX, integers, copy.view(np.int32))
@@ -134,6 +154,13 @@ def measure(elements: int = 1 << 24, lanes: int = 256, runs: int = 5) -> list[Ro
         ),
         ("float32 to lanes (exponent, quantize)", 4, float32[0]),
         ("lanes to float32", 4, float32[1]),
+        ("blocks found, none of zeros", 4, lambda: find(of_blocks)),
+        ("blocks found, 99 % of zeros", 4, lambda: find(of_thin)),
+        ("blocks of zeros looked at in the result", 4, lambda: clear_blocks(few, own.size, lanes, zeros)),
+        ("float32 to lanes of 16 bits", 4, packed[16][0]),
+        ("lanes of 16 bits to float32", 4, packed[16][1]),
+        ("float32 to lanes of 8 bits", 4, packed[8][0]),
+        ("lanes of 8 bits to float32", 4, packed[8][1]),
         ("float64 to lanes (exponent, quantize)", 8, float64[0]),
         ("lanes to float64", 8, float64[1]),
         ("int32 to lanes", 4, words[0]),

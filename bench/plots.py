@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bench.allreduce import Result
+    from bench.sparse import Result as SparseResult
 
 
 def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
@@ -70,4 +71,58 @@ def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
     figure.suptitle(f"All-reduce of {results[0].workers} workers, links of {rate}; dashed: the links' bound")
     for kind in ("png", "svg"):
         figure.savefig(folder / f"allreduce.{kind}", dpi=150)
+    plt.close(figure)
+
+
+def plot_sparse(results: Sequence[SparseResult], folder: Path) -> None:
+    """Draw the time over the share of blocks that are not zero, a panel for each size; a dashed line is the links' bound.
+
+    Parameters
+    ----------
+    results
+        Of `bench.sparse`.
+    folder
+        Where ``sparse.png`` and ``sparse.svg`` go.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    from netsum.allreduce.plan import size_text
+
+    sizes = list(dict.fromkeys(one.row.bytes for one in results))
+    sparse = [one for one in results if one.row.union_share is not None]
+    overlaps = list(dict.fromkeys(one.row.overlap for one in sparse if one.row.density < 1))
+    figure, panels = plt.subplots(
+        1, len(sizes), figsize=(1.5 + 4.2 * len(sizes), 4), squeeze=False, layout="constrained"
+    )
+    for panel, size in zip(panels[0], sizes, strict=True):
+        here = [one for one in results if one.row.bytes == size]
+        for one in here:
+            if one.contender != "netsum" or (one.row.sparse == "never" and one.row.bits == "full"):
+                name, color = ("Gloo", "C7") if one.contender != "netsum" else ("netsum, dense", "C6")
+                panel.axhline(one.row.seconds.median * 1e3, color=color, lw=1, label=name)
+        for number, overlap in enumerate(overlaps):
+            found = [
+                one
+                for one in sparse
+                if one.row.bytes == size and (one.row.overlap == overlap or one.row.density == 1)
+            ]
+            found.sort(key=lambda one: one.row.density)
+            densities = [one.row.density * 100 for one in found]
+            medians = [one.row.seconds.median * 1e3 for one in found]
+            color = f"C{number}"
+            panel.plot(densities, medians, marker="o", ms=4, color=color, label=f"netsum, overlap {overlap}")
+            bounds = [(one.bound_seconds or 0.0) * 1e3 for one in found]
+            panel.plot(densities, bounds, ls="--", lw=0.8, color=color)
+        panel.set(xscale="log", yscale="log", title=size_text(size), xlabel="% of a worker's blocks not zero")
+        panel.grid(alpha=0.3)
+    panels[0][0].set_ylabel("ms")
+    panels[0][-1].legend(fontsize=8)
+    figure.suptitle(
+        f"Block-sparse all-reduce, {results[0].workers} workers, links of {results[0].rate}; dashed: the bound"
+    )
+    for kind in ("png", "svg"):
+        figure.savefig(folder / f"sparse.{kind}", dpi=150)
     plt.close(figure)

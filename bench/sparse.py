@@ -30,6 +30,7 @@ from netsum.allreduce.session import run_between, testbed_sites  # noqa: E402
 from netsum.links_text import loss_of, rate_of  # noqa: E402
 from netsum.programs import LANES  # noqa: E402
 from netsum.slots_text import parse_slots  # noqa: E402
+from netsum.terminal import Rows, console  # noqa: E402
 from topologies.children import ending_in_order  # noqa: E402
 from topologies.run_folder import new_run_folder  # noqa: E402
 from topologies.topology_file import load_topology  # noqa: E402
@@ -117,8 +118,8 @@ def _results(
 
 
 HEADINGS = (
-    *("size", "array", "own", "union", "ms (least … most)", "bound ms", "of bound", "x dense", "x Gloo"),
-    *("MB up", "MB down", "right"),
+    *(">size", "array", "?>own", ">union", ">ms", "?>least", "?>most", ">bound\nms", ">of\nbound"),
+    *(">times\ndense", ">times\nGloo", "right", "?>MB\nup", "?>MB\ndown"),
 )
 
 
@@ -130,11 +131,11 @@ def _line(one: Result) -> list[str]:
     elif row.bits != "full":
         what = f"{row.bits} bits"
     elif row.sparse == "never":
-        what = "dense, sparse='never'"
+        what = "dense, never"
     elif row.density == 1:
-        what = "dense, sparse='auto'"
+        what = "dense, auto"
     else:
-        what = f"{row.density:.4g} of the blocks, overlap {row.overlap}"
+        what = f"{row.density * 100:.4g} %, {row.overlap}"
 
     def optional(value: float | None, form: str) -> str:
         return "" if value is None else format(value, form)
@@ -145,15 +146,21 @@ def _line(one: Result) -> list[str]:
         what,
         optional(row.own_share, ".2%"),
         optional(row.union_share, ".2%"),
-        f"{ms.median * 1e3:.1f} ({ms.least * 1e3:.1f} … {ms.most * 1e3:.1f})",
+        *(f"{seconds * 1e3:.1f}" for seconds in (ms.median, ms.least, ms.most)),
         optional(one.bound_seconds and one.bound_seconds * 1e3, ".1f"),
         optional(one.share, ".1%"),
         optional(one.times_dense, ".2f"),
-        optional(one.times_gloo, ".2f"),
+        optional(one.times_gloo, ".1f"),
+        "yes" if row.correct and row.same_bits else "NO",
         "" if row.bytes_sent is None else f"{row.bytes_sent / each:.2f}",
         "" if row.bytes_received is None else f"{row.bytes_received / each:.2f}",
-        "yes" if row.correct and row.same_bits else "NO",
     ]
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    headings = [heading.lstrip(">?").replace("\n", " ") for heading in HEADINGS]
+    rows = [headings, ["---"] * len(headings), *lines]
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -184,8 +191,8 @@ def _numbers(text: str, option: str, most: float) -> list[float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure block-sparse and packed all-reduces on one topology and print the table; JSON and Markdown go to a run folder."""
-    from rich.console import Console
+    """Measure block-sparse and packed all-reduces on one topology; JSON, a table and a plot go to a run folder."""
+    from bench.plots import plot_sparse
 
     options = _parser().parse_args(arguments)
     sizes = [each.strip() for each in options.sizes.split(",")]
@@ -209,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     print(header, flush=True)
     results: list[Result] = []
-    with ending_in_order(), Console(stderr=True).status("bringing up the testbed") as status:
+    with ending_in_order(), console(stderr=True).status("bringing up the testbed") as status:
         with testbed(
             options.topology,
             switch="embedded",
@@ -239,11 +246,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         (folder / "results.json").write_text(
             json.dumps([asdict(one) for one in results], indent=1), encoding="utf-8"
         )
-    rows = [HEADINGS, ["---"] * len(HEADINGS), *map(_line, results)]
-    table = "".join("| " + " | ".join(row) + " |\n" for row in rows)
-    print(table)
-    (folder / "table.md").write_text(f"{header}\n\n{table}", encoding="utf-8")
-    print(f"results.json, table.md: {os.path.relpath(folder)}")
+    lines = [_line(one) for one in results]
+    rows = Rows(*HEADINGS, key=2)
+    for line in lines:
+        rows.add(*line)
+    rows.print()
+    (folder / "table.md").write_text(f"{header}\n\n{_markdown(lines)}", encoding="utf-8")
+    plot_sparse(results, folder)
+    print(f"results.json, table.md, sparse.png, sparse.svg: {os.path.relpath(folder)}")
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def bench_sparse(
 ) -> None:
     """All-reduces of arrays with zeros, and of few bits, beside dense ones and torch's Gloo; needs root and PyTorch.
 
-    Results go to `runs/bench-sparse-DATE-TIME` as JSON and Markdown.
+    Results go to `runs/bench-sparse-DATE-TIME` as JSON, Markdown, PNG and SVG.
     """
     arguments = ["--topology", topology, "--rate", rate, "--loss", loss, "--sizes", sizes]
     arguments += ["--densities", densities, "--overlaps", overlaps, "--bits", bits, "--lanes", lanes]
