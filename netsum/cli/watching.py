@@ -99,7 +99,7 @@ def sparse_sentence(view: JobView) -> str:
     saved = sum(report.saved_bytes for report in reports)
     return (
         f"sparse: {sparse:,} of {plural(collectives, 'collective')}; not zero: {own:.2%} of a worker's blocks, "
-        f"{union:.2%} of all workers'; {saved / 1e6:,.1f} MB saved"
+        f"{union:.2%} of all workers'; {count_text(saved)}{'B' if saved >= 1e6 else ' bytes'} saved"
     )
 
 

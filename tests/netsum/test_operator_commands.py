@@ -12,9 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from host_agent.joining import join
 from netsum.allreduce.plan import Plan
 from netsum.allreduce.session import loopback_controller
 from netsum.allreduce.worker import JobLostError, take_part
@@ -220,6 +222,45 @@ def test_watching_a_job(netsum: Netsum) -> None:
     picture = netsum("job", "watch", "train", "--views", "1").stdout
     assert picture.startswith("train  gathering")
     assert "retrans-" in picture
+
+
+@pytest.mark.timeout(400)  # It may have to compile the worker first.
+def test_a_job_shows_what_zeros_saved(netsum: Netsum, controller: str) -> None:
+    array = np.zeros(100 * 64, np.float32)
+    done = threading.Event()
+
+    def reported(worker: dict[str, Any]) -> bool:
+        return bool(worker.get("report", {}).get("collectives") == 2)
+
+    def contribute(rank: int) -> None:
+        mine = array.copy()
+        mine[64 * rank] = 1  # One block of a hundred at each worker, two at both.
+        with (
+            join(controller, job="thin", rank=rank, world_size=2) as seat,
+            seat.communicator() as communicator,
+        ):
+            communicator.allreduce(mine, sparse="always")
+            communicator.barrier()
+            assert done.wait(DEADLINE_S)
+
+    with ThreadPoolExecutor(2) as pool:
+        workers = [pool.submit(contribute, rank) for rank in range(2)]
+        try:
+            while not all(map(reported, told(netsum("job", "show", "thin", "--json"))["workers"])):
+                assert not any(worker.done() for worker in workers), [
+                    worker.exception() for worker in workers
+                ]
+            shown, watched = (
+                netsum("job", "show", "thin").stdout,
+                netsum("job", "watch", "thin", "--views", "1").stdout,
+            )
+        finally:
+            done.set()
+    # Each way 97 of 100 packets less: two for blocks, one for the bitmap; and a header in place of the other's block.
+    saved = 2 * (2 * 97 * (20 + 256) + 256)
+    line = f"sparse: 1 of 2 collectives; not zero: 1.00% of a worker's blocks, 2.00% of all workers'; {saved:,} bytes saved"
+    assert line in shown
+    assert line in watched
 
 
 def test_ctrl_c_ends_a_watch_and_leaves_the_job(netsum: Netsum) -> None:
