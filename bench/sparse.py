@@ -173,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--overlaps", default="full,random,none")
     parser.add_argument("--bits", default="16,8,4,2", help="of packed elements; empty: none")
     parser.add_argument("--lanes", type=int, default=256, choices=LANES)
+    parser.add_argument("--switch", default="embedded", choices=("embedded", "bmv2"))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--slots", help="chunks in flight, as netsum allreduce takes them")
     parser.add_argument("--without-gloo", action="store_true")
@@ -212,14 +213,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder = new_run_folder(Path(options.runs_folder), "bench-sparse")
     header = (
         f"{machine_and_date()}\n{' '.join(['netsum bench sparse', *(arguments or ())])}\n"
-        f"load before: {os.getloadavg()[0]:.1f}; {workers} workers, {options.lanes} lanes, {options.rate}; float32, sum"
+        f"load before: {os.getloadavg()[0]:.1f}; {workers} workers, {options.lanes} lanes, {options.rate}, {options.switch} switch; float32, sum"
     )
     print(header, flush=True)
     results: list[Result] = []
     with ending_in_order(), console(stderr=True).status("bringing up the testbed") as status:
         with testbed(
             options.topology,
-            switch="embedded",
+            switch=options.switch,
             lanes=options.lanes,
             rate=options.rate,
             loss_percent=options.loss,

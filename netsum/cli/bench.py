@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from netsum.cli.errors import CommandError
-from netsum.cli.options import Lanes, SlotsOption
+from netsum.cli.options import Lanes, SlotsOption, SwitchKind
 from netsum.cli.texts import epilog
 
 bench_app = typer.Typer(help="Measure what the docs quote.", no_args_is_help=True)
@@ -157,6 +157,7 @@ def bench_sparse(
         str, typer.Option(metavar="BITS,…", help="Of packed elements; an empty text: none.")
     ] = "16,8,4,2",
     lanes: OneLanes = Lanes.wide,
+    switch: Annotated[SwitchKind, typer.Option(help="Who runs the P4 program.")] = SwitchKind.embedded,
     repeats: Annotated[int, typer.Option(min=1, help="How often each array is reduced and timed.")] = 3,
     slots: SlotsOption = None,
     gloo: Annotated[bool, typer.Option(help="Measure Gloo too.")] = True,
@@ -167,7 +168,7 @@ def bench_sparse(
     """
     arguments = ["--topology", topology, "--rate", rate, "--loss", loss, "--sizes", sizes]
     arguments += ["--densities", densities, "--overlaps", overlaps, "--bits", bits, "--lanes", lanes]
-    arguments += ["--repeats", str(repeats)]
+    arguments += ["--switch", switch, "--repeats", str(repeats)]
     arguments += [] if slots is None else ["--slots", slots]
     arguments += [] if gloo else ["--without-gloo"]
     run_bench("sparse", arguments)

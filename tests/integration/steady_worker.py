@@ -22,9 +22,23 @@ RESTART_TIMEOUT_S = 120.0
 WRONG = 3
 
 
+RUN, DENSITY = 64, 0.1
+
+
+def is_sparse(number: int) -> bool:
+    """Whether blocks of zeros are left out in a round."""
+    return number % 3 == 2
+
+
 def numbers(rank: int, number: int, elements: int) -> np.ndarray[Any, Any]:
-    """What a rank contributes in a round: integers, every other time as float32, which holds them and their sums exactly."""
-    drawn = np.random.default_rng([rank, number]).integers(-(2**15), 2**15, elements, dtype=np.int32)
+    """What a rank contributes in a round: integers, every other time as float32, which holds them and their sums exactly.
+
+    In a sparse round most of them are zero, in runs of 64, which are others at every rank.
+    """
+    stream = np.random.default_rng([rank, number])
+    drawn = stream.integers(-(2**15), 2**15, elements, dtype=np.int32)
+    if is_sparse(number):
+        drawn *= (stream.random(-(-elements // RUN)) < DENSITY).repeat(RUN)[:elements]
     drawn[0] = 0
     return drawn if number % 2 else drawn.astype(np.float32)
 
@@ -60,7 +74,7 @@ class SteadyWorker:
             while True:
                 mine = numbers(self.rank, self.round, self.elements)
                 mine[0] = self.told_to_stop
-                total = communicator.allreduce(mine)
+                total = communicator.allreduce(mine, sparse="always" if is_sparse(self.round) else "never")
                 expected = sum(numbers(rank, self.round, self.elements) for rank in range(self.size))
                 if not np.array_equal(total[1:], expected[1:]):
                     say(
