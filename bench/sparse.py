@@ -213,7 +213,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder = new_run_folder(Path(options.runs_folder), "bench-sparse")
     header = (
         f"{machine_and_date()}\n{' '.join(['netsum bench sparse', *(arguments or ())])}\n"
-        f"load before: {os.getloadavg()[0]:.1f}; {workers} workers, {options.lanes} lanes, {options.rate}, {options.switch} switch; float32, sum"
+        f"load before: {os.getloadavg()[0]:.1f}; {workers} workers, {options.switch} switch, "
+        f"{options.lanes} lanes, {options.rate}; float32, sum"
     )
     print(header, flush=True)
     results: list[Result] = []
