@@ -1,4 +1,4 @@
-"""Faults on the running testbed, on both switches. ``NETSUM_LONG_TESTS=1`` adds minutes of them at random moments."""
+"""Faults on the running testbed, on both switches and on a tree. ``NETSUM_LONG_TESTS=1`` adds minutes of them at random moments."""
 
 import os
 import random
@@ -28,14 +28,22 @@ pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(1800)]
 Fault = Callable[[Bed, SteadyJob, random.Random], str]
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)], name="bed")
+BEDS = (
+    ("embedded", "star-4"),
+    ("embedded", "leaf-spine-4"),
+    pytest.param(("bmv2", "star-4"), marks=pytest.mark.bmv2),
+)
+
+
+@pytest.fixture(scope="module", params=BEDS, ids="-".join, name="bed")
 def running_testbed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bed]:
-    lacking = missing_for_switch(request.param) or missing_for_mininet()
+    kind, topology = request.param
+    lacking = missing_for_switch(kind) or missing_for_mininet()
     if lacking is not None:
         pytest.skip(lacking)
-    bed = Bed(request.param, tmp_path_factory.mktemp("faults"))
+    bed = Bed(kind, tmp_path_factory.mktemp("faults"), topology)
     yield bed
     bed.close()
 

@@ -60,14 +60,14 @@ def wait_until(condition: Callable[[], object], what: Callable[[], str]) -> None
 
 
 class Bed:
-    """Four hosts on one switch with a controller, brought up by the command."""
+    """Four hosts on one switch, or on a tree of switches, with a controller, brought up by the command."""
 
-    def __init__(self, switch: str, folder: Path) -> None:
+    def __init__(self, switch: str, folder: Path, topology: str = "star-4") -> None:
         self.load = LOADS[switch]
         self.folder = folder
         self.name = f"faults-{uuid.uuid4().hex[:10]}"
         self.netsum(
-            *("up", "star-4", "--name", self.name, "--switch", switch, "--lanes", str(self.load.lanes)),
+            *("up", topology, "--name", self.name, "--switch", switch, "--lanes", str(self.load.lanes)),
             *("--rate", self.load.rate, "--queue", str(QUEUE_PKTS)),
         )
         self.run_id = self.testbed.run_id
@@ -105,15 +105,23 @@ class Bed:
     def restart(self, what: str) -> None:
         keeper.restart(self.testbed, what)
 
-    def cable(self, host: str, state: str) -> None:
-        self.netsum("link", "--name", self.name, host, "s1", state)
+    def cable(self, ends: Sequence[str], state: str) -> None:
+        self.netsum("link", "--name", self.name, *ends, state)
 
-    def set_rate(self, interface: str, rate_bps: int) -> None:
+    def cables(self, hosts: Sequence[str]) -> list[tuple[str, ...]]:
+        """The links of these hosts, and those between switches."""
+        links = [tuple(end.partition("-")[0] for end in link["ends"]) for link in self.testbed.state["links"]]
+        return [ends for ends in links if ends[0] in hosts or ends[0] in self.testbed.state["switches"]]
+
+    def switch_of(self, host: str) -> str:
+        return str(self.testbed.state["hosts"][host]["switch"])
+
+    def set_rate(self, switch: str, interface: str, rate_bps: int) -> None:
         """Change how fast a switch's port sends."""
         burst = str(max(2 * FRAME_BYTES, rate_bps // 8_000))
         shape = ["rate", f"{rate_bps}bit", "burst", burst, "cburst", burst, "quantum", str(FRAME_BYTES)]
         self.run(
-            "s1",
+            switch,
             *("tc", "class", "change", "dev", interface, "parent", "1:", "classid", "1:1", "htb"),
             *shape,
         )
@@ -121,9 +129,15 @@ class Bed:
     def client(self) -> OperatorClient:
         return OperatorClient(self.testbed.controller_address, timeout_s=60.0)
 
-    def dropped(self, interface: str) -> int:
+    def not_admitted(self, job: str) -> int:
+        """How many packets a job's switches have refused."""
+        with self.client() as client:
+            view = client.job(job)
+        return sum(each.counters["not_admitted"] for each in view.tree or [view])
+
+    def dropped(self, switch: str, interface: str) -> int:
         """How many packets the queue before a switch's port has not taken."""
-        said = self.run("s1", "tc", "-s", "qdisc", "show", "dev", interface)
+        said = self.run(switch, "tc", "-s", "qdisc", "show", "dev", interface)
         return max(int(found) for found in re.findall(r"dropped (\d+)", said))
 
 
@@ -234,11 +248,12 @@ def kill_the_controller(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     return "rounds go on without a controller; workers and job are with the new one"
 
 
-def kill_the_switch(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
+def kill_a_switch(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     lives = [worker.count("restarted") for worker in job.workers]
-    bed.kill("s1")
+    switch = draw.choice(sorted(bed.testbed.state["switches"]))
+    bed.kill(switch)
     time.sleep(draw.uniform(0, 2))
-    bed.restart("s1")
+    bed.restart(switch)
     wait_until(
         lambda: all(
             worker.count("restarted") > before for worker, before in zip(job.workers, lives, strict=True)
@@ -249,16 +264,16 @@ def kill_the_switch(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     for worker in job.workers:
         over = worker.last("over")
         assert over is not None
-        assert "switch s1" in over["reason"], over
+        assert f"switch {switch}" in over["reason"], over
     return "every worker is told, gets a new admission, and goes on with the round that was not finished"
 
 
 def pull_a_link(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     troubles = job.troubles
-    host = draw.choice(job.hosts)
-    bed.cable(host, "down")
+    cable = draw.choice(bed.cables(job.hosts))
+    bed.cable(cable, "down")
     time.sleep(draw.uniform(0.3, CUT_S))
-    bed.cable(host, "up")
+    bed.cable(cable, "up")
     job.goes_on()
     assert job.troubles == troubles, job.account()
     return "rounds stand still, then go on"
@@ -268,12 +283,13 @@ def fill_a_queue(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     troubles = job.troubles
     victim = draw.choice(job.hosts)
     port = bed.testbed.state["hosts"][victim]["port"]
-    interface = f"s1-eth{port}"
-    dropped = bed.dropped(interface)
+    switch = bed.switch_of(victim)
+    interface = f"{switch}-eth{port}"
+    dropped = bed.dropped(switch, interface)
     address = bed.testbed.state["hosts"][victim]["ip"]
     rate = bed.testbed.state["links"][0]["rate_bps"]
     # UDP that nobody takes, as much as the stranger's own link carries, into a port of half that rate.
-    bed.set_rate(interface, rate // 2)
+    bed.set_rate(switch, interface, rate // 2)
     cross = Child(
         "cross traffic",
         [*bed.inside(STRANGER), "iperf", "-u", "-c", address, "-b", str(rate), "-t", "10000"],
@@ -281,12 +297,13 @@ def fill_a_queue(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     )
     try:
         wait_until(
-            lambda: bed.dropped(interface) > dropped + 20, lambda: f"no loss at {interface}: {job.account()}"
+            lambda: bed.dropped(switch, interface) > dropped + 20,
+            lambda: f"no loss at {interface}: {job.account()}",
         )
         job.goes_on(1)
     finally:
         cross.stop()
-        bed.set_rate(interface, rate)
+        bed.set_rate(switch, interface, rate)
     job.goes_on()
     assert job.troubles == troubles, job.account()
     return "packets are lost at the full queue, sent again, and added once"
@@ -314,13 +331,12 @@ def kill_a_second_job(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
 def flood_with_wrong_tokens(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     troubles = job.troubles
     state = bed.testbed.state
-    with bed.client() as client:
-        refused = client.job(job.name).counters["not_admitted"]
+    refused = bed.not_admitted(job.name)
     joined = job.workers[0].last("joined")
     assert joined is not None
     with bed.client() as client:
         job_id = client.job(job.name).job_id
-    hosts, switch = state["hosts"], state["switches"]["s1"]
+    hosts, switch = state["hosts"], state["switches"][bed.switch_of(STRANGER)]
     words = [hosts[STRANGER]["interface"], "1000", switch["mac"], switch["ip"], hosts[STRANGER]["ip"]]
     words += [hosts[job.hosts[0]]["ip"], str(job_id), str(joined["token"]), str(bed.load.lanes)]
     flood = Child(
@@ -331,8 +347,7 @@ def flood_with_wrong_tokens(bed: Bed, job: SteadyJob, draw: random.Random) -> st
     try:
 
         def turned_away() -> int:
-            with bed.client() as client:
-                return int(client.job(job.name).counters["not_admitted"]) - refused
+            return bed.not_admitted(job.name) - refused
 
         wait_until(
             lambda: turned_away() > 500, lambda: f"only {turned_away()} refused: {flood.how_it_ended()}"
@@ -362,7 +377,7 @@ def kill_a_worker(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
 
 HARMLESS = (
     kill_the_controller,
-    kill_the_switch,
+    kill_a_switch,
     pull_a_link,
     fill_a_queue,
     kill_a_second_job,
