@@ -11,6 +11,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from controller.entries import COUNTERS
@@ -150,7 +151,7 @@ class Placement:
             if ahead:
                 where = f"slots of switch {record.switch}" if record.switch else "slots"
                 raise JobRefusedError(f"{plural(ahead, 'other job')} already waiting for {where}")
-        record.hold(self.trees.reserve(record))
+        record.hold(self.trees.reserve(record, self._ready))
         if record.operated:
             self._store.save(record)
 
@@ -183,8 +184,12 @@ class Placement:
                 job.leave_queue()
                 self.idle(job)
                 return
-            links = [self.links[switch] for switch in record.slots_on]
-            late = next((link for link in links if link.state is not LinkState.READY), None)
+            if record.spread and not record.slots_on.keys() <= self._ready and self._has_other_switches(job):
+                with contextlib.suppress(ControllerError):
+                    await self.withdraw(job)  # Where it cannot be written, the next session removes the job.
+                self.release(job)
+                self.reserve(job)
+            late = next((self.links[switch] for switch in record.slots_on if switch not in self._ready), None)
             if late is None:
                 await self._start(job)
             else:
@@ -201,6 +206,20 @@ class Placement:
         except ControllerError as fault:  # The connection was lost: the next session installs the job.
             job.reason = str(fault)
 
+    @property
+    def _ready(self) -> set[str]:
+        """The switches that answer and hold what they should."""
+        return {name for name, link in self.links.items() if link.state is LinkState.READY}
+
+    def _has_other_switches(self, job: ServiceJob) -> bool:
+        """Whether a job on a tree could be added by switches that are ready."""
+        unplaced = replace(job.record, job_id=0, switch="")
+        try:
+            self.trees.place(unplaced, self._ready)
+        except JobRefusedError:
+            return False
+        return True
+
     def fits_ever(self, job: ServiceJob) -> bool:
         """Whether empty switches could grant the job's slots."""
         capacity = min(ledger.capacity for ledger in self.ledgers.values())
@@ -213,7 +232,7 @@ class Placement:
         return 0 < count <= capacity and not count & (count - 1)
 
     def release(self, job: ServiceJob) -> None:
-        """Free what a job on a tree holds: which switches it needs is open again, as workers have left it."""
+        """Free what a job on a tree holds: it is to be placed anew."""
         self.trees.discard(job.record)
         switches = job.record.slots_on
         job.record.release()

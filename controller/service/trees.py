@@ -1,6 +1,6 @@
 """On which switches a service's jobs are added, and what each switch holds of them. No I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from controller.errors import JobRefusedError
@@ -55,8 +55,13 @@ class JobTrees:
         leaves = {host.switch for host in self._network.hosts.values()}
         return min(MAX_WORLD_SIZE, MAX_CHILDREN * len(leaves))
 
-    def place(self, record: JobRecord) -> Tree:
+    def place(self, record: JobRecord, usable: Collection[str] = ()) -> Tree:
         """Return a job's tree, whose workers are all known: the one that it has, or the best one now.
+
+        Parameters
+        ----------
+        usable
+            The switches it may have, if it has none yet; none: any.
 
         Raises
         ------
@@ -72,10 +77,17 @@ class JobTrees:
             places.append(
                 Place(hosts[worker.host].switch if record.spread else record.switch, worker.endpoint)
             )
-        return place_tree(self._switches, places, self._load, record.switch)
+        allowed = record.slots_on.keys() or usable or self._switches.keys()
+        switches = {name: switch for name, switch in self._switches.items() if name in allowed}
+        return place_tree(switches, places, self._load, record.switch)
 
-    def reserve(self, record: JobRecord) -> dict[str, Reservation]:
+    def reserve(self, record: JobRecord, ready: Collection[str]) -> dict[str, Reservation]:
         """Reserve one job id, and slots on each of a job's switches: on all of them or on none.
+
+        Parameters
+        ----------
+        ready
+            Switches that answer; a job on a tree has others only where it must.
 
         Returns
         -------
@@ -87,9 +99,13 @@ class JobTrees:
         JobRefusedError
             With the reason.
         """
-        names = (
-            [branch.switch for branch in self.place(record).branches] if record.spread else [record.switch]
-        )
+        names = [record.switch]
+        if record.spread:
+            try:
+                tree = self.place(record, ready)
+            except JobRefusedError:
+                tree = self.place(record)
+            names = [branch.switch for branch in tree.branches]
         ledgers = [self._ledgers[name] for name in names]
         count = slots_for(record.slots, self._lanes, min(ledger.capacity for ledger in ledgers))
         if record.if_full == "take less":

@@ -158,6 +158,20 @@ def test_a_job_waits_for_a_switch_that_does_not_answer(make_bench: MakeBench) ->
     assert held(bench).keys() == {"l1", "l2", "p1"}
 
 
+def test_a_dead_spine_moves_its_jobs_to_the_other_when_they_restart(make_bench: MakeBench) -> None:
+    bench = make_bench(fake_leaf_spine((1, 1), spines=2))
+    seats = bench.join_all("job", 2)
+    assert held(bench).keys() == {"l1", "l2", "p1"}
+    bench.switches["p1"].reachable = False
+    until(lambda: bench.operator.switch("p1").state != jobs_pb2.READY)
+    bench.operator.restart_job("job")
+    epochs = {seat.restarted(DEADLINE_S).epoch for seat in seats}
+    assert {epoch for name, (_, epoch) in held(bench).items() if name != "p1"} == epochs
+    assert bench.job("job").switch == "p2"  # type: ignore[union-attr]
+    bench.switches["p1"].reachable = True
+    until(lambda: held(bench).keys() == {"l1", "l2", "p2"})
+
+
 def test_a_switch_that_refuses_its_part_leaves_the_others_empty(make_bench: MakeBench) -> None:
     bench = make_bench(fake_leaf_spine((1, 1)))
     bench.switches["l2"].refusal = "RESOURCE_EXHAUSTED: the table is full"

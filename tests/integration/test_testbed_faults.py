@@ -1,4 +1,7 @@
-"""Faults on the running testbed, on both switches and on a tree. ``NETSUM_LONG_TESTS=1`` adds minutes of them at random moments."""
+"""Faults on the running testbed, on both switches and on a tree.
+
+``NETSUM_LONG_TESTS=1`` adds minutes of them at random moments.
+"""
 
 import os
 import random

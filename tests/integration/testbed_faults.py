@@ -129,6 +129,12 @@ class Bed:
     def client(self) -> OperatorClient:
         return OperatorClient(self.testbed.controller_address, timeout_s=60.0)
 
+    def adding(self, job: str) -> list[str]:
+        """The switches that add for a job."""
+        with self.client() as client:
+            view = client.job(job)
+        return [each.name for each in view.tree] or [view.switch]
+
     def not_admitted(self, job: str) -> int:
         """How many packets a job's switches have refused."""
         with self.client() as client:
@@ -250,7 +256,7 @@ def kill_the_controller(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
 
 def kill_a_switch(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     lives = [worker.count("restarted") for worker in job.workers]
-    switch = draw.choice(sorted(bed.testbed.state["switches"]))
+    switch = draw.choice(bed.adding(job.name))
     bed.kill(switch)
     time.sleep(draw.uniform(0, 2))
     bed.restart(switch)
