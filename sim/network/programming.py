@@ -27,6 +27,18 @@ def _load(program: Path, modified_ns: int) -> ir.Program:
     return load_program(program)
 
 
+_compiled: dict[Path, Switch] = {}
+"""A switch of each program, with whose machine code and layout others are made."""
+
+
+def _make_switch(path: Path) -> Switch:
+    program = _load(path, path.stat().st_mtime_ns)
+    like = _compiled.get(path)
+    if like is None or like.program is not program:
+        like = _compiled[path] = Switch(program)
+    return Switch(program, like=like)
+
+
 class ProgrammedSwitch:
     """An aggregation switch that runs in this process.
 
@@ -48,7 +60,7 @@ class ProgrammedSwitch:
         self.lanes = lanes
         self.ip = ip
         self.mac = mac
-        self.engine = Switch(_load(program, program.stat().st_mtime_ns))
+        self.engine = _make_switch(program)
         self._ledger = JobLedger(POOL_SLOTS, lanes)
         self._token = token_seed
         self.tables = SwitchTables(InProcessWriter(self.engine), program)

@@ -1,17 +1,25 @@
 """Shortest ways through a network, and which of several equal ones is taken."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
-from collections import deque
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from host_agent.compiled import Integer, compiler
+
 __all__ = ["next_links"]
 
+Array = npt.NDArray[Any]
 
-def next_links(count: int, sources: npt.NDArray[Any], targets: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+_compiled = compiler([Path(__file__)])
+
+
+def next_links(count: int, sources: Array, targets: Array) -> npt.NDArray[np.int32]:
     """Return, for each node and each other one, the link to take first on a shortest way; −1 if there is none.
 
     Where several are equally short, the target's number chooses among them, so that all packets for one host go one way, and
@@ -23,26 +31,58 @@ def next_links(count: int, sources: npt.NDArray[Any], targets: npt.NDArray[Any])
         Number of nodes.
     sources, targets : int arrays
         Where each link begins and ends.
+
+    Returns
+    -------
+    int32 array (count, count)
+        Numbers of links; the first index is where a packet is, the second where it is bound.
     """
-    towards: list[list[tuple[int, int]]] = [
-        [] for _ in range(count)
-    ]  # links into a node, and where they come from
-    for link, (source, target) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
-        towards[target].append((link, source))
     table = np.full((count, count), -1, np.int32)
+    into = np.argsort(targets, kind="stable").astype(np.int64)
+    first = np.searchsorted(np.asarray(targets)[into], np.arange(count + 1)).astype(np.int64)
+    fill_table(table, into, first, np.ascontiguousarray(sources, np.int64))
+    return table
+
+
+@_compiled
+def fill_table(table: Array, into: Array, first: Array, sources: Array) -> Integer:
+    """Search from every node against the links' direction, breadth first.
+
+    Parameters
+    ----------
+    into, first : int64 arrays
+        Links by the node where they end, and where those of each node begin in `into`.
+    """
+    count = len(table)
+    distance = np.zeros(count, np.int64)
+    choices = np.zeros(count, np.int64)
+    passed = np.zeros(count, np.int64)
+    order = np.zeros(count, np.int64)
     for target in range(count):
-        distance = np.full(count, -1, np.int64)
+        distance[:] = -1
+        choices[:] = 0
+        passed[:] = 0
         distance[target] = 0
-        queue = deque([target])
-        choices: dict[int, list[int]] = {}
-        while queue:
-            node = queue.popleft()
-            for link, source in towards[node]:
+        order[0] = target
+        found = 1
+        at = 0
+        while at < found:
+            node = order[at]
+            at += 1
+            for place in range(first[node], first[node + 1]):
+                source = sources[into[place]]
                 if distance[source] < 0:
                     distance[source] = distance[node] + 1
-                    queue.append(source)
+                    order[found] = source
+                    found += 1
                 if distance[source] == distance[node] + 1:
-                    choices.setdefault(source, []).append(link)
-        for source, links in choices.items():
-            table[source, target] = links[target % len(links)]
-    return table
+                    choices[source] += 1
+        for at in range(found):
+            node = order[at]
+            for place in range(first[node], first[node + 1]):
+                source = sources[into[place]]
+                if distance[source] == distance[node] + 1:
+                    if passed[source] == target % choices[source]:
+                        table[source, target] = into[place]
+                    passed[source] += 1
+    return np.int64(count)

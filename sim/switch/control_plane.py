@@ -47,6 +47,11 @@ class ControlPlane:
         self._version = 0
         self._dirty = True
 
+    @property
+    def version(self) -> int:
+        """How often entries, groups or other things that the control plane writes have changed."""
+        return self._version
+
     def _changed(self) -> None:
         self._dirty = True
         self._version += 1

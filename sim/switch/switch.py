@@ -44,15 +44,25 @@ class Switch(ControlPlane):
         Where compiled code is kept; by default ``$NETSUM_CACHE_DIR`` or the platform's cache directory.
     seed
         Of the random numbers that the program draws.
+    like
+        A switch that runs the same program: its machine code and layout are shared instead of made anew.
     """
 
     def __init__(
-        self, program: ir.Program, cache_dir: str | PathLike[str] | None = None, *, seed: int = 1
+        self,
+        program: ir.Program,
+        cache_dir: str | PathLike[str] | None = None,
+        *,
+        seed: int = 1,
+        like: Switch | None = None,
     ) -> None:
-        context = Context(program)
+        if like is not None and like.program is not program:
+            raise ValueError("like: expected a switch that runs the same program")
+        context = Context(program) if like is None else like._context
+        machine = compile_program(program, cache_dir) if like is None else like._flight.machine
         super().__init__(program, context)
         self._context = context
-        self._flight = Flight(program, compile_program(program, cache_dir), context)
+        self._flight = Flight(program, machine, context)
         self._words = self._flight.words
         self._digests: list[Digest] = []
         self._identity = next(_identities)
