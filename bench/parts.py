@@ -132,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = argparse.ArgumentParser(description=main.__doc__)
     options.add_argument("--topology", default="star-4", help="with one switch")
     options.add_argument("--rate", default="100mbit", help="of every link")
+    options.add_argument("--loss", default="0", help="of every link, percent, each way")
     options.add_argument("--lanes", type=int, choices=(64, 256), default=64)
     options.add_argument("--slots", help="chunks in flight; default: the controller's")
     options.add_argument("--size", default="64MiB", help="of the array; it must take longer than the samples")
@@ -145,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="netsum-parts-") as folder,
         testbed(
-            chosen.topology, switch="embedded", lanes=chosen.lanes, rate=chosen.rate, loss_percent="0"
+            chosen.topology, switch="embedded", lanes=chosen.lanes, rate=chosen.rate, loss_percent=chosen.loss
         ) as bed,
     ):
         (switch,) = bed.state["switches"].values()

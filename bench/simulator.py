@@ -9,6 +9,7 @@ link without any protocol. A packet is counted on every link it passes. Times ar
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import resource
 import shutil
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +29,15 @@ sys.path.insert(0, str(ROOT))
 
 from bench.engine import machine_and_date  # noqa: E402
 from host_agent.collectives import Collective, plan_allreduce  # noqa: E402
+from host_agent.schedule import Outcome  # noqa: E402
 from host_agent.wire import Admission  # noqa: E402
 from netsum.programs import compiled_program  # noqa: E402
+from netsum.terminal import Rows  # noqa: E402
 from sim.network.network import Network  # noqa: E402
 from sim.network.parameters import LinkParameters  # noqa: E402
 from sim.network.programming import ProgrammedSwitch  # noqa: E402
 from sim.network.shapes import leaf_spine, star  # noqa: E402
+from sim.network.worker import Worker  # noqa: E402
 
 __all__ = ["main"]
 
@@ -41,8 +46,11 @@ LIBRARIES = ("core", "network", "point-to-point", "internet")
 LANES = 256
 SLOTS = 32
 """Chunks under way: 32 jobs share a switch's 1,024 slots."""
+CHUNKS_AT_ONCE = 1024
+"""Of an all-reduce: 1 MiB."""
 MOST_WORKERS = 32
 MOST_PORTS = 480
+STACKS = (("ns-3, UDP sockets", "udp"), ("ns-3, links alone", "link"))
 
 
 def build_ns3(folder: Path) -> Path | None:
@@ -96,24 +104,37 @@ def run_ours(hosts: int, packets: int, lanes: int) -> float:
         network.connect(
             nodes[edge.one], nodes[edge.other], link, one_port=edge.one_port, other_port=edge.other_port
         )
-    values = np.ones(max(packets // (2 * hosts), 1) * lanes, np.float32)
+    chunks = max(packets // (2 * hosts), 1)
+    times = -(-chunks // CHUNKS_AT_ONCE)
+    values = np.ones(-(-chunks // times) * lanes, np.float32)
+    sums = [np.empty_like(values) for _ in range(hosts)]
 
-    def plan(admission: Admission, sequence: int) -> Collective:
-        return plan_allreduce(admission, sequence, values, "sum", None, "raise")
+    def plan(worker: int, admission: Admission, sequence: int) -> Collective:
+        return plan_allreduce(admission, sequence, values, "sum", sums[worker], "raise")
+
+    def check(worker: Worker, outcome: Outcome) -> None:
+        assert outcome.error is None, outcome.error
+        assert outcome.result is not None
+        assert (outcome.result == worker.admission.num_workers).all()
+        outcome.result[:] = 0
 
     for first in range(0, hosts, MOST_WORKERS):
         members = [nodes[place.name] for place in shape.hosts[first : first + MOST_WORKERS]]
         name = "s1" if len(adding) == 1 else f"leaf{first // MOST_WORKERS + 1}"
         job = programmed[name].start_job(f"job{first}", network.endpoints(members, nodes[name]), SLOTS)
-        network.add_job(job, members, nodes[name], lambda worker: [plan], added_bytes=added)
+        network.add_job(
+            job,
+            members,
+            nodes[name],
+            lambda worker, first=first: [partial(plan, first + worker)] * times,  # type: ignore[misc]
+            added_bytes=added,
+            on_ended=check,
+        )
+    gc.collect()  # What earlier runs left.
     started = time.process_time()
     network.run(limit_ns=10**12)
     used = time.process_time() - started
-    for worker in network.workers:
-        (outcome,) = worker.outcomes
-        assert outcome.error is None, outcome.error
-        assert outcome.result is not None
-        assert (outcome.result == worker.admission.num_workers).all()
+    assert all(len(worker.outcomes) == times for worker in network.workers)
     return int(network.link_records["packets"].sum()) / used
 
 
@@ -130,37 +151,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if program is None:
             print("ns-3 is not measured: install Debian's libns3-dev and g++")
         run_ours(4, 1000, LANES)  # Compiles what is not in the cache.
-        head = (
-            "hosts",
-            "netsum, 256 lanes",
-            "64 of 256 lanes",
-            "ns-3, UDP",
-            "ns-3, links",
-            "of UDP",
-            "of links",
-            "MB so far",
-        )
-        print("  ".join(f"{name:>17}" for name in head))
+        made = Rows(">hosts", "what", ">packets/s", ">least", ">most", ">netsum is", ">MB so far", key=2)
         for hosts in chosen.hosts:
             found: dict[str, list[float]] = {}
+            memory = 0.0
             for _ in range(chosen.runs):
-                found.setdefault("full", []).append(run_ours(hosts, chosen.packets, LANES))
-                found.setdefault("reduced", []).append(run_ours(hosts, chosen.packets, 64))
-                for stack in ("udp", "link") if program is not None and hosts <= MOST_WORKERS else ():
-                    found.setdefault(stack, []).append(run_ns3(program, hosts, chosen.packets // 4, stack))
-            middle = {name: statistics.median(values) for name, values in found.items()}
-            cells = [
-                f"{hosts}",
-                *(
-                    f"{middle[name]:,.0f}" if name in middle else ""
-                    for name in ("full", "reduced", "udp", "link")
-                ),
-            ]
-            cells += [
-                f"{middle['full'] / middle[name]:.1f}" if name in middle else "" for name in ("udp", "link")
-            ]
-            cells.append(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f}")
-            print("  ".join(f"{cell:>17}" for cell in cells), flush=True)
+                for name, lanes in (("netsum, 256 lanes", LANES), ("netsum, 64 of 256 lanes computed", 64)):
+                    found.setdefault(name, []).append(run_ours(hosts, chosen.packets, lanes))
+                    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+                for name, stack in STACKS if program is not None and hosts <= MOST_WORKERS else ():
+                    found.setdefault(name, []).append(run_ns3(program, hosts, chosen.packets // 4, stack))
+            ours = statistics.median(found["netsum, 256 lanes"])
+            for name, rates in found.items():
+                middle = statistics.median(rates)
+                is_ours = name.startswith("netsum")
+                made.add(
+                    *(str(hosts), name, f"{middle:,.0f}", f"{min(rates):,.0f}", f"{max(rates):,.0f}"),
+                    *("" if is_ours else f"{ours / middle:.1f} x", f"{memory:,.0f}" if is_ours else ""),
+                )
+            print(f"{hosts} hosts measured", file=sys.stderr, flush=True)
+        made.print()
 
 
 if __name__ == "__main__":

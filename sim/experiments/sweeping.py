@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -55,6 +56,8 @@ class Executor(Protocol):
 
 def attempt(point: Point, programs: Programs) -> Finished:
     """Run a point; what goes wrong with it is told, not raised."""
+    # Networks and their workers refer to each other: without this, the arrays of many points are held at a time.
+    gc.collect()
     try:
         return Finished(point, run_point(point, programs))
     except (SettingError, PointFailedError, WrongSumError) as error:
