@@ -49,7 +49,7 @@ def sim_list() -> None:
     from sim.experiments.experiment import load_experiment, shipped_experiments
     from sim.experiments.models import load_model, shipped_models
 
-    made = Rows("experiment", ">points", "question")
+    made = Rows("experiment", ">points", "~question")
     for name in shipped_experiments():
         read = load_experiment(name)
         made.add(name, str(len(read.points)), read.question)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from sim.errors import SettingError
 from sim.experiments.settings import (
     Background,
+    ControllerTable,
     Event,
     FaultTable,
     Host,
@@ -37,6 +38,7 @@ _SINGLE: Final[dict[str, type[Any]]] = {
     "switch": Switch,
     "host": Host,
     "transport": Transport,
+    "controller": ControllerTable,
     "run": Run,
 }
 _LISTS: Final[dict[str, type[Any]]] = {
@@ -58,6 +60,7 @@ class Settings:
     switch: Switch
     host: Host
     transport: Transport
+    controller: ControllerTable
     run: Run
     job: tuple[Job, ...]
     fault: tuple[FaultTable, ...] = ()

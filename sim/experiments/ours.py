@@ -41,6 +41,10 @@ class OurJob:
         When each worker began each iteration; the last row is when it ended the last.
     errors : list of str
         Of workers that failed.
+    admitted : TreeJob
+        Its present epoch on its switches.
+    retired : list of Worker
+        Those of epochs that have ended.
     """
 
     def __init__(self, point: Point, number: int, scenario: Scenario, work: Work) -> None:
@@ -64,34 +68,71 @@ class OurJob:
         self._expected: dict[tuple[int, int], npt.NDArray[Any]] = {}
         self._to_check: dict[tuple[int, int], int] = {}
         self._next = [0] * job.workers
+        self._submitted = [0] * job.workers
+        self._scenario = scenario
         hosts = scenario.hosts_of(job)
-        place = _place(point, number)
+        self._place = _place(point, number)
         adds = None if job.tree else scenario.nodes[job.switch or scenario.shape.aggregator]
-        placed = places(self._network, hosts, adds, place)
+        self._placed = places(self._network, hosts, adds, self._place)
         assert scenario.controller is not None
         try:
-            admitted = scenario.controller.create_job(job.name, placed, job.slots)
+            self.admitted = scenario.controller.create_job(job.name, self._placed, job.slots)
         except JobRefusedError as refusal:
             raise SettingError(f"job {job.name}: {refusal}") from None
-        cost = host_cost(point)
-        self.workers = self._network.add_job(
-            admitted.admissions,
-            hosts,
-            [scenario.nodes[each.switch] for each in placed],
+        self.retired: list[Worker] = []
+        self.workers = self._add_workers()
+        for worker in range(job.workers):
+            self._network.pending += 1
+            start_ns = job.start + late_ns(job, point.seed, worker, 0)
+            self._network.at(start_ns, scenario.controlling.ask, self._begin, worker, 0)
+
+    def _add_workers(self) -> list[Worker]:
+        """Add the workers of the job's epoch."""
+        job, scenario = self.settings, self._scenario
+        cost = host_cost(self._point)
+        return self._network.add_job(
+            self.admitted.admissions,
+            scenario.hosts_of(job),
+            [scenario.nodes[each.switch] for each in self._placed],
             lambda worker: [],
             timeout_ns=job.timeout,
             at_once=_AT_ONCE,
             cost=lambda worker: HostCost(cost.send_ns, cost.receive_ns, cost.byte_ns, slowness(job, worker)),
-            place=place,
+            place=self._place,
             added_bytes=added_bytes(job),
             on_ended=self._on_ended,
         )
-        for worker in range(job.workers):
-            self._network.pending += 1
-            self._network.at(job.start + late_ns(job, point.seed, worker, 0), self._begin, worker, 0)
+
+    def interrupt(self) -> None:
+        """End the epoch of the job: its switch has restarted."""
+        for worker in self.workers:
+            worker.alive = False
+
+    def restart(self) -> None:
+        """Go on in a new epoch, from the first all-reduce that not all workers have ended."""
+        assert self._scenario.controller is not None
+        self.admitted = self._scenario.controller.restart_job(self.admitted)
+        self.retired += self.workers
+        self.workers = self._add_workers()
+        buckets = len(self._work.buckets)
+        first = min((each for each in self._next if each >= 0), default=0)
+        for worker, each in enumerate(self._next):
+            if each < 0:  # It was killed, or has failed.
+                self.workers[worker].alive = False
+                continue
+            if self.iteration_ns[-1, worker] >= 0 and first < each:
+                self.iteration_ns[-1, worker] = -1
+                self._network.pending += 1
+            self._next[worker] = first
+            again = self._submitted[worker]
+            self._submitted[worker] = first
+            for collective in range(first, again):
+                self._submit(worker, *divmod(collective, buckets))
 
     def _begin(self, worker: int, iteration: int) -> None:
         """Let a worker begin an iteration: its buckets become ready one after the other."""
+        if self.iteration_ns[iteration, worker] >= 0:  # Before the switch restarted.
+            return
         now_ns = self._network.now_ns
         self.iteration_ns[iteration, worker] = now_ns
         for bucket, each in enumerate(self._work.buckets):
@@ -104,7 +145,9 @@ class OurJob:
                 self._network.at(ready_ns, self._submit, worker, iteration, bucket)
 
     def _submit(self, worker: int, iteration: int, bucket: int) -> None:
-        self.started_ns[iteration, bucket, worker] = self._network.now_ns
+        if self.started_ns[iteration, bucket, worker] < 0:
+            self.started_ns[iteration, bucket, worker] = self._network.now_ns
+        self._submitted[worker] += 1
         if self.workers[worker].core.failed:
             return
         values = self._values(iteration, bucket)[worker]
@@ -125,9 +168,10 @@ class OurJob:
             self._network.pending -= ended.core.failed and self._once_failed(worker)
             return
         now_ns = max(int(ended.record["busy_ps"]), self._network.now_ps) // 1000
-        self.ended_ns[iteration, bucket, worker] = now_ns
         if self._check:
-            self._compare(iteration, bucket, worker, outcome.result)
+            again = self.ended_ns[iteration, bucket, worker] >= 0
+            self._compare(iteration, bucket, worker, outcome.result, again=bool(again))
+        self.ended_ns[iteration, bucket, worker] = now_ns
         if bucket + 1 < buckets:
             return
         computing_ns = round(self._work.computing_ns * slowness(self.settings, worker))
@@ -164,7 +208,9 @@ class OurJob:
             )
         return self._inputs[key]
 
-    def _compare(self, iteration: int, bucket: int, worker: int, result: npt.NDArray[Any] | None) -> None:
+    def _compare(
+        self, iteration: int, bucket: int, worker: int, result: npt.NDArray[Any] | None, *, again: bool
+    ) -> None:
         key = iteration, bucket
         if key not in self._expected:
             self._expected[key] = expected_sum(self._inputs[key], self.lanes)
@@ -175,6 +221,8 @@ class OurJob:
             raise WrongSumError(
                 f"job {self.settings.name}: all-reduce {iteration}.{bucket} of worker {worker}: element {wrong} is not the sum"
             )
+        if again:
+            return
         self.checked += 1
         self._to_check[key] -= 1
         if self._to_check[key] == 0:

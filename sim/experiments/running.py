@@ -12,7 +12,7 @@ from sim.experiments.experiment import Point
 from sim.experiments.limits import Limit, limits_of
 from sim.experiments.ours import OurJob
 from sim.experiments.scenario import Programs, Scenario, apply_event, build
-from sim.experiments.settings import Job
+from sim.experiments.settings import Event, Job
 from sim.experiments.theirs import TheirJob
 from sim.experiments.work import Work, work_of
 from sim.network.network import NetworkError
@@ -94,6 +94,15 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
     for at, event in enumerate(point.settings.event):
         if event.action.endswith("-worker"):
             _schedule_worker_event(point, scenario, jobs, at)
+        elif event.action == "switch-restart":
+            _schedule_restart(scenario, jobs, event, at)
+        elif event.action.startswith("controller-"):
+            change = (
+                scenario.controlling.leave
+                if event.action == "controller-away"
+                else scenario.controlling.come_back
+            )
+            scenario.network.at(event.at, change)
         else:
             apply_event(event, scenario, at)
     series: list[Row] = []
@@ -126,9 +135,9 @@ def _schedule_worker_event(point: Point, scenario: Scenario, jobs: list[OurJob |
         raise SettingError(f"event[{at}].action: only workers of netsum can be killed or paused")
     if event.worker >= len(job.workers):
         raise SettingError(f"event[{at}].worker: the job has workers 0 to {len(job.workers) - 1}")
-    worker = job.workers[event.worker]
 
     def change() -> None:
+        worker = job.workers[event.worker]
         if event.action == "kill-worker":
             worker.alive = False
             job.give_up(event.worker)
@@ -136,6 +145,21 @@ def _schedule_worker_event(point: Point, scenario: Scenario, jobs: list[OurJob |
             worker.deaf = event.action == "pause-worker"
 
     scenario.network.at(event.at, change)
+
+
+def _schedule_restart(scenario: Scenario, jobs: list[OurJob | TheirJob], event: Event, at: int) -> None:
+    """Let a switch lose its registers and entries; the controller then starts its jobs in a new epoch."""
+    name = scenario.switch_of(event, at).name
+    there = [job for job in jobs if isinstance(job, OurJob) and name in job.admitted.parts]
+
+    def restart() -> None:
+        if there:
+            scenario.programmed[name].forget(job.admitted.parts[name] for job in there)
+        for job in there:
+            job.interrupt()
+            scenario.controlling.ask(job.restart)
+
+    scenario.network.at(event.at, restart)
 
 
 def _start_series(scenario: Scenario, interval_ns: int, rows: list[Row]) -> None:
@@ -227,7 +251,7 @@ def _totals(scenario: Scenario, job: OurJob | TheirJob) -> Row:
         int(links[name].sum()) for name in ("lost", "lost_in_queue", "lost_while_down", "lost_too_long")
     )
     if isinstance(job, OurJob):
-        counters = [worker.core.counters() for worker in job.workers]
+        counters = [worker.core.counters() for worker in (*job.retired, *job.workers)]
         resent = sum(each["retransmissions"] for each in counters)
         sent = sum(each["packets_sent"] for each in counters)
         checked = job.checked

@@ -13,6 +13,7 @@ from controller.tree_controller import TreeController
 from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, KIND_RESULT, KIND_STATUS
 from host_agent.words import plural
 from sim.errors import SettingError
+from sim.experiments.controlling import Controlling
 from sim.experiments.experiment import Point, Settings
 from sim.experiments.settings import Event, Job, TopologyTable
 from sim.network import shapes
@@ -59,6 +60,8 @@ class Scenario:
     ----------
     links
         The two directions of each link, by name (``h1>s1``).
+    controlling
+        When the controller acts.
     programmed
         The switches that add, by name.
     controller
@@ -70,6 +73,7 @@ class Scenario:
     nodes: dict[str, Node]
     links: dict[str, int]
     link_parameters: dict[str, LinkParameters]
+    controlling: Controlling
     programmed: dict[str, ProgrammedSwitch] = field(default_factory=dict)
     controller: TreeController | None = None
 
@@ -82,6 +86,20 @@ class Scenario:
                 f"job {job.name}: expected {plural(count, 'host')} from h{first + 1} on, the topology has {len(self.shape.hosts)}"
             )
         return [self.nodes[place.name] for place in places]
+
+    def switch_of(self, event: Event, at: int) -> Node:
+        """Return the switch that an event names, or the one that adds.
+
+        Raises
+        ------
+        SettingError
+            There is no such switch.
+        """
+        name = event.switch or self.shape.aggregator
+        node = self.nodes.get(name)
+        if node is None or not node.is_switch:
+            raise SettingError(f"event[{at}].switch: expected the name of a switch, found {name!r}")
+        return node
 
     def matching(self, pattern: str, where: str) -> Iterator[tuple[str, int]]:
         """Iterate over links whose names match FROM>TO, with * for any.
@@ -154,7 +172,7 @@ def _build(point: Point, programs: Programs) -> Scenario:
         )
     network = Network(point.seed, lanes=max(lanes, default=64))
     cost = SwitchCost(settings.switch.latency, settings.switch.service, settings.switch.queue_pkts or None)
-    scenario = Scenario(network, shape, {}, {}, {})
+    scenario = Scenario(network, shape, {}, {}, {}, Controlling(network, settings.controller.delay))
     adding = {job.switch or shape.aggregator for job in ours if not job.tree}
     if any(job.tree for job in ours):
         adding.update(place.name for place in shape.switches)
@@ -296,17 +314,11 @@ def _add_traffic(point: Point, scenario: Scenario) -> None:
 
 
 def apply_event(event: Event, scenario: Scenario, at: int) -> None:
-    """Schedule an event on links or switches; those on workers are `sim.experiments.running`'s."""
+    """Schedule an event on links, or a switch that goes down or up; the others are `sim.experiments.running`'s."""
     network = scenario.network
     if event.action in ("link-down", "link-up"):
         for _, number in list(scenario.matching(event.links, f"event[{at}].links")):
             network.at(event.at, network.set_link_up, number, event.action == "link-up")
         return
-    name = event.switch or scenario.shape.aggregator
-    node = scenario.nodes.get(name)
-    if node is None or not node.is_switch:
-        raise SettingError(f"event[{at}].switch: expected the name of a switch, found {name!r}")
-    if event.action == "switch-restart":
-        network.at(event.at, network.restart_switch, node)
-    else:
-        network.at(event.at, network.set_switch_alive, node, event.action == "switch-up")
+    node = scenario.switch_of(event, at)
+    network.at(event.at, network.set_switch_alive, node, event.action == "switch-up")

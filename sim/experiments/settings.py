@@ -13,6 +13,7 @@ from topologies.units import parse_latency_ns, parse_rate_bps
 __all__ = [
     "CONTENDERS",
     "Background",
+    "ControllerTable",
     "Event",
     "FaultTable",
     "Host",
@@ -33,6 +34,8 @@ ACTIONS: Final = (
     "switch-down",
     "switch-up",
     "switch-restart",
+    "controller-away",
+    "controller-back",
     "kill-worker",
     "pause-worker",
     "resume-worker",
@@ -197,6 +200,13 @@ class Switch:
     latency: float = _key(_small_time_ns, 0.0, "from the last bit in to the queue of the port out")
     service: float = _key(_small_time_ns, 0.0, "how long one packet keeps the whole switch busy")
     queue_pkts: int = _key(_whole(0, 10**9), 0, "packets that may wait for that; 0: any number")
+
+
+@dataclass(frozen=True)
+class ControllerTable:
+    """``[controller]``: of all switches that add."""
+
+    delay: int = _key(_time_ns, 0, "from a job's or a switch's start until its entries are in the switch")
 
 
 @dataclass(frozen=True)

@@ -707,12 +707,6 @@ class Network:
         """Let a switch handle packets, or lose them all."""
         self._switch_rows[self._switch_number(switch)]["alive"] = int(alive)
 
-    def restart_switch(self, switch: Node) -> None:
-        """Let a switch lose what its registers hold and be programmed anew with what its controller wants it to hold."""
-        programmed = self._programmed[self._switch_number(switch)]
-        if programmed is not None:
-            programmed.forget()
-
     def node(self, name: str) -> Node:
         """Return a node by its name.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -109,8 +109,10 @@ class ProgrammedSwitch:
         self.tables.withdraw(self._ledger.current(job))
         self._ledger.end(job)
 
-    def forget(self) -> None:
-        """Clear what the registers hold, as a restart of the switch does; the entries are as the controller has them."""
+    def forget(self, jobs: Iterable[Job]) -> None:
+        """Lose what a restart of the switch loses: registers, and the entries of these jobs, which are all it has."""
+        for job in jobs:
+            self.tables.withdraw(job)
         for name in self.engine.program.registers:
             self.engine.register_view(name)[...] = 0
 

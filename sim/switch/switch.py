@@ -48,6 +48,9 @@ class Switch(ControlPlane):
         A switch that runs the same program: its machine code and layout are shared instead of made anew.
     """
 
+    _context: Context
+    _flight: Flight
+
     def __init__(
         self,
         program: ir.Program,

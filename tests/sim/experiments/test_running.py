@@ -108,6 +108,76 @@ links = "h1>s1"
     assert row["sums_checked"] == 4
 
 
+RESTARTED = """
+[topology]
+rate = "10gbit"
+[controller]
+delay = "100us"
+[[job]]
+size = "128KiB"
+collectives = 3
+[[event]]
+at = "250us"
+action = "switch-restart"
+"""
+
+
+def test_a_restarted_switch_gets_its_jobs_in_a_new_epoch(programs: dict[int, str]) -> None:
+    before, struck, after = run_point(point(RESTARTED), programs).rows
+    assert {row["error"] for row in (before, struck, after)} == {None}
+    assert after["sums_checked"] == 3 * 4
+    # The second one was under way: it waits for the controller, and begins anew.
+    assert before["duration_ns"] == after["duration_ns"]
+    assert struck["start_ns"] < 250_000
+    assert struck["start_ns"] + struck["duration_ns"] == 350_000 + after["duration_ns"]
+
+
+def test_a_controller_that_is_away_keeps_jobs_waiting_and_not_those_that_run(
+    programs: dict[int, str],
+) -> None:
+    away = """
+[topology]
+rate = "10gbit"
+[[job]]
+name = "early"
+size = "128KiB"
+[[job]]
+name = "late"
+size = "128KiB"
+first_host = 5
+start = "100us"
+[[event]]
+at = "50us"
+action = "controller-away"
+[[event]]
+at = "1ms"
+action = "controller-back"
+"""
+    early, late = run_point(point(away), programs).rows
+    assert (early["start_ns"], late["start_ns"]) == (0, 1_000_000)
+    assert early["duration_ns"] == late["duration_ns"] < 1_000_000
+    alone = run_point(point(away.split("[[event]]")[0]), programs).rows
+    assert [row["duration_ns"] for row in alone] == [early["duration_ns"], late["duration_ns"]]
+
+
+def test_a_switch_that_restarts_while_the_controller_is_away_waits_for_it(programs: dict[int, str]) -> None:
+    text = (
+        RESTARTED
+        + """
+[[event]]
+at = "200us"
+action = "controller-away"
+[[event]]
+at = "5ms"
+action = "controller-back"
+"""
+    )
+    before, struck, after = run_point(point(text), programs).rows
+    assert struck["error"] is None
+    assert struck["start_ns"] + struck["duration_ns"] == 5_100_000 + after["duration_ns"]
+    assert before["duration_ns"] == after["duration_ns"]
+
+
 def test_the_third_result_of_a_chunk_is_lost(programs: dict[int, str]) -> None:
     text = """
 [[job]]
