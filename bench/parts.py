@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -126,6 +126,43 @@ class _Recorder:
                 self.perf = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
 
 
+CABLE = "over the cable"
+LINK = "link's queue and timers"
+
+
+def calibration(us: Mapping[str, float]) -> dict[str, float]:
+    """Return what `netsum sim` takes for hosts and switches like these, in ns.
+
+    Parameters
+    ----------
+    us
+        Processor time of each part, in microseconds per packet that hosts send or receive; half of them are sent.
+
+    Returns
+    -------
+    dict
+        `send` and `receive` of a host for a packet, `service` of a switch for a packet that comes in and one that leaves, all of
+        them on processors of their own, each with its half of the cable's cost; and `shared`, the processor time of a
+        contribution and its result at all of them.
+    """
+    cable = us.get(CABLE, 0.0) / 2
+    core = us.get("host's own code", 0.0) + us.get("host: kernel, other", 0.0)
+    switch = sum(
+        each for part, each in us.items() if part.startswith("switch") or part == "into the switch's ring"
+    )
+    receive = (
+        us.get("host receives", 0.0)
+        + us.get("into a host's socket", 0.0)
+        + us.get("host waits, is woken", 0.0)
+    )
+    return {
+        "send": 1000 * (2 * us.get("host sends", 0.0) + core + cable),
+        "receive": 1000 * (2 * receive + core + cable),
+        "service": 1000 * (2 * switch + 2 * cable),
+        "shared": 1000 * 2 * sum(us.values()),
+    }
+
+
 @reported_errors()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print what a packet costs, part by part, in microseconds of processor time."""
@@ -170,8 +207,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{row.elements_per_s.median / 1e6:.3f} M elements/s per worker, {packets_per_s:,.0f} packets/s at all hosts; "
         "microseconds of processor time per packet"
     )
-    for part, samples in [*parts.most_common(), ("all", parts.total())]:
-        print(f"{samples / SAMPLES_PER_S / chosen.seconds / packets_per_s * 1e6:8.2f}  {part}")
+    us = {
+        str(part): count / SAMPLES_PER_S / chosen.seconds / packets_per_s * 1e6
+        for part, count in parts.items()
+    }
+    for part, each in [*sorted(us.items(), key=lambda one: -one[1]), ("all", sum(us.values()))]:
+        print(f"{each:8.2f}  {part}")
+    ns = calibration(us)
+    print(
+        "\nFor the file of an experiment (docs/simulator.md), with processors for each host and the switch:\n"
+    )
+    print(f'[host]\ncost = "given"\nsend = {ns["send"]:.0f}\nreceive = {ns["receive"]:.0f}\n')
+    print(f"[switch]\nservice = {ns['service']:.0f}\n")
+    print(
+        f"With all of them on the {os.cpu_count()} processors of this machine, instead:\n\n"
+        f"[switch]\nservice = {ns['shared'] / (os.cpu_count() or 1):.0f}"
+    )
 
 
 if __name__ == "__main__":

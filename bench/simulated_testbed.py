@@ -140,7 +140,7 @@ def read_results(file: Path) -> list[Measured]:
     return [Measured(**json.loads(line)) for line in file.read_text().splitlines()]
 
 
-def print_table(cases: Sequence[Measured], pair_us: dict[int, float]) -> None:
+def print_table(cases: Sequence[Measured], costs: dict[tuple[int, bool], float]) -> None:
     """Print both times of every combination, and how far they are apart."""
     for machine in sorted({case.machine.rsplit(";", 1)[0] for case in cases}):
         loads = [case.load for case in cases if case.machine.startswith(machine)]
@@ -149,22 +149,28 @@ def print_table(cases: Sequence[Measured], pair_us: dict[int, float]) -> None:
             f"{max(case.machine.rsplit('; ', 1)[-1] for case in cases)}; load {min(loads)} to {max(loads)}"
         )
     made = Rows(
-        *(">workers", "rate", ">lanes", ">loss, %", ">KiB", ">testbed, ms", ">from", ">to"),
-        *(">simulated, ms", ">apart", ">processors"),
+        *(">work-\ners", "rate", ">lanes", ">loss,\n%", ">KiB", ">testbed,\nms", ">least to\nmost"),
+        *(">simu-\nlated", ">apart", ">proces-\nsors"),
         key=5,
     )
     apart: dict[str, list[float]] = {}
-    for case in sorted(
-        cases, key=lambda each: (each.processors_needed(pair_us[each.lanes]) >= LINKS_LIMIT_BELOW, each.key)
-    ):
-        needed = case.processors_needed(pair_us[case.lanes])
-        virtual = simulated_s(case, pair_us[case.lanes])
+
+    def pair_us(case: Measured) -> float:
+        return costs[case.lanes, float(case.loss) > 0]
+
+    def order(case: Measured) -> tuple[bool, int, float, int, float, int]:
+        links = case.processors_needed(pair_us(case)) < LINKS_LIMIT_BELOW
+        return not links, parse_rate_bps(case.rate), case.workers, case.lanes, float(case.loss), case.size
+
+    for case in sorted(cases, key=order):
+        needed = case.processors_needed(pair_us(case))
+        virtual = simulated_s(case, pair_us(case))
         difference = virtual / case.median_s - 1
         limit = "links" if needed < LINKS_LIMIT_BELOW else "processors"
         apart.setdefault(limit, []).append(abs(difference))
         made.add(
             *(str(case.workers), case.rate, str(case.lanes), case.loss, f"{case.size / 1024:,.0f}"),
-            *(f"{seconds * 1e3:.1f}" for seconds in (case.median_s, case.least_s, case.most_s)),
+            *(f"{case.median_s * 1e3:.1f}", f"{case.least_s * 1e3:.0f} to {case.most_s * 1e3:.0f}"),
             *(f"{virtual * 1e3:.1f}", f"{difference:+.1%}", f"{needed:.0%}"),
         )
     made.print()
@@ -188,17 +194,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument(
         "--results", type=Path, default=Path("runs/simulated_testbed.jsonl"), help="what was measured"
     )
-    options.add_argument(
-        "--pair-us",
-        type=float,
-        nargs=2,
-        default=(12.9, 22.0),
-        metavar=("US_64", "US_256"),
-        help="processor time of a contribution and its result, with 64 and 256 lanes, from bench/parts.py",
-    )
+    for lanes, lossy, us in ((64, False, 12.9), (64, True, 20.0), (256, False, 27.6), (256, True, 30.0)):
+        options.add_argument(
+            f"--pair-us-{lanes}{'-lossy' * lossy}",
+            type=float,
+            default=us,
+            metavar="US",
+            help="processor time of a contribution and its result, from bench/parts.py",
+        )
     options.add_argument("--table", action="store_true", help="measure nothing, print what is there")
     chosen = options.parse_args(arguments)
-    pair_us = dict(zip((64, 256), chosen.pair_us, strict=True))
+    costs = {
+        (lanes, lossy): getattr(chosen, f"pair_us_{lanes}{'_lossy' * lossy}")
+        for lanes in (64, 256)
+        for lossy in (False, True)
+    }
     cases = (
         [] if chosen.table else itertools.product(chosen.workers, chosen.rates, chosen.lanes, chosen.losses)
     )
@@ -213,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 file.write(json.dumps(asdict(found)) + "\n")
             print(f"{found.key}: {found.median_s:.4f} s", file=sys.stderr, flush=True)
     if chosen.table or sys.stdout.isatty():
-        print_table(read_results(chosen.results), pair_us)
+        print_table(read_results(chosen.results), costs)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,20 @@ from typing import Any
 
 from netsum.programs import LANES, compiled_program
 from sim.experiments.experiment import Experiment, load_experiment
+from sim.experiments.models import Model, write_model
 from sim.experiments.store import Store, read_rows
 from sim.experiments.sweeping import Executor, Finished, Swept, here, sweep
+from sim.experiments.torch_layers import layers_from_torch
 
-__all__ = ["Experiment", "load_experiment", "programs", "run_experiment"]
+__all__ = [
+    "Experiment",
+    "Model",
+    "layers_from_torch",
+    "load_experiment",
+    "programs",
+    "run_experiment",
+    "write_model",
+]
 
 
 def programs() -> dict[int, str]:
