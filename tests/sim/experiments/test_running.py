@@ -178,6 +178,81 @@ action = "controller-back"
     assert before["duration_ns"] == after["duration_ns"]
 
 
+@pytest.mark.parametrize("switch", ["leaf1", "spine1"])
+def test_a_restarted_switch_of_a_tree_restarts_the_job_on_all_of_it(
+    programs: dict[int, str], switch: str
+) -> None:
+    tree = """
+[topology]
+kind = "leaf-spine"
+leaves = 2
+spines = 1
+rate = "10gbit"
+[[job]]
+tree = true
+workers = 4
+size = "128KiB"
+collectives = 2
+lanes = 64
+[[event]]
+at = "50us"
+action = "switch-restart"
+"""
+    first, second = run_point(point(tree + f'switch = "{switch}"\n'), programs).rows
+    assert second["sums_checked"] == 2 * 4
+    # The first begins anew at 50 us.
+    assert first["duration_ns"] == 50_000 + second["duration_ns"]
+
+
+def test_a_marked_flow_slows_down_before_a_queue_is_full(programs: dict[int, str]) -> None:
+    """Eight servers' shards meet at each worker: without marks the queue overflows, with them nothing is lost."""
+    text = """
+[topology]
+rate = "10gbit"
+latency = "10us"
+queue = "150kB"
+[[job]]
+contender = "ps"
+workers = 8
+size = "2MiB"
+"""
+    (full,) = run_point(point(text), programs).rows
+    (marked,) = run_point(point(text.replace("[[job]]", 'mark = "30kB"\n[[job]]')), programs).rows
+    assert full["lost"] > 0
+    assert marked["lost"] < full["lost"] / 2
+
+
+def test_bursts_lose_the_share_that_they_should(programs: dict[int, str]) -> None:
+    text = """
+[[job]]
+size = "2MiB"
+[[fault]]
+to_bad = 0.001
+to_good = 0.1
+"""
+    (row,) = run_point(point(text), programs).rows
+    assert row["sums_checked"] == 4
+    share = row["lost"] / (row["lost"] + row["packets_on_links"])
+    assert 0.003 < share < 0.03
+
+
+def test_cross_traffic_takes_its_share_of_a_link(programs: dict[int, str]) -> None:
+    text = """
+[topology]
+rate = "10gbit"
+[[job]]
+size = "1MiB"
+slots = 256
+[[background]]
+source = "h5"
+target = "h1"
+rate = "5gbit"
+"""
+    (shared,) = run_point(point(text), programs).rows
+    (alone,) = run_point(point(text.split("[[background]]")[0]), programs).rows
+    assert 1.8 < shared["duration_ns"] / alone["duration_ns"] < 2.3
+
+
 def test_the_third_result_of_a_chunk_is_lost(programs: dict[int, str]) -> None:
     text = """
 [[job]]
