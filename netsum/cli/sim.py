@@ -127,9 +127,10 @@ def sim_report(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of an experiment's results.")],
 ) -> None:
     """Write the HTML report of results that are there."""
-    from sim.experiments.store import load_run
+    from netsum.simulation import programs
+    from sim.experiments.store import load_store
 
-    _report(_store(load_run(folder), folder))
+    _report(load_store(folder, programs()))
 
 
 @sim_app.command(

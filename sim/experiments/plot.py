@@ -25,6 +25,11 @@ class Mark:
     low: float | None = None
     high: float | None = None
 
+    def over(self, factor: float) -> Mark:
+        """Return the mark in another unit of y."""
+        bounds = (None if bound is None else bound / factor for bound in (self.low, self.high))
+        return Mark(self.x, self.y / factor, *bounds)
+
 
 def short(value: float) -> str:
     """Write a number as an axis does: 25, 1.5k, 10G."""
@@ -105,7 +110,9 @@ def _line(
 ) -> list[str]:
     colour = _COLOURS[number % len(_COLOURS)]
     path = " ".join(f"{at_x(mark.x):.1f},{at_y(mark.y):.1f}" for mark in line)
-    parts = [f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{path}"/>']
+    # Colours come again with broken lines.
+    dashes = ' stroke-dasharray="6 4"' if number >= len(_COLOURS) else ""
+    parts = [f'<polyline fill="none" stroke="{colour}" stroke-width="2"{dashes} points="{path}"/>']
     for mark in line:
         x, y = at_x(mark.x), at_y(mark.y)
         title = f"<title>{escape(name)}: {mark.y:,.6g}</title>"

@@ -18,12 +18,17 @@ __all__ = ["write_report"]
 _TITLES: Final = {
     "duration_ns": ("time of an all-reduce", "ns"),
     "goodput_bps": ("goodput of each worker", "bit/s"),
-    "share_of_bound": ("share of the bound", ""),
+    "share_of_bound": ("share of the bound", "%"),
     "iteration_ns": ("time of an iteration", "ns"),
-    "waiting_share": ("share of an iteration spent waiting", ""),
+    "waiting_share": ("share of an iteration spent waiting", "%"),
     "resent": ("packets sent again", ""),
     "lost": ("packets lost", ""),
     "packets_on_links": ("packets on links", ""),
+}
+_UNITS: Final = {
+    "ns": ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")),
+    "bit/s": ((1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")),
+    "%": ((0.01, "%"),),
 }
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1d2430; max-width: 1040px; margin: 2rem auto; padding: 0 1rem }
@@ -113,7 +118,7 @@ def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> list[tuple[s
     x = experiment.x or next(iter(experiment.varies), "")
     if not x:
         return []
-    others = [name for name in experiment.varies if name != x]
+    others = [name for name in experiment.lines.split() or experiment.varies if name != x]
     values = list(dict.fromkeys(each.varied.get(x) for each in summaries))
     if len(values) < 2:
         return []
@@ -134,9 +139,17 @@ def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> list[tuple[s
                 mark = Mark(places[each.varied[x]], median.value, median.low, median.high)
                 lines.setdefault(_line_name(each, others), []).append(mark)
         if lines:
+            scale, unit = _unit(unit, max(mark.y for marks in lines.values() for mark in marks))
+            scaled = {name: [mark.over(scale) for mark in marks] for name, marks in lines.items()}
             axis = f"{title}, {unit}" if unit else title
-            plots.append((title, line_plot(lines, x, axis, names)))
+            plots.append((title, line_plot(scaled, x, axis, names)))
     return plots
+
+
+def _unit(unit: str, largest: float) -> tuple[float, str]:
+    """Return a factor and its unit in which the largest value has one to three digits before the point, if there is one."""
+    units = _UNITS.get(unit, ((1.0, unit),))
+    return max((each for each in units if each[0] <= largest), default=units[0])
 
 
 def _line_name(summary: Summary, others: Iterable[str]) -> str:
@@ -186,31 +199,39 @@ def _cell(median: Median | None, scale: float, digits: int) -> str:
 
 def _table(varies: Sequence[str], summaries: Sequence[Summary]) -> str:
     heads = "".join(f"<th>{escape(name)}" for name in varies)
-    numbers = (
-        "time, µs",
-        "goodput, Mbit/s",
-        "of the bound, %",
-        "iteration, ms",
-        "waiting, %",
-        "sent again",
-        "lost",
+    # What is the same in all rows, or said by another column, would only make the table wider.
+    texts = [
+        (title, value)
+        for title, value in (("job", lambda each: each.job), ("contender", lambda each: each.contender))
+        if f"job.{title}" not in varies and len({value(each) for each in summaries}) > 1
+    ]
+    trains = any(
+        each.first["bucket"] or each.medians["waiting_share"].value < 1
+        for each in summaries
+        if "waiting_share" in each.medians
     )
-    heads += (
-        "<th>job<th>contender" + "".join(f"<th class=n>{name}" for name in numbers) + "<th>limited by<th>"
-    )
+    numbers = [
+        ("duration_ns", "time, µs", 1e3, 1),
+        ("goodput_bps", "goodput, Mbit/s", 1e6, 1),
+        ("share_of_bound", "of the bound, %", 0.01, 1),
+        *(
+            (("iteration_ns", "iteration, ms", 1e6, 3), ("waiting_share", "waiting, %", 0.01, 1))
+            if trains
+            else ()
+        ),
+        *(
+            (name, title, 1, 0)
+            for name, title in (("resent", "sent again"), ("lost", "lost"))
+            if any(each.medians[name].value for each in summaries if name in each.medians)
+        ),
+    ]
+    heads += "".join(f"<th>{title}" for title, _ in texts)
+    heads += "".join(f"<th class=n>{title}" for _, title, _, _ in numbers) + "<th>limited by<th>"
     body = []
     for each in summaries:
         cells = "".join(f"<td>{escape(str(each.varied[name]))}" for name in varies)
-        cells += f"<td>{escape(each.job)}<td>{escape(each.contender)}"
-        for name, scale, digits in (
-            ("duration_ns", 1e3, 1),
-            ("goodput_bps", 1e6, 1),
-            ("share_of_bound", 0.01, 1),
-            ("iteration_ns", 1e6, 3),
-            ("waiting_share", 0.01, 1),
-            ("resent", 1, 0),
-            ("lost", 1, 0),
-        ):
+        cells += "".join(f"<td>{escape(value(each))}" for _, value in texts)
+        for name, _, scale, digits in numbers:
             cells += _cell(each.medians.get(name), scale, digits)
         failed = (
             f"<td class=bad>{each.failed} failed: {escape(str(each.first['error']))}"

@@ -22,7 +22,7 @@ from sim.experiments.limits import Limit
 from sim.experiments.running import PointResult
 from sim.experiments.scenario import Programs
 
-__all__ = ["Store", "StoreError", "code_stamp", "load_run", "read_rows"]
+__all__ = ["Store", "StoreError", "code_stamp", "load_run", "load_store", "read_rows"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _SOURCES: Final = (
@@ -31,10 +31,16 @@ _SOURCES: Final = (
     "host_agent/protocol",
     "host_agent/collectives",
     "host_agent/schedule.py",
+    "controller/addresses.py",
     "controller/entries.py",
     "controller/jobs.py",
     "controller/slots.py",
     "controller/switch_tables.py",
+    "controller/tree_controller.py",
+    "controller/trees.py",
+    "topologies/spanning_tree.py",
+    "topologies/topology.py",
+    "topologies/topology_file.py",
     "sim/programming.py",
     "sim/switch",
     "sim/switch/codegen",
@@ -44,6 +50,8 @@ _SOURCES: Final = (
     "sim/experiments",
 )
 """What results follow from, beside an experiment's file and the compiled program."""
+_SHOWING: Final = ("captures", "comparing", "drawing", "perfetto", "plot", "recording", "report", "summary")
+"""Modules of `sim/experiments` that only show results."""
 
 
 class StoreError(SimulationError):
@@ -65,6 +73,8 @@ def code_stamp(programs: tuple[tuple[int, str], ...]) -> str:
     for source in _SOURCES:
         path = ROOT / source
         for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+            if path.name == "experiments" and file.stem in _SHOWING:
+                continue
             digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
@@ -124,6 +134,19 @@ def load_run(folder: Path) -> Experiment:
         raise StoreError(f"{folder} holds no experiment's results: {error}") from None
 
 
+def load_store(folder: Path, programs: Programs) -> Store:
+    """Return the store of results that are there, whatever programs and sources they were computed with.
+
+    Raises
+    ------
+    SettingError, StoreError
+        There are none.
+    """
+    experiment = load_run(folder)
+    _, notes = read_rows(folder / "results.parquet")
+    return Store(folder, experiment, programs, stamp=notes.get("stamp"))
+
+
 class Store:
     """The folder of an experiment's results.
 
@@ -131,6 +154,8 @@ class Store:
     ----------
     folder : Path
         Made if it is not there.
+    stamp : str, optional
+        Of the programs and sources whose results are meant, if not those that are here.
 
     Raises
     ------
@@ -138,10 +163,12 @@ class Store:
         It cannot be made.
     """
 
-    def __init__(self, folder: Path, experiment: Experiment, programs: Programs) -> None:
+    def __init__(
+        self, folder: Path, experiment: Experiment, programs: Programs, *, stamp: str | None = None
+    ) -> None:
         self.folder = folder
         self.experiment = experiment
-        self.stamp = code_stamp(tuple(sorted(programs.items())))
+        self.stamp = stamp or code_stamp(tuple(sorted(programs.items())))
         _arrow()
         try:
             (folder / "points").mkdir(parents=True, exist_ok=True)

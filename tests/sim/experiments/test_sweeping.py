@@ -19,7 +19,7 @@ from sim.experiments.summary import median_of
 pytest.importorskip("pyarrow")
 
 from sim.experiments.report import write_report
-from sim.experiments.store import Store, load_run, read_rows
+from sim.experiments.store import Store, load_run, load_store, read_rows
 from sim.experiments.sweeping import Finished, Swept, here, on_dask, sweep
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -122,6 +122,17 @@ def test_a_full_disk_loses_nothing_that_was_computed(
     monkeypatch.undo()
     assert len(list(store.computed())) == 2
     assert sweep(experiment, store, programs).kept == 2
+
+
+def test_results_of_other_sources_are_shown_and_kept(
+    experiment: Experiment, programs: dict[int, str], tmp_path: Path
+) -> None:
+    before = Store(tmp_path, experiment, programs, stamp="of sources that have changed since")
+    sweep(experiment, before, programs)
+    after = load_store(tmp_path, programs)
+    assert (after.stamp, len(list(after.computed()))) == (before.stamp, 12)
+    assert "12 of 12 points are computed" in write_report(after).read_text()
+    assert not any(Store(tmp_path, experiment, programs).computed()), "a run computes them anew"
 
 
 def test_the_report_opens_in_a_browser(
