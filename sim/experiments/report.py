@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -200,9 +200,13 @@ def _cell(median: Median | None, scale: float, digits: int) -> str:
 def _table(varies: Sequence[str], summaries: Sequence[Summary]) -> str:
     heads = "".join(f"<th>{escape(name)}" for name in varies)
     # What is the same in all rows, or said by another column, would only make the table wider.
+    by_title: dict[str, Callable[[Summary], str]] = {
+        "job": lambda each: each.job,
+        "contender": lambda each: each.contender,
+    }
     texts = [
         (title, value)
-        for title, value in (("job", lambda each: each.job), ("contender", lambda each: each.contender))
+        for title, value in by_title.items()
         if f"job.{title}" not in varies and len({value(each) for each in summaries}) > 1
     ]
     trains = any(

@@ -39,8 +39,8 @@ __all__ = [
 Programs = Mapping[int, str]
 """The compiled program (BMv2 JSON) for each number of lanes."""
 
-MEASURED_HOST: Final = HostCost(send_ns=1400, receive_ns=1700)
-"""A processor of the machine that docs/simulator.md names: `sendmmsg`, `recvmmsg` and the core, of 64 datagrams at a time."""
+MEASURED_HOST: Final = HostCost(send_ns=1300, receive_ns=3800, byte_ns=2)
+"""What `bench/parts.py` found with 64 and 256 lanes on the machine that docs/simulator-accuracy.md names."""
 
 _KINDS: Final = {
     "any": -1,
