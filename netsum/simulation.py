@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from netsum.model_layers import layers_from_torch
 from netsum.programs import LANES, compiled_program
 from sim.experiments.experiment import Experiment, load_experiment
 from sim.experiments.models import Model, write_model
 from sim.experiments.store import Store, read_rows
 from sim.experiments.sweeping import Executor, Finished, Swept, here, sweep
-from sim.experiments.torch_layers import layers_from_torch
 
 __all__ = [
     "Experiment",

@@ -233,20 +233,33 @@ def _report(store: Store) -> None:
     from netsum.terminal import Rows
     from sim.experiments.report import write_report
     from sim.experiments.store import read_rows
-    from sim.experiments.summary import summarize
+    from sim.experiments.summary import summarize, trains
 
     rows, _ = read_rows(store.collect())
     varies = store.experiment.varies
-    made = Rows(*varies, "job", "contender", ">time, us", ">goodput, Mbit/s", ">of the bound", "limited by")
-    for each in summarize(rows, varies):
-        time_us, goodput, share = (
-            each.medians.get(name) for name in ("duration_ns", "goodput_bps", "share_of_bound")
-        )
+    summaries = summarize(rows, varies)
+    named = len({each.job for each in summaries}) > 1
+    contending = "job.contender" not in varies and len({each.contender for each in summaries}) > 1
+    first = (
+        ("iteration_ns", "waiting_share", 1e6)
+        if trains(summaries)
+        else ("duration_ns", "share_of_bound", 1e3)
+    )
+    heads = (">iteration, ms", ">waiting") if trains(summaries) else (">time, us", ">of the bound")
+    made = Rows(
+        *varies,
+        *["job"] * named,
+        *["contender"] * contending,
+        *(heads[0], ">goodput, Mbit/s", heads[1], "limited by"),
+        key=len(varies) + named + contending,
+    )
+    for each in summaries:
+        took, goodput, share = (each.medians.get(name) for name in (first[0], "goodput_bps", first[1]))
         made.add(
             *(str(each.varied[name]) for name in varies),
-            each.job,
-            each.contender,
-            f"{time_us.value / 1e3:,.1f}" if time_us else "failed",
+            *[each.job] * named,
+            *[each.contender] * contending,
+            f"{took.value / first[2]:,.1f}" if took else "failed",
             f"{goodput.value / 1e6:,.1f}" if goodput else "",
             f"{share.value:.1%}" if share else "",
             each.limited_by,

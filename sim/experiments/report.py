@@ -11,7 +11,7 @@ from sim.experiments.drawing import draw
 from sim.experiments.experiment import Experiment
 from sim.experiments.plot import Mark, bar, line_plot
 from sim.experiments.store import Store, StoreError
-from sim.experiments.summary import Median, Summary, summarize
+from sim.experiments.summary import Median, Summary, summarize, trains
 
 __all__ = ["write_report"]
 
@@ -209,18 +209,13 @@ def _table(varies: Sequence[str], summaries: Sequence[Summary]) -> str:
         for title, value in by_title.items()
         if f"job.{title}" not in varies and len({value(each) for each in summaries}) > 1
     ]
-    trains = any(
-        each.first["bucket"] or each.medians["waiting_share"].value < 1
-        for each in summaries
-        if "waiting_share" in each.medians
-    )
     numbers = [
         ("duration_ns", "time, µs", 1e3, 1),
         ("goodput_bps", "goodput, Mbit/s", 1e6, 1),
         ("share_of_bound", "of the bound, %", 0.01, 1),
         *(
             (("iteration_ns", "iteration, ms", 1e6, 3), ("waiting_share", "waiting, %", 0.01, 1))
-            if trains
+            if trains(summaries)
             else ()
         ),
         *(

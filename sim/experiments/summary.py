@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["Median", "Summary", "median_of", "summarize"]
+__all__ = ["Median", "Summary", "median_of", "summarize", "trains"]
 
 CONFIDENCE: Final = 0.95
 _RESAMPLES: Final = 2000
@@ -68,6 +68,15 @@ def median_of(values: Sequence[float]) -> Median:
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(medians, [tail, 1 - tail])
     return Median(middle, float(low), float(high), len(array))
+
+
+def trains(summaries: Iterable[Summary]) -> bool:
+    """Whether jobs do something beside reducing: then iterations say more than all-reduces."""
+    return any(
+        each.first["bucket"] or each.medians["waiting_share"].value < 1
+        for each in summaries
+        if "waiting_share" in each.medians
+    )
 
 
 def summarize(rows: Iterable[dict[str, Any]], varied: Sequence[str]) -> list[Summary]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from netsum.model_layers import layers_from_torch
 from sim.errors import SettingError
 from sim.experiments.models import load_model, write_model
-from sim.experiments.torch_layers import layers_from_torch
 
 torch = pytest.importorskip("torch")
 
