@@ -40,6 +40,7 @@ ACTIONS: Final = (
     "pause-worker",
     "resume-worker",
 )
+MAX_RUN_S: Final = 1_000_000
 _SIZES: Final = {
     "b": 1,
     "kib": 1 << 10,
@@ -114,6 +115,18 @@ def _time_ns(found: object) -> int:
         return parse_latency_ns(found)
     except ValueError as error:
         raise ValueError(f"expected {error}, found {found!r}") from None
+
+
+def _long_time_ns(found: object) -> int:
+    """Read a time that may be longer than any latency, such as a whole run's."""
+    if isinstance(found, str) and found.strip().endswith("s"):
+        number = found.strip()[:-1]
+        if number.replace(".", "", 1).isdigit() and 0 < float(number) <= MAX_RUN_S:
+            return round(float(number) * 1e9)
+    try:
+        return _time_ns(found)
+    except ValueError:
+        raise _wrong(f'a time with a unit ("1.5ms", "10s"), at most {MAX_RUN_S:,} s', found) from None
 
 
 def _small_time_ns(found: object) -> float:
@@ -324,7 +337,7 @@ class Run:
     """``[run]``: how it is run."""
 
     seeds: int = _key(_whole(1, 10_000), 1, "how many; they are 1 and up")
-    limit: int = _key(_time_ns, 60 * 10**9, "virtual time after which a point has failed")
+    limit: int = _key(_long_time_ns, 60 * 10**9, "virtual time after which a point has failed")
     check: bool = _key(_flag, True, "compare all sums bit for bit")
     series: int = _key(_time_ns, 0, "interval of the time series; 0: none")
 

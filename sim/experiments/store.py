@@ -201,9 +201,14 @@ class Store:
         return rows, limits
 
     def collect(self) -> Path:
-        """Write the rows of all points that have been computed into one file; returns it."""
+        """Write the rows of all points that have been computed into one file; returns it.
+
+        Without any, a file that is there is kept: it is that of other settings or sources.
+        """
         path = self.folder / "results.parquet"
         rows = [row for point in self.computed() for row in self.get(point)[0]]
+        if not rows and path.exists():
+            return path
         write_rows(path, rows, {"experiment": self.experiment.name, "stamp": self.stamp})
         return path
 

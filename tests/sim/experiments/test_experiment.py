@@ -87,6 +87,14 @@ def test_a_wrong_file_gets_a_sentence(text: str, sentence: str) -> None:
         parse_experiment(text, "x")
 
 
+def test_a_run_may_be_long() -> None:
+    for written, ns in (("3600s", 3600 * 10**9), ("1.5s", 1_500_000_000), ("20ms", 20_000_000)):
+        text = f'[[job]]\n[run]\nlimit = "{written}"\n'
+        assert parse_experiment(text, "x").points[0].settings.run.limit == ns
+    with pytest.raises(SettingError, match=r"run\.limit: expected a time with a unit .*found '9999999s'"):
+        parse_experiment('[[job]]\n[run]\nlimit = "9999999s"\n', "x")
+
+
 def test_a_missing_file_gets_a_sentence() -> None:
     with pytest.raises(SettingError, match="cannot read the experiment /nowhere/x.toml: No such file"):
         load_experiment("/nowhere/x.toml")
