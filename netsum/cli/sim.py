@@ -162,7 +162,7 @@ def _open(name: str, settings: list[str] | None, folder: Path | None) -> tuple[E
     from sim.experiments.experiment import load_experiment
 
     read = load_experiment(name, dict(_setting(each) for each in settings or ()))
-    return read, _store(read, folder or Path("runs") / "sim" / read.name)
+    return read, _store(read, folder or Path("runs") / "sim" / Path(name).stem)
 
 
 def _setting(text: str) -> tuple[str, Any]:
