@@ -88,7 +88,8 @@ def _numpy_quantize(values: npt.NDArray[np.float32], lanes: int) -> npt.NDArray[
     blocks = values.reshape(-1, lanes)
     exponents = np.frexp(np.abs(blocks).max(axis=1))[1]
     scales = np.ldexp(np.float32(1), 30 - HEADROOM - exponents).astype(np.float32)
-    return np.rint(blocks * scales[:, None]).astype(np.int32).byteswap()
+    quantized: npt.NDArray[np.int32] = np.rint(blocks * scales[:, None]).astype(np.int32)
+    return quantized.byteswap()
 
 
 def _numpy_dequantize(lanes: npt.NDArray[np.int32], scale: np.float32) -> npt.NDArray[np.float32]:

@@ -20,9 +20,10 @@ import google.protobuf  # noqa: E402
 from google.protobuf.internal import api_implementation  # noqa: E402
 
 from bench.engine import machine_and_date  # noqa: E402
+from controller.p4runtime_writer import P4RuntimeWriter  # noqa: E402
+from controller.program import CompiledFiles  # noqa: E402
 from controller.session import P4RuntimeSession  # noqa: E402
-from controller.switch_tables import CompiledFiles, SwitchTables  # noqa: E402
-from host_agent.p4rt import p4runtime_pb2  # noqa: E402
+from ground.p4rt import p4runtime_pb2  # noqa: E402
 from netsum.programs import compiled_program  # noqa: E402
 from sim.switch.p4runtime import serve  # noqa: E402
 from sim.switch.ports import Chassis  # noqa: E402
@@ -38,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--most", type=int, default=1 << 62, help="stop after so many cells")
     chosen = parser.parse_args(arguments)
     program = compiled_program(chosen.lanes)
-    tables = CompiledFiles(program.json, program.p4info)
+    files = CompiledFiles(program.json, program.p4info)
     with serve(Chassis(), "127.0.0.1:0", device_id=DEVICE) as server:
         session = P4RuntimeSession(server.address, DEVICE, 1, DEADLINE_S)
         try:
-            SwitchTables(session, tables).set_pipeline()
+            P4RuntimeWriter(session, files).set_pipeline()
             request = p4runtime_pb2.ReadRequest(device_id=DEVICE)
             request.entities.add().register_entry.SetInParent()  # all cells of all registers
             cells, first_s = 0, 0.0

@@ -105,7 +105,7 @@ loss = "{case.loss}%"
 seeds = {1 if float(case.loss) == 0 else LOSSY_SEEDS}
 """
     rows = [row for point in parse_experiment(text, "x").points for row in run_point(point, programs()).rows]
-    return statistics.median(row["duration_ns"] for row in rows) / 1e9
+    return float(statistics.median(row["duration_ns"] for row in rows)) / 1e9
 
 
 def measure(

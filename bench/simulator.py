@@ -159,8 +159,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 for name, lanes in (("netsum, 256 lanes", LANES), ("netsum, 64 of 256 lanes computed", 64)):
                     found.setdefault(name, []).append(run_ours(hosts, chosen.packets, lanes))
                     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-                for name, stack in STACKS if program is not None and hosts <= MOST_WORKERS else ():
-                    found.setdefault(name, []).append(run_ns3(program, hosts, chosen.packets // 4, stack))
+                if program is not None and hosts <= MOST_WORKERS:
+                    for name, stack in STACKS:
+                        rate = run_ns3(program, hosts, chosen.packets // 4, stack)
+                        found.setdefault(name, []).append(rate)
             ours = statistics.median(found["netsum, 256 lanes"])
             for name, rates in found.items():
                 middle = statistics.median(rates)

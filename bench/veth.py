@@ -161,9 +161,11 @@ def _rate(cables: _Cables, address: str, lanes: int, slots: int, packets: int) -
     """Program a fresh switch, run a job through it and return packets/s."""
     workers = len(cables.ends)
     stem = ROOT / "p4" / "build" / f"netsum_v1model_{lanes}"
-    files = {"program": stem.with_suffix(".json"), "p4info": Path(f"{stem}.p4info.txtpb")}
+    program, p4info = stem.with_suffix(".json"), Path(f"{stem}.p4info.txtpb")
     plan = Job(workers, lanes, slots=slots)
-    with SwitchController.connect(address, timeout_s=DEADLINE_S, **files) as controller:
+    with SwitchController.connect(
+        address, program=program, p4info=p4info, timeout_s=DEADLINE_S
+    ) as controller:
         controller.set_pipeline()
         controller.set_switch_address(socket.inet_ntoa(SWITCH_IP.to_bytes(4)), _mac(SWITCH_MAC))
         admitted = controller.create_job("bench", plan.endpoints(), slots)
@@ -195,7 +197,7 @@ def _run_hosts(cables: _Cables, job: Job, packets: int) -> float:
         )
     if not told["right"]:
         raise TestbedError("a result was not the sum of its contributions")
-    return packets / told["spent_ns"] * 1e9
+    return packets / float(told["spent_ns"]) * 1e9
 
 
 def _mac(number: int) -> str:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench.traffic import Job, contributions  # noqa: E402
-from host_agent.compiled import compiler  # noqa: E402
+from ground.compiled import compiler  # noqa: E402
 from sim.switch import Packets  # noqa: E402
 from sim.switch.ports import InterfacePorts  # noqa: E402
 from sim.switch.ports.abi import monotonic_ns  # noqa: E402

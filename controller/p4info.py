@@ -7,7 +7,7 @@ from google.protobuf import text_format
 
 from controller.entries import Entry, Group, Match, Prefix
 from controller.errors import WrongProgramError
-from host_agent.p4rt import p4info_pb2, p4runtime_pb2
+from ground.p4rt import p4info_pb2, p4runtime_pb2
 
 MatchField = p4info_pb2.MatchField
 

@@ -1,32 +1,28 @@
-"""The decorator under which everything per-packet is compiled.
-
-Numba's own on-disk cache looks only at the file that holds a function. Machine code here is inlined across modules
-and has the protocol's constants baked in, so a change of `wire/constants.py` would leave stale code running that
-speaks yesterday's protocol. The cache of these functions is therefore stamped with all sources that hold compiled code
-or its constants.
-"""
+"""How the host agent's per-packet code is compiled, and the types that its annotations use."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.ccallback import CFunc
-from numba.extending import intrinsic
 
-from host_agent.machine_code import cache_class
+from ground.compiled import Routine, compiler
 
 _PACKAGE = Path(__file__).parent
 _COMPILED_SOURCES = ("wire/constants.py", "wire/header.py", "codecs", "protocol", "transport")
+_SOURCES = tuple(_PACKAGE / source for source in _COMPILED_SOURCES)
+
+compiled = compiler(_SOURCES)
+"""The decorator of the host agent's functions."""
+
+
+def routine(function: Callable[..., Any], signature: Any) -> Routine:
+    """Return a function of the host agent as a `Routine`, which compiled code calls by its address."""
+    return Routine(function, signature, _SOURCES)
+
 
 Words = npt.NDArray[np.uint32]
 """Part of a datagram: 32-bit words in network byte order."""
@@ -39,145 +35,3 @@ Record = Any
 
 Records = Any
 """A structured array of such; NumPy's stubs know no attributes of elements."""
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-@cache
-def _stamped_cache(sources: tuple[Path, ...]) -> type[Any]:
-    """Return a class of Numba caches that are stale when one of `sources` has changed."""
-
-    @cache
-    def source_stamp() -> str:
-        digest = hashlib.sha256(Path(__file__).read_bytes())
-        for source in sources:
-            for path in sorted(source.glob("*.py")) if source.is_dir() else [source]:
-                digest.update(path.name.encode() + b"\0" + path.read_bytes())
-        return digest.hexdigest()
-
-    return cache_class(source_stamp)
-
-
-def compiler(sources: Sequence[Path]) -> Callable[[_Function], _Function]:
-    """Make a decorator for functions whose machine code depends on `sources`: files, or folders with all files in them.
-
-    It compiles a function with Numba on its first call: no GIL, no Python objects, cached on disk. Division follows
-    NumPy (no exception): nothing that is compiled raises.
-    """
-    stamped_cache = _stamped_cache(tuple(sources))
-
-    def decorate(function: _Function) -> _Function:
-        dispatcher = numba.njit(
-            nogil=True,
-            error_model="numpy",
-            # Wrappers for callers that do not exist take a tenth of the time to compile.
-            no_cfunc_wrapper=True,
-            no_cpython_wrapper=function.__name__.startswith("_"),
-        )(function)
-        dispatcher._cache = stamped_cache(function)
-        return dispatcher  # type: ignore[no-any-return]
-
-    return decorate
-
-
-_SOURCES = tuple(_PACKAGE / source for source in _COMPILED_SOURCES)
-
-compiled = compiler(_SOURCES)
-"""The decorator of the host agent's own functions."""
-
-
-class Routine:
-    """A compiled function that compiled code calls by its address; see `routine_call`.
-
-    Parameters
-    ----------
-    function : callable
-        In the part of Python that Numba compiles.
-    signature : numba signature
-        The types of its arguments and of what it returns.
-    sources : sequence of Path, optional
-        What its machine code depends on; the host agent's own sources unless given.
-    """
-
-    def __init__(
-        self, function: Callable[..., Any], signature: Any, sources: Sequence[Path] | None = None
-    ) -> None:
-        self._function = function
-        self._signature = signature
-        self._sources = _SOURCES if sources is None else tuple(sources)
-
-    @cached_property
-    def address(self) -> int:
-        """Where its machine code is; compiled, or loaded from the cache on disk, when first asked for."""
-        callback: Any = CFunc(
-            self._function,
-            (self._signature.args, self._signature.return_type),
-            {},
-            {"nogil": True, "error_model": "numpy"},
-        )
-        callback._cache = _stamped_cache(self._sources)(self._function)
-        callback.compile()
-        return int(callback.address)
-
-
-def routine_call(signature: Any) -> Any:
-    """Return a function for compiled code: given a routine's address and its arguments, calls it.
-
-    One such call, a few nanoseconds, is cheaper than a block's lanes by two orders of magnitude.
-    """
-
-    @intrinsic
-    def call(typing_context: Any, address: Any, arguments: Any) -> Any:
-        del typing_context
-
-        def generate(context: Any, builder: Any, kind: Any, given: Any) -> Any:
-            values = [
-                context.cast(builder, builder.extract_value(given[1], at), have, want)
-                for at, (have, want) in enumerate(zip(kind.args[1], signature.args, strict=True))
-            ]
-            prototype = ir.FunctionType(
-                context.get_value_type(signature.return_type)
-                if signature.return_type is not types.void
-                else ir.VoidType(),
-                [context.get_value_type(each) for each in signature.args],
-            )
-            returned = builder.call(builder.inttoptr(given[0], prototype.as_pointer()), values)
-            return context.get_dummy_value() if signature.return_type is types.void else returned
-
-        return signature.return_type(types.int64, arguments), generate
-
-    return call
-
-
-def compiled_inline(function: _Function) -> _Function:
-    """Compile a function into each of its callers: for those of a line or two, which take longer alone."""
-    return numba.njit(nogil=True, error_model="numpy", inline="always")(function)  # type: ignore[no-any-return]
-
-
-@intrinsic
-def borrowed(typing_context: Any, value: Any) -> Any:
-    """Return an array, or a named tuple with arrays, without its part in counting references.
-
-    Numba counts a reference, atomically, for every array that is passed to a function or cut out of another: a third of what a
-    packet cost in compiled code. For code whose caller keeps the arrays.
-    """
-    del typing_context
-
-    def without(context: Any, builder: Any, kind: Any, given: Any) -> Any:
-        if isinstance(kind, types.Array):
-            array = context.make_array(kind)(context, builder, given)
-            array.meminfo = cgutils.get_null_value(array.meminfo.type)
-            array.parent = cgutils.get_null_value(array.parent.type)
-            return array._getvalue()
-        if isinstance(kind, types.BaseTuple):
-            parts = [
-                without(context, builder, each, builder.extract_value(given, at))
-                for at, each in enumerate(kind)
-            ]
-            return context.make_tuple(builder, kind, parts)
-        return given
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return without(context, builder, signature.args[0], arguments[0])
-
-    return value(value), generate

@@ -7,13 +7,8 @@ admission.
 
 from __future__ import annotations
 
-
-class NetsumError(Exception):
-    """Base class of all errors of netsum."""
-
-
-class MisuseError(NetsumError):
-    """The caller requested something impossible."""
+from ground.errors import MisuseError as MisuseError
+from ground.errors import NetsumError as NetsumError
 
 
 class ArgumentError(MisuseError, ValueError):

@@ -17,8 +17,8 @@ from controller.errors import ControllerError
 from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.service.registry import RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
+from ground.channel import TlsFiles
 from host_agent.errors import NetsumError
-from host_agent.wire.channel import TlsFiles
 from host_agent.wire.constants import MAX_CHILDREN, UDP_PORT
 from netsum.programs import compiled_program
 from topologies.children import TestbedError, ending_in_order

@@ -6,15 +6,14 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import grpc
 
 from controller.errors import ControllerError, SwitchUnreachableError
 from controller.session import CHANNEL_OPTIONS
-from host_agent.p4rt import code_pb2, p4runtime_pb2, p4runtime_pb2_grpc
-from host_agent.wire.channel import PLAINTEXT, TlsFiles, advice_on_silence, open_channel
-from netsum.cli.errors import CommandError
+from ground.channel import PLAINTEXT, TlsFiles, advice_on_silence, open_channel
+from ground.p4rt import code_pb2, p4runtime_pb2, p4runtime_pb2_grpc
+from netsum.command_errors import CommandError
 
 TIMEOUT_S = 10.0
 SCRIPT = "standard input"
@@ -77,7 +76,7 @@ def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> Standing:
         stream = stub.StreamChannel(iter(asked.get, None), timeout=timeout_s)
         try:
             told = next(stream).arbitration
-            # P4Runtime 1.3, section 5.2: OK is us, ALREADY_EXISTS another one, NOT_FOUND nobody.
+            # P4Runtime 1.3, section 5.2: OK if this client is primary, ALREADY_EXISTS if another is, NOT_FOUND if none is.
             taken = told.status.code == code_pb2.ALREADY_EXISTS
             request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
                 device_id=target.device_id,
@@ -132,40 +131,100 @@ def run_shell(
     CommandError
         The script failed; the message says in which line.
     """
-    from p4runtime_sh import shell
-
-    fault: list[CommandError] = []
-    start_ipython = shell.start_ipython
-
-    def start(user_ns: dict[str, Any], config: Any, argv: list[str]) -> None:
-        if sys.stdin.isatty():
-            config.TerminalInteractiveShell.banner1 = banner + "\n"
-            start_ipython(user_ns=user_ns, config=config, argv=argv)
-            return
-        try:
-            _run_script(user_ns)
-        except CommandError as error:  # to be raised when the session has ended
-            fault.append(error)
+    from p4runtime_sh import p4runtime, shell
 
     high, low = divmod(election_id or 0, 1 << 64)
-    arguments = ["netsum shell", "--grpc-addr", target.address, "--device-id", str(target.device_id)]
-    arguments += ["--election-id", f"{high},{low}"]
-    if program is not None:
-        arguments += ["--config", ",".join(map(str, program))]
-    if target.tls and not target.address.startswith("unix:"):
-        files = (("--cacert", target.tls.ca), ("--cert", target.tls.cert), ("--private-key", target.tls.key))
-        arguments += ["--ssl", *(word for name, file in files if file for word in (name, str(file)))]
-    # p4runtime-shell is a program, not a library: the names it offers are put together in its `main`.
-    with mock.patch.object(shell, "start_ipython", start), mock.patch.object(sys, "argv", arguments):
-        client = _read_only(shell.P4RuntimeClient) if election_id is None else shell.P4RuntimeClient
-        with mock.patch.object(shell, "P4RuntimeClient", client):
-            shell.main()
-    if fault:
-        raise fault[0]
+    insecure = not target.tls or target.address.startswith("unix:")
+    tls = p4runtime.SSLOptions(insecure, *map(_text, (target.tls.ca, target.tls.cert, target.tls.key)))
+    client_class = _read_only(shell.P4RuntimeClient) if election_id is None else shell.P4RuntimeClient
+    client = client_class(target.device_id, target.address, (high, low), None, tls)
+    try:
+        if program is not None:
+            client.set_fwd_pipe_config(*map(str, program))
+        shell.context.set_p4info(client.get_p4info())
+        shell.client = client  # Where the classes below look for it.
+        names = _names_of_the_prompt(shell)
+        if sys.stdin.isatty():
+            _prompt(shell, names, banner)
+        else:
+            _run_script(names)
+    except p4runtime.P4RuntimeException as refusal:
+        raise CommandError(" ".join(str(refusal).split())) from None
+    finally:
+        client.tear_down()
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+_CLASSES = (
+    *(
+        "TableEntry",
+        "MatchKey",
+        "Action",
+        "CounterEntry",
+        "DirectCounterEntry",
+        "MeterEntry",
+        "DirectMeterEntry",
+    ),
+    *(
+        "ActionProfileMember",
+        "GroupMember",
+        "ActionProfileGroup",
+        "OneshotAction",
+        "Oneshot",
+        "Write",
+        "Replica",
+    ),
+    *("MulticastGroupEntry", "CloneSessionEntry", "DigestEntry", "APIVersion", "global_options"),
+)
+_BUILDERS = {
+    "table_entry": ("table", "TableEntry"),
+    "counter_entry": ("counter", "CounterEntry"),
+    "direct_counter_entry": ("direct_counter", "DirectCounterEntry"),
+    "meter_entry": ("meter", "MeterEntry"),
+    "direct_meter_entry": ("direct_meter", "DirectMeterEntry"),
+    "action_profile_member": ("action_profile", "ActionProfileMember"),
+    "action_profile_group": ("action_profile", "ActionProfileGroup"),
+    "digest_entry": ("digest", "DigestEntry"),
+}
+"""Entity to (kind of object in the P4Info, class), of p4runtime-shell."""
+
+
+def _names_of_the_prompt(shell: Any) -> dict[str, Any]:
+    """Return the names that p4runtime-shell's own prompt offers."""
+    names = {name: getattr(shell, name) for name in _CLASSES}
+    names |= {kind.p4info_name: shell.P4Objects(kind) for kind in shell.P4Type}
+    for entity, (kind, made) in _BUILDERS.items():
+        names[entity] = shell.P4RuntimeEntityBuilder(
+            shell.P4Type[kind], shell.P4RuntimeEntity[entity], getattr(shell, made)
+        )
+    return names | {
+        "p4info": shell.context.p4info,
+        "multicast_group_entry": shell.MulticastGroupEntry,
+        "clone_session_entry": shell.CloneSessionEntry,
+        "packet_in": shell.PacketIn(),
+        "packet_out": shell.PacketOut,
+        "idle_timeout_notification": shell.IdleTimeoutNotification(),
+        "digest_list": shell.DigestList(),
+    }
+
+
+def _prompt(shell: Any, names: dict[str, Any], banner: str) -> None:
+    from IPython import start_ipython
+    from traitlets.config.loader import Config
+
+    config = Config()
+    config.TerminalInteractiveShell.banner1 = banner + "\n"
+    config.TerminalInteractiveShell.prompts_class = shell.MyPrompt
+    config.TerminalInteractiveShell.autocall = 2
+    config.TerminalInteractiveShell.show_rewritten_input = False
+    start_ipython(user_ns=names, config=config, argv=[])
 
 
 def _read_only(client: Any) -> Any:
-    """Make of p4runtime-shell's client one that is never primary and says so when it is to write."""
+    """Return p4runtime-shell's client as a class that never becomes primary and refuses to write."""
     from p4.v1 import p4runtime_pb2 as stubs_of_the_shell
 
     class ReadOnlyClient(client):  # type: ignore[misc]  # p4runtime-shell ships no types

@@ -3,7 +3,7 @@
 import re
 
 from host_agent.errors import ArgumentError
-from host_agent.wire.slot_request import BandwidthDelay, Share, Slots
+from host_agent.job_api.slot_request import BandwidthDelay, Share, Slots
 from topologies.units import parse_latency_ns, parse_rate_bps
 
 

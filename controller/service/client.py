@@ -9,18 +9,10 @@ import grpc
 from google.protobuf.message import Message
 
 from controller.errors import ServiceError
-from host_agent.wire import jobs_pb2, jobs_pb2_grpc
-from host_agent.wire.channel import (
-    CONTROLLER_VARIABLE,
-    DEFAULT_CONTROLLER,
-    KEEPALIVE,
-    TlsFiles,
-    connection_fault,
-    open_channel,
-    what_of_certificates,
-)
-from host_agent.wire.jobs_pb2 import JobView, SwitchView
-from host_agent.wire.slot_request import IF_FULL, IfFull, Slots, slots_message
+from ground.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, what_of_certificates
+from host_agent.job_api import CONTROLLER_VARIABLE, DEFAULT_CONTROLLER, jobs_pb2, jobs_pb2_grpc
+from host_agent.job_api.jobs_pb2 import JobView, SwitchView
+from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, slots_message
 
 _AT_CALLER = (
     grpc.StatusCode.UNAVAILABLE,

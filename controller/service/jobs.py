@@ -19,8 +19,9 @@ from controller.service.states import (
     next_state,
 )
 from controller.trees import Tree
-from host_agent.wire import Admission, jobs_pb2
-from host_agent.wire.jobs_pb2 import ToWorker
+from host_agent.job_api import jobs_pb2
+from host_agent.job_api.jobs_pb2 import ToWorker
+from host_agent.wire import Admission
 
 
 class Kind(Enum):

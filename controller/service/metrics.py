@@ -14,7 +14,7 @@ from controller.service.registry import JobRegistry
 from controller.service.states import LinkState
 from controller.service.views import JOB_STATES
 from controller.service.workers import WorkerSeats
-from host_agent.wire import jobs_pb2
+from host_agent.job_api import jobs_pb2
 
 SNAPSHOT_TIMEOUT_S = 5.0
 WORKER_COUNTERS = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.errors import ConfigError
-from host_agent.wire.channel import PLAINTEXT, TlsFiles
+from ground.channel import PLAINTEXT, TlsFiles
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from controller.addresses import ipv4_int, mac_int
 from controller.errors import ConfigError
 from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.targets.tofino import front_panel_ports
-from host_agent.wire.channel import ChannelError, TlsFiles, check_target
+from ground.channel import ChannelError, TlsFiles, check_target
 from topologies.spanning_tree import spanning_tree
 
 LAST_PORT = 509

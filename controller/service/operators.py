@@ -7,7 +7,7 @@ from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.records import JobRecord
 from controller.service.registry import JobRegistry
 from controller.service.requests import check_name, check_world
-from host_agent.wire.slot_request import IfFull, Slots
+from host_agent.job_api.slot_request import IfFull, Slots
 
 
 class OperatorActions:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from controller.jobs import Job, Reservation, WorkerEndpoint
 from controller.slots import SlotRange
-from host_agent.wire.slot_request import IfFull, Slots
+from host_agent.job_api.slot_request import IfFull, Slots
 
 
 @dataclass

@@ -17,8 +17,8 @@ from controller.service.network import HostSite, Network
 from controller.service.placement import Placement
 from controller.service.states import JobEvent
 from controller.service.store import Store
-from host_agent.wire import jobs_pb2
-from host_agent.wire.jobs_pb2 import ToWorker
+from host_agent.job_api import jobs_pb2
+from host_agent.job_api.jobs_pb2 import ToWorker
 
 log = logging.getLogger(__name__)
 

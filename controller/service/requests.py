@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
-from host_agent.wire import jobs_pb2
+from host_agent.job_api import jobs_pb2
+from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, read_slots
 from host_agent.wire.constants import MAX_CHILDREN
-from host_agent.wire.slot_request import IF_FULL, IfFull, Slots, read_slots
 from host_agent.words import plural
 
 
@@ -15,7 +15,7 @@ class DisagreementError(RefusalError):
     """The workers of a job do not agree on its world size."""
 
 
-def host_for(network: Network, request: jobs_pb2.Wish, jobs: Iterable[ServiceJob]) -> HostSite:
+def host_for(network: Network, request: jobs_pb2.JoinRequest, jobs: Iterable[ServiceJob]) -> HostSite:
     """Return the host a worker runs on; where `Network.any_place` allows any host, the one with the fewest workers.
 
     Raises
@@ -40,7 +40,7 @@ def host_for(network: Network, request: jobs_pb2.Wish, jobs: Iterable[ServiceJob
     )
 
 
-def check_join(job: ServiceJob, request: jobs_pb2.Wish) -> None:
+def check_join(job: ServiceJob, request: jobs_pb2.JoinRequest) -> None:
     """Refuse a worker that cannot join a job.
 
     Raises

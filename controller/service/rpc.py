@@ -16,7 +16,7 @@ from controller.service.registry import JobRegistry
 from controller.service.requests import read_slot_request
 from controller.service.views import add_rates, job_view, switch_view
 from controller.service.workers import WorkerSeats
-from host_agent.wire import jobs_pb2, jobs_pb2_grpc
+from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 
 CODES = {
     Kind.WRONG: grpc.StatusCode.INVALID_ARGUMENT,

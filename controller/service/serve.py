@@ -23,8 +23,8 @@ from controller.service.rpc import OperatorsService, WorkersService
 from controller.service.states import LinkState
 from controller.service.store import Store
 from controller.service.workers import WorkerSeats
-from host_agent.wire import jobs_pb2_grpc
-from host_agent.wire.channel import DEFAULT_CONTROLLER, PLAINTEXT, TlsFiles, check_target
+from ground.channel import PLAINTEXT, TlsFiles, check_target
+from host_agent.job_api import DEFAULT_CONTROLLER, jobs_pb2_grpc
 
 log = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@
 import math
 
 from controller.errors import JobRefusedError
+from host_agent.job_api.slot_request import BandwidthDelay, Share, Slots
 from host_agent.wire.constants import HEADER_BYTES
-from host_agent.wire.slot_request import BandwidthDelay, Share, Slots
 
 _LOWER_LAYERS_BYTES = 14 + 20 + 8
 """Ethernet, IPv4 and UDP headers."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from controller.errors import StoreError
 from controller.service.records import JobRecord, WorkerRecord
-from host_agent.wire.slot_request import BandwidthDelay, Share, Slots
+from host_agent.job_api.slot_request import BandwidthDelay, Share, Slots
 
 SCHEMA_VERSION = 2
 

@@ -10,8 +10,8 @@ from controller.service.link import SwitchLink
 from controller.service.network import PortSite
 from controller.service.registry import JobRegistry
 from controller.service.states import JobState, LinkState, SeatState
-from host_agent.wire import jobs_pb2
-from host_agent.wire.jobs_pb2 import JobView, PortView, SwitchView, TreeSwitchView, WorkerView
+from host_agent.job_api import jobs_pb2
+from host_agent.job_api.jobs_pb2 import JobView, PortView, SwitchView, TreeSwitchView, WorkerView
 
 _SWITCH_STATES = {
     LinkState.CONNECTING: jobs_pb2.CONNECTING,

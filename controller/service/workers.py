@@ -22,9 +22,9 @@ from controller.service.requests import (
     same_secret,
 )
 from controller.service.states import JobState
-from host_agent.wire import jobs_pb2
+from host_agent.job_api import jobs_pb2
+from host_agent.job_api.jobs_pb2 import ToWorker
 from host_agent.wire.constants import UDP_PORT
-from host_agent.wire.jobs_pb2 import ToWorker
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class WorkerSeats:
         self.left = 0
         self._registry = registry
 
-    async def join(self, request: jobs_pb2.Wish, outbox: Outbox) -> tuple[ServiceJob, Seat]:
+    async def join(self, request: jobs_pb2.JoinRequest, outbox: Outbox) -> tuple[ServiceJob, Seat]:
         """Give a worker a seat; the worker sends its UDP port next.
 
         Raises
@@ -162,7 +162,7 @@ class WorkerSeats:
         elif all(each.asked_again == asked.epoch for each in job.present()):
             await self._registry.restart(job, "all workers asked for a new epoch")
 
-    def _gather(self, request: jobs_pb2.Wish, host: HostSite) -> ServiceJob:
+    def _gather(self, request: jobs_pb2.JoinRequest, host: HostSite) -> ServiceJob:
         """Create a job from its first worker's request."""
         check_name(request.job)
         spread = self._registry.placement.trees.spreads(request.switch)
@@ -191,7 +191,7 @@ class WorkerSeats:
         self._registry.jobs[request.job] = job
         return job
 
-    def _seat(self, job: ServiceJob, request: jobs_pb2.Wish, host: HostSite, outbox: Outbox) -> Seat:
+    def _seat(self, job: ServiceJob, request: jobs_pb2.JoinRequest, host: HostSite, outbox: Outbox) -> Seat:
         check_join(job, request)
         switch = host.switch if job.record.spread else job.record.switch
         port = self._registry.network.port_to(switch, host)

@@ -10,7 +10,7 @@ from typing import Any
 
 from controller.errors import ConfigError
 from controller.user_programs.values import bits_of, canonical
-from host_agent.p4rt import p4info_pb2, p4runtime_pb2
+from ground.p4rt import p4info_pb2, p4runtime_pb2
 from topologies.json_fields import FieldError, JsonObject, integer_field, read_json, text_field
 
 MatchField = p4info_pb2.MatchField

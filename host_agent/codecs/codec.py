@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from ground.compiled import Routine
 from host_agent.codecs.payload import DECODE, ENCODE, EXPONENT
-from host_agent.compiled import Routine
+from host_agent.compiled import routine
 from host_agent.wire.constants import OP_SUM
 
 
@@ -79,14 +80,14 @@ class Codec:
 
     def load(self) -> None:
         """Compile the routines, or load what was compiled."""
-        for routine in (self.encode, self.decode, self.exponent, self.nonzero):
-            if routine is not None:
-                assert routine.address
+        for each in (self.encode, self.decode, self.exponent, self.nonzero):
+            if each is not None:
+                assert each.address
 
 
 def encoder(function: Callable[..., None]) -> Routine:
     """Compile ``(payload, block, lane_count, headroom, lanes)``: write this worker's block into `lanes`."""
-    return Routine(function, ENCODE)
+    return routine(function, ENCODE)
 
 
 def decoder(function: Callable[..., None]) -> Routine:
@@ -94,12 +95,12 @@ def decoder(function: Callable[..., None]) -> Routine:
 
     `lanes` is empty for a block that all workers sent without (`payload.block_has_lanes`).
     """
-    return Routine(function, DECODE)
+    return routine(function, DECODE)
 
 
 def exponent_finder(function: Callable[..., Any]) -> Routine:
     """Compile ``(payload, block, lane_count)``, which returns the wire exponent of this worker's block."""
-    return Routine(function, EXPONENT)
+    return routine(function, EXPONENT)
 
 
 NOTHING: Final = Codec("nothing")

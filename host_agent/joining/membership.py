@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from host_agent.job_api import jobs_pb2
+from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsError
-from host_agent.wire import Admission, jobs_pb2
-from host_agent.wire.jobs_pb2 import FromWorker, ToWorker
+from host_agent.wire import Admission
 from host_agent.wire.path import Level
 
 _UNKNOWN: Final = "NOT_FOUND"
@@ -36,7 +37,7 @@ class Membership:
 
     Parameters
     ----------
-    wish : jobs_pb2.Wish
+    wish : jobs_pb2.JoinRequest
         What is asked for first.
     starts : bool
         Whether to ask for slots as soon as there is a place; else `start` does.
@@ -55,7 +56,7 @@ class Membership:
 
     admission: Admission
 
-    def __init__(self, request: jobs_pb2.Wish, starts: bool = True) -> None:
+    def __init__(self, request: jobs_pb2.JoinRequest, starts: bool = True) -> None:
         self.host = ""
         self.bind = ("", 0)
         self.report_s = 1.0

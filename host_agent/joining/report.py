@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from host_agent.communicator import Communicator
-from host_agent.wire import jobs_pb2
+from host_agent.job_api import jobs_pb2
 
 _COUNTERS = (
     "chunks",

@@ -11,25 +11,20 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
+from ground.channel import ChannelError, TlsFiles, connection_fault, what_of_certificates
 from host_agent.claims import is_used
 from host_agent.communicator import Communicator
 from host_agent.errors import PeerError
+from host_agent.job_api import CONTROLLER_VARIABLE, jobs_pb2
+from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
+from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, slots_message
 from host_agent.joining.addresses import own_addresses
 from host_agent.joining.errors import JoinError
 from host_agent.joining.membership import Membership, Watcher
 from host_agent.joining.report import report_of
 from host_agent.joining.stream import JoinStream
 from host_agent.lifecycle import Lifecycle
-from host_agent.wire import Admission, jobs_pb2
-from host_agent.wire.channel import (
-    CONTROLLER_VARIABLE,
-    ChannelError,
-    TlsFiles,
-    connection_fault,
-    what_of_certificates,
-)
-from host_agent.wire.jobs_pb2 import FromWorker, ToWorker
-from host_agent.wire.slot_request import IF_FULL, IfFull, Slots, slots_message
+from host_agent.wire import Admission
 
 
 def join(
@@ -96,7 +91,7 @@ def join(
     target = controller or os.environ.get(CONTROLLER_VARIABLE)
     if not target:
         raise JoinError(f"no controller is configured: set {CONTROLLER_VARIABLE} to HOST:PORT or unix:PATH")
-    request = jobs_pb2.Wish(
+    request = jobs_pb2.JoinRequest(
         job=job,
         rank=rank,
         world_size=world_size,
@@ -120,7 +115,12 @@ class Seat:
     """
 
     def __init__(
-        self, controller: str, request: jobs_pb2.Wish, tls: TlsFiles, timeout_s: float, start: bool = True
+        self,
+        controller: str,
+        request: jobs_pb2.JoinRequest,
+        tls: TlsFiles,
+        timeout_s: float,
+        start: bool = True,
     ) -> None:
         self.controller = controller
         self._tls = tls

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ground.compiled import borrowed
 from host_agent.codecs.payload import (
     block_has_lanes,
     exponent_is_possible,
@@ -27,7 +28,7 @@ from host_agent.codecs.payload import (
     learn_exponent,
     read_block,
 )
-from host_agent.compiled import Record, Records, Words, borrowed, compiled
+from host_agent.compiled import Record, Records, Words, compiled
 from host_agent.protocol.records import (
     DUE_AGAIN,
     DUE_NO,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from host_agent.compiled import Record, Records, borrowed, compiled
+from ground.compiled import borrowed
+from host_agent.compiled import Record, Records, compiled
 from host_agent.protocol.records import PASS_RING
 
 

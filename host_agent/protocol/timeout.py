@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from host_agent.compiled import Integer, Record, compiled, compiled_inline
+from ground.compiled import compiled_inline
+from host_agent.compiled import Integer, Record, compiled
 from host_agent.protocol.records import NEVER
 
 GRANULARITY_NS: Final = 1_000_000

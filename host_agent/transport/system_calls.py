@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from host_agent.compiled import Integer, Records, compiled_inline
+from ground.compiled import compiled_inline
+from host_agent.compiled import Integer, Records
 
 MSG_DONTWAIT: Final = 0x40
 POLLIN: Final = 0x001

@@ -15,8 +15,8 @@ from typing import Any
 
 from host_agent.communicator import Communicator, compile_ahead
 from host_agent.errors import ClosedCommunicatorError, NetsumError, PeerError
+from host_agent.job_api.slot_request import Slots
 from host_agent.joining import Seat, join
-from host_agent.wire.slot_request import Slots
 from netsum.allreduce.inputs import Array
 from netsum.allreduce.measurement import measure
 from netsum.allreduce.plan import Exchange, Plan

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netsum.cli.errors import UsageError
 from netsum.cli.options import AsJson, Bits, JoinTokenOption, Lanes, Overlap, Rounding, SlotsOption, Sparse
 from netsum.cli.texts import epilog
+from netsum.command_errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -203,7 +203,7 @@ def _all_ranks(
     from pathlib import Path
 
     from netsum.allreduce.session import local_sites, loopback_controller, run_between, testbed_sites
-    from netsum.cli.clients import controller_address
+    from netsum.cli.controller_choice import controller_address
     from netsum.compiling import await_compiled, compiling
     from topologies.run_folder import find_testbed
     from topologies.runs import run_folder

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.errors import CommandError
 from netsum.cli.options import Lanes, SlotsOption, SwitchKind
 from netsum.cli.texts import epilog
+from netsum.command_errors import CommandError
 
 bench_app = typer.Typer(help="Measure what the docs quote.", no_args_is_help=True)
 

@@ -49,7 +49,7 @@ def processes(incomplete: str) -> list[str]:
 
 def _at_controller(kind: str, incomplete: str) -> list[str]:
     """Ask the controller; none that answers within a second offers nothing."""
-    from netsum.cli.clients import controller_address
+    from netsum.cli.controller_choice import controller_address
 
     found: list[str] = []
     with contextlib.suppress(Exception):  # A shell that completes a word shows no errors.

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.errors import UsageError
 from netsum.cli.options import Lanes
 from netsum.cli.texts import epilog
+from netsum.command_errors import UsageError
 
 controller_app = typer.Typer(
     help="The controller: programs the switches, and hosts join jobs over it.", no_args_is_help=True
@@ -111,7 +111,8 @@ def controller_serve(
     from controller.service.network_file import network_of_file
     from controller.service.registry import RegistryOptions
     from controller.service.serve import ServiceOptions, serve
-    from host_agent.wire.channel import DEFAULT_CONTROLLER, TlsFiles
+    from ground.channel import TlsFiles
+    from host_agent.job_api import DEFAULT_CONTROLLER
     from netsum.programs import compiled_program
     from netsum.terminal import say
 
@@ -163,7 +164,7 @@ def controller_serve(
 
 
 def _metrics_address(text: str) -> tuple[str, int]:
-    from host_agent.wire.channel import ChannelError, split_host_port
+    from ground.channel import ChannelError, split_host_port
 
     try:
         return split_host_port(text)

@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn, get_args
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo
 
+from netsum.command_errors import CommandError, UsageError
 from netsum.extras import DISTRIBUTIONS, install_command
 from netsum.terminal import say_error
 
@@ -25,15 +26,7 @@ FAULT: Final = 1
 WRONG_ARGUMENT: Final = 2
 INTERRUPTED: Final = 128 + signal.SIGINT
 
-_OURS = ("netsum", "host_agent", "controller", "sim", "topologies")
-
-
-class CommandError(Exception):
-    """A command cannot do what was asked; the message is one sentence that says what to do."""
-
-
-class UsageError(CommandError):
-    """The command line cannot be meant so, whatever the machine is like; the message says what is expected."""
+_OURS = ("netsum", "ground", "host_agent", "controller", "sim", "topologies")
 
 
 class CommandGroup(TyperGroup):
@@ -96,8 +89,8 @@ def fail(message: str, status: int = FAULT) -> NoReturn:
 def _wrong_arguments() -> tuple[type[Exception], ...]:
     """Return what is raised for a wrong argument, before anything was done."""
     from controller.errors import ConfigError
+    from ground.channel import ChannelError
     from host_agent.errors import ArgumentError
-    from host_agent.wire.channel import ChannelError
     from sim.errors import SettingError
     from topologies.topology import TopologyError
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.errors import UsageError
 from netsum.cli.texts import epilog
+from netsum.command_errors import UsageError
 
 EPILOG = epilog(
     ("netsum explore", "two workers, one slot, three rounds: every schedule"),

@@ -17,7 +17,7 @@ from netsum.cli.texts import epilog
 
 if TYPE_CHECKING:
     from controller.service.client import OperatorClient
-    from host_agent.wire.jobs_pb2 import JobView, WorkerView
+    from host_agent.job_api.jobs_pb2 import JobView
 
 job_app = typer.Typer(no_args_is_help=True)
 
@@ -108,6 +108,7 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> None:
     """List the jobs of a controller."""
+    from netsum.cli.watching import job_state, state_word
     from netsum.terminal import Rows, print_json, say
 
     views = client.jobs(ended)
@@ -231,25 +232,11 @@ def watch(
     watch_job(client, name, interval_s=interval, most=views, as_json=as_json)
 
 
-def job_state(view: "JobView") -> str:
-    """Return a job's state as a word."""
-    from host_agent.wire import jobs_pb2
-
-    return str(jobs_pb2.JobState.Name(view.state)).lower().replace("_", " ")
-
-
-def state_word(worker: "WorkerView") -> str:
-    """Return a worker's state as a word."""
-    from host_agent.wire import jobs_pb2
-
-    return str(jobs_pb2.WorkerState.Name(worker.state)).lower()
-
-
 def _tell(view: "JobView", as_json: bool) -> None:
     from controller.service.client import as_dict
     from host_agent.words import plural
     from netsum.cli.job_tree import tree_lines
-    from netsum.cli.watching import sparse_sentence, stuck_sentences
+    from netsum.cli.watching import job_state, sparse_sentence, state_word, stuck_sentences
     from netsum.terminal import Rows, print_facts, print_json, say
 
     if as_json:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from host_agent.wire.jobs_pb2 import JobView, TreeSwitchView
+from host_agent.job_api.jobs_pb2 import JobView, TreeSwitchView
 from host_agent.words import plural
 
 _AT_THE_ROOT = ("contributions", "results")

@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netsum.cli.errors import CommandError
+from netsum.command_errors import CommandError
 
 if TYPE_CHECKING:
-    from host_agent.wire.jobs_pb2 import PortView, SwitchView
+    from host_agent.job_api.jobs_pb2 import PortView, SwitchView
     from topologies.run_folder import RunningTestbed
 
 ASK_TIMEOUT_S = 10.0
@@ -34,7 +34,7 @@ def switch_of_testbed(testbed: "RunningTestbed", name: str) -> "SwitchView":
     CommandError
         There is no such switch, or several to choose from.
     """
-    from host_agent.wire.jobs_pb2 import PortView, SwitchView
+    from host_agent.job_api.jobs_pb2 import PortView, SwitchView
 
     switches = testbed.state["switches"]
     if name not in switches and (name or len(switches) > 1):

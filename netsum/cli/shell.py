@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netsum.cli.errors import CommandError, UsageError
 from netsum.cli.texts import epilog
+from netsum.command_errors import CommandError, UsageError
 
 if TYPE_CHECKING:
     from netsum.shell import Target
@@ -70,7 +70,7 @@ def shell(
     """
     from dataclasses import replace
 
-    from host_agent.wire.channel import TlsFiles
+    from ground.channel import TlsFiles
     from netsum.shell import Target, find_out, run_shell
 
     if (program is None) != (p4info is None):

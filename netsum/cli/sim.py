@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netsum.cli.errors import CommandError
 from netsum.cli.options import AsJson
 from netsum.cli.texts import epilog
+from netsum.command_errors import CommandError
 
 if TYPE_CHECKING:
     from sim.experiments.experiment import Experiment

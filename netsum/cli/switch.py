@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netsum.cli import completions
-from netsum.cli.clients import as_operator, controller_address, testbed_without_controller
-from netsum.cli.errors import CommandError, UsageError
+from netsum.cli.clients import as_operator
+from netsum.cli.controller_choice import controller_address, testbed_without_controller
 from netsum.cli.options import (
     AsJson,
     ControllerOption,
@@ -17,10 +17,11 @@ from netsum.cli.options import (
     TlsKeyOption,
 )
 from netsum.cli.texts import epilog
+from netsum.command_errors import CommandError, UsageError
 
 if TYPE_CHECKING:
     from controller.service.client import OperatorClient
-    from host_agent.wire.jobs_pb2 import SwitchView
+    from host_agent.job_api.jobs_pb2 import SwitchView
 
 switch_app = typer.Typer(no_args_is_help=True)
 
@@ -102,7 +103,7 @@ def switch_serve(
     Ports are UDP sockets on loopback, or with `--interface` network interfaces. The switch is empty until a controller gives it a
     program: `netsum controller serve`, `netsum shell`, or `--program`.
     """
-    from host_agent.wire.channel import TlsFiles
+    from ground.channel import TlsFiles
     from host_agent.wire.constants import UDP_PORT
     from sim.switch.serve import ServeError, ServeOptionError, ServeOptions, run
 
@@ -235,7 +236,7 @@ def ports(
     Packets and bytes are known where the switch runs on this machine, from the embedded engine or the interfaces' counters.
     """
     from controller.service.client import OperatorClient
-    from host_agent.wire.channel import TlsFiles
+    from ground.channel import TlsFiles
     from netsum.cli.ports import ports_of, switch_of_testbed
     from netsum.terminal import Rows, print_json
 
@@ -313,6 +314,6 @@ def _interfaces(named: list[str] | None) -> tuple[tuple[int, str], ...] | None:
 
 def switch_state(view: "SwitchView") -> str:
     """Return a switch's state as a word."""
-    from host_agent.wire import jobs_pb2
+    from host_agent.job_api import jobs_pb2
 
     return str(jobs_pb2.SwitchState.Name(view.state)).lower().replace("_", " ")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from netsum.cli import completions, testbed_captures
-from netsum.cli.errors import CommandError, UsageError, fail
+from netsum.cli.errors import fail
 from netsum.cli.options import AsJson, Lanes, SwitchKind
 from netsum.cli.testbed_plan import controller_command, loader_command, own_programs, read_topology
 from netsum.cli.testbed_state import (
@@ -20,6 +20,7 @@ from netsum.cli.testbed_state import (
     tell_up,
 )
 from netsum.cli.texts import epilog
+from netsum.command_errors import CommandError, UsageError
 
 testbed_app = typer.Typer(no_args_is_help=True)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from netsum.cli.errors import CommandError, UsageError
+from netsum.command_errors import CommandError, UsageError
 from topologies.keeper import LINK_FIELDS
 from topologies.links import change_link, find_link, set_link
 from topologies.run_folder import RunningTestbed

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Final
 
 from host_agent.words import plural
-from netsum.cli.errors import CommandError
 from netsum.cli.testbed_links import CHANGES, change_from_words
 from netsum.cli.testbed_state import condition, node_environment, show
+from netsum.command_errors import CommandError
 from netsum.terminal import Rows, say
 from topologies.children import TestbedError
 from topologies.namespaces import inside_of

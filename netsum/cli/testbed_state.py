@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netsum.cli.errors import CommandError
+from netsum.command_errors import CommandError
 from netsum.terminal import Rows, print_json, say
 
 if TYPE_CHECKING:

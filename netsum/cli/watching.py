@@ -5,9 +5,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from controller.service.client import OperatorClient, as_dict
-from host_agent.wire.jobs_pb2 import JobView, WorkerView
+from host_agent.job_api.jobs_pb2 import JobState, JobView, WorkerState, WorkerView
 from host_agent.words import plural
-from netsum.cli.job import job_state, state_word
 from netsum.cli.job_tree import tree_lines
 from netsum.terminal import Rows, console, count_text, print_json_line, visible
 
@@ -101,6 +100,16 @@ def sparse_sentence(view: JobView) -> str:
         f"sparse: {sparse:,} of {plural(collectives, 'collective')}; not zero: {own:.2%} of a worker's blocks, "
         f"{union:.2%} of all workers'; {count_text(saved)}{'B' if saved >= 1e6 else ' bytes'} saved"
     )
+
+
+def job_state(view: JobView) -> str:
+    """Return a job's state as a word."""
+    return str(JobState.Name(view.state)).lower().replace("_", " ")
+
+
+def state_word(worker: WorkerView) -> str:
+    """Return a worker's state as a word."""
+    return str(WorkerState.Name(worker.state)).lower()
 
 
 def stuck_sentences(view: JobView) -> list[str]:

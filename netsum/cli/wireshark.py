@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.errors import CommandError, UsageError
 from netsum.cli.texts import epilog
+from netsum.command_errors import CommandError, UsageError
 
 EPILOG = epilog(
     ("netsum wireshark --install", "from now on Wireshark and tshark know the protocol"),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from netsum.cli.errors import UsageError
+from netsum.command_errors import UsageError
 from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program
 from netsum.terminal import Rows

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from host_agent.compiled import compiler
+from ground.compiled import compiler
 from sim.explore.engine.compiled import SOURCES, Integer, Record, carray, copy_bytes, pointer
 from sim.explore.engine.expand import apply
 from sim.explore.engine.fair import all_done, fair_end

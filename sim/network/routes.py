@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Integer, compiler
+from ground.compiled import compiler
+from host_agent.compiled import Integer
 
 __all__ = ["next_links"]
 

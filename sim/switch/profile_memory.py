@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.switch import ir
+from sim.switch.action_words import find_action, pack_action
 from sim.switch.errors import DuplicateError, EntryError, FullError, UnknownNameError
 from sim.switch.table_layout import member_words
 
@@ -141,8 +142,6 @@ class ProfileMemory:
         self.dirty = True
 
     def _pack(self, action: str, params: tuple[int, ...]) -> list[int]:
-        from sim.switch.table_memory import find_action, pack_action
-
         return pack_action(find_action(self.program, self.actions, action, self.profile.name), params)
 
     def _write(self, member: int, action: str, params: tuple[int, ...], record: list[int]) -> None:

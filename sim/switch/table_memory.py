@@ -8,46 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.switch import ir
+from sim.switch.action_words import find_action, pack_action
 from sim.switch.codegen.externs import METER_RATE_WORDS
 from sim.switch.entries import Exact, Lpm, Match, Optional, Range, TableEntry, Ternary
 from sim.switch.errors import DuplicateError, EntryError, FullError, UnknownNameError
 from sim.switch.profile_memory import ProfileMemory
 from sim.switch.table_layout import TOMBSTONE, TableShape, mix, split, words
 
-__all__ = ["CONST_PRIORITY", "TableMemory", "find_action", "pack_action"]
+__all__ = ["CONST_PRIORITY", "TableMemory"]
 
 _M64 = (1 << 64) - 1
 # A constant entry of BMv2 priority p, where the smallest wins, has the P4Runtime priority CONST_PRIORITY - p.
 CONST_PRIORITY = 0xFFFFFF
-
-
-def find_action(program: ir.Program, among: tuple[int, ...], name: str, owner: str) -> ir.Action:
-    """Return the action `name` of a table, or raise `UnknownNameError`."""
-    for number in among:
-        if program.actions[number].name == name:
-            return program.actions[number]
-    names = ", ".join(sorted({program.actions[n].name for n in among}))
-    raise UnknownNameError(f"table {owner} has no action {name!r}; its actions are {names}")
-
-
-def pack_action(action: ir.Action, params: tuple[int, ...]) -> list[int]:
-    """Return the words of an entry: the action's number and its arguments.
-
-    Raises
-    ------
-    EntryError
-        There are more or fewer arguments than the action takes, or one does not fit.
-    """
-    if len(params) != len(action.params):
-        raise EntryError(f"action {action.name} takes {len(action.params)} arguments, not {len(params)}")
-    packed = [action.id]
-    for (name, width), value in zip(action.params, params, strict=True):
-        if not 0 <= value < 1 << width:
-            raise EntryError(
-                f"argument {name} of action {action.name} is {value}, not an integer of {width} bits"
-            )
-        packed.extend(split(value, words(width)))
-    return packed
 
 
 def _address(array: NDArray[Any]) -> int:

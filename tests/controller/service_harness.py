@@ -22,8 +22,8 @@ from controller.service.registry import JobRegistry, RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
 from controller.switch_tables import Reconciled
 from controller.targets import require_reach
+from host_agent.job_api import jobs_pb2
 from host_agent.joining import Seat, join
-from host_agent.wire import jobs_pb2
 from netsum.programs import compiled_program
 
 LANES = 64

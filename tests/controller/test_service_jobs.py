@@ -13,9 +13,9 @@ import pytest
 from controller.errors import ServiceError
 from controller.service.client import as_dict
 from host_agent.errors import SwitchSilentError, UsedAdmissionError
+from host_agent.job_api import jobs_pb2
 from host_agent.joining import BandwidthDelay, JoinError, Share, membership
 from host_agent.joining.seat import open_seats
-from host_agent.wire import jobs_pb2
 from tests.controller.service_harness import DEADLINE_S, Bench, fake_network, until
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from controller.errors import ConfigError
 from controller.service.serve import ServiceOptions
+from host_agent.job_api import jobs_pb2
 from host_agent.joining import join
-from host_agent.wire import jobs_pb2
 from tests.controller.service_harness import PROGRAM, Bench, fake_network, service_on
 
 

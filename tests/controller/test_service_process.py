@@ -19,8 +19,8 @@ from controller.service.client import OperatorClient
 from controller.slots import SlotRange
 from controller.switch_controller import SwitchController
 from host_agent.communicator import compile_ahead
+from host_agent.job_api import jobs_pb2
 from host_agent.joining import Seat, join
-from host_agent.wire import jobs_pb2
 from host_agent.wire.constants import UDP_PORT
 from tests.controller.service_harness import DEADLINE_S, LANES, PROGRAM, until
 from topologies.loopback import LoopbackTestbed

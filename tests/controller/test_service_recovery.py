@@ -8,8 +8,8 @@ import pytest
 
 from controller.jobs import Job
 from controller.slots import SlotRange
+from host_agent.job_api import jobs_pb2
 from host_agent.joining.seat import open_seats
-from host_agent.wire import jobs_pb2
 from tests.controller.service_harness import DEADLINE_S, Bench, until
 
 

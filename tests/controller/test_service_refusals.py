@@ -11,8 +11,8 @@ from controller.errors import ServiceError
 from controller.service.client import OperatorClient
 from controller.service.jobs import RefusalError
 from controller.service.requests import read_slot_request
+from host_agent.job_api import jobs_pb2
 from host_agent.joining import JoinError, join
-from host_agent.wire import jobs_pb2
 from tests.controller.service_harness import Bench, fake_network, until
 
 

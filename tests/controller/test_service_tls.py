@@ -12,8 +12,8 @@ from controller.errors import ConfigError, ServiceError, SwitchUnreachableError
 from controller.service.client import OperatorClient
 from controller.service.serve import ServiceOptions
 from controller.session import P4RuntimeSession
+from ground.channel import ChannelError, TlsFiles
 from host_agent.joining import JoinError, join
-from host_agent.wire.channel import ChannelError, TlsFiles
 from netsum.cli.app import app
 from sim.switch.p4runtime import P4RuntimeServer
 from sim.switch.ports import Chassis, UdpPorts

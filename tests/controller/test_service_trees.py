@@ -7,9 +7,9 @@ import pytest
 
 from controller.jobs import ParentLink
 from controller.service.network import Network
+from host_agent.job_api import jobs_pb2
 from host_agent.joining import JoinError
 from host_agent.joining.seat import open_seats
-from host_agent.wire import jobs_pb2
 from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, until
 
 MakeBench = Callable[[Network], Bench]

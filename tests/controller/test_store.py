@@ -15,7 +15,7 @@ from controller.errors import JobRefusedError, StoreError
 from controller.jobs import Job, JobLedger, Reservation
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.store import SCHEMA_VERSION, Store
-from host_agent.wire.slot_request import BandwidthDelay, Share
+from host_agent.job_api.slot_request import BandwidthDelay, Share
 
 CAPACITY = 64
 

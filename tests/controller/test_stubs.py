@@ -11,10 +11,10 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.internal import api_implementation
 
-from host_agent.p4rt import generate_stubs as p4runtime_stubs
-from host_agent.p4rt import p4runtime_pb2
-from host_agent.wire import generate_stubs as job_stubs
-from host_agent.wire.generate_stubs import COMPILER
+from ground.p4rt import generate_stubs as p4runtime_stubs
+from ground.p4rt import p4runtime_pb2
+from ground.protoc import COMPILER
+from host_agent.job_api import generate_stubs as job_stubs
 
 GENERATORS = {
     "jobs": (job_stubs, Path(job_stubs.__file__).parent, tuple(job_stubs.STUBS)),

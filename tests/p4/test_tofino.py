@@ -164,16 +164,22 @@ def test_without_the_compiler_the_error_says_what_to_do(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_p4info_is_that_of_the_sources(tofino: ModuleType) -> None:
+def test_the_stamp_is_that_of_the_sources(tofino: ModuleType) -> None:
     if not tofino.STAMP.exists():
-        pytest.skip("Tofino's P4Info has not been made: run `make p4-tofino`")
+        pytest.skip("Tofino's programs have not been compiled: run `make p4-tofino`")
     tofino.check_stamp()
+    stamp = json.loads(tofino.STAMP.read_text())
+    assert stamp["p4info"].keys() == set(SHIPPED)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_controller_can_drive_the_program(tofino: ModuleType, name: str) -> None:
     """Tables, keys, actions, parameters and counters are those of the program for v1model, lanes and slots are found."""
     (variant,) = (one for one in tofino.shipped() if one.name == name)
+    if not tofino.p4info_path(variant).exists():
+        pytest.skip(
+            "compiled by `make p4-tofino`; tests/dataplane/tna_logic has the same controls for every compiler"
+        )
     names = ProgramNames(read_p4info(tofino.p4info_path(variant)))
     require_control_surface(names, variant.name)
     assert lanes_of(names) == variant.lanes
@@ -223,8 +229,8 @@ def test_few_lanes_compile(tofino: ModuleType, tmp_path: Path, target: str) -> N
 @LONG
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SHIPPED)
-def test_all_lanes_compile_to_the_committed_p4info(tofino: ModuleType, tmp_path: Path, name: str) -> None:
+def test_all_lanes_compile_to_the_p4info_of_the_stamp(tofino: ModuleType, tmp_path: Path, name: str) -> None:
     (variant,) = (one for one in tofino.shipped() if one.name == name)
     tofino.compile_into(variant, tmp_path)
     assert list(tmp_path.rglob(f"{variant.target}.bin"))
-    assert tofino.p4info_path(variant, tmp_path).read_text() == tofino.p4info_path(variant).read_text()
+    assert tofino.p4info_hash(variant, tmp_path) == json.loads(tofino.STAMP.read_text())["p4info"][name]

@@ -6,9 +6,9 @@ from typing import Any
 
 import numba
 
-from host_agent.compiled import Integer, Record, Records, Words, borrowed, compiled_inline
+from host_agent.compiled import Integer, Record, Records, Words
 
-__all__ = ["Integer", "Record", "Records", "Words", "borrowed", "compiled", "compiled_inline"]
+__all__ = ["Integer", "Record", "Records", "Words", "compiled"]
 
 
 def compiled(function: Any) -> Any:

@@ -13,8 +13,8 @@ from typing import Any, Final
 from numba import carray, types
 
 import host_agent.compiled
+from ground.compiled import compiled_inline, compiler
 from host_agent.codecs.memory import pointer
-from host_agent.compiled import compiled_inline, compiler
 from sim.switch.ports.compiled import load16, load32, run_program
 
 __all__ = [

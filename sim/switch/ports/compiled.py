@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from host_agent.compiled import borrowed, compiled_inline, compiler
+from ground.compiled import borrowed, compiled_inline, compiler
 
 Array: TypeAlias = npt.NDArray[Any]
 

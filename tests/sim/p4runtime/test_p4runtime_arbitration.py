@@ -2,7 +2,7 @@
 
 import pytest
 
-from host_agent.p4rt import code_pb2, p4runtime_pb2
+from ground.p4rt import code_pb2, p4runtime_pb2
 from sim.switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbiter, Controller
 from sim.switch.p4runtime.errors import Code, P4RuntimeError
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from host_agent.p4rt import p4data_pb2, p4runtime_pb2
+from ground.p4rt import p4data_pb2, p4runtime_pb2
 from sim.switch.p4runtime import service
 from sim.switch.p4runtime.arrays import Registers
 from tests.sim.p4runtime.p4runtime_client import (

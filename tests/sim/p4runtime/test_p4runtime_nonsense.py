@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from host_agent.p4rt import p4runtime_pb2
+from ground.p4rt import p4runtime_pb2
 from sim.switch import Packets
 from sim.switch.p4runtime import BatchError, Code, P4RuntimeError
 from tests.sim.p4runtime.p4runtime_client import DEADLINE_S, DEVICE, TABLES, TO_CPU, entity_of, probe

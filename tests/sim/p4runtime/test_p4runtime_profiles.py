@@ -3,7 +3,7 @@
 from collections import Counter
 from random import Random
 
-from host_agent.p4rt import p4runtime_pb2
+from ground.p4rt import p4runtime_pb2
 from tests.sim.p4runtime.p4runtime_client import DELETE, INSERT, MODIFY, PROFILE, fields
 
 

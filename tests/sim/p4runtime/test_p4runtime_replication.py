@@ -2,7 +2,7 @@
 
 import pytest
 
-from host_agent.p4rt import p4runtime_pb2
+from ground.p4rt import p4runtime_pb2
 from tests.sim.p4runtime.p4runtime_client import CLONE, DELETE, INSERT, MODIFY, MULTICAST, parse, probe
 
 

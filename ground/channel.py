@@ -10,15 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from host_agent.errors import MisuseError
+from ground.errors import MisuseError
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Else it writes of every lost connection to the terminal.
 
 import grpc
-
-CONTROLLER_VARIABLE: Final = "NETSUM_CONTROLLER"
-"""Names the job API for workers and operators: "HOST:PORT" or "unix:PATH"."""
-DEFAULT_CONTROLLER: Final = "127.0.0.1:28276"
 
 _OPTIONS: Final = (
     # A controller or a switch is on the machine or on a management network, not behind the environment's proxy.
@@ -49,9 +45,9 @@ class TlsFiles:
     Attributes
     ----------
     ca : path, optional
-        Whom to trust. A server that has it demands certificates of its clients (mutual TLS).
+        Certificates of the trusted authorities. A server with them requires certificates of its clients (mutual TLS).
     cert, key : path, optional
-        What to show the other side, and the private key to it; both or none.
+        The certificate of this side and its private key; both or none.
     """
 
     ca: Path | None = None
@@ -161,7 +157,7 @@ def check_target(target: str) -> None:
         if not path:
             raise ChannelError(f"expected unix:PATH, not {target!r}")
     elif not host or not port.isdigit() or int(port) > 0xFFFF:
-        raise ChannelError(f"expected an address such as {DEFAULT_CONTROLLER} or unix:PATH, not {target!r}")
+        raise ChannelError(f"expected an address such as 127.0.0.1:28276 or unix:PATH, not {target!r}")
 
 
 def connection_fault(details: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from host_agent.wire import jobs_pb2
+from host_agent.job_api import jobs_pb2
 
 
 @dataclass(frozen=True)
