@@ -191,7 +191,7 @@ def l2_default(flood: bool) -> Entry:
 
 
 def flood_group(ports: Iterable[int]) -> Group:
-    """Return the ports that frames to unknown stations go out of, but for the one they came from."""
+    """Return the ports that frames to unknown stations leave by, except for the port they came from."""
     return Group(FLOOD_GROUP, tuple((port, 0) for port in sorted(set(ports))))
 
 

@@ -1,4 +1,4 @@
-"""Where a job's tree of switches runs: which switches add, for whom, and which is the root. No I/O.
+"""Where a job's tree of switches runs: which switches add for which children, and which is the root. No I/O.
 
 A switch's children are workers on its own ports and switches below it. The tree is the shortest ways from a root to
 all switches that have workers of the job, without switches above the lowest one that joins them all.

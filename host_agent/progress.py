@@ -124,7 +124,7 @@ class Progress:
                     return
             try:
                 self._step(_BACKGROUND_SLICE_S)
-            except BaseException as defect:  # whoever waits must hear of it
+            except BaseException as defect:  # the waiting caller must receive it
                 self._break(defect)
 
     def _step(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Which collectives the core works on, in which order, and what becomes of them. No I/O, no clock, no thread.
+"""The collectives of a worker: which ones the core works on, in which order, and their outcomes. No I/O, no clock, no thread.
 
 Collectives are begun in the order in which they were submitted, several at once as long as the core has room, so the next
 one's first chunks follow the last ones of the one before without waiting for their results.
@@ -108,7 +108,7 @@ class _Running:
 
 
 class Schedule:
-    """The collectives of one worker, in order. Used by one thread at a time, but for `add`.
+    """The collectives of one worker, in order. Used by one thread at a time, except for `add`.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ from topologies.runs import run_folder
 FIRST_WORKER_TIMEOUT_S = 60.0
 """How long a service that ends with its last worker waits for the first one."""
 LOOK_S = 0.2
-"""How often the service looks whether its switch still runs, and whether anybody is connected."""
+"""How often the service checks whether its switch still runs, and whether a worker is connected."""
 FAILED_RUNS = Path("runs")
 SWITCH = "loopback"
 
@@ -98,7 +98,7 @@ async def _attend(testbed: LoopbackTestbed, service: RunningService, until: Call
 
 
 class _Unused:
-    """Whether nobody is connected; who waits for the last worker to leave waits also for the first to come."""
+    """Whether no worker is connected, neither before the first one nor after the last one."""
 
     def __init__(self, service: RunningService) -> None:
         self._service = service
@@ -114,7 +114,7 @@ class _Unused:
 
 
 class _Announcement:
-    """One line of JSON for whoever started us."""
+    """Print one line of JSON for the process that started this one."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor

@@ -37,7 +37,7 @@ def run_experiment(
     executor: Executor = here,
     on_finished: Callable[[Swept, Finished | None], None] = lambda swept, finished: None,
 ) -> list[dict[str, Any]]:
-    """Run an experiment, but for the points that the folder has already.
+    """Run an experiment, except for the points that the folder has already.
 
     Parameters
     ----------

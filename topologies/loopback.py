@@ -123,7 +123,7 @@ def _mac_of(ip: str) -> str:
 
 
 def _free_udp_port(ip: str) -> int:
-    """Return a UDP port that nobody has at an address now."""
+    """Return a UDP port that is free at an address now."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind((ip, 0))
         port: int = probe.getsockname()[1]

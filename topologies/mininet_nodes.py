@@ -68,7 +68,7 @@ class TestbedHost(MarkedNode, Host):
 
 
 class TestbedSwitch(MarkedNode, Switch):
-    """A switch, whose process is told the interfaces when it starts, as they are then."""
+    """A switch; its process receives the list of interfaces when it starts."""
 
     __test__ = False
 

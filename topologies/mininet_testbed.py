@@ -29,7 +29,7 @@ FLOW_PORT = 5001
 """iperf's own."""
 
 _ALWAYS_S = 10**6
-"""How long cross traffic runs, if nobody ends it: eleven days."""
+"""Longest run of cross traffic: eleven days."""
 
 
 def missing_for_mininet() -> str | None:

@@ -52,7 +52,7 @@ class RunningTestbed:
 
     @property
     def abandoned(self) -> bool:
-        """Whether its keeper is gone, so that nobody looks after what may be left of it."""
+        """Whether its keeper has ended, so that its processes and interfaces may be left over."""
         return owner_is_gone(self.run_id)
 
     @property

@@ -1,4 +1,4 @@
-"""Run ids: each names its owner, so that what crashed runs left is told from what is in use."""
+"""Run ids: each names its owner, so that remains of crashed runs can be distinguished from what is in use."""
 
 import contextlib
 import itertools
@@ -81,4 +81,6 @@ def _start_time(pid: int) -> int | None:
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])  # A zombie has ended, whoever has not asked how.
+    return (
+        None if fields[0] in "ZX" else int(fields[19])
+    )  # A zombie has ended; only its status has not been read.

@@ -156,7 +156,7 @@ def _stations(
 
 
 class _Table:
-    """One table of the file: every value is asked for by what it must be, and what nobody asks for is an error."""
+    """One table of the file: each value is read with its expected type, and a value that is never read is an error."""
 
     def __init__(self, path: Path, where: str, held: dict[str, Any]) -> None:
         self.path, self.where, self._held = path, f"{path}: {where}", dict(held)

@@ -159,7 +159,6 @@ class Compressor(ABC):
         shared : Tensor or None
             What was agreed on: the combined `Agreement.tensor`.
         context : Context
-            See there.
 
         Returns
         -------

@@ -17,11 +17,11 @@ from host_agent.joining.errors import JoinError
 from host_agent.joining.seat import open_seats
 
 SERVICE_MODULE: Final = "netsum.local_service"
-"""What is started where nobody named a service. A name only: the worker's side imports nothing of the switch's."""
+"""The module to start if no service is configured. A name only: the host agent does not import the switch."""
 SERVICE_START_TIMEOUT_S: Final = 1600.0
 """Longer than the parts that the service starts may take, which say what went wrong. A service that ends is noticed at once."""
 QUIET_S: Final = 5.0
-"""A start that takes longer compiles something: the user is told."""
+"""A start that takes longer compiles something: a message says so."""
 SERVICE_NEEDS: Final = {"prometheus_client": "prometheus-client", "llvmlite": "llvmlite"}
 """What the service imports beyond a worker's own needs, by import name: the package that brings it."""
 

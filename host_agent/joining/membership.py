@@ -265,7 +265,7 @@ class Membership:
             self._epoch_over = self._admitted
 
     def _admit(self, ticket: jobs_pb2.AdmissionTicket, reason: str) -> None:
-        # Held until now, so that nobody else got the port; from here on the communicator's.
+        # Reserved the port until now; from here on the communicator holds it.
         self._release()
         with self._changed:
             self.admission = _admission(ticket)

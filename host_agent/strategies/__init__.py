@@ -1,4 +1,4 @@
-"""Strategies of distributed training: what workers send one another, how often, and to whom.
+"""Strategies of distributed training: what workers send one another, how often, and to which workers.
 
 Each strategy is a file. All communication goes through torch.distributed, so a strategy runs over netsum, Gloo or any other
 back end. `strategy` makes one by name; see ``docs/strategies.md``.

@@ -18,7 +18,7 @@ STRATEGIES: dict[str, type[Strategy]] = {}
 
 
 class Strategy:
-    """Decides what the workers of a training send one another, how often and to whom.
+    """Decides what the workers of a training send one another, how often and to which workers.
 
     It is used in a training loop of the user's own, at every worker alike::
 

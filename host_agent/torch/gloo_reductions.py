@@ -37,7 +37,7 @@ class GlooReductions:
     Parameters
     ----------
     gloo : ProcessGroupGloo
-        Nobody else's: its collectives must begin in the same order at all ranks.
+        For this group alone: its collectives must begin in the same order at all ranks.
     size : int
         Of the group.
     """

@@ -231,7 +231,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Wait for all ranks."""
-        given = timedelta(0) if opts is None else opts.timeout  # negative if nobody gave one
+        given = timedelta(0) if opts is None else opts.timeout  # negative if none was given
         return self._work("barrier", [], [(self._slots.barrier("barrier"), _nothing)], patience=given)
 
     # What goes through Gloo
@@ -304,7 +304,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
         factor = operation.factor if kind == "PREMUL_SUM" else None
         given = staged(source, read=True, write=target is source)
         if target is None and given.tensor is source:
-            target = torch.empty_like(source)  # not the caller's tensor, though nobody needs the result
+            target = torch.empty_like(source)  # not the caller's tensor, although the result is not used
         taken = given if target is None or target is source else staged(target, read=False, write=True)
         plan = reduction(given.tensor, taken.tensor, kind, self._size, factor)
 

@@ -1,4 +1,4 @@
-"""A process group's membership in a job: its communicator, and what becomes of it when others leave."""
+"""A process group's membership in a job: its communicator, and what happens when other ranks leave."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class SlotGroup:
         self._close_soon()
 
     def _on_unreachable(self, reason: str) -> None:
-        # A controller that restarts disturbs nobody. One that is gone together with its switch does not come back.
+        # A restart of the controller does not disturb the group. One that is gone together with its switch does not come back.
         now = time.monotonic()
         if now - self._unreachable_last > UNREACHABLE_S / 2:  # it was reached in between
             self._unreachable_since = now

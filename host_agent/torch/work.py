@@ -96,7 +96,7 @@ class NetsumWork(dist._Work):
                 devices = {each.device for each in tensors_in(self._outputs) if each.device.type != "cpu"}
                 self._future = torch.futures.Future(devices=list(devices))
                 if self._done.is_set():
-                    self._resolve(self._future)  # nobody has a callback there yet
+                    self._resolve(self._future)  # it has no callbacks yet
             source = self._future
 
         # DDP's reducer looks at this future from C++, where the error of a Python future is but another value. One
@@ -148,7 +148,7 @@ class NetsumWork(dist._Work):
 
     def _complete(self, error: BaseException | None) -> None:
         self._error = None if error is None else self._explain(self._what, error)
-        # The closure holds buffers that nobody needs any more.
+        # The closure holds buffers that are not needed any more.
         self._finish = lambda: None
         self._parts.clear()
         with self._lock:

@@ -48,21 +48,24 @@ def allreduce(
         Sparse, typer.Option(help="Leave out blocks that are zero at every rank; auto: from 1 MiB on.")
     ] = Sparse.auto,
     bits: Annotated[
-        Bits, typer.Option(help="Of an element on the wire: sums of float32 and float16 in few bits.")
+        Bits, typer.Option(help="Bits of an element on the wire, for sums of float32 and float16.")
     ] = Bits.full,
-    rounding: Annotated[Rounding, typer.Option(help="To few bits.")] = Rounding.nearest,
+    rounding: Annotated[Rounding, typer.Option(help="Rounding to few bits.")] = Rounding.nearest,
     density: Annotated[
         float,
         typer.Option(
-            min=0.0, max=100.0, metavar="PERCENT", help="Of the blocks of a rank's array that are not zero."
+            min=0.0,
+            max=100.0,
+            metavar="PERCENT",
+            help="Share of the blocks of a rank's array that are not zero.",
         ),
     ] = 100.0,
     overlap: Annotated[
         Overlap, typer.Option(help="Whether these are the same blocks at all ranks.")
     ] = Overlap.random,
     repeats: Annotated[int, typer.Option(min=1, help="How often each array is reduced and timed.")] = 3,
-    warmups: Annotated[int, typer.Option(min=0, help="How often before that, checked and not timed.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Of the numbers; the same at all ranks.")] = 0,
+    warmups: Annotated[int, typer.Option(min=0, help="Repeats before that, checked and not timed.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the numbers; the same at all ranks.")] = 0,
     timeout: Annotated[
         float,
         typer.Option(
@@ -92,7 +95,7 @@ def allreduce(
         str | None, typer.Option(metavar="NAME", help="Between hosts of this testbed.")
     ] = None,
     hosts: Annotated[
-        str, typer.Option(metavar="HOSTS", help="With --testbed: which, such as h1,h2. Default: all.")
+        str, typer.Option(metavar="HOSTS", help="With --testbed: the hosts, such as h1,h2. Default: all.")
     ] = "",
     controller: Annotated[
         str | None,
@@ -108,7 +111,9 @@ def allreduce(
     rank: Annotated[
         int | None, typer.Option(min=0, help="Be this one rank; the others run elsewhere.")
     ] = None,
-    world_size: Annotated[int | None, typer.Option(min=1, max=32, help="With --rank: of how many.")] = None,
+    world_size: Annotated[
+        int | None, typer.Option(min=1, max=32, help="With --rank: the number of ranks.")
+    ] = None,
     join_token: JoinTokenOption = "",
     join_timeout: Annotated[
         float,

@@ -17,10 +17,10 @@ bench_app = typer.Typer(help="Measure what the docs quote.", no_args_is_help=Tru
 BothLanes = Annotated[Lanes | None, typer.Option(help="int32 values a packet carries; default: both.")]
 OneLanes = Annotated[Lanes, typer.Option(help="int32 values a packet carries.")]
 BothRuns = Annotated[int, typer.Option(min=1, help="Runs of each switch and program.")]
-TurnRuns = Annotated[int, typer.Option(min=1, help="Of everything, both backends in turn.")]
-Topology = Annotated[str, typer.Option(help="As `netsum testbed up` takes it.")]
-Rate = Annotated[str, typer.Option(metavar="RATE", help="Of every link.")]
-Loss = Annotated[str, typer.Option(metavar="PERCENT", help="Of every link, each way.")]
+TurnRuns = Annotated[int, typer.Option(min=1, help="Runs of each measurement, both backends in turn.")]
+Topology = Annotated[str, typer.Option(help="A topology's name or file, as for `netsum testbed up`.")]
+Rate = Annotated[str, typer.Option(metavar="RATE", help="Rate of every link.")]
+Loss = Annotated[str, typer.Option(metavar="PERCENT", help="Loss of every link, each way.")]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -103,13 +103,13 @@ def bench_allreduce(
     topology: Topology = "star-4",
     rate: Rate = "100mbit",
     sizes: Annotated[
-        str, typer.Option(metavar="SIZES", help="Of each worker's array.")
+        str, typer.Option(metavar="SIZES", help="Sizes of each worker's array.")
     ] = "4KiB,64KiB,1MiB,16MiB,64MiB",
     lossy_sizes: Annotated[
-        str, typer.Option(metavar="SIZES", help="The same where packets are lost.")
+        str, typer.Option(metavar="SIZES", help="Sizes where packets are lost.")
     ] = "64KiB,1MiB,16MiB",
     loss: Annotated[
-        str, typer.Option(metavar="PERCENT,…", help="Of every link, each way; each is measured.")
+        str, typer.Option(metavar="PERCENT,…", help="Losses of every link, each way; each is measured.")
     ] = "0,0.1,1",
     lanes: Annotated[
         str, typer.Option(metavar="LANES,…", help="int32 values a packet carries; each is measured.")
@@ -117,10 +117,11 @@ def bench_allreduce(
     repeats: Annotated[int, typer.Option(min=1, help="How often each array is reduced and timed.")] = 3,
     slots: SlotsOption = None,
     bmv2_rate: Annotated[
-        str, typer.Option(metavar="RATE", help="Of every link, for the comparison on BMv2; 0: none.")
+        str,
+        typer.Option(metavar="RATE", help="Rate of every link in the comparison on BMv2; 0: no comparison."),
     ] = "10mbit",
     bmv2_sizes: Annotated[
-        str, typer.Option(metavar="SIZES", help="Of each worker's array there.")
+        str, typer.Option(metavar="SIZES", help="Sizes of each worker's array in that comparison.")
     ] = "64KiB,1MiB",
 ) -> None:
     """All-reduces of netsum and of torch's Gloo on the same limited links: a table, and plots; needs root and PyTorch.
@@ -145,16 +146,21 @@ def bench_allreduce(
 def bench_sparse(
     topology: Topology = "star-4",
     rate: Rate = "100mbit",
-    loss: Annotated[str, typer.Option(metavar="PERCENT", help="Of every link, each way.")] = "0",
-    sizes: Annotated[str, typer.Option(metavar="SIZES", help="Of each worker's array.")] = "16MiB,64MiB",
+    loss: Annotated[str, typer.Option(metavar="PERCENT", help="Loss of every link, each way.")] = "0",
+    sizes: Annotated[
+        str, typer.Option(metavar="SIZES", help="Sizes of each worker's array.")
+    ] = "16MiB,64MiB",
     densities: Annotated[
-        str, typer.Option(metavar="PERCENT,…", help="Of a worker's blocks that are not zero.")
+        str, typer.Option(metavar="PERCENT,…", help="Shares of a worker's blocks that are not zero.")
     ] = "100,50,20,10,5,2,1,0.1",
     overlaps: Annotated[
-        str, typer.Option(metavar="OVERLAP,…", help="Of these blocks between workers: full, random, none.")
+        str,
+        typer.Option(
+            metavar="OVERLAP,…", help="Overlap of these blocks between workers: full, random, none."
+        ),
     ] = "full,random,none",
     bits: Annotated[
-        str, typer.Option(metavar="BITS,…", help="Of packed elements; an empty text: none.")
+        str, typer.Option(metavar="BITS,…", help="Widths of packed elements; an empty text: none.")
     ] = "16,8,4,2",
     lanes: OneLanes = Lanes.wide,
     switch: Annotated[SwitchKind, typer.Option(help="Who runs the P4 program.")] = SwitchKind.embedded,
@@ -185,12 +191,12 @@ def bench_sparse(
 def bench_torch(
     workers: Annotated[str, typer.Option(metavar="N,…", help="Numbers of processes.")] = "2,4",
     sizes: Annotated[
-        str, typer.Option(metavar="SIZES", help="Of the float32 tensors.")
+        str, typer.Option(metavar="SIZES", help="Sizes of the float32 tensors.")
     ] = "4KiB,64KiB,1MiB,16MiB,64MiB",
     runs: TurnRuns = 5,
     lanes: OneLanes = Lanes.wide,
     examples: Annotated[
-        str, typer.Option(metavar="NAME,…", help="Which to train besides; empty: none.")
+        str, typer.Option(metavar="NAME,…", help="Examples to train as well; empty: none.")
     ] = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse",
 ) -> None:
     """torch.distributed over netsum and over Gloo on plain loopback, where no link limits either; needs PyTorch.
@@ -216,7 +222,7 @@ def bench_training(
     lanes: OneLanes = Lanes.wide,
     runs: TurnRuns = 3,
     examples: Annotated[
-        str, typer.Option(metavar="NAME,…", help="Which to train.")
+        str, typer.Option(metavar="NAME,…", help="Examples to train.")
     ] = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse",
 ) -> None:
     """Time of a training step over netsum and over Gloo, on the same limited links, in the same run; needs root and PyTorch."""

@@ -21,9 +21,9 @@ compression_app = typer.Typer(
 )
 def list_compressors(
     elements: Annotated[
-        int, typer.Option(min=1, help="Of the tensor that bounds and payloads are computed for.")
+        int, typer.Option(min=1, help="Elements of the tensor that bounds and payloads are computed for.")
     ] = 65536,
-    workers: Annotated[int, typer.Option(min=1, max=32, help="Of the group.")] = 4,
+    workers: Annotated[int, typer.Option(min=1, max=32, help="Workers of the group.")] = 4,
     as_json: AsJson = False,
 ) -> None:
     """List compressors: class, route, bias, bound, and how small a payload is.

@@ -72,7 +72,10 @@ def controller_serve(
         ),
     ] = 2.0,
     recovery: Annotated[
-        float, typer.Option(min=0.0, help="The same after a restart of the controller.")
+        float,
+        typer.Option(
+            min=0.0, help="Seconds that workers have to attach again after a restart of the controller."
+        ),
     ] = 30.0,
     idle: Annotated[float, typer.Option(min=0.0, help="Seconds a created job waits for a worker.")] = 600.0,
     metrics: Annotated[

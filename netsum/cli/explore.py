@@ -39,7 +39,7 @@ def explore(
         Path | None, typer.Option(help="Keep the search in this folder, once a minute and on Ctrl-C.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the search in this folder.")] = None,
-    out: Annotated[Path, typer.Option(help="Where the files of a violation go.")] = Path("explored"),
+    out: Annotated[Path, typer.Option(help="Folder for the files of a violation.")] = Path("explored"),
     replay: Annotated[Path | None, typer.Option(help="Run the schedule in this file and end.")] = None,
     faults: Annotated[
         bool,
@@ -51,7 +51,9 @@ def explore(
         bool, typer.Option("--random", help="Random schedules of larger systems, on all processors.")
     ] = False,
     minutes: Annotated[float, typer.Option(min=0.01, help="How long, with --random.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of --random. Default: a new one, printed.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of --random. Default: a new one, printed.")
+    ] = None,
 ) -> None:
     """Run the shipped P4 program and the shipped worker core through every schedule of a small system.
 

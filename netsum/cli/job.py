@@ -49,7 +49,7 @@ def job_group() -> None:
 def create(
     client: "OperatorClient",
     name: NewJobName,
-    world_size: Annotated[int, typer.Option(min=1, max=4096, help="How many workers it has.")],
+    world_size: Annotated[int, typer.Option(min=1, max=4096, help="Number of workers.")],
     slots: SlotsOption = None,
     if_full: IfFullOption = IfFull.refuse,
     queue: Annotated[
@@ -58,9 +58,7 @@ def create(
             min=0.0, metavar="SECONDS", help="With queue: how long to wait; 0: as long as it takes."
         ),
     ] = 0.0,
-    switch: Annotated[
-        str, typer.Option(metavar="NAME", help="On which switch to add. Default: the first.")
-    ] = "",
+    switch: Annotated[str, typer.Option(metavar="NAME", help="Switch that adds. Default: the first.")] = "",
     join_token: JoinTokenOption = "",
     idle: Annotated[
         float,
@@ -74,7 +72,7 @@ def create(
 ) -> None:
     """Make a job, which workers then join by its name.
 
-    Its slots are held from now on. Workers can also join a job that nobody created; it is made when the first one comes.
+    Its slots are reserved from now on. Workers can also join a job that has not been created: the first one creates it.
     """
     from netsum.slots_text import parse_slots
 
@@ -104,7 +102,7 @@ def create(
 @as_operator
 def list_jobs(
     client: "OperatorClient",
-    ended: Annotated[bool, typer.Option("--ended", help="Also those that ended lately.")] = False,
+    ended: Annotated[bool, typer.Option("--ended", help="Include jobs that ended recently.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the jobs of a controller."""

@@ -57,7 +57,7 @@ class Overlap(StrEnum):
 
 
 class IfFull(StrEnum):
-    """What becomes of a job whose slots are not free."""
+    """What to do with a job whose slots are not free."""
 
     refuse = "refuse"
     queue = "queue"

@@ -36,7 +36,7 @@ SetOption = Annotated[
     ),
 ]
 FolderOption = Annotated[
-    Path | None, typer.Option("--folder", help="Where results go. Default: runs/sim/NAME.")
+    Path | None, typer.Option("--folder", help="Folder of the results. Default: runs/sim/NAME.")
 ]
 
 
@@ -107,7 +107,9 @@ def sim_sweep(
     folder: FolderOption = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Of a Dask scheduler. Default: a cluster on this machine."),
+        typer.Option(
+            metavar="ADDRESS", help="Address of a Dask scheduler. Default: a cluster on this machine."
+        ),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=1024, help="Processes on this machine. Default: its processors.")

@@ -68,7 +68,7 @@ def switch_serve(
     drop_ppm: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="Packets per million to lose, each way.")
     ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Which packets to lose.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the lost packets.")] = 0,
     program: Annotated[
         Path | None, typer.Option(help="BMv2 JSON of a program to begin with; needs --p4info.")
     ] = None,
@@ -86,7 +86,7 @@ def switch_serve(
         Path | None, typer.Option(help="File for counts of packets, written at the end.")
     ] = None,
     status: Annotated[
-        Path | None, typer.Option(help="Unix socket that tells the counts of packets to whoever connects.")
+        Path | None, typer.Option(help="Unix socket that serves the counts of packets as JSON.")
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate of P4Runtime.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key.")] = None,
@@ -277,7 +277,7 @@ def counters(
     name: SwitchName = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what the P4 program counted: packets by what became of them, for each job; strangers are packets that name no job."""
+    """Show what the P4 program counted: packets by outcome, for each job; strangers are packets that name no job."""
     from netsum.terminal import Rows, print_json, visible
 
     switch = client.switch(name)

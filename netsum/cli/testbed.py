@@ -94,7 +94,7 @@ def up(
     topology: Annotated[
         str,
         typer.Argument(
-            help="One that comes with netsum (`netsum testbed topologies`), or a JSON file.",
+            help="A topology that comes with netsum (`netsum testbed topologies`), or a JSON file.",
             autocompletion=completions.topologies,
         ),
     ],
@@ -368,9 +368,7 @@ def link(
     options = {"rate": rate, "loss": loss, "latency": latency, "queue": queue}
     changes = read_changes({key: text for key, text in options.items() if text is not None}, "--")
     if state is None and not changes:
-        raise UsageError(
-            "expected up, down, --rate, --loss, --latency or --queue: what shall become of the link?"
-        )
+        raise UsageError("expected up, down, --rate, --loss, --latency or --queue")
     testbed = find_testbed(name)
     require_ready(testbed)
     up = None if state is None else state is LinkState.up

@@ -85,7 +85,7 @@ class _Worker:
 
     @property
     def resting(self) -> bool:
-        """Whether nothing more comes from it until it is told something."""
+        """Whether it sends nothing more until it receives a command."""
         return self.lost or self.digest is not None or self.failed_at is not None
 
     def begin_life(self) -> None:

@@ -50,7 +50,7 @@ def _extras(scenario: Scenario) -> str:
     if scenario.first_chunk:
         extras.append(f"chunks begin at {scenario.first_chunk}")
     if scenario.strangers:
-        extras.append("packets of strangers")
+        extras.append("packets of unknown senders")
     if scenario.copies:
         extras.append(f"at most {scenario.copies} copies of a packet in flight")
     if not scenario.batches:

@@ -122,7 +122,7 @@ class _LanesField(Field):  # type: ignore[misc]
 
 
 def _has_lanes(packet: Any) -> bool:
-    """Whether lanes follow: as the flags say, or if nobody set them, as there are some."""
+    """Whether lanes follow: as the flags say, or, without flags, if there are any."""
     flags = packet.getfieldval("flags")
     return bool(packet.getfieldval("lanes")) if flags is None else bool(int(flags) & FLAG_LANES)
 

@@ -1,4 +1,4 @@
-"""All points of an experiment: which are to be computed, by whom, and what has become of them."""
+"""All points of an experiment: which are left to compute, which process computes them, and their results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Finished:
 
 @dataclass
 class Swept:
-    """What has become of an experiment's points."""
+    """The results of an experiment's points."""
 
     total: int
     kept: int = 0
@@ -55,7 +55,7 @@ class Executor(Protocol):
 
 
 def attempt(point: Point, programs: Programs) -> Finished:
-    """Run a point; what goes wrong with it is told, not raised."""
+    """Run a point; its errors are returned, not raised."""
     # Networks and their workers refer to each other: without this, the arrays of many points are held at a time.
     gc.collect()
     try:

@@ -63,7 +63,7 @@ class Tally:
     ended
         Runs that a network without faults had to bring to their end.
     pairs
-        How often each outcome of the P4 program met each kind of fault, (outcomes, kinds).
+        How often each outcome of the P4 program coincided with each kind of fault, (outcomes, kinds).
     core
         What the worker cores counted, by name.
     seconds

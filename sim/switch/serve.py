@@ -78,7 +78,7 @@ class ServeOptions:
     statistics
         A file to write counts of packets to, as JSON, at the end.
     status
-        A unix socket that tells the same, and more, to whoever connects.
+        A unix socket that serves the same counters, and more, as JSON.
     pcap, pcap_limit
         A folder to write the packets of every port to, and most bytes of a file there.
     """

@@ -1,4 +1,4 @@
-"""Division beyond 64 bits, bit by bit: LLVM would call functions of a compiler's runtime that no one links here."""
+"""Division beyond 64 bits, bit by bit: LLVM would call functions of a compiler's runtime, which is not linked here."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from sim.switch.load_expressions import BOOLEAN_OPS
 __all__ = ["WIDEST", "Ranges", "field_range", "needed_bits"]
 
 WIDEST = 1 << 15
-"""Farthest shift that is told from one farther."""
+"""Farthest shift that is distinguished from one farther."""
 
 
 def needed_bits(lo: int, hi: int) -> int:

@@ -34,7 +34,7 @@ def reconcile(catalog: Catalog, program: ir.Program) -> None:
         for name in sorted(compiled - described):
             # What the compiler made by itself is in no control, so there is no dot in its name.
             if "." in name:
-                raise _strangers(f"the P4Info does not have the program's {name}")
+                raise _disagreement(f"the P4Info does not have the program's {name}")
         for identifier in [number for number, each in objects.items() if each.name not in compiled]:
             del objects[identifier]
     for table in catalog.tables.values():
@@ -46,12 +46,12 @@ def reconcile(catalog: Catalog, program: ir.Program) -> None:
     ):
         for array in arrays.values():
             if array.size != sizes[array.name]:
-                raise _strangers(
+                raise _disagreement(
                     f"{array.name} has {sizes[array.name]} cells, not {array.size} as in the P4Info"
                 )
     for register in catalog.registers.values():
         if register.bitwidth != program.registers[register.name].width:
-            raise _strangers(f"cells of {register.name} are not as wide as in the P4Info")
+            raise _disagreement(f"cells of {register.name} are not as wide as in the P4Info")
 
 
 def _name_digests(catalog: Catalog, program: ir.Program) -> None:
@@ -71,17 +71,17 @@ def _name_digests(catalog: Catalog, program: ir.Program) -> None:
 def _check_table(table: Table, catalog: Catalog, program: ir.Program) -> None:
     compiled = program.tables[table.name]
     if len(table.key) != len(compiled.key) or not all(map(_same_field, table.key, compiled.key)):
-        raise _strangers(f"the key of {table.name} is another one than in the P4Info")
+        raise _disagreement(f"the key of {table.name} differs from the P4Info")
     actions = {program.actions[number].name: program.actions[number] for number in compiled.actions}
     for identifier in table.scopes:
         action = catalog.actions.get(identifier)
         if action is None or action.name not in actions:
-            raise _strangers(f"the actions of {table.name} are others than in the P4Info")
+            raise _disagreement(f"the actions of {table.name} differ from the P4Info")
         widths = [width for _, width in actions[action.name].params]
         if len(widths) != len(action.params) or not all(map(_same_width, action.params, widths)):
-            raise _strangers(f"the parameters of {action.name} are others than in the P4Info")
+            raise _disagreement(f"the parameters of {action.name} differ from the P4Info")
     if bool(table.profile_id) != (compiled.profile is not None):
-        raise _strangers(f"{table.name} has an action profile in one, but not in the other")
+        raise _disagreement(f"{table.name} has an action profile in one, but not in the other")
 
 
 def _same_field(field: KeyField, compiled: ir.KeyField) -> bool:
@@ -93,7 +93,7 @@ def _same_width(field: Field, width: int) -> bool:
     return field.translated or field.bitwidth in (0, width)
 
 
-def _strangers(what: str) -> P4RuntimeError:
+def _disagreement(what: str) -> P4RuntimeError:
     return invalid(
         f"P4Info and device configuration are not of the same program: {what}; "
         "give the BMv2 JSON and the P4Info of one run of the compiler"
@@ -101,7 +101,7 @@ def _strangers(what: str) -> P4RuntimeError:
 
 
 def counting_hits(catalog: Catalog, program: ir.Program) -> ir.Program:
-    """Make the program count the hits of entries of tables with idle time-out, by which idle ones are told."""
+    """Make the program count the hits of entries of tables with idle time-out, from which idle entries are found."""
     ageing = {table.name for table in catalog.tables.values() if table.ageing}
     if not ageing:
         return program

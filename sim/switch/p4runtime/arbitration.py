@@ -66,7 +66,7 @@ class Arbiter:
         self._roles: dict[str, list[Controller]] = {}
 
     def update(self, controller: Controller, request: Any) -> None:
-        """Take a controller's `MasterArbitrationUpdate` and notify whom it concerns.
+        """Process a controller's `MasterArbitrationUpdate` and notify the controllers that it concerns.
 
         Raises
         ------

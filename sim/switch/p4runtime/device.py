@@ -1,4 +1,4 @@
-"""The device behind the calls: the program in use, one that waits to be used, and what controllers are told."""
+"""The device behind the calls: the program in use, a program that waits for COMMIT, and notifications to controllers."""
 
 import logging
 import queue
@@ -32,7 +32,7 @@ TICK_S = 0.05
 """How often time-outs of digests and table entries are looked at."""
 
 WAITING_NOTICES = 4096
-"""Batches of packets and digests that may wait to be told to controllers; further ones are dropped."""
+"""Batches of packets and digests that may wait for controllers; further ones are dropped."""
 
 STOP_TIMEOUT_S = 5.0
 
@@ -254,7 +254,7 @@ class Device:
                     next_tick_ns = now_ns + tick_ns
                     self._tick(now_ns)
             except Exception:
-                # One notice that cannot be told must not silence all that follow.
+                # A notification that fails must not suppress those that follow.
                 _LOG.exception("a notice for the controllers is lost")
 
     def _tell(self, pipeline: Pipeline, frames: list[bytes], samples: list[Digest]) -> None:

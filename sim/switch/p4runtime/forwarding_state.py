@@ -35,7 +35,7 @@ _EVERYTHING: tuple[dict[str, Any], ...] = (
 def forwarding_state(pipeline: Pipeline) -> list[Any]:
     """List the updates that bring a fresh pipeline to the state of this one.
 
-    What is as it is in a fresh one is left out: entries of the program itself, zeros, default actions nobody has set.
+    The initial state is omitted: entries of the program itself, zeros, default actions that no controller has set.
     """
     updates = []
     for form in _EVERYTHING:

@@ -19,7 +19,7 @@ _WAIT_MS = 500
 
 
 class Listener(Protocol):
-    """Who is told what leaves a switch other than by ports. Called without the lock; must not block."""
+    """Receives what leaves a switch other than through ports. Called without the lock; must not block."""
 
     def packets_in(self, frames: list[bytes]) -> None:
         """Take frames that left by the CPU port."""
@@ -53,7 +53,7 @@ class Chassis:
     Attributes
     ----------
     turn : Turns
-        To be held by whoever reads or writes the installed switch.
+        Held by the thread that reads or writes the installed switch.
     """
 
     def __init__(self, ports: PortDriver | None = None, cpu_port: int = DEFAULT_CPU_PORT) -> None:
@@ -167,7 +167,7 @@ class Chassis:
         return self.ports.transmit(left.ports, left.lengths, left.frames)
 
     def _notice(self, installed: _Installed, left: Packets, strangers: int) -> "_Notice":
-        """Collect what the listener is to be told of a batch, while it is there."""
+        """Collect the listener's part of a batch, while the batch is in memory."""
         frames = []
         if strangers > 0:
             for_cpu = np.flatnonzero(left.ports == self.cpu_port)

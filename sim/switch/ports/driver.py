@@ -89,7 +89,7 @@ class PortDriver(ABC):
         self.close()
 
     def close(self) -> None:
-        """Close the ports; nobody may be in `receive`, `forward` or `transmit`."""
+        """Close the ports; no thread may be in `receive`, `forward` or `transmit`."""
         self._resources.close()
 
     @property

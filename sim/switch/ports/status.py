@@ -1,4 +1,4 @@
-"""A switch's port counters for whoever asks: a line of JSON on every connection to a unix socket."""
+"""A switch's port counters, as a line of JSON on every connection to a unix socket."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ class StatusSocket:
     path
         Where the socket is; what an earlier switch left there is replaced.
     report
-        Makes what is told.
+        Returns the counters.
 
     Raises
     ------

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 WAIT_S = 60.0
-"""Longest wait. Whoever holds the switch holds it for one batch of packets or one batch of updates."""
+"""Longest wait. A thread holds the switch for one batch of packets or one batch of updates."""
 
 
 class Turns:
