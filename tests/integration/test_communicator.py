@@ -26,6 +26,7 @@ from host_agent import (
     UnsupportedTypeError,
     UsedAdmissionError,
 )
+from host_agent.collectives import sparse
 from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 from tests.integration.simulated.reference import expected, same_bits
 from tests.integration.simulated.workload import nasty_values
@@ -62,6 +63,54 @@ def parts_of(dtype: str, shape: tuple[int, ...], seed: int = 0) -> list[np.ndarr
     rng = np.random.default_rng(seed)
     size = int(np.prod(shape))
     return [nasty_values(rng, dtype, size).reshape(shape) for _ in range(WORKERS)]
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "op"),
+    [(dtype, op) for dtype in ("float32", "float64", "float16") for op in ("sum", "mean")]
+    + [("int32", "sum"), ("int32", "bor"), ("int64", "sum"), ("int64", "bor")],
+)
+def test_sparse_results_have_the_bits_of_dense_ones(
+    workers: list[Communicator], dtype: str, op: Any, in_thread: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With several slices and bitmaps, by the caller's thread and by one that is always there."""
+    monkeypatch.setattr(sparse, "SLICE_BYTES", 1 << 14)
+    blocks = 40 * 32 + 5
+    rng = np.random.default_rng(blocks)
+    parts = []
+    for worker in range(WORKERS):
+        present = (rng.random(blocks) < 0.02).repeat(64)[:-3]
+        part = np.full(present.size, -0.0 if dtype.startswith("float") else 0).astype(dtype)
+        few = nasty_values(rng, "int32" if dtype == "int64" else dtype, int(present.sum()))
+        part[present] = few
+        parts.append(part)
+        if worker == 0:
+            continue
+        part[: blocks * 16] = parts[0][: blocks * 16]  # A quarter that all have alike.
+
+    def reduce(worker: Communicator, choice: Any) -> Any:
+        mine = parts[worker.worker_id]
+        if in_thread:
+            return worker.allreduce_async(mine, op, on_overflow="saturate", sparse=choice).result()
+        return worker.allreduce(mine, op, on_overflow="saturate", sparse=choice)
+
+    dense = on_all(workers, lambda worker: reduce(worker, "never"))
+    left_out = on_all(workers, lambda worker: reduce(worker, "always"))
+    assert all(same_bits(result, dense[0]) for result in (*dense, *left_out))
+    for worker in workers:
+        stats = worker.stats
+        assert (stats.sparse_collectives, stats.collectives) == (1, 1)
+        assert 0 < stats.own_blocks < stats.union_blocks < stats.sparse_blocks / 5
+        assert stats.saved_bytes > 0
+
+
+def test_extremes_of_large_arrays_are_dense(workers: list[Communicator]) -> None:
+    array = np.zeros(sparse.AUTO_LEAST_BYTES // 4, np.float32)
+    array[5] = -1
+    results = on_all(workers, lambda worker: worker.allreduce(array, "min"))
+    assert all(same_bits(result, array) for result in results)
+    assert all(worker.stats.sparse_collectives == 0 for worker in workers)
 
 
 @pytest.mark.parametrize(
