@@ -53,6 +53,8 @@ def line_plot(
     x_title: str,
     y_title: str,
     x_names: Mapping[float, str] | None = None,
+    *,
+    joined: bool = True,
 ) -> str:
     """Return a plot of lines by name.
 
@@ -60,6 +62,8 @@ def line_plot(
     ----------
     x_names
         What the places on the x axis are called, if they are no numbers.
+    joined
+        Whether lines join the marks; between names that have no order they would mean nothing.
     """
     marks = [mark for line in lines.values() for mark in line]
     xs = sorted({mark.x for mark in marks})
@@ -97,7 +101,7 @@ def line_plot(
         f'text-anchor="middle">{escape(y_title)}</text>'
     )
     for number, (name, line) in enumerate(lines.items()):
-        parts += _line(name, sorted(line, key=lambda mark: mark.x), number, at_x, at_y)
+        parts += _line(name, sorted(line, key=lambda mark: mark.x), number, at_x, at_y, joined)
     return "".join([*parts, "</svg>"])
 
 
@@ -107,12 +111,14 @@ def _line(
     number: int,
     at_x: Callable[[float], float],
     at_y: Callable[[float], float],
+    joined: bool,
 ) -> list[str]:
     colour = _COLOURS[number % len(_COLOURS)]
     path = " ".join(f"{at_x(mark.x):.1f},{at_y(mark.y):.1f}" for mark in line)
     # Colours come again with broken lines.
     dashes = ' stroke-dasharray="6 4"' if number >= len(_COLOURS) else ""
-    parts = [f'<polyline fill="none" stroke="{colour}" stroke-width="2"{dashes} points="{path}"/>']
+    drawn = f'<polyline fill="none" stroke="{colour}" stroke-width="2"{dashes} points="{path}"/>'
+    parts = [drawn] if joined else []
     for mark in line:
         x, y = at_x(mark.x), at_y(mark.y)
         title = f"<title>{escape(name)}: {mark.y:,.6g}</title>"

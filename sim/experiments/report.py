@@ -142,7 +142,7 @@ def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> list[tuple[s
             scale, unit = _unit(unit, max(mark.y for marks in lines.values() for mark in marks))
             scaled = {name: [mark.over(scale) for mark in marks] for name, marks in lines.items()}
             axis = f"{title}, {unit}" if unit else title
-            plots.append((title, line_plot(scaled, x, axis, names)))
+            plots.append((title, line_plot(scaled, x, axis, names, joined=None not in numbers)))
     return plots
 
 
