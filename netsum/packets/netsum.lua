@@ -4,6 +4,7 @@ local SPEC = {
     udp_port = 28275,
     max_children = 32,
     max_job_id = 255,
+    level_shift = 2,
     pool_versions = 2,
     lane_bytes = 4,
     lane_counts = { 8, 32, 64, 256 },
@@ -105,6 +106,7 @@ for value, item in pairs(SPEC.flags) do
     local name = string.lower(item.name)
     fields["flags." .. name] = ProtoField.bool("netsum.flags." .. name, item.name, 8, nil, value * 2 ^ FLAGS_SHIFT, item.doc)
 end
+fields.level = ProtoField.uint8("netsum.level", "level", base.DEC, nil, nil, "how many switches above the worker's own one this is from")
 fields.slot = ProtoField.uint16("netsum.slot", "slot", base.DEC, nil, nil, "relative to the job's range")
 fields.pool_version = ProtoField.uint8("netsum.pool_version", "pool version", base.DEC)
 fields.exponent_value = ProtoField.int32("netsum.exponent.value", "exponent without its bias", base.DEC)
@@ -196,8 +198,13 @@ local function check_length(values, bytes)
     return bytes == layout.header.bytes, "a header"
 end
 
+-- How many levels above the worker's own switch a STATUS comes from, in a tree of switches.
+local function level_of(values)
+    return values.kind == KIND.STATUS and math.floor(values.flags / 2 ^ SPEC.level_shift) or 0
+end
+
 local function flags_are_wrong(values)
-    if values.flags > ALL_FLAGS then
+    if values.flags - level_of(values) * 2 ^ SPEC.level_shift > ALL_FLAGS then
         return "flags that the protocol does not know"
     end
     if has(values.flags, FLAG.MISMATCH) and values.kind ~= KIND.STATUS then
@@ -219,7 +226,9 @@ function netsum.init()
 end
 
 local function follow(values, pinfo)
-    local chunk = string.format("%d/%d/%d/%d/", values.job_id, values.token, values.worker_id, values.chunk)
+    -- In a tree of switches, worker ids are those of a switch's children: the address tells who asks.
+    local asks = tostring(is_request(values.kind) and pinfo.src or pinfo.dst)
+    local chunk = string.format("%s/%d/%d/%d/%d/", asks, values.job_id, values.token, values.worker_id, values.chunk)
     local number = pinfo.number
     -- A PROBE has a number in `exponent`, and its STATUS the same.
     local probe = chunk .. KIND.PROBE .. "/" .. values.exponent
@@ -241,10 +250,10 @@ end
 
 -- One tree a packet.
 
-local function add_flags(tree, tvb, place, value)
+local function add_flags(tree, tvb, place, values)
     local said = {}
     for flag, item in pairs(SPEC.flags) do
-        if has(value, flag) then
+        if has(values.flags, flag) then
             table.insert(said, item.name)
         end
     end
@@ -253,6 +262,9 @@ local function add_flags(tree, tvb, place, value)
     item:append_text(#said > 0 and " (" .. table.concat(said, ", ") .. ")" or " (none)")
     for _, spec in pairs(SPEC.flags) do
         item:add(fields["flags." .. string.lower(spec.name)], tvb(place.offset, place.bytes))
+    end
+    if values.kind == KIND.STATUS then
+        item:add(fields.level, tvb(place.offset, place.bytes), level_of(values)):set_generated()
     end
     return item
 end
@@ -324,7 +336,7 @@ local function add_header(tree, tvb, values)
     for _, place in ipairs(layout.header) do
         local item
         if place.name == "flags" then
-            item = add_flags(tree, tvb, place, values.flags)
+            item = add_flags(tree, tvb, place, values)
             local wrong = flags_are_wrong(values)
             if wrong then
                 item:add_proto_expert_info(expert.flags, "wrong flags: " .. wrong)
@@ -441,6 +453,9 @@ function netsum.dissector(tvb, pinfo, root)
     if values.kind == KIND.STATUS and bytes >= layout.header.bytes + layout.status.bytes then
         local status, missing = add_status(tree, tvb, values)
         info = info .. " holds chunk " .. status.slot_chunk
+        if level_of(values) > 0 then
+            info = info .. " at level " .. level_of(values)
+        end
         if missing and #missing > 0 then
             info = info .. ", misses worker " .. table.concat(missing, ", ")
         end

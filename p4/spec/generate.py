@@ -193,6 +193,7 @@ def lua_specification(spec: Spec) -> str:
             f"    {name} = {protocol[name]},"
             for name in ("version", "udp_port", "max_children", "max_job_id")
         ),
+        f"    level_shift = {spec['tree']['level_shift']},",
         f"    pool_versions = {spec['pool']['versions']},",
         f"    lane_bytes = {spec['lanes']['bytes']},",
         f"    lane_counts = {{ {', '.join(map(str, lane_counts(spec)))} }},",

@@ -27,6 +27,7 @@ from host_agent.wire.constants import (
     OP_MAX,
     OP_SUM,
     STATUS_FIELDS,
+    TREE_LEVEL_SHIFT,
     UDP_PORT,
     VERSION,
 )
@@ -171,6 +172,27 @@ def test_what_a_status_says_can_be_filtered_by(dissect: Dissect) -> None:
     assert (int(seen, 0), int(slot_chunk)) == (SEEN, SLOT_CHUNK)
     assert rest == ["0,2", "1,3", "17", "1"]
     assert expert == "the workers disagree about the collective,missing: worker 1, 3"
+
+
+@tshark_only
+def test_a_status_from_a_switch_above_tells_its_level(dissect: Dissect) -> None:
+    level = 2
+    datagram = status(header(KIND_STATUS, num_workers=4, flags=level << TREE_LEVEL_SHIFT))
+    ((said, info, expert),) = dissect(
+        [frame(datagram, to_switch=False)], ["netsum.level", "_ws.col.Info", "_ws.expert.message"]
+    )
+    assert said == str(level)
+    assert f"at level {level}, misses worker 1, 3" in info
+    assert expert == "missing: worker 1, 3"
+
+
+@tshark_only
+def test_requests_of_two_switches_children_are_kept_apart(dissect: Dissect) -> None:
+    """A switch's uplink and its ports carry the same chunk with the same worker id, from other addresses."""
+    contribution = header(KIND_CONTRIBUTE).to_bytes()
+    below, above = frame(contribution), bytearray(frame(contribution))
+    above[26:30] = b"\x0a\x00\x01\xfe"
+    assert dissect([below, bytes(above)], ["netsum.retransmission_of"]) == [[""], [""]]
 
 
 @tshark_only
