@@ -181,7 +181,7 @@ def test_a_worker_that_gives_up_says_who_was_missing_and_tells_the_others(
     until(lambda: [seat._membership._waiting_for for seat in list(open_seats)] == told)
     clock.monotonic = lambda: time.monotonic() + 1000.0
     with pytest.raises(
-        JoinError, match=r"joining job job took longer than 60 s: workers \[2\] have not joined"
+        JoinError, match=rf"joining job job took longer than {DEADLINE_S:g} s: workers \[2\] have not joined"
     ):
         hasty.result()
     with pytest.raises(JoinError, match="worker 1 left before all workers had joined"):
