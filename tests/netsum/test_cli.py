@@ -34,7 +34,7 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         ("job create x", "--world-size is missing: how many workers it has"),
         (
             "job create x --world-size two",
-            "--world-size: expected a whole number between 1 and 32, not 'two'",
+            "--world-size: expected a whole number between 1 and 4,096, not 'two'",
         ),
         ("run digits --workers 0", "--workers: expected a whole number between 1 and 32, not '0'"),
         ("run digits --workers 33", "--workers: expected a whole number between 1 and 32, not '33'"),

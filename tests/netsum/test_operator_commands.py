@@ -42,7 +42,16 @@ JOB_KEYS = {
         "slot_count",
         "lanes",
     ),
-    *("created", "restarts", "workers", "counters", "contributions_per_s", "results_per_s", "elements_per_s"),
+    *(
+        "created",
+        "restarts",
+        "workers",
+        "counters",
+        "contributions_per_s",
+        "results_per_s",
+        "elements_per_s",
+        "tree",
+    ),
 }
 WORKER_KEYS = {
     *(
