@@ -14,7 +14,7 @@ EPILOG = epilog(
     ("netsum explore two-slots --memory 4096 --checkpoint run", "kept in the folder run every minute"),
     ("netsum explore --resume run", "go on"),
     ("netsum explore --random --minutes 10", "random schedules of larger systems"),
-    ("netsum explore --faults version-bit", "what SwitchML's version bit does"),
+    ("netsum explore --faults switchml", "what SwitchML's version bit does"),
     ("netsum explore --replay schedule.json", "run a schedule again, step by step"),
     ok="every schedule was explored; none breaks a guarantee",
     fault="a schedule breaks a guarantee and was written to files; or memory ran out; or it could not be done",
@@ -38,6 +38,9 @@ def explore(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep the search in this folder, once a minute and on Ctrl-C.")
     ] = None,
+    every: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="How often --checkpoint and --resume keep it.")
+    ] = 60.0,
     resume: Annotated[Path | None, typer.Option(help="Go on with the search in this folder.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the files of a violation.")] = Path("explored"),
     replay: Annotated[Path | None, typer.Option(help="Run the schedule in this file and end.")] = None,
@@ -54,6 +57,9 @@ def explore(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of --random. Default: a new one, printed.")
     ] = None,
+    branches: Annotated[
+        bool, typer.Option("--branches", help="Count the worker core's branches, with --random.")
+    ] = False,
 ) -> None:
     """Run the shipped P4 program and the shipped worker core through every schedule of a small system.
 
@@ -70,13 +76,13 @@ def explore(
         exploration.print_configurations()
         return
     if at_random:
-        clean = exploration.run_at_random(minutes, seed, out)
+        clean = exploration.run_at_random(minutes, seed, branches, out)
     elif faults:
         clean = exploration.find_faults(names or [], out)
     elif replay is not None:
         clean = exploration.replay(replay)
     elif resume is not None:
-        clean = exploration.go_on(resume, memory << 20, out)
+        clean = exploration.go_on(resume, memory << 20, every, out)
     else:
         clean = exploration.run(
             names or ["smallest"],
@@ -84,6 +90,7 @@ def explore(
             reduce=not all_states,
             memory_bytes=memory << 20,
             checkpoint=checkpoint,
+            every_s=every,
             out=out,
         )
     if not clean:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from controller.entries import COUNTERS
 from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program
 from netsum.terminal import Rows, say
+from sim.explore.branches import counting_worker
 from sim.explore.random_runs import SYSTEMS, RandomRuns, Tally
 from sim.explore.random_walk import FAULT_KINDS
 
@@ -22,7 +25,7 @@ _LANES = 64
 _SLICE_S = 5.0
 
 
-def run_at_random(minutes: float, seed: int | None, out: Path) -> bool:
+def run_at_random(minutes: float, seed: int | None, branches: bool, out: Path) -> bool:
     """Run for a while on every processor; returns whether nothing was violated.
 
     Parameters
@@ -31,41 +34,81 @@ def run_at_random(minutes: float, seed: int | None, out: Path) -> bool:
         How long.
     seed
         Of everything random; a new one if None. The seed is printed.
+    branches
+        Whether the branches of the worker core are counted, which takes time to compile.
     out
         Where the files of a violation go.
     """
     chosen = secrets.randbits(31) if seed is None else seed
     processes = os.cpu_count() or 1
     say(f"seed {chosen}, {processes} processes")
-    deadline = time.time() + 60 * minutes
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(_run, chosen, process, deadline, out) for process in range(processes)]
+        futures = [
+            pool.submit(_run, chosen, process, 60 * minutes, branches, out) for process in range(processes)
+        ]
         results = [future.result() for future in futures]
     tallies: dict[str, Tally] = {}
+    taken: dict[str, int] = {}
     clean = True
-    for found, violated in results:
+    for found, counted, violated in results:
         clean &= not violated
         for name, tally in found.items():
             tallies.setdefault(name, Tally()).add(tally)
+        for name, count in counted.items():
+            taken[name] = taken.get(name, 0) + count
     _print(tallies)
+    if branches:
+        _print_branches(taken)
     say("0 wrong sums, 0 hangs" if clean else f"VIOLATED: see {out}; --seed {chosen} repeats it")
     return clean
 
 
-def _run(seed: int, process: int, deadline: float, out: Path) -> tuple[dict[str, Tally], bool]:
-    """Run all systems in turn until the deadline; returns the tallies, and whether something was violated."""
+def _run(
+    seed: int, process: int, seconds: float, branches: bool, out: Path
+) -> tuple[dict[str, Tally], dict[str, int], bool]:
+    """Run all systems in turn; returns the tallies, how often branches were taken, and whether something was violated."""
     program = compiled_program(_LANES).json
-    runs = {each.name: RandomRuns(each, program, seed * 1000 + process) for each in SYSTEMS}
-    while True:
+    counting = counting_worker() if branches else None
+    worker = counting.worker if counting else None
+    runs = {each.name: RandomRuns(each, program, seed * 1000 + process, worker) for each in SYSTEMS}
+    # The time begins when all is compiled: after a first run of each.
+    violated = any(_violates(name, each, _once(), seed, process, out) for name, each in runs.items())
+    deadline = time.monotonic() + seconds
+    while not violated and time.monotonic() < deadline:
         for name, each in runs.items():
-            stop = time.time() + _SLICE_S
-            violation = each.run(lambda stop=stop: time.time() >= stop)  # type: ignore[misc]
-            if violation:
-                stem = out / f"random-{name.replace(' ', '-')}-{seed}-{process}"
-                write_schedule_files(each.system, each.steps(), violation, stem, "")
-                return {name: other.tally for name, other in runs.items()}, True
-            if time.time() >= deadline:
-                return {name: other.tally for name, other in runs.items()}, False
+            stop = min(time.monotonic() + _SLICE_S, deadline)
+            over = partial(_is_past, stop)
+            violated = violated or _violates(name, each, over, seed, process, out)
+    tallies = {name: each.tally for name, each in runs.items()}
+    taken = dict(zip(counting.names, counting.counts.tolist(), strict=True)) if counting else {}
+    return tallies, taken, violated
+
+
+def _violates(
+    name: str, runs: RandomRuns, until: Callable[[], bool], seed: int, process: int, out: Path
+) -> bool:
+    violation = runs.run(until)
+    if violation:
+        stem = out / f"random-{name.replace(' ', '-')}-{seed}-{process}"
+        write_schedule_files(runs.system, runs.steps(), violation, stem, "")
+    return bool(violation)
+
+
+def _is_past(moment: float) -> bool:
+    return time.monotonic() >= moment
+
+
+def _once() -> Callable[[], bool]:
+    answers = iter((False, True))
+    return lambda: next(answers)
+
+
+def _print_branches(taken: dict[str, int]) -> None:
+    say("")
+    missed = [name for name, count in taken.items() if not count]
+    say(f"branches of the worker core: {len(taken) - len(missed)} of {len(taken)} taken")
+    for name in missed:
+        say(f"  never: {name}")
 
 
 def _print(tallies: dict[str, Tally]) -> None:

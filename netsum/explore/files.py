@@ -23,7 +23,8 @@ def write_schedule_files(
     stem.parent.mkdir(parents=True, exist_ok=True)
     title, ending = f"netsum explore: {stem.name}", VIOLATIONS[violation]
     told = text(events, title, ending)
-    say(told)
+    for line in told.splitlines():
+        say(line)
     stem.with_suffix(".txt").write_text(told)
     stem.with_suffix(".svg").write_text(svg(events, system.scenario.hosts, title, ending))
     stem.with_suffix(".pcap").write_bytes(pcap(events))

@@ -14,11 +14,13 @@ from netsum.terminal import Rows
 from sim.explore import checkpoint as checkpoints
 from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.drawing import text
+from sim.explore.engine.world import LEFT_OUT_WRONGLY, MACHINE_ERROR
 from sim.explore.faults.catalogue import FAULTS
 from sim.explore.faults.run import faulty_system, look_for
 from sim.explore.scenario import Scenario
 from sim.explore.schedules import read_schedule
 from sim.explore.search import Order, Progress, Result, Search
+from sim.explore.shrink import violates
 from sim.explore.story import steps_of, tell
 from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
@@ -26,7 +28,6 @@ from sim.explore.violations import VIOLATIONS
 __all__ = ["find_faults", "go_on", "print_configurations", "replay", "run"]
 
 _LANES = 64
-_CHECKPOINT_S = 60.0
 _PROGRESS_S = 2.0
 
 
@@ -49,8 +50,8 @@ def _extras(scenario: Scenario) -> str:
         extras.append("the job moves to a new epoch")
     if scenario.first_chunk:
         extras.append(f"chunks begin at {scenario.first_chunk}")
-    if scenario.strangers:
-        extras.append("packets of unknown senders")
+    if scenario.unknown_sources:
+        extras.append("packets of unknown sources")
     if scenario.copies:
         extras.append(f"at most {scenario.copies} copies of a packet in flight")
     if not scenario.batches:
@@ -67,6 +68,7 @@ def run(
     reduce: bool,
     memory_bytes: int,
     checkpoint: Path | None,
+    every_s: float,
     out: Path,
 ) -> bool:
     """Explore configurations one after the other; returns whether all were explored in full and nothing was violated."""
@@ -81,18 +83,18 @@ def run(
     for name in names:
         system = System(CONFIGURATIONS[name], program)
         search = Search(system, order=order, reduce=reduce, memory_bytes=memory_bytes)
-        clean &= _run(search, program, checkpoint, out)
+        clean &= _run(search, program, checkpoint, every_s, out)
     return clean
 
 
-def go_on(folder: Path, memory_bytes: int, out: Path) -> bool:
+def go_on(folder: Path, memory_bytes: int, every_s: float, out: Path) -> bool:
     """Go on with the search in a folder; returns as `run`."""
     _say("compiling or loading the explorer …")
     search, program = checkpoints.load(folder, memory_bytes)
-    return _run(search, program, folder, out)
+    return _run(search, program, folder, every_s, out)
 
 
-def _run(search: Search, program: Path, checkpoint: Path | None, out: Path) -> bool:
+def _run(search: Search, program: Path, checkpoint: Path | None, every_s: float, out: Path) -> bool:
     name = search.system.scenario.name
     last = {"shown": time.monotonic(), "saved": time.monotonic()}
 
@@ -101,7 +103,7 @@ def _run(search: Search, program: Path, checkpoint: Path | None, out: Path) -> b
         if now - last["shown"] >= _PROGRESS_S:
             last["shown"] = now
             _say(f"{name}: {_counts(progress)}", again=True)
-        if checkpoint is not None and now - last["saved"] >= _CHECKPOINT_S:
+        if checkpoint is not None and now - last["saved"] >= every_s:
             started = time.monotonic()
             checkpoints.save(search, program, checkpoint)
             last["saved"] = time.monotonic() + 10 * (time.monotonic() - started)
@@ -119,7 +121,7 @@ def _run(search: Search, program: Path, checkpoint: Path | None, out: Path) -> b
     if result.outcome == "memory" and checkpoint is not None:
         checkpoints.save(search, program, checkpoint)
         _say(f"kept in {checkpoint}: go on with more --memory and --resume {checkpoint}")
-    if result.outcome == "violated":
+    if result.outcome == "violated" and result.violation not in (LEFT_OUT_WRONGLY, MACHINE_ERROR):
         made = steps_of(search.system, result.way)
         write_schedule_files(search.system, made, result.violation, out / name, "")
     return result.outcome == "exhausted"
@@ -153,6 +155,8 @@ def replay(path: Path) -> bool:
     system = faulty_system(FAULTS.get(fault), scenario, compiled_program(_LANES).json)
     events = tell(system, made)
     found = events[-1].result if events and events[-1].result < 0 else 0
+    if not found and violation and violates(system, made, violation):
+        found = violation
     ending = VIOLATIONS[found] if found else "no guarantee is violated on the way"
     if not found and violation:
         ending += f"; the file says: {VIOLATIONS[violation]}"
@@ -166,12 +170,12 @@ def find_faults(names: Sequence[str], out: Path) -> bool:
         if name not in FAULTS:
             raise UsageError(f"there is no fault {name!r}: expected some of {', '.join(FAULTS)}")
     program = compiled_program(_LANES).json
-    shown = Rows("fault", "found", ">steps", ">states", ">s", key=1)
+    shown = Rows("fault", "in", "found", ">steps", ">states", ">s", key=1)
     good = True
     for name in names or FAULTS:
         fault = FAULTS[name]
         found = look_for(fault, program)
-        if found.events:
+        if found.result.outcome == "violated":
             write_schedule_files(
                 found.system, [event.step for event in found.events], found.result.violation, out / name, name
             )
@@ -181,7 +185,15 @@ def find_faults(names: Sequence[str], out: Path) -> bool:
             verdict = "harmless" if found.result.outcome == "exhausted" else found.result.outcome
             good &= bool(fault.harmless) and verdict == "harmless"
         _say(f"{name}: {verdict}, {len(found.events)} steps, {found.states:,} states, {found.seconds:.1f} s")
-        shown.add(name, verdict, str(len(found.events) or ""), f"{found.states:,}", f"{found.seconds:.1f}")
+        length = f"{'' if found.shortest else '≤ '}{len(found.events)}"
+        shown.add(
+            name,
+            "core" if fault.module else "program",
+            verdict,
+            length if found.result.outcome == "violated" else "",
+            f"{found.states:,}",
+            f"{found.seconds:.1f}",
+        )
     shown.print()
     return good
 

@@ -25,8 +25,8 @@ __all__ = ["CheckpointError", "load", "save"]
 
 _FORMAT = 1
 _COUNTS = (
-    *("head", "tail", "states", "ends_count", "top", "waiting"),
-    *("expanded", "saturated", "subsumed", "dropped", "longest"),
+    *("head", "tail", "states", "ends_count", "low", "waiting"),
+    *("expanded", "saturated", "subsumed", "dropped", "longest", "part_count", "part_checked"),
 )
 
 
@@ -61,10 +61,13 @@ def save(search: Search, program: Path, folder: Path) -> None:
             "keys": search.arrays["keys"],
             "ends": search.arrays["ends"],
             "buckets": search.arrays["buckets"],
+            "tops": search.arrays["tops"],
+            "parts": search.arrays["parts"][: int(record["part_count"][0])],
+            "part_keys": search.arrays["part_keys"],
             "parents": search.arrays["parents"][: int(record["states"][0])],
             "codes": search.arrays["codes"][: int(record["states"][0])],
         }
-        for name in ("packets", "lengths", "ways", "of", "ports"):
+        for name in ("packets", "lengths", "ways", "of", "ports", "chunks"):
             arrays[name] = world.arrays[name][:count]
         arrays["index"] = world.arrays["index"]
         for name, array in arrays.items():
@@ -76,7 +79,8 @@ def save(search: Search, program: Path, folder: Path) -> None:
             "program": str(program),
             "order": search.order,
             "liveness": bool(record["liveness"][0]),
-            "reduce": bool(record["subsume"][0]),
+            "reduce": bool(world.get("collect") or record["subsume"][0]),
+            "collect": bool(world.get("collect")),
             "seconds": search.seconds,
             "steps": world.get("steps"),
             "packet_count": count,
@@ -124,17 +128,20 @@ def load(folder: Path, memory_bytes: int) -> tuple[Search, Path]:
         order=document["order"],
         liveness=document["liveness"],
         reduce=document["reduce"],
+        collect=document["collect"],
         memory_bytes=memory_bytes,
     )
     world = system.world
-    for name in ("packets", "lengths", "ways", "of", "ports", "index"):
+    for name in ("packets", "lengths", "ways", "of", "ports", "chunks", "index"):
         array = np.load(folder / f"{name}.npy")
         world.arrays[name][: len(array)] = array
     world.put(packet_count=document["packet_count"], steps=document["steps"])
     search.restore(
         {
             name: np.load(folder / f"{name}.npy")
-            for name in ("arena", "keys", "ends", "buckets", "parents", "codes")
+            for name in (
+                *("arena", "keys", "ends", "buckets", "tops", "parents", "codes", "parts", "part_keys"),
+            )
         },
         {name: document[name] for name in _COUNTS},
         document["seconds"],

@@ -11,6 +11,7 @@ from sim.explore.story import Event, Packet, sentence
 __all__ = ["svg", "text"]
 
 _COLUMN, _ROW, _TOP, _LEFT = 230, 34, 70, 110
+_HALO = ' stroke="white" stroke-width="3" paint-order="stroke"'
 
 
 def text(events: list[Event], title: str, ending: str) -> str:
@@ -50,6 +51,7 @@ def svg(events: list[Event], hosts: int, title: str, ending: str) -> str:
         parts.append(
             f'<line x1="{x(actor)}" y1="55" x2="{x(actor)}" y2="{y(len(events) + 1)}" stroke="#bbb"/>'
         )
+    names = []
     for row, source, target, packet, arrived in _arrows(events, hosts):
         end = arrived if arrived is not None else row + 0.7
         x1, x2 = float(x(source)), float(x(target))
@@ -62,11 +64,14 @@ def svg(events: list[Event], hosts: int, title: str, ending: str) -> str:
         )
         if arrived is None:
             parts.append(f'<text x="{x2:.0f}" y="{y(end) + 4:.0f}" fill="{colour}">&#215;</text>')
-        at = x1 + (x2 - x1) * 0.5
-        parts.append(
-            f'<text x="{at:.0f}" y="{y(row + (end - row) * 0.5) - 3:.0f}" fill="{colour}" text-anchor="middle">'
+        # A packet that was under way for long is named where it arrives, so that names of others do not cover it.
+        share = 0.5 if arrived is None or end - row <= 2 else 0.75
+        at = (x1 + x2) / 2 if arrived is not None else (x1 + float(x(target))) / 2
+        names.append(
+            f'<text x="{at:.0f}" y="{y(row + (end - row) * share) - 3:.0f}" fill="{colour}" text-anchor="middle"{_HALO}>'
             f"{escape(packet.text())}</text>"
         )
+    parts += names
     for row, event in enumerate(events):
         if event.step.packet is None or event.step.kind == steps.LOSE:
             actor = hosts if event.step.kind in (steps.CONTROL, steps.RESTART) else event.step.host

@@ -18,6 +18,7 @@ from sim.explore.random_walk import FAULT_KINDS, WEIGHTS, random_runs
 from sim.explore.scenario import Round, Scenario
 from sim.explore.story import Step, Walk
 from sim.explore.system import System
+from sim.explore.worker_code import WorkerCode
 
 __all__ = ["SYSTEMS", "RandomRuns", "Tally"]
 
@@ -27,22 +28,40 @@ _ROUNDS: Final = (
 )
 
 SYSTEMS: Final = (
-    Scenario("losses", workers=8, slots=4, rounds=_ROUNDS, copies=4, attrition=False),
+    Scenario("losses", workers=8, slots=8, rounds=_ROUNDS, copies=4, batches=False, attrition=False),
     Scenario(
-        "one slot", workers=8, slots=1, rounds=_ROUNDS, copies=4, attrition=False, first_chunk=(1 << 32) - 5
+        "one slot", workers=4, slots=1, rounds=_ROUNDS, copies=4, attrition=False, first_chunk=(1 << 32) - 5
     ),
     Scenario(
-        "restarts", workers=4, slots=4, rounds=_ROUNDS, copies=4, attrition=False, epochs=2, switch_restarts=1
+        "restarts",
+        workers=4,
+        slots=4,
+        rounds=_ROUNDS,
+        copies=4,
+        batches=False,
+        attrition=False,
+        epochs=2,
+        switch_restarts=1,
     ),
-    Scenario("deaths", workers=8, slots=4, rounds=_ROUNDS, copies=4, attrition=False, kills=2, epochs=2),
+    Scenario(
+        "deaths",
+        workers=8,
+        slots=4,
+        rounds=_ROUNDS,
+        copies=4,
+        batches=False,
+        attrition=False,
+        kills=2,
+        epochs=2,
+    ),
 )
 """What is run at random, in turn."""
 
 _WEIGHTS: Final = {
     "lose": 6000,
     "keep": 6000,
-    "timers": 9000,
-    "begin": 1500,
+    "timers": 8000,
+    "begin": 5000,
     "kill": 4,
     "control": 12,
     "restart": 4,
@@ -101,10 +120,14 @@ class RandomRuns:
         The compiled P4 program.
     seed : int
         Of all that is random.
+    worker : WorkerCode, optional
+        The worker core's functions; by default the shipped ones.
     """
 
-    def __init__(self, scenario: Scenario, program: Path, seed: int) -> None:
-        self.system = system = System(scenario, program)
+    def __init__(
+        self, scenario: Scenario, program: Path, seed: int, worker: WorkerCode | None = None
+    ) -> None:
+        self.system = system = System(scenario, program, worker)
         self.tally = Tally()
         mixed = np.random.SeedSequence([seed, sum(scenario.name.encode())]).generate_state(1, np.uint64)
         self._generator = mixed | np.uint64(1)

@@ -13,7 +13,7 @@ import numpy as np
 from ground.compiled import compiler
 from sim.explore.engine.compiled import SOURCES, Integer, Record, carray, copy_bytes, pointer
 from sim.explore.engine.expand import apply
-from sim.explore.engine.fair import all_done, fair_end
+from sim.explore.engine.fair import all_done, fair_end, someone_is_dead
 from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.steps import (
     BEGIN,
@@ -44,9 +44,8 @@ from sim.explore.engine.world import (
 
 __all__ = ["FAULT_KINDS", "WEIGHTS", "random_runs"]
 
-WEIGHTS: Final = ("lose", "keep", "timers", "begin", "kill", "control", "restart", "old")
-"""Parts of 65,536: a packet is lost or kept when its turn comes, timers fire, …; `old`: the packet is one of those that
-have been in flight longest."""
+WEIGHTS: Final = ("lose", "keep", "timers", "begin", "kill", "control", "restart")
+"""Parts of 65,536: a packet is lost or kept when its turn comes, a worker sends, and its timers may have fired, …"""
 
 FAULT_KINDS: Final = (
     "in turn",
@@ -207,8 +206,10 @@ def random_runs(
                     first_epoch = owners[packet] < world.owners and owners[packet] % world.epochs == 0
                     if world.epochs > 1 and state[AT_TABLES] > 0 and first_epoch:
                         fault = np.int64(3)
-                    if restarted and fault != 3:
+                    if fault != 3 and restarted:
                         fault = np.int64(4)
+                    elif fault != 3 and state[AT_KILLS] > 0:
+                        fault = np.int64(5)
                 trail[steps, 0] = np.uint32(step_code(kind, what, how))
                 result = apply(world, step_code(kind, what, how), blank)
                 if kind == RESTART and result == 1:
@@ -226,9 +227,8 @@ def random_runs(
         done = _rounds_done(world)
         if not all_done(world):
             totals[3] += 1
-            mourning = state[AT_KILLS] > 0 and state[AT_TABLES] == 0
             result = fair_end(world, ends, np.int64(ends.shape[0] - 1), blank, seen, work)
-            if result < 0 and not (result == STUCK and mourning):
+            if result < 0 and not (result == STUCK and someone_is_dead(world)):
                 return result
             done = max(done, _rounds_done(world))
         totals[1] += done

@@ -65,7 +65,7 @@ class Scenario:
         2: the controller may move the job to a second epoch, in which the workers start again.
     switch_restarts
         How often the switch may come up with empty registers and tables; then the job gets its second epoch.
-    strangers
+    unknown_sources
         Whether packets of hosts that were not admitted, and malformed ones of a worker, are about from the beginning.
     """
 
@@ -82,7 +82,7 @@ class Scenario:
     kills: int = 0
     epochs: int = 1
     switch_restarts: int = 0
-    strangers: bool = False
+    unknown_sources: bool = False
 
     def __post_init__(self) -> None:
         def expect(condition: bool, what: str) -> None:

@@ -10,17 +10,29 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sim.explore.engine.expand import EXHAUSTED, FOUND, MORE_ROOM, SEARCH, emit, explore
+from sim.explore.engine.expand import (
+    COUNTS,
+    EXHAUSTED,
+    FOUND,
+    LEVELS,
+    MORE_ROOM,
+    SEARCH,
+    check_parts,
+    emit,
+    explore,
+    part_bytes,
+)
 from sim.explore.engine.fair import FAIR_ROUNDS
 from sim.explore.engine.visited import rehash
-from sim.explore.engine.world import MAX_ENTRIES
 from sim.explore.system import System
 
-__all__ = ["Progress", "Result", "Search"]
+__all__ = ["Order", "Progress", "Result", "Search"]
 
 _FIRST_STATES = 1 << 16
+_FIRST_PARTS = 1 << 15
 _FIRST_ARENA = 1 << 26
-_BUDGET = 20_000
+_BUDGET = 2000
+_PARTS_BUDGET = 500
 _ORDERS = ("breadth", "depth", "largest")
 
 Order = Literal["breadth", "depth", "largest"]
@@ -80,12 +92,14 @@ class Search:
     system : System
         What is explored.
     order : {"breadth", "depth", "largest"}
-        Which state is expanded next: the oldest, which finds shortest ways; the newest; or the one with the most packets in
-        flight, which leaves out the most where packets may arrive any number of times.
+        Which state is expanded next: the oldest, which finds shortest ways; the newest; or of those with the least progress
+        the one with the most packets in flight, which leaves out the most where packets may arrive any number of times.
     liveness : bool
         Whether each state is checked to lead to the end.
     reduce : bool
         Whether states that others can stand for are left out.
+    collect : bool
+        With `reduce`: whether packets that have no effect any more are left out (`sim.explore.engine.finished`).
     memory_bytes : int
         What the search may hold.
     """
@@ -97,6 +111,7 @@ class Search:
         order: Order = "breadth",
         liveness: bool = True,
         reduce: bool = True,
+        collect: bool = True,
         memory_bytes: int = 1 << 32,
     ) -> None:
         self.system = system
@@ -114,8 +129,10 @@ class Search:
             order = "largest"
         self.order = order
         self._set(order=_ORDERS.index(order), liveness=liveness, subsume=subsumes)
-        system.world.put(reduce=subsumes)
-        self._place("buckets", np.zeros(MAX_ENTRIES, np.int64))
+        # Breadth first means shortest, which steps made ahead of others are not.
+        system.world.put(reduce=subsumes and order == "largest", merge=subsumes, collect=reduce and collect)
+        self._place("buckets", np.zeros((LEVELS, COUNTS), np.int64))
+        self._place("tops", np.zeros(LEVELS, np.int64))
         self._place("keys", np.zeros((2 * _FIRST_STATES, 2), np.uint64))
         self._place("parents", np.zeros(_FIRST_STATES, np.uint32))
         self._place("codes", np.zeros(_FIRST_STATES, np.uint32))
@@ -124,6 +141,10 @@ class Search:
         self._set(ends_mask=_FIRST_STATES - 1)
         self._place("arena", np.zeros(_FIRST_ARENA, np.uint8))
         self._set(arena_bytes=_FIRST_ARENA)
+        self._part_bytes = int(part_bytes(system.record))
+        self._place("parts", np.zeros((_FIRST_PARTS, self._part_bytes), np.uint8))
+        self._place("part_keys", np.zeros((4 * _FIRST_PARTS, 2), np.uint64))
+        self._set(part_room=_FIRST_PARTS, part_mask=4 * _FIRST_PARTS - 1)
         self.load_root()
         emit(system.record, self.record[0], np.int64(0), np.int64(0))
 
@@ -183,6 +204,9 @@ class Search:
             status = FOUND if self._get("found") else int(explore(world, search, np.int64(_BUDGET)))
             self.seconds = before + time.monotonic() - started
             if status == EXHAUSTED:
+                status = int(check_parts(world, search, np.int64(_PARTS_BUDGET)))
+                self.seconds = before + time.monotonic() - started
+            if status == EXHAUSTED:
                 return Result("exhausted", 0, (), self.progress)
             if status == FOUND:
                 return Result("violated", self._get("found"), self.way(), self.progress)
@@ -224,16 +248,33 @@ class Search:
             self._set(head=self._get("head") - head, tail=live.size)
         if self._get("states") + 8192 > self._get("capacity"):
             capacity = 2 * self._get("capacity")
-            if not self._fits(capacity * (32 + 8)):
+            if not self._fits(8 * capacity):
                 return False
-            keys = np.zeros((2 * capacity, 2), np.uint64)
-            rehash(self.arrays["keys"], keys)
-            self._place("keys", keys)
             for name in ("parents", "codes"):
                 grown = np.zeros(capacity, np.uint32)
                 grown[: capacity // 2] = self.arrays[name]
                 self._place(name, grown)
-            self._set(mask=2 * capacity - 1, capacity=capacity)
+            self._set(capacity=capacity)
+        # Hashes of states that others stand for are kept, too.
+        if (self._get("states") + self._get("subsumed")) * 4 + 65536 > 3 * self._get("mask"):
+            size = 2 * (self._get("mask") + 1)
+            if not self._fits(16 * size):
+                return False
+            keys = np.zeros((size, 2), np.uint64)
+            rehash(self.arrays["keys"], keys)
+            self._place("keys", keys)
+            self._set(mask=size - 1)
+        if self._get("part_count") + 16384 > self._get("part_room"):
+            room = 2 * self._get("part_room")
+            if not self._fits(room * (self._part_bytes + 64)):
+                return False
+            parts = np.zeros((room, self._part_bytes), np.uint8)
+            parts[: room // 2] = self.arrays["parts"]
+            self._place("parts", parts)
+            keys = np.zeros((4 * room, 2), np.uint64)
+            rehash(self.arrays["part_keys"], keys)
+            self._place("part_keys", keys)
+            self._set(part_room=room, part_mask=4 * room - 1)
         if self._get("ends_count") * 2 + 16384 > self._get("ends_mask"):
             size = 2 * (self._get("ends_mask") + 1)
             if not self._fits(size * 24):
@@ -246,7 +287,9 @@ class Search:
 
     def restore(self, arrays: dict[str, npt.NDArray[Any]], counts: dict[str, int], seconds: float) -> None:
         """Take the arrays and counts of a search that was saved in place of the present ones."""
-        capacity = len(arrays["keys"]) // 2
+        capacity = _FIRST_STATES
+        while capacity < len(arrays["codes"]) + 16384:
+            capacity *= 2
         size = _FIRST_ARENA
         while size < 2 * arrays["arena"].size + (1 << 24):
             size *= 2
@@ -254,13 +297,19 @@ class Search:
             array = np.zeros(length, arrays[name].dtype)
             array[: len(arrays[name])] = arrays[name]
             self._place(name, array)
-        for name in ("keys", "ends", "buckets"):
+        for name in ("keys", "ends", "buckets", "tops", "part_keys"):
             self._place(name, arrays[name])
+        room = len(arrays["part_keys"]) // 4
+        parts = np.zeros((room, self._part_bytes), np.uint8)
+        parts[: len(arrays["parts"])] = arrays["parts"]
+        self._place("parts", parts)
         self._set(
             arena_bytes=size,
             capacity=capacity,
-            mask=2 * capacity - 1,
+            mask=len(arrays["keys"]) - 1,
             ends_mask=len(arrays["ends"]) - 1,
+            part_room=room,
+            part_mask=4 * room - 1,
             **counts,
         )
         self.seconds = seconds

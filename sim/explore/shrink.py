@@ -6,15 +6,14 @@ import numpy as np
 
 from sim.explore.engine.expand import BREADTH_FIRST, SEARCH, check_end
 from sim.explore.engine.fair import FAIR_ROUNDS
-from sim.explore.engine.world import STUCK
 from sim.explore.story import Event, Step, tell
 from sim.explore.system import System
 
 __all__ = ["shrink", "violates"]
 
 
-def _leads_nowhere(system: System) -> int:
-    """Return what the check for the end finds in the state that is worked on."""
+def _found_at_the_end(system: System) -> int:
+    """Return what a network without faults leads to from the state that is worked on: 0, or a violation."""
     record, keep = np.zeros(1, SEARCH), []
     for name, array in (
         ("work", np.zeros(4, np.uint64)),
@@ -30,19 +29,22 @@ def _leads_nowhere(system: System) -> int:
 
 
 def violates(system: System, made: list[Step], violation: int) -> list[Event] | None:
-    """Make steps; returns their events up to the violation, or None if it does not come about."""
+    """Make steps, then let a network without faults take over.
+
+    Returns the events up to the violation, or None if another guarantee is violated, or none.
+    """
     events = tell(system, made)
-    if events and events[-1].result < 0:
-        return events if events[-1].result == violation else None
-    if violation <= STUCK and _leads_nowhere(system) == violation:
-        return events
-    return None
+    found = events[-1].result if events else 0
+    if found >= 0:
+        found = _found_at_the_end(system)
+    return events if found == violation else None
 
 
 def shrink(system: System, made: list[Step], violation: int) -> list[Event]:
     """Return the events of a shortest way that leaving out steps leads to: none of its steps can be left out."""
     events = violates(system, made, violation)
     assert events is not None, "the way does not lead to the violation"
+    direct = bool(events) and events[-1].result < 0
     size = max(len(events) // 2, 1)
     while True:
         steps = [event.step for event in events]
@@ -50,7 +52,9 @@ def shrink(system: System, made: list[Step], violation: int) -> list[Event]:
         shorter = False
         while at < len(steps):
             without = violates(system, steps[:at] + steps[at + size :], violation)
-            if without is not None and len(without) < len(steps):
+            # A violation on the way stays one: a schedule that leaves it to the network without faults shows less.
+            same = without is not None and direct == (bool(without) and without[-1].result < 0)
+            if without is not None and same and len(without) < len(steps):
                 events, steps, shorter = without, [event.step for event in without], True
             else:
                 at += size

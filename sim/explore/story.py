@@ -19,7 +19,8 @@ from host_agent.wire.header import Header
 from sim.explore.engine import steps
 from sim.explore.engine.expand import apply
 from sim.explore.engine.frames import HEADERS_BYTES
-from sim.explore.engine.world import CHANGED, DOWN, LABEL_SHIFT, NOTHING, PACKET_SHIFT, UP
+from sim.explore.engine.packing import unpack
+from sim.explore.engine.world import CHANGED, DEAD, DOWN, LABEL_SHIFT, NOTHING, PACKET_SHIFT, UP
 from sim.explore.system import System
 
 __all__ = ["Event", "Packet", "Step", "Walk", "tell"]
@@ -63,6 +64,10 @@ class Packet:
     host: int
     frame: bytes
     label: int
+
+    def same_as(self, other: Packet) -> bool:
+        """Whether it is another one but for its label."""
+        return (self.way, self.host, self.frame) == (other.way, other.host, other.frame)
 
     def text(self) -> str:
         """Describe it in a few words."""
@@ -141,9 +146,13 @@ class Walk:
 
     def make(self, step: Step) -> Event | None:
         """Make a step; None if its packet is not in flight."""
-        what = step.host
+        what, how = step.host, step.how
         if step.packet is not None:
-            found = [at for at, entry in enumerate(self.entries()) if self.packet(entry) == step.packet]
+            packets = [self.packet(entry) for entry in self.entries()]
+            found = [at for at, packet in enumerate(packets) if packet == step.packet]
+            if not found:  # with another label, on another way
+                found = [at for at, packet in enumerate(packets) if packet.same_as(step.packet)]
+                how |= steps.ANSWERED if step.packet.label == DEAD and step.packet.way == DOWN else 0
             if not found:
                 return None
             what = found[0]
@@ -153,7 +162,7 @@ class Walk:
         world.put(from_count=world.get("entry_count"))
         world.arrays["tx_lengths"][:] = 0
         world.arrays["contexts"][:, world.get("out_count")] = 0
-        code = np.int64(steps.step_code(step.kind, what, step.how))
+        code = np.int64(steps.step_code(step.kind, what, how))
         result = int(apply(self.system.record, code, self._blank))
         return Event(step, tuple(self._sent(step)), result)
 
@@ -175,25 +184,38 @@ class Walk:
         return packets
 
     def saturation(self) -> list[Step]:
-        """Return the deliveries that `SATURATE` means now, and make them."""
-        done = []
-        for entry in self.entries():
-            packet = self.packet(entry)
-            if packet.way != UP:
-                continue
-            fixed = self.world.get("fixed_bytes")
-            before = self.world.arrays["state"].copy()
-            count = self.world.get("entry_count")
-            step = Step(steps.DELIVER, packet.host, 0, packet)
-            event = self.make(step)
-            assert event is not None
-            after = self.world.arrays["state"]
-            if event.result == CHANGED and np.array_equal(after[:fixed], before[:fixed]):
-                done.append(step)
-            else:
-                after[:] = before
-                self.world.put(entry_count=count)
-        return done
+        """Return the steps that `SATURATE` stands for now, and make it."""
+        world, state = self.world, self.world.arrays["state"]
+        fixed, start, count = world.get("fixed_bytes"), state.copy(), world.get("entry_count")
+        self.make(Step(steps.SATURATE))
+        end, end_count = state.copy(), world.get("entry_count")
+        state[:] = start
+        world.put(entry_count=count)
+        made = []
+        for host in range(self.system.scenario.hosts):
+            record = self.system.record
+            armed = int(steps.timers_of(record, unpack(record, np.int64(host))))
+            drives = [
+                Step(steps.DRIVE, host, chosen) for chosen in range(armed, -1, -1) if chosen & ~armed == 0
+            ]
+            made += [step for step in drives if self._adds(step, fixed)]
+        packets = [self.packet(entry) for entry in self.entries()]
+        deliveries = [Step(steps.DELIVER, packet.host, 0, packet) for packet in packets if packet.way == UP]
+        made += [step for step in deliveries if self._adds(step, fixed)]
+        state[:] = end
+        world.put(entry_count=end_count)
+        return made
+
+    def _adds(self, step: Step, fixed: int) -> bool:
+        """Make a step if it changes nothing but the packets in flight; returns whether it does."""
+        state, count = self.world.arrays["state"].copy(), self.world.get("entry_count")
+        event = self.make(step)
+        same = np.array_equal(self.world.arrays["state"][:fixed], state[:fixed])
+        if event is not None and event.result == CHANGED and same:
+            return True
+        self.world.arrays["state"][:] = state
+        self.world.put(entry_count=count)
+        return False
 
 
 def steps_of(system: System, way: tuple[int, ...]) -> list[Step]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -173,12 +174,14 @@ class System:
             words=words,
             blocks=rounds,
             first_chunk=scenario.first_chunk,
-            gap=1 if slots == 1 else 3,
+            gap=1,
             copies=scenario.copies,
             batches=scenario.batches,
             ahead=scenario.ahead,
             attrition=scenario.attrition,
-            reduce=scenario.copies == 0,
+            reduce=0,
+            merge=0,
+            collect=0,
             kills=scenario.kills,
             restarts=scenario.switch_restarts,
             receive=self.worker.receive,
@@ -249,6 +252,7 @@ class System:
         world.place("span_at", np.array([s[0] for s in spans], np.int64))
         world.place("span_bytes", np.array([s[1] for s in spans], np.int64))
         world.place("span_job", np.array([s[2] for s in spans], np.int64))
+        world.place("progress_at", np.array(self._progress_cells() or [(0, 0)], np.int64))
         world.put(
             code=flight.machine.address,
             context_bytes=at.size * 8,
@@ -258,26 +262,48 @@ class System:
             in_stride=frame_bytes,
             span_count=len(spans),
             switch_bytes=sum(s[1] for s in spans),
+            progress_cells=len(self._progress_cells()),
             versions=len(stages),
         )
 
-    def _register_spans(self, switch: Switch) -> list[tuple[int, int, int]]:
-        """Return (address, bytes, job) of the cells of the jobs' pool indices; of the lanes, those that carry elements."""
-        spans: list[tuple[int, int, int]] = []
+    def _cells(self) -> list[tuple[int, int, str]]:
+        """Return (job, pool index, register) of the cells that a state holds, in their order."""
         scenario = self.scenario
+        cells = []
         for job in range(scenario.jobs):
             for index in range(2 * job * scenario.slots, 2 * (job + 1) * scenario.slots):
                 for name in self.program.registers:
                     lane = name.rpartition("lane_")[2].split(".")[0]
-                    if ".lane_" in name and int(lane) >= ELEMENTS:
-                        continue
-                    cells = switch.register_view(name)
-                    address = int(cells.ctypes.data) + index * cells.strides[0]
-                    if spans and sum(spans[-1][:2]) == address and spans[-1][2] == job:
-                        spans[-1] = (spans[-1][0], spans[-1][1] + cells.itemsize, job)
-                    else:
-                        spans.append((address, cells.itemsize, job))
+                    if ".lane_" not in name or int(lane) < ELEMENTS:
+                        cells.append((job, index, name))
+        return cells
+
+    def _register_spans(self, switch: Switch) -> list[tuple[int, int, int]]:
+        """Return (address, bytes, job) of the cells of the jobs' pool indices; of the lanes, those that carry elements."""
+        spans: list[tuple[int, int, int]] = []
+        for job, index, name in self._cells():
+            cells = switch.register_view(name)
+            address = int(cells.ctypes.data) + index * cells.strides[0]
+            if spans and sum(spans[-1][:2]) == address and spans[-1][2] == job:
+                spans[-1] = (spans[-1][0], spans[-1][1] + cells.itemsize, job)
+            else:
+                spans.append((address, cells.itemsize, job))
         return spans
+
+    def _progress_cells(self) -> list[tuple[int, int]]:
+        """Return where in a state the lowest bytes of each pool index's chunk and of its workers' bits are."""
+        offset, found = HEAD_BYTES, {}
+        lowest = (lambda size: 0) if sys.byteorder == "little" else (lambda size: size - 1)
+        for _, index, name in self._cells():
+            size = self.switches[0].register_view(name).itemsize
+            found[index, name.rpartition("_")[2]] = offset + lowest(size)
+            offset += size
+        indices = sorted({index for index, _ in found})
+        return [
+            (found[index, "chunk"], found[index, "seen"])
+            for index in indices
+            if {(index, "chunk"), (index, "seen")} <= found.keys()
+        ]
 
     def _build_state(self) -> None:
         world, scenario = self.world, self.scenario
@@ -292,7 +318,9 @@ class System:
             world.place(name, np.zeros(16, np.int64))
         for name in ("values", "canon"):
             world.place(name, np.zeros(64, np.int64))
-        world.place("queue", np.zeros(MAX_ENTRIES, np.uint32))
+        for name in ("queue", "snapshot"):
+            world.place(name, np.zeros(MAX_ENTRIES, np.uint32))
+        world.place("useful", np.zeros(MAX_ENTRIES, np.uint8))
         packet_bytes = self.in_frame.shape[1]
         world.put(packet_bytes=packet_bytes)
         world.place("packets", np.zeros((MAX_PACKETS, packet_bytes), np.uint8))
@@ -300,6 +328,7 @@ class System:
         world.place("ways", np.zeros(MAX_PACKETS, np.int8))
         world.place("of", np.zeros(MAX_PACKETS, np.int16))
         world.place("ports", np.zeros(MAX_PACKETS, np.int16))
+        world.place("chunks", np.zeros(MAX_PACKETS, np.int32))
         world.place("index", np.zeros(index_size(), np.int32))
 
     def counter_address(self, name: str, index: int) -> int:
@@ -322,12 +351,12 @@ class System:
             at = HEAD_BYTES + world.get("switch_bytes") + host * host_bytes
             state[at : at + host_bytes] = blank
         world.put(entry_count=0)
-        if self.scenario.strangers:
-            self._add_strangers()
+        if self.scenario.unknown_sources:
+            self._add_unknown_sources()
         count = world.get("entry_count")
         return state[: fixed + 4 * (count + count % 2)].copy()
 
-    def _add_strangers(self) -> None:
+    def _add_unknown_sources(self) -> None:
         """Put packets into flight that must change nothing."""
         job = self.jobs[0][0]
         good = Header(

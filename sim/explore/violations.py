@@ -8,6 +8,7 @@ from sim.explore.engine.world import (
     AGREED_FALSELY,
     DISPUTED_FALSELY,
     FOREIGN_SLOT,
+    LEFT_OUT_WRONGLY,
     MACHINE_ERROR,
     MISADDRESSED,
     OUTSIDER_ADMITTED,
@@ -30,5 +31,6 @@ VIOLATIONS: Final = {
     STUCK: "S3: with all packets lost here and none after, the workers do not reach the end",
     MACHINE_ERROR: "the explorer's own limits: more packets in flight, or more different ones, than it has room for",
     WRONG_NAME: "S3: a worker's error does not name the worker that died",
+    LEFT_OUT_WRONGLY: "the explorer's own assumption: a packet about a finished chunk has an effect: use --all-states",
 }
 """By code."""

@@ -63,7 +63,8 @@ def make_task(
     values = [_value(round_.kind, (number, job, epoch, each)) for each in range(workers)]
     codec, op = _CODECS[round_.kind]
     disagrees = not round_.agreed and worker == workers - 1
-    fingerprint = number + (_OTHER_FINGERPRINT if disagrees else _FIRST_FINGERPRINT)
+    # The same for all rounds: that the number of the pass is in it must not be what keeps rounds apart.
+    fingerprint = _OTHER_FINGERPRINT if disagrees else _FIRST_FINGERPRINT
     if codec is NOTHING:
         return Task(Pass(codec, op, fingerprint), np.zeros(0, np.uint32) if round_.agreed else None)
     contributes = CONTRIBUTES_DATA

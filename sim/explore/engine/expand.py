@@ -6,7 +6,9 @@ way to it can be told.
 Where packets may arrive any number of times, or never, a state with more packets in flight can do whatever the same
 state with fewer can. So a state whose packets are a part of those of another one, all else equal, is left out
 (`subsume`). States that are equal but for their packets are linked from their first one. Breadth first finds shortest
-ways; largest first, in which the state with the most packets is expanded next, leaves out the most.
+ways. Largest first, in which of the states with the least progress the one with the most packets is expanded next,
+leaves out the most: when a state is expanded, most of those that are equal but for their packets have been found. With
+it, steps that only add packets are made before all others, and then alone (`reduce`).
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -27,9 +29,10 @@ from sim.explore.engine.compiled import (
     copy_bytes,
     pointer,
 )
-from sim.explore.engine.fair import FAIR_ROUNDS, fair_end
+from sim.explore.engine.fair import FAIR_ROUNDS, fair_end, someone_is_dead
+from sim.explore.engine.finished import check_part, leave_out_finished, moved_back
 from sim.explore.engine.names import check_names
-from sim.explore.engine.packets import packet_kind, remove_copy
+from sim.explore.engine.packets import contains, merge_labels, packet_kind, remove_copy
 from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.steps import (
     ANSWERED,
@@ -61,13 +64,19 @@ from sim.explore.engine.steps import (
 from sim.explore.engine.visited import hash_bytes, insert
 from sim.explore.engine.world import (
     ALIVE,
+    AT_BEGUN,
+    AT_DONE,
+    AT_EPOCH,
     AT_KILLS,
     AT_LIFE,
+    AT_NEXT,
+    AT_RESTARTS,
     AT_TABLES,
     DEAD,
     DOWN,
     HEAD_BYTES,
     LABEL_SHIFT,
+    LEFT_OUT_WRONGLY,
     MAX_ENTRIES,
     MAX_PACKETS,
     NOTHING,
@@ -78,23 +87,31 @@ from sim.explore.engine.world import (
 
 __all__ = [
     "BREADTH_FIRST",
+    "COUNTS",
     "DEPTH_FIRST",
     "EXHAUSTED",
     "FOUND",
     "LARGEST_FIRST",
+    "LEVELS",
     "MORE_ROOM",
     "PAUSED",
     "SEARCH",
     "apply",
     "check_end",
+    "check_parts",
     "emit",
     "explore",
+    "part_bytes",
 ]
 
 EXHAUSTED, PAUSED, MORE_ROOM, FOUND = range(4)
 """Why `explore` came back: nothing is left; as many states as asked were expanded; memory is short; a violation."""
 
 BREADTH_FIRST, DEPTH_FIRST, LARGEST_FIRST = range(3)
+
+LEVELS: Final = 1024
+COUNTS: Final = 256
+"""Of `LARGEST_FIRST`: measures of progress, and numbers of packets, that are told apart."""
 
 RECORD_BYTES: Final = 32
 """Of a record's header, in words of 32 bits: bytes in all, packets, the state's number, whether it was dropped; then, 64
@@ -118,7 +135,8 @@ SEARCH: Final = np.dtype(
                 "codes",
             ),
             *("ends", "ends_mask", "ends_count", "order", "liveness", "subsume", "blank", "work", "seen"),
-            *("buckets", "top", "waiting"),
+            *("buckets", "tops", "low", "waiting"),
+            *("parts", "part_room", "part_count", "part_checked", "part_keys", "part_mask"),
             *(
                 "expanded",
                 "saturated",
@@ -150,8 +168,22 @@ def reset(world: Record) -> None:
 @compiled
 def apply(world: Record, code: Integer, blank: Integer) -> Integer:
     """Make a step from the state that is worked on; returns NOTHING, CHANGED, or what is violated."""
-    kind, what, how = code >> KIND_SHIFT, code >> WHAT_SHIFT & 0xFFFF, code & 0x3FF
     world.steps += 1
+    result = _make(world, code, blank)
+    if result < 0:
+        return result
+    if world.collect != 0:
+        if moved_back(world):
+            return np.int64(LEFT_OUT_WRONGLY)
+        leave_out_finished(world)
+    if world.merge != 0:
+        merge_labels(world)
+    return result
+
+
+@compiled
+def _make(world: Record, code: Integer, blank: Integer) -> Integer:
+    kind, what, how = code >> KIND_SHIFT, code >> WHAT_SHIFT & 0xFFFF, code & 0x3FF
     if kind in (DELIVER, KEEP, LOSE):
         entry = np.int64(carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)[what])
         if world.copies > 0 and kind != KEEP:
@@ -184,15 +216,37 @@ def apply(world: Record, code: Integer, blank: Integer) -> Integer:
 
 @compiled
 def _saturate(world: Record) -> Integer:
-    """Deliver to the switch every packet that changes nothing in it; returns whether answers have come of it.
+    """Make every sending of a worker and every delivery to the switch that does nothing but add packets.
 
-    As packets may arrive any number of times, or never, the state with the answers can do whatever the one without them can.
+    As packets may arrive any number of times, or never, the state with the answers can do whatever the one without them
+    can. `snapshot` and `useful` are left to say which packets change the switch.
     """
     ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
-    before = carray(pointer(world.from_entries), (MAX_ENTRIES,), np.uint32)
-    added = False
-    for place in range(world.from_count):
+    useful = carray(pointer(world.useful), (MAX_ENTRIES,), np.uint8)
+    state = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
+    copy_bytes(np.uintp(world.queue), np.uintp(world.entries), np.uintp(4 * world.entry_count))
+    for host in range(world.hosts):
+        if state[host_at(world, host) + AT_LIFE] != ALIVE:
+            continue
+        armed = timers_of(world, unpack(world, np.int64(host)))
+        chosen = armed
+        while True:  # every set of armed timers
+            count = world.entry_count
+            result = drive(world, np.int64(host), chosen)
+            if result < 0:
+                return result
+            if result != NOTHING:
+                _keep_or_undo(world, count)
+            if chosen == 0:
+                break
+            chosen = (chosen - 1) & armed
+    held = world.entry_count
+    world.snapshot_count = held
+    copy_bytes(np.uintp(world.snapshot), np.uintp(world.entries), np.uintp(4 * held))
+    before = carray(pointer(world.snapshot), (MAX_ENTRIES,), np.uint32)
+    for place in range(held):
         entry = np.int64(before[place])
+        useful[place] = np.uint8(0)
         if ways[entry >> PACKET_SHIFT] != UP:
             continue
         count = world.entry_count
@@ -200,27 +254,33 @@ def _saturate(world: Record) -> Integer:
         result = deliver_up(world, entry)
         if result < 0:
             return result
-        if result == NOTHING:
-            continue
-        if _registers_differ(world):
-            # Take it back: the registers, and the answers, all of which are new.
-            copy_bytes(np.uintp(world.state), np.uintp(world.from_state), np.uintp(world.fixed_bytes))
-            copy_bytes(np.uintp(world.entries), np.uintp(world.queue), np.uintp(4 * count))
-            world.entry_count = count
-        else:
-            added = True
-            copy_bytes(np.uintp(world.queue), np.uintp(world.entries), np.uintp(4 * world.entry_count))
-    return np.int64(1 if added else 0)
+        if result != NOTHING and not _keep_or_undo(world, count):
+            useful[place] = np.uint8(1)
+    return np.int64(1)
 
 
 @compiled
-def _registers_differ(world: Record) -> bool:
-    now = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    then = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
-    for each in range(HEAD_BYTES, HEAD_BYTES + world.switch_bytes):  # noqa: SIM110 - compiled code has no generators
-        if now[each] != then[each]:
-            return True
+def _keep_or_undo(world: Record, count: Integer) -> bool:
+    """Keep what a step has added if it has changed nothing else than the packets, of which there were `count`."""
+    mine = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    before = carray(pointer(world.queue), (MAX_ENTRIES,), np.uint32)
+    if _only_packets_differ(world) and contains(mine, world.entry_count, before, count):
+        copy_bytes(np.uintp(world.queue), np.uintp(world.entries), np.uintp(4 * world.entry_count))
+        return True
+    copy_bytes(np.uintp(world.state), np.uintp(world.from_state), np.uintp(world.fixed_bytes))
+    copy_bytes(np.uintp(world.entries), np.uintp(world.queue), np.uintp(4 * count))
+    world.entry_count = count
     return False
+
+
+@compiled
+def _only_packets_differ(world: Record) -> bool:
+    now = carray(pointer(world.state), (world.fixed_bytes // 8,), np.uint64)
+    then = carray(pointer(world.from_state), (world.fixed_bytes // 8,), np.uint64)
+    for each in range(world.fixed_bytes // 8):  # noqa: SIM110 - compiled code has no generators
+        if now[each] != then[each]:
+            return False
+    return True
 
 
 @compiled
@@ -233,6 +293,10 @@ def explore(world: Record, search: Record, budget: Integer) -> Integer:
         if search.tail + worst > search.arena_bytes or search.states + 4096 > search.capacity:
             return np.int64(MORE_ROOM)
         if search.ends_count * 2 + 8192 > search.ends_mask:
+            return np.int64(MORE_ROOM)
+        if (search.states + search.subsumed) * 4 + 32768 > 3 * search.mask:
+            return np.int64(MORE_ROOM)
+        if search.part_count + 8192 > search.part_room or search.part_count * 2 + 16384 > search.part_mask:
             return np.int64(MORE_ROOM)
         at = _take(world, search)
         if at < 0:
@@ -267,11 +331,16 @@ def _take(world: Record, search: Record) -> Integer:
         search.tail -= np.int64(words[search.tail // 4 - 1])
         at = search.tail
     else:
-        buckets = carray(pointer(search.buckets), (MAX_ENTRIES,), np.int64)
-        while buckets[search.top] == 0:
-            search.top -= 1
-        at = buckets[search.top] - 1
-        buckets[search.top] = _links(search)[at // 8 + 3]
+        buckets = carray(pointer(search.buckets), (LEVELS, COUNTS), np.int64)
+        tops = carray(pointer(search.tops), (LEVELS,), np.int64)
+        while buckets[search.low, tops[search.low]] == 0:
+            if tops[search.low] > 0:
+                tops[search.low] -= 1
+            else:
+                search.low += 1
+        top = tops[search.low]
+        at = buckets[search.low, top] - 1
+        buckets[search.low, top] = _links(search)[at // 8 + 3]
     if words[at // 4 + 3] != 0:
         search.dropped += 1
         return np.int64(-1)
@@ -296,7 +365,29 @@ def _try(world: Record, search: Record, number: Integer, code: Integer) -> bool:
         return False
     if result == NOTHING:
         return True
-    return emit(world, search, number, code)
+    more = world.reduce != 0 and _only_adds(world)
+    if more:
+        search.saturated += 1
+    elif code >> KIND_SHIFT == SATURATE:
+        return True
+    return emit(world, search, number, code) and not more
+
+
+@compiled
+def _only_adds(world: Record) -> bool:
+    """Whether the state that is worked on is the one that is expanded, with more packets: then it can do all that one can."""
+    if not _only_packets_differ(world):
+        return False
+    mine = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    before = carray(pointer(world.from_entries), (MAX_ENTRIES,), np.uint32)
+    if not contains(mine, world.entry_count, before, world.from_count):
+        return False
+    if world.entry_count != world.from_count:
+        return True
+    for each in range(world.entry_count):  # noqa: SIM110 - compiled code has no generators
+        if mine[each] != before[each]:
+            return True
+    return False
 
 
 @compiled
@@ -304,37 +395,13 @@ def _expand(world: Record, search: Record, number: Integer) -> None:
     entries = carray(pointer(world.from_entries), (MAX_ENTRIES,), np.uint32)
     ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
     state = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
-    if world.reduce:
-        reset(world)
-        copy_bytes(np.uintp(world.queue), np.uintp(world.entries), np.uintp(4 * world.entry_count))
-        result = _saturate(world)
-        world.steps += 1
-        code = step_code(np.int64(SATURATE), np.int64(0), np.int64(0))
-        if result < 0:
-            search.found, search.found_state, search.found_code = result, number, code
-            return
-        if result != NOTHING:
-            search.saturated += 1
-            emit(world, search, number, code)
-            return
-    for place in range(world.from_count):
-        packet = np.int64(entries[place]) >> PACKET_SHIFT
-        label = np.int64(entries[place]) >> LABEL_SHIFT & 15
-        if not _try(world, search, number, step_code(np.int64(DELIVER), place, np.int64(0))):
-            return
-        answers_probe = ways[packet] == DOWN and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS
-        tired = step_code(np.int64(DELIVER), place, np.int64(TIRED))
-        if world.attrition and answers_probe and not _try(world, search, number, tired):
-            return
-        answered = step_code(np.int64(DELIVER), place, np.int64(ANSWERED))
-        again = world.copies == 0 and answers_probe and label != DEAD
-        if again and not _try(world, search, number, answered):
-            return
-        if world.copies > 0:
-            if not _try(world, search, number, step_code(np.int64(KEEP), place, np.int64(0))):
-                return
-            if not _try(world, search, number, step_code(np.int64(LOSE), place, np.int64(0))):
-                return
+    useful = carray(pointer(world.useful), (MAX_ENTRIES,), np.uint8)
+    tried = carray(pointer(world.snapshot), (MAX_ENTRIES,), np.uint32)
+    at = np.int64(0)
+    if world.reduce and not _try(
+        world, search, number, step_code(np.int64(SATURATE), np.int64(0), np.int64(0))
+    ):
+        return
     for host in range(world.hosts):
         if state[host_at(world, host) + AT_LIFE] == ALIVE:
             reset(world)
@@ -359,7 +426,31 @@ def _expand(world: Record, search: Record, number: Integer) -> None:
     if world.epochs > 1:
         if not _try(world, search, number, step_code(np.int64(CONTROL), np.int64(0), np.int64(0))):
             return
-        _try(world, search, number, step_code(np.int64(RESTART), np.int64(0), np.int64(0)))
+        if not _try(world, search, number, step_code(np.int64(RESTART), np.int64(0), np.int64(0))):
+            return
+    for place in range(world.from_count):
+        packet = np.int64(entries[place]) >> PACKET_SHIFT
+        label = np.int64(entries[place]) >> LABEL_SHIFT & 15
+        if world.reduce != 0 and ways[packet] == UP:
+            while at < world.snapshot_count and tried[at] < entries[place]:
+                at += 1
+            if at < world.snapshot_count and tried[at] == entries[place] and useful[at] == 0:
+                continue
+        if not _try(world, search, number, step_code(np.int64(DELIVER), place, np.int64(0))):
+            return
+        answers_probe = ways[packet] == DOWN and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS
+        tired = step_code(np.int64(DELIVER), place, np.int64(TIRED))
+        if world.attrition and answers_probe and not _try(world, search, number, tired):
+            return
+        answered = step_code(np.int64(DELIVER), place, np.int64(ANSWERED))
+        again = world.copies == 0 and answers_probe and label != DEAD
+        if again and not _try(world, search, number, answered):
+            return
+        if world.copies > 0:
+            if not _try(world, search, number, step_code(np.int64(KEEP), place, np.int64(0))):
+                return
+            if not _try(world, search, number, step_code(np.int64(LOSE), place, np.int64(0))):
+                return
 
 
 @compiled
@@ -378,7 +469,7 @@ def emit(world: Record, search: Record, parent: Integer, code: Integer) -> bool:
     place = _place_of_end(world, search)
     ends = carray(pointer(search.ends), (search.ends_mask + 1, 3), np.uint64)
     known = ends[place, 0] != 0
-    if known and search.subsume and _is_subsumed(world, search, np.int64(ends[place, 2]) - 1):
+    if known and search.subsume and _is_subsumed(world, search, ends, place):
         search.subsumed += 1
         return True
     number = search.states
@@ -405,16 +496,21 @@ def emit(world: Record, search: Record, parent: Integer, code: Integer) -> bool:
     search.tail += size
     arena[search.tail // 4 - 1] = np.uint32(size)
     if search.order == LARGEST_FIRST:
-        buckets = carray(pointer(search.buckets), (MAX_ENTRIES,), np.int64)
-        links[at // 8 + 3] = buckets[count]
-        buckets[count] = at + 1
-        search.top = max(search.top, count)
+        buckets = carray(pointer(search.buckets), (LEVELS, COUNTS), np.int64)
+        tops = carray(pointer(search.tops), (LEVELS,), np.int64)
+        level, size_class = progress_of(world), min(count, COUNTS - 1)
+        links[at // 8 + 3] = buckets[level, size_class]
+        buckets[level, size_class] = at + 1
+        tops[level] = max(tops[level], size_class)
+        search.low = min(search.low, level)
     if known:
         if search.subsume:
             links[at // 8 + 2] = np.int64(ends[place, 2])
             ends[place, 2] = np.uint64(at + 1)
         return True
     own0, own1 = work[2], work[3]
+    if world.collect != 0:
+        _keep_parts(world, search)
     if search.liveness and not check_end(world, search, number):
         return False
     # The run to the end has used the table, but added nothing to it.
@@ -423,6 +519,68 @@ def emit(world: Record, search: Record, parent: Integer, code: Integer) -> bool:
     ends[place, 2] = np.uint64(at + 1)
     search.ends_count += 1
     return True
+
+
+@compiled
+def progress_of(world: Record) -> Integer:
+    """Return how far the workers and the switch are, from 0 to LEVELS - 1. Only the order of the search depends on it."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    total = 8 * (np.int64(state[AT_TABLES]) + state[AT_KILLS] + state[AT_RESTARTS])
+    for host in range(world.hosts):
+        at = host_at(world, host)
+        total += 2 * np.int64(state[at + AT_NEXT]) + state[at + AT_DONE] + state[at + AT_BEGUN]
+        total += 64 * np.int64(state[at + AT_EPOCH])
+    cells = carray(pointer(world.progress_at), (world.progress_cells, 2), np.int64)
+    for cell in range(world.progress_cells):
+        seen = np.int64(state[cells[cell, 1]])
+        while seen != 0:
+            seen &= seen - 1
+            total += 1
+        total += world.workers * ((np.int64(state[cells[cell, 0]]) - world.first_chunk) & 15)
+    return min(total, np.int64(LEVELS - 1))
+
+
+@compiled
+def _keep_parts(world: Record, search: Record) -> None:
+    """Keep each worker's block with the head and the switch, if that is new, for `check_parts`."""
+    work = carray(pointer(search.work), (2,), np.uint64)
+    keys = carray(pointer(search.part_keys), (search.part_mask + 1, 2), np.uint64)
+    front = HEAD_BYTES + world.switch_bytes
+    size = np.int64(part_bytes(world))
+    for host in range(world.hosts):
+        part = search.parts + search.part_count * size
+        carray(pointer(part), (size,), np.uint8)[:] = np.uint8(0)
+        carray(pointer(part), (1,), np.uint8)[0] = np.uint8(host)
+        copy_bytes(np.uintp(part + 1), np.uintp(world.state), np.uintp(front))
+        copy_bytes(
+            np.uintp(part + 1 + front),
+            np.uintp(world.state + host_at(world, host)),
+            np.uintp(world.host_bytes),
+        )
+        hash_bytes(part, size // 8, search.work)
+        if insert(keys, search.part_mask, work):
+            search.part_count += 1
+
+
+@compiled
+def part_bytes(world: Record) -> Integer:
+    """Return the size of a part: a worker's number, the head, the switch and the worker's block, padded to 8 bytes."""
+    return (1 + HEAD_BYTES + world.switch_bytes + world.host_bytes + 7) // 8 * 8
+
+
+@compiled
+def check_parts(world: Record, search: Record, budget: Integer) -> Integer:
+    """Check so many parts; returns EXHAUSTED, PAUSED or FOUND."""
+    size = np.int64(part_bytes(world))
+    for _ in range(budget):
+        if search.part_checked == search.part_count:
+            return np.int64(EXHAUSTED)
+        result = check_part(world, search.parts + search.part_checked * size, search.blank)
+        if result < 0:
+            search.found = result
+            return np.int64(FOUND)
+        search.part_checked += 1
+    return np.int64(PAUSED)
 
 
 @compiled
@@ -438,34 +596,31 @@ def _place_of_end(world: Record, search: Record) -> Integer:
 
 
 @compiled
-def _is_subsumed(world: Record, search: Record, at: Integer) -> bool:
-    """Whether a record from `at` on holds all packets of the state that is worked on; drops those that hold fewer."""
+def _is_subsumed(world: Record, search: Record, ends: Record, place: Integer) -> bool:
+    """Whether a record of a list holds all packets of the state that is worked on; drops those that hold fewer."""
     mine = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
     words, links = _words(search), _links(search)
+    at = np.int64(ends[place, 2]) - 1
+    before = np.int64(-1)
     while at >= 0:
+        following = links[at // 8 + 2] - 1
         count = np.int64(words[at // 4 + 1])
         first = (at + RECORD_BYTES + world.fixed_bytes) // 4
         theirs = words[first : first + count]
         if count >= world.entry_count:
-            if _contains(theirs, count, mine, world.entry_count):
+            if contains(theirs, count, mine, world.entry_count):
                 return True
-        elif search.order == LARGEST_FIRST and _contains(mine, world.entry_count, theirs, count):
+        elif search.order == LARGEST_FIRST and contains(mine, world.entry_count, theirs, count):
             words[at // 4 + 3] = np.uint32(1)
-        at = links[at // 8 + 2] - 1
+            if before < 0:
+                ends[place, 2] = np.uint64(following + 1)
+            else:
+                links[before // 8 + 2] = following + 1
+            at = following
+            continue
+        before = at
+        at = following
     return False
-
-
-@compiled
-def _contains(large: Record, large_count: Integer, small: Record, small_count: Integer) -> bool:
-    """Whether a sorted array contains all of another."""
-    at = np.int64(0)
-    for each in range(small_count):
-        while at < large_count and large[at] < small[each]:
-            at += 1
-        if at == large_count or large[at] != small[each]:
-            return False
-        at += 1
-    return True
 
 
 @compiled
@@ -473,11 +628,9 @@ def check_end(world: Record, search: Record, number: Integer) -> bool:
     """See whether a new state leads to the end when its packets are lost."""
     work = carray(pointer(search.work), (2,), np.uint64)
     table = carray(pointer(search.ends), (search.ends_mask + 1, 3), np.uint64)
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    mourning = state[AT_KILLS] > 0 and state[AT_TABLES] == 0
     seen = carray(pointer(search.seen), (FAIR_ROUNDS, 2), np.uint64)
     result = fair_end(world, table, search.ends_mask, search.blank, seen, work)
-    if result == STUCK and mourning:
+    if result == STUCK and someone_is_dead(world):
         result = check_names(world)
     if result < 0:
         search.found = result

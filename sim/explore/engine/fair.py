@@ -35,6 +35,7 @@ from sim.explore.engine.world import (
     AT_LIFE,
     AT_OBJECTIONS,
     AT_TABLES,
+    DEAD_HOST,
     DOWN,
     MAX_ENTRIES,
     MAX_PACKETS,
@@ -43,7 +44,7 @@ from sim.explore.engine.world import (
     STUCK,
 )
 
-__all__ = ["FAIR_ROUNDS", "all_done", "fair_end", "fair_round"]
+__all__ = ["FAIR_ROUNDS", "all_done", "fair_end", "fair_round", "someone_is_dead"]
 
 FAIR_ROUNDS: Final = 64
 
@@ -71,6 +72,16 @@ def all_done(world: Record) -> bool:
         elif state[at + AT_DONE] < world.rounds or state[at + AT_FAILURE] != FAILURE_NONE:
             return False
     return True
+
+
+@compiled
+def someone_is_dead(world: Record) -> bool:
+    """Whether a worker has died that does not start again: then the others end with an error."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    for host in range(world.hosts):  # noqa: SIM110 - compiled code has no generators
+        if state[host_at(world, host) + AT_LIFE] == DEAD_HOST:
+            return True
+    return False
 
 
 @compiled

@@ -15,12 +15,13 @@ import numpy as np
 from host_agent.protocol.records import PROBE_NUMBERS
 from host_agent.wire.constants import (
     FLAG_MISMATCH,
+    HEADER_BYTES,
     HEADER_OFFSET_EXPONENT,
     HEADER_OFFSET_TOKEN,
     KIND_PROBE,
     KIND_STATUS,
 )
-from host_agent.wire.header import read_header
+from host_agent.wire.header import HEADER_WORDS, read_header
 from sim.explore.engine.compiled import (
     Integer,
     Record,
@@ -44,9 +45,11 @@ from sim.explore.engine.world import (
 
 __all__ = [
     "add_entry",
+    "contains",
     "datagram_label",
     "entry_of",
     "intern",
+    "merge_labels",
     "packet_at",
     "packet_kind",
     "remove_copy",
@@ -72,11 +75,29 @@ def packet_at(world: Record, number: Integer) -> Integer:
 
 @compiled
 def _hash(address: Integer, length: Integer, salt: Integer) -> Integer:
+    words = carray(pointer(address), (length // 8,), np.uint64)
     data = carray(pointer(address), (length,), np.uint8)
     value = np.uint64(0xCBF29CE484222325) ^ np.uint64(salt)
-    for each in range(length):
+    for each in range(length // 8):
+        value = (value ^ words[each]) * np.uint64(0x9E3779B97F4A7C15)
+        value ^= value >> np.uint64(32)
+    for each in range(length & ~7, length):
         value = (value ^ np.uint64(data[each])) * np.uint64(0x100000001B3)
     return np.int64((value ^ (value >> np.uint64(29))) & np.uint64(_INDEX_SIZE - 1))
+
+
+@compiled
+def _equal(one: Integer, other: Integer, length: Integer) -> bool:
+    first = carray(pointer(one), (length // 8,), np.uint64)
+    second = carray(pointer(other), (length // 8,), np.uint64)
+    for each in range(length // 8):
+        if first[each] != second[each]:
+            return False
+    ends = carray(pointer(one), (length,), np.uint8), carray(pointer(other), (length,), np.uint8)
+    for each in range(length & ~7, length):  # noqa: SIM110 - compiled code has no generators
+        if ends[0][each] != ends[1][each]:
+            return False
+    return True
 
 
 @compiled
@@ -89,7 +110,7 @@ def intern(
     ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
     owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
     ports = carray(pointer(world.ports), (MAX_PACKETS,), np.int16)
-    data = carray(pointer(frame), (length,), np.uint8)
+    chunks = carray(pointer(world.chunks), (MAX_PACKETS,), np.int32)
     at = _hash(frame, length, way * 64 + port)
     while index[at] != 0:
         number = np.int64(index[at]) - 1
@@ -98,15 +119,9 @@ def intern(
             and ways[number] == way
             and ports[number] == port
             and owners[number] == owner
+            and _equal(packet_at(world, number), frame, length)
         ):
-            known = carray(pointer(packet_at(world, number)), (length,), np.uint8)
-            same = True
-            for each in range(length):
-                if known[each] != data[each]:
-                    same = False
-                    break
-            if same:
-                return number
+            return number
         at = (at + 1) & (_INDEX_SIZE - 1)
     number = world.packet_count
     if number >= MAX_PACKETS:
@@ -117,6 +132,10 @@ def intern(
     ways[number] = way
     owners[number] = owner
     ports[number] = port
+    chunks[number] = np.int32(0x7FFFFFFF)
+    if length >= HEADERS_BYTES + HEADER_BYTES:
+        header = read_header(carray(pointer(frame + HEADERS_BYTES), (HEADER_WORDS,), np.uint32))
+        chunks[number] = np.int32((header[9] - world.first_chunk) & 0x7FFFFFFF)
     copy_bytes(np.uintp(packet_at(world, number)), np.uintp(frame), np.uintp(length))
     return number
 
@@ -201,6 +220,43 @@ def add_entry(world: Record, entry: Integer) -> bool:
     entries[low] = np.uint32(entry)
     world.entry_count += 1
     return True
+
+
+@compiled
+def contains(large: Record, large_count: Integer, small: Record, small_count: Integer) -> bool:
+    """Whether sorted entries hold all of others; what has a live label also stands for the same with the label `DEAD`."""
+    at = np.int64(0)
+    for each in range(small_count):
+        while at < large_count and large[at] < small[each]:
+            at += 1
+        if at < large_count and large[at] == small[each]:
+            at += 1
+            continue
+        dead = np.int64(small[each]) >> LABEL_SHIFT & 15 == DEAD
+        if not dead or at == 0 or large[at - 1] >> PACKET_SHIFT != small[each] >> PACKET_SHIFT:
+            return False
+    return True
+
+
+@compiled
+def merge_labels(world: Record) -> None:
+    """Take out entries with the label `DEAD` whose packet is also there with a live one.
+
+    A STATUS with a live label is delivered both ways, and a PROBE brings such a STATUS.
+    """
+    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    kept = np.int64(0)
+    for place in range(world.entry_count):
+        entry = np.int64(entries[place])
+        if (
+            entry >> LABEL_SHIFT & 15 == DEAD
+            and kept > 0
+            and np.int64(entries[kept - 1]) >> PACKET_SHIFT == entry >> PACKET_SHIFT
+        ):
+            continue
+        entries[kept] = entries[place]
+        kept += 1
+    world.entry_count = kept
 
 
 @compiled

@@ -60,6 +60,8 @@ from sim.explore.engine.world import (
     AGREED_FALSELY,
     ALIVE,
     AT_BEGUN,
+    AT_BITS,
+    AT_CHUNK,
     AT_DONE,
     AT_EPOCH,
     AT_FAILURE,
@@ -75,6 +77,7 @@ from sim.explore.engine.world import (
     ELEMENTS,
     FOREIGN_SLOT,
     HEAD_BYTES,
+    HOST_BYTES,
     LABEL_SHIFT,
     MACHINE_ERROR,
     MAX_ENTRIES,
@@ -83,6 +86,7 @@ from sim.explore.engine.world import (
     NOTHING,
     OUTSIDER_ADMITTED,
     PACKET_SHIFT,
+    SLOT_BYTES,
     STRAY_WRITE,
     TX_ROWS,
     UP,
@@ -492,7 +496,11 @@ def kill(world: Record, host: Integer) -> Integer:
         return np.int64(NOTHING)
     state[AT_KILLS] += np.uint8(1)
     for each in range(world.host_bytes):
-        if each != AT_EPOCH:
+        slot, field = divmod(each - HOST_BYTES, SLOT_BYTES)
+        # How far it was says which of its packets are finished.
+        if 0 <= slot < world.slots and field == AT_BITS:
+            state[at + each] &= np.uint8(1)
+        elif each != AT_EPOCH and not (0 <= slot < world.slots and field == AT_CHUNK):
             state[at + each] = np.uint8(0)
     state[at + AT_LIFE] = np.uint8(DEAD_HOST)
     _bury_labels(world, owner_of(world, host, np.int64(state[at + AT_EPOCH])))

@@ -67,29 +67,31 @@ NOTHING, CHANGED = 0, 1
     STUCK,
     MACHINE_ERROR,
     WRONG_NAME,
-) = range(-1, -11, -1)
+    LEFT_OUT_WRONGLY,
+) = range(-1, -12, -1)
 
 _FIELDS: Final = (
     # Sizes.
     *("hosts", "epochs", "owners", "slots", "rounds", "workers", "lanes", "row_bytes", "words", "blocks"),
     *("fixed_bytes", "switch_bytes", "host_bytes", "versions", "first_chunk", "gap"),
     # What may happen.
-    *("copies", "batches", "ahead", "attrition", "reduce", "kills", "restarts"),
+    *("copies", "batches", "ahead", "attrition", "reduce", "merge", "collect", "kills", "restarts"),
     # The worker core: code, then records, a row an owner (host * epochs + epoch).
     *("receive", "send", "begin", "cores", "core_slots", "core_passes", "works", "exponents", "targets"),
     *("expected", "acceptable", "tokens", "headers", "tx", "tx_lengths", "rx", "rx_length"),
     # The switch.
     *("code", "contexts", "context_bytes", "inputs", "out_count", "out_ports", "out_lengths", "out_frames"),
     *("out_stride", "in_frame", "in_stride", "in_length", "in_port"),
-    *("span_count", "span_at", "span_bytes", "span_job", "admitted"),
+    *("span_count", "span_at", "span_bytes", "span_job", "admitted", "progress_at", "progress_cells"),
     # Packets that have ever been in flight.
-    *("packet_count", "packet_bytes", "packets", "lengths", "ways", "of", "ports", "index"),
+    *("packet_count", "packet_bytes", "packets", "lengths", "ways", "of", "ports", "chunks", "index"),
     # The state that is worked on, and the one that it comes from.
     *("state", "entries", "entry_count", "from_state", "from_entries", "from_count"),
     # Ranks of transmissions, for labels.
     *("old_last", "old_count", "new_last", "new_count", "values", "value_count", "canon", "queue"),
+    *("snapshot", "snapshot_count", "useful"),
     # Coverage and faults.
-    *("violation", "violation_host", "steps", "switch_runs", "worker_calls", "fair_calls"),
+    *("violation", "violation_host", "steps", "switch_runs", "worker_calls", "fair_calls", "finished_calls"),
 )
 
 WORLD: Final = np.dtype([(name, np.int64) for name in _FIELDS])

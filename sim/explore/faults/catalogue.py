@@ -14,13 +14,15 @@ __all__ = ["FAULTS", "Fault"]
 _ONE: Final = (Round(),)
 _TWO: Final = (Round(), Round())
 _THREE: Final = (Round(), Round(), Round())
-_SUMS: Final = Scenario("three sums", rounds=_THREE)
+_SUMS: Final = Scenario("three sums", rounds=_THREE, batches=False)
 _FIVE: Final = Scenario("five sums", rounds=_THREE + _TWO, batches=False)
 _EXPONENTS: Final = Scenario("exponents", rounds=(Round("int32"),))
 _EXPONENTS_TWICE: Final = Scenario("exponents twice", rounds=(Round("int32"), Round("int32")), batches=False)
-_HEADERS: Final = Scenario("header-only", rounds=(Round("broadcast"), Round("barrier"), Round("sum")))
+_HEADERS: Final = Scenario(
+    "header-only", rounds=(Round("broadcast"), Round("barrier"), Round("sum")), batches=False
+)
 _EPOCHS: Final = Scenario("a new epoch", rounds=_ONE, epochs=2)
-_WRAP: Final = Scenario("chunk numbers wrap", rounds=_THREE, first_chunk=(1 << 32) - 1)
+_WRAP: Final = Scenario("chunk numbers wrap", rounds=_THREE, first_chunk=(1 << 32) - 1, batches=False)
 _DISAGREEMENT: Final = Scenario("disagreement", rounds=(Round(agreed=False),))
 _DEATH: Final = Scenario("a dead worker", rounds=_TWO, kills=1)
 _TWO_SLOTS: Final = Scenario("two slots", slots=2, rounds=_TWO, batches=False)
@@ -38,8 +40,10 @@ class Fault:
         Where it is looked for, in order.
     program
         Changes the P4 program.
+    source
+        Or: a program of `sim/explore/programs` that takes its place.
     module, changes
-        Changes the text of a module of the worker core: (as it stands, in its place).
+        Or: changes the text of a module of the worker core: (as it stands, in its place).
     harmless
         Why no schedule of the scenarios violates a guarantee; empty if one must be found.
     """
@@ -48,58 +52,10 @@ class Fault:
     what: str
     scenarios: tuple[Scenario, ...]
     program: Callable[[Program], None] | None = None
+    source: str = ""
     module: str = ""
     changes: tuple[tuple[str, str], ...] = ()
     harmless: str = ""
-
-
-def _version_bit(program: Program) -> None:
-    """SwitchML's rules (NSDI 2021, algorithm 4) in place of the tag: a bit a worker and version, and a count.
-
-    A contribution sets the worker's bit in its version and clears it in the other. The count, kept in the register of the
-    exponent, goes round at the number of workers. The first of a count overwrites, the last one completes.
-    """
-    program.always(program.branch("slot_age >>"), False)
-    program.always(program.branch("^(scalars.slot_age !="), False)
-    program.always(program.branch("^(scalars.slot_collective !="), False)
-    count = {"type": "field", "value": ["scalars", "slot_exponent"]}
-    workers = {"type": "field", "value": ["scalars", "metadata_t._admission_num_workers9"]}
-    added = program.action("register_write NetsumIngress.slot.slot_seen")
-    program.branch("^(netsum.exponent > scalars.slot_exponent")["true_next"] = program.table_of(added)
-    seen_write = program.primitive(added, "register_write NetsumIngress.slot.slot_seen")
-    index = {"type": "field", "value": ["scalars", "metadata_t._admission_index12"]}
-    scratch = {"type": "field", "value": ["scalars", "tmp"]}
-    cleared = {"type": "field", "value": ["scalars", "slot_collective"]}
-    bit = {"type": "field", "value": ["scalars", "metadata_t._admission_worker_bit7"]}
-    inverse = {"type": "expression", "value": {"op": "~", "left": None, "right": bit}}
-    array = seen_write["parameters"][0]
-
-    def assign(target: object, value: object) -> dict[str, object]:
-        return {"op": "assign", "parameters": [target, value]}
-
-    following = binary("&", binary("+", count, constant(1)), constant(0xFFFF))
-    added["primitives"] += [
-        assign(scratch, {"type": "expression", "value": binary("^", index, constant(1))}),
-        {"op": "register_read", "parameters": [cleared, array, scratch]},
-        assign(cleared, {"type": "expression", "value": binary("&", cleared, inverse)}),
-        {"op": "register_write", "parameters": [array, scratch, cleared]},
-    ]
-    # The count is written before this action's own write of the exponent's register.
-    wrapped = {
-        "type": "expression",
-        "value": {
-            "op": "?",
-            "cond": binary("==", following, workers),
-            "left": constant(0),
-            "right": following,
-        },
-    }
-    added["primitives"].insert(0, assign(count, {"type": "expression", "value": wrapped}))
-    first, complete = program.branches("slot_seen == scalars.metadata_t._admission_full_mask")
-    for branch in (first, complete):
-        branch["expression"] = {"type": "expression", "value": binary("==", count, constant(0))}
-    overwrite = program.branches("^(scalars.slot_has_lanes")[0]
-    overwrite["expression"] = {"type": "expression", "value": binary("==", count, constant(0))}
 
 
 def _on(*pieces: str, taken: bool) -> Callable[[Program], None]:
@@ -110,8 +66,8 @@ def _without(action: str, primitive: str, *more: str) -> Callable[[Program], Non
     return lambda program: program.drop(program.action(action, *more), primitive)
 
 
-def _never_first(program: Program) -> None:
-    program.always(program.branches("^(scalars.slot_has_lanes")[0], False)
+def _one_of(which: int, *pieces: str, taken: bool) -> Callable[[Program], None]:
+    return lambda program: program.always(program.branches(*pieces)[which], taken)
 
 
 def _go(piece: str, way: str, target: str) -> Callable[[Program], None]:
@@ -121,12 +77,6 @@ def _go(piece: str, way: str, target: str) -> Callable[[Program], None]:
         program.branch(piece)[way] = program.table_of(program.action(target))
 
     return change
-
-
-def _full(which: int, taken: bool) -> Callable[[Program], None]:
-    return lambda program: program.always(
-        program.branches("slot_seen == scalars.metadata_t._admission_full_mask")[which], taken
-    )
 
 
 def _one_version(program: Program) -> None:
@@ -156,14 +106,21 @@ def _nobody_seen(program: Program) -> None:
 
 
 _ADDED: Final = "register_write NetsumIngress.slot.slot_seen"
-_NEWER: Final = "assign scalars.slot_has_lanes 0x00"
+_IS_FULL: Final = "^(scalars.slot_seen == scalars.metadata_t._admission_full_mask"
+_OTHER_COLLECTIVE: Final = "^(scalars.slot_collective !="
+_NEWER: Final = "assign scalars.slot_marks 0x00"
 _OUTCOME: Final = "_outcome15 0x"
 
 _ONE_SUM: Final = Scenario("a sum", rounds=_ONE)
 _VERSIONS: Final = Scenario("four sums", rounds=_TWO + _TWO, batches=False)
 
 PROGRAM_FAULTS: Final = (
-    Fault("version-bit", "SwitchML's version bit and count in place of the tag", (_VERSIONS,), _version_bit),
+    Fault(
+        "switchml",
+        "SwitchML's published protocol, a P4 program of its own: version bit and count, no tags",
+        (_VERSIONS,),
+        source="switchml",
+    ),
     Fault(
         "stale-accepted",
         "a packet older than the slot is taken for a new one",
@@ -175,6 +132,7 @@ PROGRAM_FAULTS: Final = (
         "a slot that has moved on answers an old packet with what it holds",
         (_SUMS, _FIVE),
         _go("slot_age >>", "true_next", _OUTCOME + "0a"),
+        harmless="a slot moves on only when every worker has the old RESULT; another one is a duplicate",
     ),
     Fault(
         "seen-skipped",
@@ -204,7 +162,7 @@ PROGRAM_FAULTS: Final = (
         "lanes-not-cleared",
         "lanes of a newer chunk are added to those of the older one",
         (_SUMS,),
-        _without(_NEWER, "assign scalars.slot_has_lanes"),
+        _without(_NEWER, "assign scalars.slot_marks"),
     ),
     Fault(
         "exponent-not-cleared",
@@ -224,25 +182,35 @@ PROGRAM_FAULTS: Final = (
         (_ONE_SUM,),
         _without(_ADDED, "register_write NetsumIngress.slot.slot_epoch"),
     ),
-    Fault("complete-too-early", "the first contribution completes a slot", (_ONE_SUM,), _full(1, True)),
+    Fault(
+        "complete-too-early",
+        "the first contribution completes a slot",
+        (_ONE_SUM,),
+        _on("slot_complete) and ( not", taken=True),
+    ),
     Fault(
         "answered-too-early",
         "a retransmission is answered although others are missing",
         (_ONE_SUM,),
-        _full(0, True),
+        _on(_IS_FULL, taken=True),
     ),
     Fault(
         "never-answered",
         "the retransmission of a complete slot is not answered",
         (_ONE_SUM,),
-        _full(0, False),
+        _on(_IS_FULL, taken=False),
     ),
-    Fault("first-lanes-added", "the first lanes are added to what the slot holds", (_SUMS,), _never_first),
+    Fault(
+        "first-lanes-added",
+        "the first lanes are added to what the slot holds",
+        (_SUMS,),
+        _on("^(scalars.slot_marks == 0x00", taken=False),
+    ),
     Fault(
         "collective-not-compared",
         "different collectives are added",
         (_DISAGREEMENT,),
-        _on("^(scalars.slot_collective !=", taken=False),
+        _one_of(1, _OTHER_COLLECTIVE, taken=False),
     ),
     Fault(
         "dispute-not-kept",
@@ -254,13 +222,13 @@ PROGRAM_FAULTS: Final = (
         "probe-mismatch-not-told",
         "a PROBE is not told that workers disagree",
         (_DISAGREEMENT,),
-        _on("slot_age ==", "slot_collective", taken=False),
+        _one_of(0, _OTHER_COLLECTIVE, taken=False),
     ),
     Fault(
         "probe-adds",
         "a PROBE counts as a contribution",
         (_ONE_SUM,),
-        _on("^(netsum.kind == 0x03", taken=False),
+        _one_of(0, "^(netsum.kind == 0x03", taken=False),
     ),
     Fault(
         "status-of-the-asker",
@@ -294,6 +262,7 @@ CORE_FAULTS: Final = (
         "a RESULT of another epoch is accepted",
         (_EPOCHS,),
         None,
+        "",
         "arrivals",
         ((" and token == core.token", ""),),
     ),
@@ -302,6 +271,7 @@ CORE_FAULTS: Final = (
         "a RESULT for another worker is accepted",
         (_ONE_SUM,),
         None,
+        "",
         "arrivals",
         ((" and worker_id == core.worker_id", ""),),
         "the switch addresses each copy to its worker, and all copies carry the same",
@@ -311,6 +281,7 @@ CORE_FAULTS: Final = (
         "a RESULT of an older chunk of the slot is accepted",
         (_SUMS,),
         None,
+        "",
         "arrivals",
         (
             (
@@ -324,6 +295,7 @@ CORE_FAULTS: Final = (
         "the pool index of a RESULT is not looked at",
         (_SUMS,),
         None,
+        "",
         "arrivals",
         (("    known &= pool_index == pool_index_of(core, chunk)\n", ""),),
         "the chunk number says the same, and is compared",
@@ -333,6 +305,7 @@ CORE_FAULTS: Final = (
         "a RESULT that comes again counts again",
         (_TWO_SLOTS, _SUMS),
         None,
+        "",
         "arrivals",
         (
             (
@@ -346,6 +319,7 @@ CORE_FAULTS: Final = (
         "a RESULT of another collective is accepted",
         (_DISAGREEMENT,),
         None,
+        "",
         "arrivals",
         (
             (
@@ -361,6 +335,7 @@ CORE_FAULTS: Final = (
         "a worker does not listen to MISMATCH",
         (_DISAGREEMENT,),
         None,
+        "",
         "arrivals",
         (("elif core.failure == FAILURE_NONE:", "elif core.failure != FAILURE_NONE:"),),
     ),
@@ -369,6 +344,7 @@ CORE_FAULTS: Final = (
         "a worker does not send again what a STATUS says is missing",
         (_ONE_SUM,),
         None,
+        "",
         "arrivals",
         (("missing = not held or seen >> core.path_worker[level] & 1 == 0", "missing = False"),),
     ),
@@ -377,6 +353,7 @@ CORE_FAULTS: Final = (
         "a worker does not fetch the RESULT of a slot that is full",
         (_ONE_SUM,),
         None,
+        "",
         "arrivals",
         (("full = held and seen == everyone", "full = False"),),
     ),
@@ -385,6 +362,7 @@ CORE_FAULTS: Final = (
         "a STATUS counts although its PROBE left before the last transmission",
         (_ONE_SUM, _TWO_SLOTS),
         None,
+        "",
         "arrivals",
         (("        if slot.last_sequence > core.probe_sequence[probe]:\n            return\n", ""),),
         "a needless retransmission costs a packet and changes nothing",
@@ -394,6 +372,7 @@ CORE_FAULTS: Final = (
         "the exponent of a RESULT is not kept",
         (_EXPONENTS,),
         None,
+        "",
         "arrivals",
         (
             (
@@ -407,6 +386,7 @@ CORE_FAULTS: Final = (
         "what was sent too often is never sent again",
         (_ONE_SUM,),
         None,
+        "",
         "departures",
         (
             ("DUE_AGAIN if slot.lost else DUE_PROBE", "DUE_PROBE"),
@@ -421,6 +401,7 @@ CORE_FAULTS: Final = (
         "a chunk is sent although the slot's last one has no RESULT yet",
         (_SUMS, _TWO_SLOTS),
         None,
+        "",
         "departures",
         (("    if slots[slot_of(core, chunk)].in_flight != 0:\n        return False\n", ""),),
     ),
@@ -429,6 +410,7 @@ CORE_FAULTS: Final = (
         "lanes are sent before all workers' exponent is known",
         (_EXPONENTS, Scenario("exponents on two slots", slots=2, rounds=(Round("int32"),), batches=False)),
         None,
+        "",
         "departures",
         (
             (
@@ -442,6 +424,7 @@ CORE_FAULTS: Final = (
         "a PROBE asks for the chunk after",
         (_ONE_SUM,),
         None,
+        "",
         "departures",
         (
             (
@@ -455,6 +438,7 @@ CORE_FAULTS: Final = (
         "the timer for a time without RESULTs is never armed",
         (_ONE_SUM,),
         None,
+        "",
         "departures",
         (
             (
@@ -468,6 +452,7 @@ CORE_FAULTS: Final = (
         "a chunk is asked after once",
         (_ONE_SUM,),
         None,
+        "",
         "departures",
         (("    core.check_ns = min(core.check_ns, slot.check_ns)\n    core.probe = ", "    core.probe = "),),
     ),
@@ -476,6 +461,7 @@ CORE_FAULTS: Final = (
         "a header-only contribution is never sent with lanes",
         (_HEADERS,),
         None,
+        "",
         "departures",
         (
             (

@@ -5,18 +5,23 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from sim.explore.engine.world import STUCK, WRONG_NAME
 from sim.explore.faults.catalogue import Fault
 from sim.explore.faults.program import changed_program
 from sim.explore.faults.worker import changed_worker
 from sim.explore.scenario import Scenario
 from sim.explore.search import Result, Search
 from sim.explore.shrink import shrink
-from sim.explore.story import Event, steps_of
+from sim.explore.story import Event, steps_of, tell
 from sim.explore.system import System
 from sim.explore.worker_code import shipped_worker
 
-__all__ = ["Found", "faulty_system", "look_for"]
+__all__ = ["PROGRAMS", "Found", "faulty_system", "look_for"]
+
+PROGRAMS: Final = Path(__file__).parents[1] / "programs"
+"""Programs of other protocols, compiled."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,9 @@ class Found:
     result
         Of the last search.
     events
-        A shortest schedule that violates a guarantee; empty if none does.
+        A schedule that violates a guarantee. Empty if none does, or if a network without faults is enough.
+    shortest
+        Whether no schedule of fewer steps does.
     states, steps, seconds
         Over all scenarios.
     """
@@ -41,6 +48,7 @@ class Found:
     scenario: Scenario
     result: Result
     events: tuple[Event, ...]
+    shortest: bool
     states: int
     steps: int
     seconds: float
@@ -51,6 +59,8 @@ def faulty_system(fault: Fault | None, scenario: Scenario, program: Path) -> Sys
     if fault is None:
         return System(scenario, program)
     worker = changed_worker(fault.module, fault.changes) if fault.module else shipped_worker()
+    if fault.source:
+        return System(scenario, PROGRAMS / f"{fault.source}.json", worker)
     if fault.program is None:
         return System(scenario, program, worker)
     with tempfile.TemporaryDirectory() as folder:
@@ -58,29 +68,55 @@ def faulty_system(fault: Fault | None, scenario: Scenario, program: Path) -> Sys
         return System(scenario, changed, worker)
 
 
-def look_for(fault: Fault, program: Path, memory_bytes: int = 1 << 32) -> Found:
-    """Explore a fault's scenarios breadth first until one violates a guarantee."""
+def look_for(
+    fault: Fault, program: Path, *, breadth_bytes: int = 1 << 28, memory_bytes: int = 1 << 31
+) -> Found:
+    """Explore a fault's scenarios until one violates a guarantee; all of them if it is harmless.
+
+    Packets of finished chunks stay in flight: that they have no effect holds of the shipped code.
+
+    Parameters
+    ----------
+    fault
+        What is looked for.
+    program
+        The compiled P4 program that is changed.
+    breadth_bytes
+        Memory of a search for a shortest schedule. When it is used up, the search takes the states with the most packets
+        first, and what it finds is made shorter.
+    memory_bytes
+        Memory of that search.
+    """
     states = moves = 0
     seconds = 0.0
-    worker = changed_worker(fault.module, fault.changes) if fault.module else shipped_worker()
     found: Found | None = None
     for scenario in fault.scenarios:
-        if fault.program is None:
-            system = System(scenario, program, worker)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                changed = changed_program(program, fault.program, Path(folder, "changed.json"))
-                system = System(scenario, changed, worker)
-        order = "largest" if fault.harmless else "breadth"
-        result = Search(system, order=order, memory_bytes=memory_bytes).run()  # type: ignore[arg-type]
+        system = faulty_system(fault, scenario, program)
+        shortest = not fault.harmless
+        if shortest:
+            result = _breadth_first(system, breadth_bytes)
+            shortest = result.outcome != "memory"
+        if not shortest:
+            result = Search(system, order="largest", collect=False, memory_bytes=memory_bytes).run()
         states += result.progress.states
         moves += result.progress.steps
         seconds += result.progress.seconds
         events: tuple[Event, ...] = ()
         if result.outcome == "violated":
             events = tuple(shrink(system, steps_of(system, result.way), result.violation))
-        found = Found(system, scenario, result, events, states, moves, seconds)
-        if events:
+        found = Found(system, scenario, result, events, shortest, states, moves, seconds)
+        if result.outcome == "violated":
             break
     assert found is not None
     return found
+
+
+def _breadth_first(system: System, memory_bytes: int) -> Result:
+    result = Search(system, order="breadth", collect=False, memory_bytes=memory_bytes).run()
+    if result.outcome == "violated" and result.violation not in (STUCK, WRONG_NAME):
+        events = tell(system, steps_of(system, result.way))
+        if not events or events[-1].result >= 0:
+            # The network without faults came upon it: find all its steps.
+            again = Search(system, order="breadth", liveness=False, collect=False, memory_bytes=memory_bytes)
+            return again.run()
+    return result

@@ -1,16 +1,28 @@
-"""The catalogue of faults: each can be put into what ships."""
+"""The catalogue of faults: each can be put in, and the explorer finds what SwitchML's verifiers found, and others."""
 
 import json
+import shutil
+import subprocess
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from netsum.packets.wireshark import PLUGIN
 from netsum.programs import compiled_program
+from sim.explore.drawing import svg, text
+from sim.explore.engine.world import LEFT_OUT_WRONGLY, STUCK, UP, WRONG_RESULT
 from sim.explore.faults.catalogue import FAULTS, Fault
 from sim.explore.faults.program import changed_program
+from sim.explore.faults.run import PROGRAMS, faulty_system, look_for
+from sim.explore.programs import compile as programs
+from sim.explore.schedules import pcap, read_schedule, write_schedule
+from sim.explore.search import Search
+from sim.explore.shrink import violates
+from sim.explore.story import tell
 
 PROGRAM = compiled_program(64).json
+MIB = 1 << 20
 
 
 def test_there_are_enough() -> None:
@@ -19,6 +31,9 @@ def test_there_are_enough() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_every_fault_changes_what_ships(fault: Fault, tmp_path: Path) -> None:
+    if fault.source:
+        assert json.loads((PROGRAMS / f"{fault.source}.json").read_text())["register_arrays"]
+        return
     if fault.program is not None:
         changed = changed_program(PROGRAM, fault.program, tmp_path / "changed.json")
         assert json.loads(changed.read_text()) != json.loads(PROGRAM.read_text())
@@ -27,3 +42,69 @@ def test_every_fault_changes_what_ships(fault: Fault, tmp_path: Path) -> None:
     for old, new in fault.changes:
         assert source.count(old) == 1
         assert old != new
+
+
+@pytest.mark.parametrize(
+    ("name", "violation"),
+    [("seen-skipped", WRONG_RESULT), ("answered-too-early", WRONG_RESULT), ("never-answered", STUCK)],
+)
+def test_a_fault_is_found_and_its_schedule_can_be_read_and_replayed(
+    name: str, violation: int, tmp_path: Path
+) -> None:
+    found = look_for(FAULTS[name], PROGRAM)
+    assert (found.result.violation, found.shortest) == (violation, True)
+    events = list(found.events)
+    path = tmp_path / "schedule.json"
+    write_schedule(path, found.scenario, name, violation, events)
+    scenario, fault, expected, made = read_schedule(path)
+    faulty = faulty_system(FAULTS[fault], scenario, PROGRAM)
+    again = tell(faulty, made)
+    assert [event.result for event in again] == [event.result for event in events]
+    assert expected == violation
+    assert violates(faulty, made, violation)
+    assert text(events, "title", "ending").count("\n") == len(events) + 4
+    assert svg(events, scenario.hosts, "title", "ending").startswith("<svg ")
+    shipped = faulty_system(None, scenario, PROGRAM)
+    assert all(event.result >= 0 for event in tell(shipped, made))
+    assert not violates(shipped, made, violation)
+
+
+def test_the_wrong_sum_of_switchmls_protocol_is_found() -> None:
+    found = look_for(FAULTS["switchml"], PROGRAM, breadth_bytes=72 * MIB)
+    assert found.result.violation == WRONG_RESULT
+    # It takes a packet of chunk 0 that comes after one of chunk 1 of the same worker.
+    packets = [event.step.packet for event in found.events if event.step.packet is not None]
+    arrivals = [packet.text().split(" [")[0] for packet in packets if packet.way == UP and packet.host == 0]
+    assert "CONTRIBUTE chunk 0" in arrivals[arrivals.index("CONTRIBUTE chunk 1") :]
+    assert packets[-1].text().startswith("RESULT")
+
+
+def test_a_packet_that_is_left_out_wrongly_is_noticed() -> None:
+    fault = FAULTS["stale-accepted"]
+    system = faulty_system(fault, fault.scenarios[0], PROGRAM)
+    result = Search(system, order="largest", memory_bytes=256 * MIB).run()
+    assert result.violation in (LEFT_OUT_WRONGLY, WRONG_RESULT)
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+def test_wireshark_reads_the_capture(tmp_path: Path) -> None:
+    events = list(look_for(FAULTS["seen-skipped"], PROGRAM).events)
+    capture = tmp_path / "schedule.pcap"
+    capture.write_bytes(pcap(events))
+    command = ["tshark", "-X", f"lua_script:{PLUGIN}", "-r", str(capture)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    lines = done.stdout.splitlines()
+    arrivals = sum(event.step.packet is not None and event.step.packet.way == UP for event in events)
+    assert len(lines) >= arrivals > 0
+    assert sum("CONTRIBUTE" in line for line in lines) >= 2
+    assert any("RESULT" in line for line in lines)
+    assert "Malformed" not in done.stdout
+
+
+@pytest.mark.parametrize("source", sorted(PROGRAMS.glob("*.p4")), ids=lambda path: path.stem)
+def test_programs_are_those_of_their_sources(source: Path) -> None:
+    committed = source.with_suffix(".json").read_text()
+    assert json.loads(committed)["sources"] == programs.source_digest(source)
+    if shutil.which("p4c-bm2-ss") is None:
+        pytest.skip("p4c-bm2-ss is not installed: the program is not compiled again")
+    assert programs.compile_program(source) == committed

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from netsum.programs import compiled_program
-from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.engine.packing import unlisted_fields
 from sim.explore.scenario import Round, Scenario
 from sim.explore.search import Result, Search
@@ -34,7 +33,7 @@ ONE, TWO = (Round(),), (Round(), Round())
         Scenario("a dead worker", rounds=ONE, kills=1),
         Scenario("a new epoch", rounds=ONE, epochs=2),
         Scenario("chunk numbers wrap", rounds=TWO, first_chunk=(1 << 32) - 1),
-        Scenario("strangers", rounds=ONE, strangers=True),
+        Scenario("unknown-sources", rounds=ONE, unknown_sources=True),
         Scenario("disagreement", rounds=(Round(agreed=False),)),
     ],
     ids=lambda scenario: scenario.name,
@@ -48,10 +47,31 @@ def test_no_schedule_breaks_a_guarantee(scenario: Scenario) -> None:
 def test_what_is_left_out_reaches_nothing_else() -> None:
     scenario = Scenario("one round", rounds=ONE)
     whole = search(scenario, order="breadth", reduce=False)
+    assert whole.outcome == "exhausted"
     for order in ("breadth", "largest"):
-        less = search(scenario, order=order)
-        assert less.progress.ends == whole.progress.ends
-        assert less.progress.states < whole.progress.states
+        for collect in (False, True):
+            less = search(scenario, order=order, collect=collect)
+            assert less.outcome == "exhausted"
+            assert less.progress.ends == whole.progress.ends
+            assert less.progress.states < whole.progress.states / 10
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario("two rounds", rounds=TWO),
+        Scenario("two slots", rounds=ONE, slots=2, batches=False),
+        Scenario("a dead worker", rounds=ONE, kills=1),
+        Scenario("a new epoch", rounds=ONE, epochs=2),
+        Scenario("exponents", rounds=(Round("int32"),)),
+    ],
+    ids=lambda scenario: scenario.name,
+)
+def test_finished_packets_reach_nothing_else(scenario: Scenario) -> None:
+    with_them = search(scenario, order="largest", collect=False)
+    without = search(scenario, order="largest")
+    assert with_them.outcome == without.outcome == "exhausted"
+    assert with_them.progress.ends == without.progress.ends
 
 
 def test_packets_that_never_cease_reach_what_copies_do() -> None:
@@ -59,9 +79,3 @@ def test_packets_that_never_cease_reach_what_copies_do() -> None:
     copies = search(Scenario("copies", workers=1, rounds=TWO, batches=False, copies=1), order="depth")
     assert copies.outcome == forever.outcome == "exhausted"
     assert copies.progress.ends == forever.progress.ends
-
-
-def test_memory_has_a_limit() -> None:
-    result = search(CONFIGURATIONS["two-slots"], order="breadth", reduce=False, memory_bytes=1 << 27)
-    assert result.outcome == "memory"
-    assert result.progress.memory <= 1 << 27

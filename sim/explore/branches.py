@@ -1,0 +1,89 @@
+"""Counts the branches of the worker core: each way out of every `if`, `while` and `for` of its two modules."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from sim.explore.engine.compiled import carray, pointer
+from sim.explore.faults.worker import text_of, worker_with
+from sim.explore.worker_code import WorkerCode
+
+__all__ = ["Branches", "counting_worker"]
+
+_MODULES: Final = ("arrivals", "departures")
+_MAX_BRANCHES: Final = 512
+_TOOK: Final = "_took"
+
+
+@dataclass(frozen=True)
+class Branches:
+    """A worker core that counts.
+
+    Attributes
+    ----------
+    worker
+        Its code.
+    names
+        Of each branch: module, line, which way.
+    counts : int64[n]
+        How often each was taken.
+    """
+
+    worker: WorkerCode
+    names: tuple[str, ...]
+    counts: npt.NDArray[np.int64]
+
+
+class _Marks(ast.NodeTransformer):
+    """Puts a call that counts at the beginning of each branch."""
+
+    def __init__(self, module: str, names: list[str]) -> None:
+        self._module, self._names = module, names
+
+    def _mark(self, node: ast.stmt, way: str) -> ast.stmt:
+        self._names.append(f"{self._module}.py:{node.lineno} {way}")
+        call = ast.parse(f"{_TOOK}({len(self._names) - 1})").body[0]
+        return ast.copy_location(call, node)
+
+    def visit_If(self, node: ast.If) -> Any:
+        """Mark both ways; an `elif` is the other way of its own."""
+        node.body.insert(0, self._mark(node, "if"))
+        if not (len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)):
+            node.orelse.insert(0, self._mark(node, "else"))
+        return self.generic_visit(node)
+
+    def visit_While(self, node: ast.While) -> Any:
+        """Mark the body."""
+        node.body.insert(0, self._mark(node, "again"))
+        return self.generic_visit(node)
+
+    def visit_For(self, node: ast.For) -> Any:
+        """Mark the body."""
+        node.body.insert(0, self._mark(node, "each"))
+        return self.generic_visit(node)
+
+
+def _counter(address: int) -> Any:
+    def took(branch: int) -> None:
+        carray(pointer(address), (_MAX_BRANCHES,), np.int64)[branch] += 1
+
+    return numba.njit(nogil=True, error_model="numpy")(took)
+
+
+def counting_worker() -> Branches:
+    """Compile the shipped worker core with a counter in each branch."""
+    names: list[str] = []
+    texts = {}
+    for module in _MODULES:
+        tree = _Marks(module, names).visit(ast.parse(text_of(module)))
+        texts[module] = ast.unparse(ast.fix_missing_locations(tree))
+    counts = np.zeros(_MAX_BRANCHES, np.int64)
+    assert len(names) <= _MAX_BRANCHES
+    worker = worker_with(texts, {_TOOK: _counter(counts.ctypes.data)})
+    return Branches(worker, tuple(names), counts[: len(names)])

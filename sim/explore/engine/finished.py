@@ -1,0 +1,163 @@
+"""Packets about chunks that their worker has finished: they have no effect any more, and are left out of states.
+
+A packet of a worker's, or for it, is *finished* if the worker has accepted the RESULT of the packet's chunk, or has started
+again in a later epoch, or if it is for a worker that has died. That a finished packet stays without effect is not
+assumed. Two checks of the running code together show it:
+
+- No step takes a worker back to an earlier chunk of a slot, or to an earlier epoch (`moved_back`, at every step). So a
+  packet that is finished stays finished.
+- For every different pair of switch and worker that was reached, each finished packet that has ever been in flight is
+  delivered (`check_part`). It must change nothing, and its answers must be finished themselves.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import numpy as np
+
+from host_agent.wire.constants import KIND_PROBE, KIND_STATUS
+from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
+from sim.explore.engine.packets import entry_of, packet_kind
+from sim.explore.engine.packing import host_at
+from sim.explore.engine.steps import ANSWERED, TIRED, deliver_down, deliver_up, restore_switch
+from sim.explore.engine.world import (
+    AT_BITS,
+    AT_CHUNK,
+    AT_EPOCH,
+    AT_LIFE,
+    DEAD,
+    DEAD_HOST,
+    DOWN,
+    HEAD_BYTES,
+    HOST_BYTES,
+    LEFT_OUT_WRONGLY,
+    MAX_ENTRIES,
+    MAX_PACKETS,
+    NOTHING,
+    PACKET_SHIFT,
+    SLOT_BYTES,
+    UP,
+)
+
+__all__ = ["check_part", "is_finished", "leave_out_finished", "moved_back"]
+
+
+@compiled
+def is_finished(world: Record, packet: Integer) -> bool:
+    """Whether a packet is finished in the state that is worked on."""
+    owner = np.int64(carray(pointer(world.of), (MAX_PACKETS,), np.int16)[packet])
+    if owner < 0 or owner >= world.owners:
+        return False
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    host = owner // world.epochs
+    at = host_at(world, host)
+    epoch = owner - host * world.epochs
+    if state[at + AT_EPOCH] != epoch:
+        return state[at + AT_EPOCH] > epoch
+    if (
+        state[at + AT_LIFE] == DEAD_HOST
+        and carray(pointer(world.ways), (MAX_PACKETS,), np.int8)[packet] == DOWN
+    ):
+        return True
+    chunk = np.int64(carray(pointer(world.chunks), (MAX_PACKETS,), np.int32)[packet])
+    at += HOST_BYTES + ((world.first_chunk + chunk) & (world.slots - 1)) * SLOT_BYTES
+    held = np.int64(state[at + AT_CHUNK]) - 1
+    return bool(held > chunk or (held == chunk and state[at + AT_BITS] & 1 == 0))
+
+
+@compiled
+def leave_out_finished(world: Record) -> None:
+    """Take the finished packets out of the state that is worked on."""
+    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    kept = np.int64(0)
+    for place in range(world.entry_count):
+        if not is_finished(world, np.int64(entries[place]) >> PACKET_SHIFT):
+            entries[kept] = entries[place]
+            kept += 1
+    world.entry_count = kept
+
+
+@compiled
+def moved_back(world: Record) -> bool:
+    """Whether a worker is at an earlier chunk of a slot, or in an earlier epoch, than in the state that is expanded."""
+    now = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    then = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
+    for host in range(world.hosts):
+        at = host_at(world, host)
+        if now[at + AT_EPOCH] < then[at + AT_EPOCH]:
+            return True
+        if now[at + AT_EPOCH] > then[at + AT_EPOCH]:
+            continue
+        for slot in range(world.slots):
+            place = at + HOST_BYTES + slot * SLOT_BYTES
+            before = then[place + AT_CHUNK] * 2 + 1 - (then[place + AT_BITS] & 1)
+            if now[place + AT_CHUNK] * 2 + 1 - (now[place + AT_BITS] & 1) < before:
+                return True
+    return False
+
+
+@compiled
+def check_part(world: Record, part: Integer, blank: Integer) -> Integer:
+    """Deliver all finished packets of a worker with a state of the switch and of that worker.
+
+    Parameters
+    ----------
+    part
+        Address of the worker's number in a byte, then of the head, the switch and the worker's block.
+    blank
+        Address of a worker's block at the start, for the other workers.
+
+    Returns
+    -------
+    int
+        NOTHING, or LEFT_OUT_WRONGLY.
+    """
+    front = HEAD_BYTES + world.switch_bytes
+    host = np.int64(carray(pointer(part), (1,), np.uint8)[0])
+    for each in range(world.hosts):
+        copy_bytes(
+            np.uintp(world.from_state + host_at(world, each)), np.uintp(blank), np.uintp(world.host_bytes)
+        )
+    copy_bytes(np.uintp(world.from_state), np.uintp(part + 1), np.uintp(front))
+    copy_bytes(
+        np.uintp(world.from_state + host_at(world, host)),
+        np.uintp(part + 1 + front),
+        np.uintp(world.host_bytes),
+    )
+    copy_bytes(np.uintp(world.state), np.uintp(world.from_state), np.uintp(world.fixed_bytes))
+    owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
+    for packet in range(world.packet_count):
+        if owners[packet] // world.epochs != host or not is_finished(world, np.int64(packet)):
+            continue
+        numbered = packet_kind(world, np.int64(packet))[0] in (KIND_PROBE, KIND_STATUS)
+        for label in range(DEAD + 1):
+            if label > 0 and (not numbered or world.slots < label < DEAD):
+                continue
+            for how in (0, TIRED, ANSWERED):
+                if not _is_without_effect(world, entry_of(packet, label), how):
+                    return np.int64(LEFT_OUT_WRONGLY)
+    return np.int64(NOTHING)
+
+
+@compiled
+def _is_without_effect(world: Record, entry: Integer, how: Integer) -> bool:
+    ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
+    world.entry_count = 0
+    world.finished_calls += 1
+    if ways[entry >> PACKET_SHIFT] == UP:
+        if how != 0:
+            return True
+        restore_switch(world)
+        result = deliver_up(world, entry)
+    else:
+        result = deliver_down(world, entry, how)
+    if result < 0:
+        return False
+    now = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    then = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
+    for each in range(world.fixed_bytes):
+        if now[each] != then[each]:
+            return False
+    leave_out_finished(world)
+    return world.entry_count == 0
