@@ -98,7 +98,7 @@ SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "unanswered"),
 PASS_KEPT: Final = frozenset(("results",))
 PASS_REST: Final = frozenset(
     (
-        *("op", "fingerprint", "contributes", "absent", "lead", "dependency", "chunks"),
+        *("op", "fingerprint", "part", "contributes", "absent", "lead", "dependency", "chunks"),
         *("retransmissions", "payload"),
     )
 )
