@@ -223,6 +223,7 @@ PROGRAM_FAULTS: Final = (
         "a PROBE is not told that workers disagree",
         (_DISAGREEMENT,),
         _one_of(0, _OTHER_COLLECTIVE, taken=False),
+        harmless="the STATUS says that the contribution is missing, and sending it again brings the MISMATCH",
     ),
     Fault(
         "probe-adds",
