@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
@@ -27,6 +27,9 @@ from host_agent.protocol.core import WorkerCore
 from host_agent.statistics import Statistics
 from host_agent.transport.udp import UdpLink
 from host_agent.wire import Admission
+
+if TYPE_CHECKING:  # It needs PyTorch.
+    from host_agent.compression import Compression
 
 Array = npt.NDArray[Any]
 
@@ -133,6 +136,7 @@ class Communicator:
         bits: Bits = "full",
         rounding: Rounding = "nearest",
         seed: int = 0,
+        compression: Compression | None = None,
         label: str = "",
     ) -> Array:
         """Reduce an array over all workers, element by element.
@@ -165,6 +169,10 @@ class Communicator:
             With fewer bits: "stochastic" is unbiased, and off by twice as much at most.
         seed : int
             Of stochastic rounding, not negative; the same seeds and calls give the same bits.
+        compression : netsum.Compression, optional
+            Send less, and lose something on purpose: sums and means of floats (docs/compression.md; needs PyTorch). The
+            result has the same bits at all workers. `sparse`, `bits`, `rounding` and `seed` do not go with it: a
+            compressor has options of its own. Its state is kept by `label`.
         label : str
             Text that all workers must agree on.
 
@@ -184,6 +192,17 @@ class Communicator:
         MismatchError
             If the workers called different collectives. The communicator is broken then.
         """
+        if compression is not None:
+            if (sparse, bits, rounding, seed) != ("auto", "full", "nearest", 0):
+                raise MisuseError(
+                    "sparse, bits, rounding and seed do not go with compression: set the compressor's options"
+                )
+            # An operation that it does not take is refused there.
+            reduced = compression.allreduce(self, array, op, label)  # type: ignore[arg-type]
+            if out is None:
+                return reduced
+            out[...] = reduced
+            return out
         result: Array = self._progress.wait(
             self._submit(plan_allreduce, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
         )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         UnsupportedTypeError,
         UsedAdmissionError,
     )
-    from host_agent.compression import compress
+    from host_agent.compression import Compression, compress
     from host_agent.joining import (
         AbsentWorkersError,
         BandwidthDelay,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _JOINING = ("AbsentWorkersError", "BandwidthDelay", "JoinError", "NoSlotsError", "Seat", "Share", "join")
 """Names of `host_agent.joining`; the others are those of `host_agent`."""
-_COMPRESSION = ("compress",)
+_COMPRESSION = ("Compression", "compress")
 """Names of `host_agent.compression`, which need PyTorch."""
 _STRATEGIES = ("strategy",)
 """Names of `host_agent.strategies`, which need PyTorch."""
@@ -55,6 +55,7 @@ __all__ = [
     "BrokenCommunicatorError",
     "ClosedCommunicatorError",
     "Communicator",
+    "Compression",
     "DuplicateWorkerError",
     "JoinError",
     "MismatchError",

@@ -10,6 +10,7 @@ for every block; a compressor drops information on purpose.
 Needs PyTorch.
 """
 
+from host_agent.compression.arrays import Compression
 from host_agent.compression.compressor import (
     Agreement,
     Compressor,
@@ -34,6 +35,7 @@ __all__ = [
     "MEMORIES",
     "Agreement",
     "CommunicatorExchange",
+    "Compression",
     "CompressionState",
     "Compressor",
     "Context",

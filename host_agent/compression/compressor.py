@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -133,8 +134,36 @@ class Compressor(ABC):
     unbiased: bool
     linear: ClassVar[bool] = True
 
+    options: dict[str, Any]
+    """What it was made with, by name."""
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Make a compressor, and keep what it was made with, so that some options can be changed later."""
+        made = super().__new__(cls)
+        bound = inspect.signature(cls.__init__).bind(made, *arguments, **options)
+        bound.apply_defaults()
+        made.options = {name: value for name, value in bound.arguments.items() if name != "self"}
+        return made
+
     def __init__(self) -> None:
         self.state: dict[str, dict[str, Tensor]] = {}
+
+    def with_options(self, **options: Any) -> Self:
+        """Return a compressor with other options and the same state.
+
+        Raises
+        ------
+        MisuseError
+            For an unknown option or a value that it does not take.
+        """
+        for option in options:
+            require(
+                option in self.options,
+                f"compressor {self.name} has no option {option!r}: expected {', '.join(self.options) or 'none'}",
+            )
+        made = type(self)(**{**self.options, **options})
+        made.state = self.state
+        return made
 
     def omega(self, elements: int) -> float | None:
         """Return ω with E‖C(x) − x‖² ≤ ω ‖x‖² for tensors of that many elements; None if no such bound is declared."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -11,7 +11,14 @@ from torch import Tensor
 
 from host_agent.communicator import Communicator
 from host_agent.compression.compressor import Payload
-from host_agent.compression.reducer import Reducer, Round, Rounds
+from host_agent.compression.memory import Layout
+from host_agent.compression.reducer import Gathered, Reducer, Round
+
+Result = TypeVar("Result")
+Combine = Callable[[Sequence[Round]], Any]
+"""Carries out a round of all workers of a group, given in the order of ranks; returns the result that each of them gets."""
+_FRAME_HEADERS: Final = 42
+"""Bytes of a UDP datagram's Ethernet, IPv4 and UDP headers."""
 
 
 class Exchange(Protocol):
@@ -28,15 +35,30 @@ class Exchange(Protocol):
     def carry_out(self, request: Round) -> Any:
         """Return the result of a round; see `Round`."""
 
+    def wire_bytes(self) -> tuple[int, int] | None:
+        """Return the bytes of all Ethernet frames that this worker has sent and received; None if they are not counted."""
 
-def run(rounds: Rounds, exchange: Exchange) -> Tensor:
-    """Run the rounds of one tensor to their end."""
+
+def reduce_over(
+    exchange: Exchange, reducer: Reducer, key: str, gradient: Tensor, layout: Layout | None = None
+) -> Tensor:
+    """Reduce a tensor over an exchange, and count what that put on the wire; the arguments are those of `Reducer.rounds`."""
+    before = exchange.wire_bytes()
+    result = run(reducer.rounds(key, gradient, layout), exchange)
+    after = exchange.wire_bytes()
+    if before is not None and after is not None:
+        reducer.count_wire(key, after[0] - before[0], after[1] - before[1])
+    return result
+
+
+def run(rounds: Generator[Round, Any, Result], exchange: Exchange) -> Result:
+    """Carry out rounds to their end, and return what they return."""
     result: Any = None
     while True:
         try:
             request = rounds.send(result)
         except StopIteration as end:
-            return cast(Tensor, end.value)
+            return cast(Result, end.value)
         result = exchange.carry_out(request)
 
 
@@ -58,15 +80,21 @@ class TorchExchange:
         """Return the result of a round."""
         if request.op == "gather":
             return self._gather(request.tensors)
-        flat = _concatenated(request.tensors)
+        flat = concatenated(request.tensors)
         if request.op == "broadcast":
             dist.broadcast(flat, group=self.group, group_src=request.root)
         else:
             op = dist.ReduceOp.SUM if request.op == "sum" else dist.ReduceOp.MAX
             dist.all_reduce(flat, op, group=self.group)
-        return _split_like(flat, request.tensors)
+        return split_like(flat, request.tensors)
 
-    def _gather(self, tensors: Payload) -> list[Payload]:
+    def wire_bytes(self) -> tuple[int, int] | None:
+        """Return what the group's communicator has counted; None for back ends without one."""
+        group = dist.group.WORLD if self.group is None else self.group
+        communicator = getattr(group, "communicator", None)
+        return None if communicator is None else _counted(communicator)
+
+    def _gather(self, tensors: Payload) -> Gathered:
         mine = _to_bytes(tensors)
         sizes = torch.zeros(self.workers, len(tensors), dtype=torch.int64, device=mine.device)
         sizes[self.rank] = torch.tensor([each.numel() for each in tensors])
@@ -79,7 +107,9 @@ class TorchExchange:
         padded[: mine.numel()] = mine
         gathered = [torch.empty_like(padded) for _ in range(self.workers)]
         dist.all_gather(gathered, padded, group=self.group)
-        return [_from_bytes(each, row, tensors) for each, row in zip(gathered, sizes.tolist(), strict=True)]
+        return Gathered(
+            _from_bytes(each, row, tensors) for each, row in zip(gathered, sizes.tolist(), strict=True)
+        )
 
 
 class CommunicatorExchange:
@@ -99,33 +129,38 @@ class CommunicatorExchange:
     def carry_out(self, request: Round) -> Any:
         """Return the result of a round."""
         if request.op == "gather":
-            return self._gather(request.tensors)
-        flat = _concatenated(request.tensors).numpy()
+            return run(gathering(request.tensors, self.rank, self.workers), self)
+        flat = concatenated(request.tensors).numpy()
         if request.op == "broadcast":
             result = self._communicator.broadcast(flat, request.root)
         else:
             result = self._communicator.allreduce(flat, request.op)
-        return _split_like(torch.from_numpy(result), request.tensors)
+        return split_like(torch.from_numpy(result), request.tensors)
 
-    def _gather(self, tensors: Payload) -> list[Payload]:
-        mine = _to_bytes(tensors)
-        sizes = torch.zeros(self.workers, len(tensors), dtype=torch.int64)
-        sizes[self.rank] = torch.tensor([each.numel() for each in tensors])
-        table = self._communicator.allreduce(sizes.numpy()).tolist()
-        widths = [each.element_size() for each in tensors]
-        payloads = []
-        for rank, row in enumerate(table):
-            own = (
-                mine
-                if rank == self.rank
-                else torch.empty(sum(map(int.__mul__, row, widths)), dtype=torch.uint8)
-            )
-            received = self._communicator.broadcast(own.numpy(), rank)
-            payloads.append(_from_bytes(torch.from_numpy(received), row, tensors))
-        return payloads
+    def wire_bytes(self) -> tuple[int, int] | None:
+        """Return what the communicator has counted."""
+        return _counted(self._communicator)
 
 
-def reduce_in_process(reducers: Sequence[Reducer], key: str, gradients: Sequence[Tensor]) -> list[Tensor]:
+def gathering(tensors: Payload, rank: int, workers: int) -> Generator[Round, Any, Gathered]:
+    """Return the rounds that gather payloads of different lengths where there are only sums and broadcasts."""
+    mine = _to_bytes(tensors)
+    sizes = torch.zeros(workers, len(tensors), dtype=torch.int64)
+    sizes[rank] = torch.tensor([each.numel() for each in tensors])
+    (table,) = yield Round((sizes,), "sum")
+    widths = [each.element_size() for each in tensors]
+    payloads = Gathered()
+    for root, row in enumerate(table.tolist()):
+        length = sum(map(int.__mul__, row, widths))
+        sent = mine if root == rank else torch.empty(length, dtype=torch.uint8)
+        (received,) = yield Round((sent,), "broadcast", root)
+        payloads.append(_from_bytes(received, row, tensors))
+    return payloads
+
+
+def reduce_in_process(
+    reducers: Sequence[Reducer], key: str, gradients: Sequence[Tensor], combine: Combine | None = None
+) -> list[Tensor]:
     """Run all workers of a group in lockstep in this process, and return each one's result.
 
     Parameters
@@ -136,32 +171,44 @@ def reduce_in_process(reducers: Sequence[Reducer], key: str, gradients: Sequence
         Which tensor it is.
     gradients : sequence of Tensor
         One for each worker.
+    combine : callable, optional
+        What carries out the rounds: `combined`, in memory, by default.
     """
-    generators = [
-        reducer.rounds(key, gradient) for reducer, gradient in zip(reducers, gradients, strict=True)
-    ]
-    results: list[Any] = [None] * len(generators)
+    workers = [reducer.rounds(key, gradient) for reducer, gradient in zip(reducers, gradients, strict=True)]
+    return in_lockstep(workers, combine or combined)
+
+
+def in_lockstep(workers: Sequence[Generator[Round, Any, Result]], combine: Combine) -> list[Result]:
+    """Carry out the rounds of all workers of a group together, and return what each of them returns.
+
+    Raises
+    ------
+    AssertionError
+        The workers disagree about a round.
+    """
+    result: Any = None
     while True:
         requests: list[Round] = []
-        ended: list[Tensor] = []
-        for generator, result in zip(generators, results, strict=True):
+        ended: list[Result] = []
+        for worker in workers:
             try:
-                requests.append(generator.send(result))
+                requests.append(worker.send(result))
             except StopIteration as end:
                 ended.append(end.value)
         if ended:
             if requests:
                 raise AssertionError("the workers disagree about the number of rounds")
             return ended
-        results = [_combined(requests)] * len(requests)
+        if len({(each.op, each.root) for each in requests}) > 1:
+            raise AssertionError("the workers disagree about a round")
+        result = combine(requests)
 
 
-def _combined(requests: Sequence[Round]) -> Any:
+def combined(requests: Sequence[Round]) -> Any:
+    """Return the result of a round of all workers, computed in memory."""
     first = requests[0]
-    if any((each.op, each.root) != (first.op, first.root) for each in requests):
-        raise AssertionError("the workers disagree about a round")
     if first.op == "gather":
-        return [each.tensors for each in requests]
+        return Gathered(each.tensors for each in requests)
     if first.op == "broadcast":
         return requests[first.root].tensors
     stacked = [torch.stack(same) for same in zip(*(each.tensors for each in requests), strict=True)]
@@ -170,14 +217,23 @@ def _combined(requests: Sequence[Round]) -> Any:
     return tuple(each.sum(dim=0, dtype=each.dtype) for each in stacked)
 
 
-def _concatenated(tensors: Payload) -> Tensor:
+def _counted(communicator: Communicator) -> tuple[int, int]:
+    total = communicator.total_stats
+    return (
+        total.bytes_sent + _FRAME_HEADERS * total.packets_sent,
+        total.bytes_received + _FRAME_HEADERS * total.packets_received,
+    )
+
+
+def concatenated(tensors: Payload) -> Tensor:
     """Return all tensors as one, so that a round is one collective."""
     if len(tensors) == 1:
         return tensors[0].reshape(-1).clone()
     return torch.cat([each.reshape(-1) for each in tensors])
 
 
-def _split_like(flat: Tensor, tensors: Payload) -> Payload:
+def split_like(flat: Tensor, tensors: Payload) -> Payload:
+    """Undo `concatenated`."""
     parts = flat.split([each.numel() for each in tensors])
     return tuple(part.view(each.shape) for part, each in zip(parts, tensors, strict=True))
 

@@ -6,17 +6,24 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from host_agent.compression.background import Background
 from host_agent.compression.compressor import Compressor
-from host_agent.compression.exchange import Exchange, TorchExchange, run
+from host_agent.compression.exchange import Exchange, TorchExchange, reduce_over
 from host_agent.compression.granularity import GRANULARITIES, Granularity, gathered, scattered, units
-from host_agent.compression.memory import Memory
+from host_agent.compression.memory import Memory, NoMemory
+from host_agent.compression.methods.identity import Identity
 from host_agent.compression.reducer import CompressionStatistics, Reducer
-from host_agent.compression.registry import make_compressor, make_memory
+from host_agent.compression.registry import compressor_of, make_compressor, make_memory
 from host_agent.errors import MisuseError
+
+Waiting = tuple[dict[str, Tensor], Tensor, torch.futures.Future[Tensor | Exception]]
+"""A bucket: its tensors by name, its buffer, and the future of one or the other."""
 
 
 class CompressionState:
-    """The state of a communication hook: what compresses a model's gradients, and what came of it.
+    """The state of a communication hook: what compresses a model's gradients, and what that cost and saved.
+
+    Buckets on the CPU are reduced in a thread of their own, while the backward pass goes on.
 
     Parameters
     ----------
@@ -35,6 +42,8 @@ class CompressionState:
         Names of the parameters, for state and statistics.
     exchange : Exchange, optional
         The default process group if None.
+    measure_error : bool
+        Whether statistics have the error of compression: two more passes over each tensor.
     seed : int
         The same at all workers.
     """
@@ -49,6 +58,7 @@ class CompressionState:
         skip_below: int = 0,
         names: dict[Tensor, str] | None = None,
         exchange: Exchange | None = None,
+        measure_error: bool = False,
         seed: int = 0,
     ) -> None:
         if granularity not in GRANULARITIES:
@@ -58,18 +68,28 @@ class CompressionState:
         self.granularity, self.block, self.skip_below = granularity, block, skip_below
         self.names = names or {}
         self.exchange = exchange or TorchExchange()
-        self._seed = seed
-        self.reducer = self._reducer(compressor, memory)
-        self._plain = self._reducer(make_compressor("identity"), make_memory("none"))
-        self._waiting: list[tuple[dict[str, Tensor], Tensor, torch.futures.Future[Tensor]]] = []
+        self.reducer = Reducer(
+            compressor, memory, self.exchange.rank, self.exchange.workers, seed, measure_error
+        )
+        self._plain = Reducer(
+            make_compressor("identity"), make_memory("none"), self.exchange.rank, self.exchange.workers, seed
+        )
+        self._waiting: list[Waiting] = []
+        self._background = Background("netsum-compression")
 
     def switch_to(self, compressor: Compressor, memory: Memory | None = None) -> None:
         """Use another compressor from the next step on; the memory and its state stay unless another is given.
 
         All workers must do so before the same step.
         """
-        kept = memory if memory is not None else self.reducer.memory
-        self.reducer = self._reducer(compressor, kept)
+        self.reducer.switch_to(compressor, memory)
+
+    def set_options(self, **options: Any) -> None:
+        """Change options of the compressor from the next step on; called before each step, this is a schedule.
+
+        All workers must do so before the same step.
+        """
+        self.reducer.set_options(**options)
 
     def reduce(self, tensors: dict[str, Tensor]) -> None:
         """Replace named tensors by their means over the workers."""
@@ -77,7 +97,8 @@ class CompressionState:
         large = {name: each for name, each in tensors.items() if name not in small}
         for chosen, reducer in ((large, self.reducer), (small, self._plain)):
             sizes = [(name, each.numel()) for name, each in chosen.items()]
-            granularity: Granularity = "bucket" if reducer is self._plain else self.granularity
+            # What is sent as it is comes out the same in fewer pieces.
+            granularity = "bucket" if _sends_all(reducer) else self.granularity
             for unit in units(sizes, granularity, self.block) if sizes else []:
                 tensor = gathered(unit, chosen)
                 layout = (
@@ -85,7 +106,7 @@ class CompressionState:
                     if unit.start is None
                     else ((unit.key, tensor.numel()),)
                 )
-                scattered(unit, run(reducer.rounds(unit.key, tensor, layout), self.exchange), chosen)
+                scattered(unit, reduce_over(self.exchange, reducer, unit.key, tensor, layout), chosen)
 
     def on_bucket(self, bucket: Any) -> torch.futures.Future[Tensor]:
         """Reduce a bucket of DDP, or keep it until the model is complete."""
@@ -94,20 +115,32 @@ class CompressionState:
             self._name(parameter): gradient
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
         }
-        future: torch.futures.Future[Tensor] = torch.futures.Future()
-        if self.granularity != "model":
-            self.reduce(tensors)
-            future.set_result(buffer)
-            return future
+        future: torch.futures.Future[Tensor | Exception] = torch.futures.Future()
         self._waiting.append((tensors, buffer, future))
-        if bucket.is_last():
-            waiting, self._waiting = self._waiting, []
-            # In the order of names, so that a rebuilding of the buckets does not move elements.
+        if self.granularity == "model" and not bucket.is_last() and not _sends_all(self.reducer):
+            return future.then(_buffer_of)
+        waiting, self._waiting = self._waiting, []
+        if buffer.is_cuda:
+            # On the stream that DDP expects the result on.
+            self._finish(waiting)
+        else:
+            self._background.submit(lambda: self._finish(waiting))
+        return future.then(_buffer_of)
+
+    def _finish(self, waiting: list[Waiting]) -> None:
+        """Reduce buckets together, and resolve their futures."""
+        try:
             everything = {name: each for part, _, _ in waiting for name, each in part.items()}
-            self.reduce({name: everything[name] for name in sorted(everything)})
-            for _, each, done in waiting:
-                done.set_result(each)
-        return future
+            if self.granularity == "model":
+                # In the order of names, so that a rebuilding of the buckets does not move elements.
+                everything = {name: everything[name] for name in sorted(everything)}
+            self.reduce(everything)
+        except Exception as error:
+            for _, _, future in waiting:
+                future.set_result(error)
+        else:
+            for _, buffer, future in waiting:
+                future.set_result(buffer)
 
     @property
     def statistics(self) -> dict[str, CompressionStatistics]:
@@ -128,14 +161,23 @@ class CompressionState:
         """Take a state that `state_dict` returned."""
         self.reducer.load_state_dict(state)
 
-    def _reducer(self, compressor: Compressor, memory: Memory) -> Reducer:
-        return Reducer(compressor, memory, self.exchange.rank, self.exchange.workers, self._seed)
-
     def _name(self, parameter: Tensor) -> str:
         name = self.names.get(parameter)
         if name is None:
             name = self.names[parameter] = f"parameter-{len(self.names)}"
         return name
+
+
+def _buffer_of(future: torch.futures.Future[Tensor | Exception]) -> Tensor:
+    """Return a bucket's buffer, or raise what went wrong: DDP hears of an error only if a callback raises it."""
+    outcome = future.value()
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def _sends_all(reducer: Reducer) -> bool:
+    return isinstance(reducer.compressor, Identity) and isinstance(reducer.memory, NoMemory)
 
 
 def compression_hook(state: CompressionState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
@@ -151,6 +193,7 @@ def compress(
     granularity: Granularity = "layer",
     block: int | None = None,
     skip_below: int = 0,
+    measure_error: bool = False,
     seed: int = 0,
     **options: Any,
 ) -> CompressionState:
@@ -164,7 +207,7 @@ def compress(
         A name (``netsum compression list``), whose options follow, or an object.
     memory : str or Memory
         See ``netsum.compression.MEMORIES``.
-    granularity, block, skip_below, seed
+    granularity, block, skip_below, measure_error, seed
         See `CompressionState`.
     **options
         Of the compressor.
@@ -189,20 +232,15 @@ def compress(
         raise MisuseError(
             f"expected a DistributedDataParallel model, got {type(model).__name__}: wrap it first"
         )
-    if isinstance(compressor, str):
-        compressor = make_compressor(compressor, **options)
-    elif options:
-        raise MisuseError(f"options {', '.join(options)} go with a compressor's name, not with an object")
-    if isinstance(memory, str):
-        memory = make_memory(memory)
     state = CompressionState(
-        compressor,
-        memory,
+        compressor_of(compressor, options),
+        make_memory(memory) if isinstance(memory, str) else memory,
         granularity,
         block=block,
         skip_below=skip_below,
         names={parameter: name for name, parameter in model.module.named_parameters()},
         exchange=TorchExchange(model.process_group),
+        measure_error=measure_error,
         seed=seed,
     )
     model.register_comm_hook(state, compression_hook)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import torch
@@ -22,6 +22,7 @@ from host_agent.compression.compressor import (
     payload_bytes,
 )
 from host_agent.compression.memory import Layout, Memory, NoMemory
+from host_agent.errors import MisuseError
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,7 @@ class Round:
     tensors : tuple of Tensor
         This worker's.
     op : {"sum", "max", "broadcast", "gather"}
-        The result of "gather" is a list with the tuple of each worker in the order of ranks, whose lengths may differ; of the
-        others a tuple like `tensors`.
+        The result of "gather" is `Gathered`; of the others a tuple like `tensors`.
     root : int
         The sender of a broadcast.
     """
@@ -42,6 +42,18 @@ class Round:
     tensors: Payload
     op: Literal["sum", "max", "broadcast", "gather"]
     root: int = 0
+
+
+class Gathered(list[Payload]):
+    """The payloads of all workers in the order of ranks; the tensors' lengths may differ.
+
+    Attributes
+    ----------
+    total : Tensor or None
+        The sum of what they decompress to, once one worker has computed it: workers in one process share it.
+    """
+
+    total: Tensor | None = None
 
 
 Rounds = Generator[Round, Any, Tensor]
@@ -62,16 +74,21 @@ class CompressionStatistics:
         Contributed to agreements.
     bytes_payload : int
         Of this worker's payloads.
+    bytes_sent, bytes_received : int
+        Of the Ethernet frames of all rounds, headers and retransmissions included, as this worker's communicator counts
+        them; 0 over back ends that count nothing.
     compress_ns : int
         Time in compressor and memory, without communication.
     error, norm : float
-        Sums over the steps of ‖C(y) − y‖² and ‖y‖², y what was compressed.
+        Sums over the steps of ‖C(y) − y‖² and ‖y‖², y what was compressed; 0 unless the reducer measures errors.
     """
 
     steps: int = 0
     bytes_before: int = 0
     bytes_agreed: int = 0
     bytes_payload: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
     compress_ns: int = 0
     error: float = 0.0
     norm: float = 0.0
@@ -154,7 +171,8 @@ class Reducer:
         layout = layout or ((key, gradient.numel()),)
         remembered = self.memory.before(layout, values)
         tensor = remembered.to(torch.float32)
-        finite = bool(torch.isfinite(tensor).all())
+        # One pass over the tensor; NaN and infinities survive both extremes.
+        finite = bool(torch.isfinite(torch.stack(torch.aminmax(tensor))).all())
 
         shared = None
         agreement = self.compressor.agree(tensor, context)
@@ -189,7 +207,7 @@ class Reducer:
             self._count(key, statistics)
             return torch.full_like(gradient, torch.nan)
 
-        mean = total.div_(self.workers)
+        mean = total / self.workers
         own = mean if self._needs_no_own else self.compressor.decompress(payload, shared, context)
         estimate = self.memory.after(layout, values, remembered, own.to(values.dtype), mean.to(values.dtype))
         self.compressor.reduced(mean, context)
@@ -205,16 +223,43 @@ class Reducer:
     def _needs_no_own(self) -> bool:
         return isinstance(self.memory, NoMemory) and not self.measure_error
 
-    def _sum_of(self, gathered: list[Payload], shared: Tensor | None, context: Context) -> Tensor:
-        total: Tensor | None = None
-        for rank, parts in enumerate(gathered):
-            sender = Context(
-                context.key, context.shape, context.device, rank, context.workers, context.step, context.seed
-            )
-            part = self.compressor.decompress(parts[:-1], shared, sender)
-            total = part if total is None else total.add_(part)
-        assert total is not None
-        return total
+    def _sum_of(self, gathered: Gathered, shared: Tensor | None, context: Context) -> Tensor:
+        if gathered.total is None:
+            for rank, parts in enumerate(gathered):
+                part = self.compressor.decompress(parts[:-1], shared, replace(context, rank=rank))
+                gathered.total = part if gathered.total is None else gathered.total.add_(part)
+        assert gathered.total is not None
+        return gathered.total
+
+    def switch_to(self, compressor: Compressor, memory: Memory | None = None) -> None:
+        """Use another compressor from the next tensor on, and another memory if one is given.
+
+        Counts of steps, statistics and the state of a memory that stays go on. All workers must switch at the same place.
+
+        Raises
+        ------
+        IncompatibleError
+            If compressor and memory do not fit; nothing has changed then.
+        """
+        kept = memory if memory is not None else self.memory
+        kept.attach(compressor, self.workers)
+        self.compressor, self.memory = compressor, kept
+
+    def set_options(self, **options: Any) -> None:
+        """Change options of the compressor, such as ``fraction``; its state and what is not named stay.
+
+        All workers must do so at the same place. A schedule is a call of this before each step.
+
+        Raises
+        ------
+        MisuseError
+            For an unknown option or a value that it does not take; nothing has changed then.
+        """
+        self.switch_to(self.compressor.with_options(**options))
+
+    def count_wire(self, key: str, sent: int, received: int) -> None:
+        """Add what a driver has counted for a tensor to its statistics."""
+        self._count(key, CompressionStatistics(bytes_sent=sent, bytes_received=received))
 
     def _count(self, key: str, statistics: CompressionStatistics) -> None:
         self.statistics.setdefault(key, CompressionStatistics()).add(statistics)
@@ -227,8 +272,10 @@ class Reducer:
         return total
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of compressor, memory and random streams, by key."""
+        """Return the state of compressor, memory and random streams, by key; the compressor's options included."""
         return {
+            "name": self.compressor.name,
+            "options": dict(self.compressor.options),
             "compressor": self.compressor.state_dict(),
             "memory": self.memory.state_dict(),
             "steps": dict(self._steps),
@@ -236,7 +283,19 @@ class Reducer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take a state that `state_dict` returned."""
+        """Take a state that `state_dict` returned.
+
+        Raises
+        ------
+        MisuseError
+            It is that of another compressor.
+        """
+        if state["name"] != self.compressor.name:
+            raise MisuseError(
+                f"the checkpoint was written with compressor {state['name']}, and this one is {self.compressor.name}: "
+                "switch to that compressor first"
+            )
+        self.set_options(**state["options"])
         self.compressor.load_state_dict(state["compressor"])
         self.memory.load_state_dict(state["memory"])
         self._steps = dict(state["steps"])

@@ -64,6 +64,21 @@ def make_compressor(name: str, **options: Any) -> Compressor:
     return made
 
 
+def compressor_of(compressor: str | Compressor, options: dict[str, Any]) -> Compressor:
+    """Return a compressor of a name and options, or the object itself.
+
+    Raises
+    ------
+    MisuseError
+        For an unknown name or option, and for options beside an object.
+    """
+    if isinstance(compressor, str):
+        return make_compressor(compressor, **options)
+    if options:
+        raise MisuseError(f"options {', '.join(options)} go with a compressor's name, not with an object")
+    return compressor
+
+
 def make_memory(name: str, **options: Any) -> Memory:
     """Return a memory by name; see `make_compressor`."""
     made: Memory = _made("memory", MEMORIES, name, options)

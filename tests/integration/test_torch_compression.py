@@ -159,3 +159,39 @@ def refused(rank: int, world: int) -> str:
 
 def test_a_model_that_is_not_wrapped_is_refused(ranks: Ranks) -> None:
     assert "expected a DistributedDataParallel model, got Linear" in ranks.run(refused)[0]
+
+
+def counted(rank: int, world: int) -> dict[str, int]:
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 40))
+    state = compress(model, "block-float", bits=8, skip_below=64)
+    for _ in range(2):
+        model(torch.ones(1, 300)).sum().backward()
+    return {name: each.bytes_sent for name, each in state.statistics.items()}
+
+
+def test_bytes_on_the_wire_are_counted_by_layer(ranks: Ranks) -> None:
+    for sent in ranks.run(counted):
+        assert sorted(sent) == ["bias…bias", "weight"]
+        # 8 bits with room for the sum: a third of float32, and headers.
+        assert 2 * 12_000 * 4 / 3 < sent["weight"] < 2 * 12_000 * 2
+
+
+class Broken(COMPRESSORS["identity"]):  # type: ignore[misc]
+    name = "broken"
+
+    def compress(self, tensor: torch.Tensor, shared: Any, context: Any) -> Any:
+        raise ValueError("this compressor cannot")
+
+
+def failing(rank: int, world: int) -> str:
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
+    compress(model, Broken())
+    try:
+        model(torch.ones(1, 3)).sum().backward()
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def test_an_error_of_a_compressor_reaches_the_trainer(ranks: Ranks) -> None:
+    assert all("this compressor cannot" in text for text in ranks.run(failing))

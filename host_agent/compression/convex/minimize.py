@@ -11,7 +11,7 @@ from torch import Tensor
 
 from host_agent.compression.compressor import Compressor
 from host_agent.compression.convex.problems import Problem
-from host_agent.compression.exchange import Exchange, reduce_in_process, run
+from host_agent.compression.exchange import Combine, Exchange, reduce_in_process, run
 from host_agent.compression.memory import Memory
 from host_agent.compression.reducer import Reducer
 
@@ -90,6 +90,9 @@ def minimize(
     batch: int = 1,
     seed: int = 0,
     exchange: Exchange | None = None,
+    combine: Combine | None = None,
+    accuracy: float = 0.0,
+    on_step: Callable[[int, float], None] = lambda step, distance: None,
 ) -> Progress:
     """Descend from 0 with a constant step.
 
@@ -102,7 +105,7 @@ def minimize(
     step : float
         γ; see `theory`.
     steps : int
-        How many.
+        How many at most.
     estimator : {"full", "sampled", "l-svrg", "saga"}
         What each worker compresses.
     batch : int
@@ -111,6 +114,12 @@ def minimize(
         Of rows and compressors.
     exchange : Exchange, optional
         Over which this process is one of the workers; all workers in this process if None.
+    combine : callable, optional
+        With all workers in this process: what carries out their rounds, see `reduce_in_process`.
+    accuracy : float
+        Stop when the distance is at most that.
+    on_step : callable
+        Called after each step with its number, from 1 on, and the distance.
     """
     ranks: Sequence[int] = range(problem.workers) if exchange is None else [exchange.rank]
     reducers = [Reducer(compressor(), memory(), rank, problem.workers, seed) for rank in ranks]
@@ -119,13 +128,16 @@ def minimize(
     point = torch.zeros(problem.dimension, dtype=torch.float64)
     scale = float((point - optimum).square().sum())
     distances = [1.0]
-    for _ in range(steps):
+    for number in range(1, steps + 1):
         gradients = [oracle(point) for oracle in oracles]
         if exchange is None:
-            estimate = reduce_in_process(reducers, "x", gradients)[0]
+            estimate = reduce_in_process(reducers, "x", gradients, combine)[0]
         else:
             estimate = run(reducers[0].rounds("x", gradients[0]), exchange)
         point = point - step * estimate
         distances.append(float((point - optimum).square().sum()) / scale)
+        on_step(number, distances[-1])
+        if distances[-1] <= accuracy:
+            break
     total = reducers[0].total()
     return Progress(point, distances, total.bytes_payload + total.bytes_agreed)

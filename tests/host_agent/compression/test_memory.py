@@ -129,3 +129,62 @@ def test_unknown_names_and_options_are_listed() -> None:
         make_compressor("top-k", k=3)
     with pytest.raises(MisuseError, match=r"fraction must be in \(0, 1\], got 2"):
         make_compressor("top-k", fraction=2)
+
+
+def test_options_can_change_from_step_to_step_and_all_else_stays() -> None:
+    gradients = [torch.randn(64, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    reducer = Reducer(make_compressor("top-k", fraction=0.25), make_memory("residual"))
+    sent = []
+    for gradient, fraction in zip(gradients, (0.25, 0.125, 1.0), strict=True):
+        reducer.set_options(fraction=fraction)
+        sent.append(reduce_in_process([reducer], "x", [gradient])[0])
+    assert [int(each.count_nonzero()) for each in sent] == [16, 8, 64]
+    # What was lost before was sent with all of the last one.
+    assert torch.allclose(sum(sent), sum(gradients), atol=1e-6)
+    assert reducer.statistics["x"].steps == 3
+    with pytest.raises(MisuseError, match="compressor top-k has no option 'bits': expected fraction"):
+        reducer.set_options(bits=4)
+    assert reducer.compressor.options == {"fraction": 1.0}
+
+
+def test_a_compressor_with_state_keeps_it_when_its_options_change() -> None:
+    reducer = Reducer(make_compressor("intsgd"), make_memory("none"))
+    reduce_in_process([reducer], "x", [torch.ones(8)])
+    reducer.set_options(beta=0.5)
+    assert "average" in reducer.compressor.state["x"]
+
+
+def test_switching_keeps_steps_statistics_and_memory_or_changes_nothing() -> None:
+    reducer = Reducer(make_compressor("top-k", fraction=0.25), make_memory("residual"))
+    reduce_in_process([reducer], "x", [torch.arange(8.0)])
+    lost = reducer.memory.state["x"]["residual"]
+    reducer.switch_to(make_compressor("identity"))
+    # It sends what was lost, too.
+    assert reduce_in_process([reducer], "x", [torch.zeros(8)])[0].tolist() == lost.tolist()
+    assert reducer.statistics["x"].steps == 2
+    with pytest.raises(IncompatibleError):
+        reducer.switch_to(make_compressor("sign-vote"), make_memory("ef21"))
+    assert reducer.compressor.name == "identity"
+    assert reducer.memory.name == "residual"
+
+
+def test_a_checkpoint_restores_options_and_refuses_another_compressor() -> None:
+    scheduled = Reducer(make_compressor("top-k", fraction=0.25), make_memory("residual"))
+    scheduled.set_options(fraction=0.5)
+    restored = Reducer(make_compressor("top-k"), make_memory("residual"))
+    restored.load_state_dict(scheduled.state_dict())
+    assert restored.compressor.options == {"fraction": 0.5}
+    with pytest.raises(MisuseError, match="written with compressor top-k, and this one is identity"):
+        Reducer(make_compressor("identity")).load_state_dict(scheduled.state_dict())
+
+
+def test_the_statistics_of_a_tensor_add_up_over_steps() -> None:
+    reducer = Reducer(make_compressor("top-k", fraction=0.25), make_memory("residual"), measure_error=True)
+    for _ in range(3):
+        reduce_in_process([reducer], "x", [torch.arange(8.0)])
+    reduce_in_process([reducer], "y", [torch.ones(4)])
+    found = reducer.statistics["x"]
+    assert (found.steps, found.bytes_before, found.bytes_payload) == (3, 3 * 32, 3 * 2 * 8)
+    assert 0 < found.error < found.norm
+    assert found.compress_ns > 0
+    assert reducer.total().bytes_before == 3 * 32 + 16
