@@ -228,3 +228,15 @@ def bench_training(
     """Time of a training step over netsum and over Gloo, on the same limited links, in the same run; needs root and PyTorch."""
     arguments = ["--topology", topology, "--rate", rate, "--loss", loss, "--lanes", lanes.value]
     run_bench("training", [*arguments, "--runs", str(runs), "--examples", examples])
+
+
+@bench_app.command(
+    "hook",
+    epilog=epilog(("netsum bench hook", "two processes, a hundred steps of each kind"), ok="measured"),
+)
+def bench_hook(
+    workers: Annotated[int, typer.Option(min=2, max=32, help="Processes of this machine.")] = 2,
+    steps: Annotated[int, typer.Option(min=1, help="Without and with the hook, in turn.")] = 100,
+) -> None:
+    """Time of a step of DDP without a hook and with the identity compressor, over netsum and Gloo on loopback; needs PyTorch."""
+    run_bench("hook", ["--workers", str(workers), "--steps", str(steps)])

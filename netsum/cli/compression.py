@@ -67,3 +67,61 @@ def list_memories(as_json: AsJson = False) -> None:
     for fact in facts:
         table.add(*fact)
     table.print()
+
+
+@compression_app.command(
+    "bench",
+    epilog=epilog(
+        ("netsum compression bench --quick", "three compressors on two tasks: about two minutes"),
+        (
+            "netsum compression bench --methods none,top-k,powersgd --tasks char_lstm --seeds 5",
+            "a comparison of your own",
+        ),
+        (
+            "netsum compression bench --methods none,top-k@layer,top-k@model,top-k+none@model",
+            "granularities, and another memory",
+        ),
+        ok="all was measured, or the time that --seconds allows is up",
+        interrupted="Ctrl-C; what was measured is kept, and the same command goes on from there",
+    ),
+)
+def bench(
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Two tasks, three compressors, one seed, fewer steps."),
+    ] = False,
+    tasks: Annotated[
+        str, typer.Option(metavar="NAME,…", help="Examples to train.")
+    ] = "digits_cnn,char_lstm,wide_embedding,transformer_lm",
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[+MEMORY][@GRANULARITY],…",
+            help="Compressors, `none` for no hook at all. Default: all.",
+        ),
+    ] = None,
+    backends: Annotated[str, typer.Option(metavar="NAME,…", help="Over which they run.")] = "netsum,gloo",
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Trainings of each.")] = 3,
+    topology: Annotated[
+        str, typer.Option(help="As `netsum testbed up` takes it; a worker a host.")
+    ] = "star-2",
+    rate: Annotated[str, typer.Option(metavar="RATE", help="Of every link.")] = "100mbit",
+    folder: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Where results are kept.")
+    ] = "runs/compression",
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Begin no training after so long; call again to go on.")
+    ] = None,
+) -> None:
+    """Train with compressed gradients on limited links, over the switch and Gloo: a table and a plot; needs root and PyTorch.
+
+    Every training makes the same number of steps. Bytes are those that the interface of a worker's host has counted.
+    """
+    from netsum.cli.bench import run_bench
+
+    arguments = ["--tasks", tasks, "--backends", backends, "--seeds", str(seeds), "--topology", topology]
+    arguments += ["--rate", rate, "--folder", folder]
+    arguments += [] if methods is None else ["--methods", methods]
+    arguments += [] if seconds is None else ["--seconds", str(seconds)]
+    arguments += ["--quick"] if quick else []
+    run_bench("compression", arguments)

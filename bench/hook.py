@@ -1,0 +1,72 @@
+"""``netsum bench hook``: what DDP's communication hook costs with the identity compressor, on plain loopback."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench.engine import machine_and_date  # noqa: E402
+from netsum.allreduce.launch import Ranks  # noqa: E402
+from netsum.allreduce.report import Message  # noqa: E402
+from netsum.allreduce.session import local_sites, loopback_controller  # noqa: E402
+from netsum.terminal import Rows  # noqa: E402
+
+__all__ = ["main"]
+
+_SILENCE_S = 300.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Take steps without and with the hook in turn, and print their medians."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=100)
+    chosen = parser.parse_args(arguments)
+    print(machine_and_date())
+    print(
+        f"load before: {os.getloadavg()[0]:.1f}; {chosen.workers} processes, {chosen.steps} steps of each kind"
+    )
+    times: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+    def take(rank: int, message: Message) -> None:
+        if message["event"] == "step":
+            times[message["backend"], message["model"]][message["kind"]].append(message["ms"])
+
+    def command(rank: int) -> list[str]:
+        return [
+            *(sys.executable, "-m", "bench.hook_rank", "--rank", str(rank)),
+            *("--world-size", str(chosen.workers), "--plan", str(chosen.steps)),
+            *("--master", "127.0.0.1", "--interface", "lo"),
+        ]
+
+    os.environ["PYTHONPATH"] = str(ROOT)  # bench is not installed.
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        loopback_controller(chosen.workers, 256, 0, Path(folder)) as controller,
+    ):
+        os.environ["NETSUM_CONTROLLER"] = controller
+        with Ranks(command, local_sites(chosen.workers), Path(folder)) as ranks:
+            ranks.follow(_SILENCE_S, take)
+            ranks.dismiss()
+    table = Rows("over", "model", ">without, ms", ">identity, ms", ">difference", key=2)
+    for (backend, model), kinds in times.items():
+        plain, hooked = (statistics.median(kinds[kind]) for kind in ("plain", "identity"))
+        # Of neighbouring steps: what else the machine does then concerns both.
+        share = statistics.median(
+            one / other - 1 for one, other in zip(kinds["identity"], kinds["plain"], strict=True)
+        )
+        table.add(backend, model, f"{plain:.1f}", f"{hooked:.1f}", f"{share:+.1%}")
+    table.print()
+
+
+if __name__ == "__main__":
+    main()
