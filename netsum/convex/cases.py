@@ -1,0 +1,223 @@
+"""What is checked of each method: the accuracy it reaches, in how many steps, and what the theorems promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from host_agent.compression import make_compressor, make_memory
+from host_agent.compression.convex import Progress, minimize, theory
+from host_agent.compression.convex.minimize import Estimator
+from netsum.convex.problems import WORKERS, problem
+from netsum.convex.star import SimulatedStar
+
+__all__ = ["ACCURACY", "STALL", "Case", "Outcome", "cases_of", "run_case"]
+
+ACCURACY: Final = 1e-10
+"""Of the squared distance to the optimum, relative to the start."""
+STALL: Final = 1e-3
+"""What methods without a memory stay above."""
+_STALL_STEPS: Final = 300
+_ROUGH: Final = 1e-2
+"""Accuracy for a hundred workers."""
+_MOST_STEPS: Final = 20_000
+"""Where no theorem says how many."""
+
+OnStep = Callable[[int, float], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method on a problem.
+
+    Attributes
+    ----------
+    problem, method
+        Names; see `problem`.
+    compressor, options, memory
+        As `make_compressor` and `make_memory` take them.
+    estimator : {"full", "l-svrg", "saga"}
+        Of the workers' gradients.
+    batch : int
+        Rows of a stochastic gradient.
+    """
+
+    problem: str
+    method: str
+    compressor: str
+    options: dict[str, Any] = field(default_factory=dict)
+    memory: str = "none"
+    estimator: Estimator = "full"
+    batch: int = 1
+
+    @property
+    def through_slots(self) -> bool:
+        """Whether the rounds go through a switch: it has no more than 32 ports."""
+        return problem(self.problem).workers == WORKERS
+
+    @property
+    def stalls(self) -> bool:
+        """Whether the method is expected to stall: workers that differ, and no memory."""
+        return self.through_slots and self.memory == "none"
+
+    @property
+    def accuracy(self) -> float:
+        """What is to be reached."""
+        return ACCURACY if self.through_slots else _ROUGH
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a case came to.
+
+    Attributes
+    ----------
+    steps : int
+        That were made: to the accuracy, if it was reached.
+    half : int or None
+        Steps to the square root of the accuracy; about half of `steps` where the rate is linear.
+    distance : float
+        Relative to the start: at the end, or for a method that stalls the least of the last two thirds.
+    bound : int or None
+        Steps after which the theorem promises the accuracy; None where the step is larger than the theorem's.
+    descent_steps : int or None
+        Steps of gradient descent without compression, of a hundred workers.
+    payload_bytes : float
+        That a worker contributes in a step, agreements included.
+    wire_bytes : float or None
+        That a worker sends in a step, headers and retransmissions included; None in memory.
+    lost : int
+        Packets that links lost.
+    holds : bool
+        Whether the claim holds.
+    """
+
+    steps: int
+    half: int | None
+    distance: float
+    bound: int | None
+    descent_steps: int | None
+    payload_bytes: float
+    wire_bytes: float | None
+    lost: int
+    holds: bool
+
+
+def cases_of(*, quick: bool = False) -> list[Case]:
+    """Return all cases, or only those with full gradients on four workers."""
+    bits = {"bits": 4}
+    cases = []
+    for name in ("ridge", "logistic"):
+        cases += [
+            Case(name, "DIANA", "terngrad", memory="diana"),
+            Case(name, "DIANA", "block-float", bits, "diana"),
+            Case(name, "TernGrad", "terngrad"),
+            Case(name, "QSGD", "qsgd", {"levels": 1}),
+        ]
+    if not quick:
+        one_percent = {"fraction": 0.01}
+        cases += [
+            Case("ridge", "VR-DIANA, L-SVRG", "block-float", bits, "diana", "l-svrg", 16),
+            Case("ridge", "VR-DIANA, SAGA", "block-float", bits, "diana", "saga", 16),
+            Case("ridge of 100", "ISEGA", "random-k-independent", one_percent, "diana"),
+            Case("shared optimum", "IBGD", "random-k-independent", one_percent),
+            Case("shared optimum", "ISGD", "random-k-independent", one_percent, "none", "sampled", 4),
+        ]
+    return cases
+
+
+def run_case(case: Case, *, loss: float = 0.01, on_step: OnStep = lambda step, distance: None) -> Outcome:
+    """Run a case, with four workers through the slots of a simulated switch.
+
+    Parameters
+    ----------
+    case : Case
+        See `cases_of`.
+    loss : float
+        Probability that a link loses a packet, each way.
+    on_step : callable
+        Called after each step with its number and the distance.
+    """
+    task = problem(case.problem)
+    omega = make_compressor(case.compressor, **case.options).omega(task.dimension)
+    assert omega is not None
+    step, bound = _step_and_bound(case, omega)
+    star = SimulatedStar(task.workers, loss=loss) if case.through_slots else None
+    progress = minimize(
+        task,
+        lambda: make_compressor(case.compressor, **case.options),
+        lambda: make_memory(case.memory),
+        step=step,
+        steps=_STALL_STEPS if case.stalls else bound or _MOST_STEPS,
+        estimator=case.estimator,
+        batch=case.batch,
+        combine=star,
+        accuracy=case.accuracy,
+        on_step=on_step,
+    )
+    steps = len(progress.distances) - 1
+    descent = None if case.through_slots else _descent_steps(case)
+    tail = progress.distances[_STALL_STEPS // 3 :] if case.stalls else progress.distances[-1:]
+    return Outcome(
+        steps=steps,
+        half=progress.steps_to(case.accuracy**0.5),
+        distance=min(tail),
+        bound=bound,
+        descent_steps=descent,
+        payload_bytes=progress.payload_bytes / steps,
+        wire_bytes=star.wire_bytes / steps / task.workers if star else None,
+        lost=star.lost if star else 0,
+        holds=_holds(case, progress, descent, omega),
+    )
+
+
+def _step_and_bound(case: Case, omega: float) -> tuple[float, int | None]:
+    """Return the step size, and how many steps the theorem allows; None without a theorem that covers the case."""
+    task = problem(case.problem)
+    if case.estimator in ("l-svrg", "saga"):
+        # Theorem 3 allows 1 / (L (1 + 36 (ω + 1)/n)), a fifth of this; it is far from tight.
+        return 1.0 / (2.0 * task.row_smoothness()), None
+    if case.memory == "none" and not case.stalls:
+        smoothness = task.smoothness() if case.estimator == "full" else task.row_smoothness()
+        return theory.compressed_descent_step(smoothness, omega, task.workers), None
+    step = theory.diana_step(task.smoothness(), omega, task.workers)
+    if case.memory == "none":
+        return step, None
+    return step, theory.steps_to(theory.diana_rate(step, task.convexity(), omega), case.accuracy)
+
+
+def _descent_steps(case: Case) -> int:
+    """Return how many steps the same method needs without compression."""
+    task = problem(case.problem)
+    smoothness = task.smoothness() if case.estimator == "full" else task.row_smoothness()
+    plain = minimize(
+        task,
+        lambda: make_compressor("identity"),
+        lambda: make_memory("none"),
+        step=theory.gradient_descent_step(smoothness),
+        steps=_MOST_STEPS,
+        estimator=case.estimator,
+        batch=case.batch,
+        accuracy=case.accuracy,
+    )
+    return len(plain.distances) - 1
+
+
+def _holds(case: Case, progress: Progress, descent: int | None, omega: float) -> bool:
+    if case.stalls:
+        return min(progress.distances[_STALL_STEPS // 3 :]) > STALL
+    reached = progress.steps_to(case.accuracy)
+    return reached is not None and (descent is None or reached <= _allowed(case, descent, omega))
+
+
+def _allowed(case: Case, descent: int, omega: float) -> float:
+    """Return how many steps the theory allows a hundred workers, given those without compression.
+
+    1 + ω/n times as many for independent blocks. 1 + 6 ω/n times as many for ISEGA, or what its shifts need if that is more.
+    """
+    workers = problem(case.problem).workers
+    if case.memory == "none":
+        return (1.0 + omega / workers) * descent
+    shifts = theory.steps_to(1.0 - theory.diana_alpha(omega) / 2.0, case.accuracy)
+    return max((1.0 + 6.0 * omega / workers) * descent, shifts)
