@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.errors import CommandError
+from netsum.command_errors import CommandError
 from netsum.cli.options import AsJson
 from netsum.cli.texts import epilog
 
