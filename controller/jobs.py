@@ -36,6 +36,8 @@ class WorkerEndpoint:
         Its bit in the worker bitmap; None takes its place in the list.
     switch
         (address, UDP port) this worker sends to; None takes the switch's own address.
+    is_switch
+        It is a switch below this one. Switches tell jobs apart by their numbers, so several jobs may name the same one.
     """
 
     port: int
@@ -44,6 +46,7 @@ class WorkerEndpoint:
     udp_port: int
     worker_id: int | None = None
     switch: tuple[str, int] | None = None
+    is_switch: bool = False
 
     def __post_init__(self) -> None:
         ipv4_int(self.ip)
@@ -400,8 +403,15 @@ def _placed(workers: Sequence[WorkerEndpoint], switch: tuple[str, int] | None) -
 
 def _refuse_shared_ports(workers: tuple[WorkerEndpoint, ...], jobs: tuple[Job, ...]) -> None:
     """Refuse two workers that would receive each other's results."""
-    users = {(worker.ip, worker.udp_port): f"job {job.name!r}" for job in jobs for worker in job.workers}
+    users = {
+        (worker.ip, worker.udp_port): f"job {job.name!r}"
+        for job in jobs
+        for worker in job.workers
+        if not worker.is_switch
+    }
     for worker in workers:
+        if worker.is_switch:
+            continue
         place = (worker.ip, worker.udp_port)
         if place in users:
             raise JobRefusedError(

@@ -35,7 +35,7 @@ class TreeSwitch:
 
     def endpoint(self, port: int) -> WorkerEndpoint:
         """Return the switch as a child of another one, which reaches it by `port`."""
-        return WorkerEndpoint(port=port, ip=self.ip, mac=self.mac, udp_port=UDP_PORT)
+        return WorkerEndpoint(port=port, ip=self.ip, mac=self.mac, udp_port=UDP_PORT, is_switch=True)
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,19 @@ def test_a_job_of_one_rack_is_begun_restarted_and_ended(one_program: CompiledFil
             controller.end_job(again)
 
 
+def test_two_jobs_share_the_switches_of_a_tree(one_program: CompiledFiles) -> None:
+    with controlled(one_program, 2) as (controller, tables):
+        for number, name in enumerate(("first", "second"), start=1):
+            controller.create_job(name, [worker("l1", number), worker("l2", number)], 8)
+        assert len(controller.jobs) == 2
+        with pytest.raises(JobRefusedError, match="both receive on"):
+            controller.create_job("third", [worker("l1", 1), worker("l2", 3)], 8)
+        assert len(controller.jobs) == 2
+        alone = held(tables["p1"]) // 2
+        controller.end_job(controller.jobs[0])
+        assert held(tables["p1"]) == alone
+
+
 def test_a_program_without_trees_refuses_one_and_no_switch_holds_a_part() -> None:
     files = CompiledFiles(WITHOUT_TREES / "tna_logic.json", WITHOUT_TREES / "tna_logic.p4info.txtpb")
     with controlled(files, 2) as (controller, tables):

@@ -31,7 +31,7 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         ("job list a b", "nothing was expected after the other arguments, found 'a b'"),
         ("job list --controller", "--controller needs a value"),
         ("job create", "NAME is missing: what to call the job"),
-        ("job create x", "--world-size is missing: how many workers it has"),
+        ("job create x", "--world-size is missing: number of workers"),
         (
             "job create x --world-size two",
             "--world-size: expected a whole number between 1 and 4,096, not 'two'",

@@ -93,7 +93,7 @@ def test_a_point_that_fails_is_named_and_takes_no_other_along(
     assert swept.computed == 2
     (failed,) = swept.failed
     assert str(failed.point) == "job.workers = 4, seed 1"
-    assert "4 hosts from h1 on are needed" in failed.error
+    assert "expected 4 hosts from h1 on, the topology has 3" in failed.error
 
 
 def test_a_folder_that_cannot_be_written_gets_a_sentence(
