@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from netsum.command_errors import CommandError
 from netsum.cli.options import AsJson
 from netsum.cli.texts import epilog
+from netsum.command_errors import CommandError
 
 compression_app = typer.Typer(
     help="Compressors of gradients: what there is, what each declares about itself.", no_args_is_help=True

@@ -115,9 +115,16 @@ def _checked(rows: Sequence[dict[str, Any]]) -> str:
 
 def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     """Return titles and plots."""
-    x = experiment.x or next(iter(experiment.varies), "")
-    if not x:
+    if not experiment.varies:
         return []
+    x = experiment.x or next(
+        (
+            name
+            for name in experiment.varies
+            if all(_number(each.varied.get(name)) is not None for each in summaries)
+        ),
+        experiment.varies[0],
+    )
     others = [name for name in experiment.lines.split() or experiment.varies if name != x]
     values = list(dict.fromkeys(each.varied.get(x) for each in summaries))
     if len(values) < 2:
