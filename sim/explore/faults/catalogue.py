@@ -217,6 +217,7 @@ PROGRAM_FAULTS: Final = (
         "a mismatch is told once and forgotten",
         (_DISAGREEMENT,),
         _without("register_write NetsumIngress.slot.slot_collective", "register_write", _OUTCOME + "06"),
+        harmless="a worker that is told contributes eight times more, and each of these is told as a mismatch again",
     ),
     Fault(
         "probe-mismatch-not-told",
