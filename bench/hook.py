@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--steps", type=int, default=100)
     chosen = parser.parse_args(arguments)
+    import_module("torch")  # Its ranks need it: the command says so before it starts them.
     print(machine_and_date())
     print(
         f"load before: {os.getloadavg()[0]:.1f}; {chosen.workers} processes, {chosen.steps} steps of each kind"
