@@ -8,7 +8,6 @@ links: a chunk takes one frame of each worker each way, and a ring sends 2(n - 1
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -16,27 +15,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bench.command import command_line, hand_over
+from bench.machine import machine_and_date
+from bench.testbeds import testbed
+from host_agent.wire.constants import HEADER_BYTES
+from netsum.allreduce.launch import Ranks, silence_of
+from netsum.allreduce.plan import Plan, PlanError, size_text
+from netsum.allreduce.report import Message, Row, make_rows
+from netsum.allreduce.session import run_between, testbed_sites
+from netsum.links_text import loss_of, rate_of
+from netsum.programs import LANES
+from netsum.slots_text import parse_slots
+from netsum.terminal import Rows, console
+from topologies.children import ending_in_order
+from topologies.run_folder import RunningTestbed, new_run_folder
+from topologies.switch_process import missing_for_switch
+from topologies.topology_file import load_topology
+from topologies.units import parse_rate_bps
+
+__all__ = ["ETHERNET_IP_UDP_BYTES", "Result", "gloo_bound", "gloo_rows", "netsum_bound", "run"]
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.engine import machine_and_date  # noqa: E402
-from bench.testbeds import testbed  # noqa: E402
-from host_agent.wire.constants import HEADER_BYTES  # noqa: E402
-from netsum.allreduce.launch import Ranks, silence_of  # noqa: E402
-from netsum.allreduce.plan import Plan, PlanError, size_text  # noqa: E402
-from netsum.allreduce.report import Message, Row, make_rows  # noqa: E402
-from netsum.allreduce.session import run_between, testbed_sites  # noqa: E402
-from netsum.links_text import loss_of, rate_of  # noqa: E402
-from netsum.programs import LANES  # noqa: E402
-from netsum.slots_text import parse_slots  # noqa: E402
-from netsum.terminal import Rows, console  # noqa: E402
-from topologies.children import ending_in_order  # noqa: E402
-from topologies.run_folder import RunningTestbed, new_run_folder  # noqa: E402
-from topologies.switch_process import missing_for_switch  # noqa: E402
-from topologies.topology_file import load_topology  # noqa: E402
-from topologies.units import parse_rate_bps  # noqa: E402
-
-__all__ = ["ETHERNET_IP_UDP_BYTES", "Result", "gloo_bound", "gloo_rows", "main", "netsum_bound"]
 
 ETHERNET_IP_UDP_BYTES = 14 + 20 + 8
 TCP_FRAME_BYTES, TCP_PAYLOAD_BYTES = 14 + 1500, 1500 - 20 - 20 - 12
@@ -97,16 +96,16 @@ class Result:
 
 
 class _Bench:
-    def __init__(self, options: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> None:
-        self._options = options
+    def __init__(self, topology: str, slots: str | None, folder: Path, say: Callable[[str], None]) -> None:
+        self._topology = topology
+        self._slots = slots
         self._folder = folder
         self._say = say
         self.results: list[Result] = []
 
     def compare(self, switch: str, lanes: int, rate: str, loss: str, plan: Plan, *, with_gloo: bool) -> None:
         """Measure netsum, and Gloo if asked to, on one testbed."""
-        options = self._options
-        with testbed(options.topology, switch=switch, lanes=lanes, rate=rate, loss_percent=loss) as bed:
+        with testbed(self._topology, switch=switch, lanes=lanes, rate=rate, loss_percent=loss) as bed:
             workers, rate_bps = len(bed.state["hosts"]), parse_rate_bps(rate)
             where = f"{rate}, {loss} % loss, {switch}"
             name = f"netsum, {lanes} lanes"
@@ -117,7 +116,7 @@ class _Bench:
                 testbed_sites(bed, ()),
                 controller=bed.controller_address,
                 folder=self._logs(f"{switch}-{lanes}-{rate}-{loss}"),
-                slots=options.slots,
+                slots=self._slots,
                 on_message=spent.on_message,
             )
             bound = netsum_bound(rate_bps, lanes)
@@ -281,56 +280,48 @@ def _print(lines: Sequence[Sequence[str]]) -> None:
     rows.print()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--topology", default="star-4", help="a name or a file")
-    parser.add_argument("--rate", default="100mbit", help="of every link")
-    parser.add_argument("--sizes", default="4KiB,64KiB,1MiB,16MiB,64MiB")
-    parser.add_argument("--lossy-sizes", default="64KiB,1MiB,16MiB", help="with loss")
-    parser.add_argument("--loss", default="0,0.1,1", help="percent, of every link, each way")
-    parser.add_argument("--lanes", default="256,64")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--slots", help="chunks in flight, as netsum allreduce takes them")
-    parser.add_argument("--bmv2-rate", default="10mbit", help="of every link, for BMv2; 0: without it")
-    parser.add_argument("--bmv2-sizes", default="64KiB,1MiB")
-    parser.add_argument(
-        "--runs-folder", default="runs", help="where the folder with JSON, table and plots goes"
-    )
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(
+    *,
+    topology: str,
+    rate: str,
+    sizes: str,
+    lossy_sizes: str,
+    loss: str,
+    lanes: str,
+    repeats: int,
+    slots: str | None,
+    bmv2_rate: str,
+    bmv2_sizes: str,
+) -> None:
     """Measure netsum and Gloo on one topology and print the table; JSON, Markdown and plots go to a run folder."""
-    options = _parser().parse_args(arguments)
     plans = {
-        loses: Plan.of(sizes, repeats=options.repeats, timeout_s=120.0)
-        for loses, sizes in ((False, options.sizes), (True, options.lossy_sizes))
+        loses: Plan.of(each, repeats=repeats, timeout_s=120.0)
+        for loses, each in ((False, sizes), (True, lossy_sizes))
     }
-    losses, lane_counts = options.loss.split(","), options.lanes.split(",")
-    small = Plan.of(options.bmv2_sizes, repeats=options.repeats, timeout_s=120.0)
-    lossy = {loss: loss_of(loss) > 0 for loss in losses}
-    rate_of(options.rate)
-    if options.bmv2_rate != "0":
-        rate_of(options.bmv2_rate, "--bmv2-rate")
-    parse_slots(options.slots)
-    load_topology(options.topology)
+    losses, lane_counts = loss.split(","), lanes.split(",")
+    small = Plan.of(bmv2_sizes, repeats=repeats, timeout_s=120.0)
+    lossy = {each: loss_of(each) > 0 for each in losses}
+    rate_of(rate)
+    if bmv2_rate != "0":
+        rate_of(bmv2_rate, "--bmv2-rate")
+    parse_slots(slots)
+    load_topology(topology)
     if unknown := [each for each in lane_counts if each not in map(str, LANES)]:
         raise PlanError(f"--lanes: expected {' or '.join(map(str, LANES))}, not {unknown[0]!r}")
-    folder = new_run_folder(Path(options.runs_folder), "bench-allreduce")
-    command = " ".join(["netsum bench allreduce", *(arguments or ())])
+    folder = new_run_folder(Path("runs"), "bench-allreduce")
     load = f"load before: {os.getloadavg()[0]:.1f}; float32, sum"
-    header = f"{machine_and_date()}\n{command}\n{load}"
+    header = f"{machine_and_date()}\n{command_line()}\n{load}"
     print(header, flush=True)
     with ending_in_order(), console(stderr=True).status("bringing up the testbed") as status:
-        bench = _Bench(options, folder, status.update)
-        for loss in losses:
-            plan = plans[lossy[loss]]
-            for number, lanes in enumerate(lane_counts):
-                bench.compare("embedded", int(lanes), options.rate, loss, plan, with_gloo=number == 0)
-        lacking = missing_for_switch("bmv2") if options.bmv2_rate != "0" else "--bmv2-rate is 0"
+        bench = _Bench(topology, slots, folder, status.update)
+        for percent in losses:
+            plan = plans[lossy[percent]]
+            for number, count in enumerate(lane_counts):
+                bench.compare("embedded", int(count), rate, percent, plan, with_gloo=number == 0)
+        lacking = missing_for_switch("bmv2") if bmv2_rate != "0" else "--bmv2-rate is 0"
         if lacking is None:
             for switch in ("bmv2", "embedded"):
-                bench.compare(switch, 64, options.bmv2_rate, "0", small, with_gloo=True)
+                bench.compare(switch, 64, bmv2_rate, "0", small, with_gloo=True)
     lines = _table(bench.results)
     _print(lines)
     if lacking is not None:
@@ -343,4 +334,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    hand_over("bench", "allreduce")

@@ -6,7 +6,6 @@ result is a file, so an interrupted run goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import os
@@ -16,21 +15,22 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.command import hand_over
+from bench.compression_points import QUICK_METHODS, Curve, Point, points_of
+from bench.compression_report import report
+from bench.machine import machine_and_date
+from bench.results import Progress, Results
+from bench.testbeds import testbed
+from netsum.allreduce.launch import Ranks
+from netsum.allreduce.report import Message
+from netsum.allreduce.session import testbed_sites
+from netsum.links_text import rate_of
+from topologies.run_folder import RunningTestbed
+from topologies.topology_file import load_topology
+
+__all__ = ["run"]
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.compression_points import METHODS, QUICK_METHODS, TASKS, Curve, Point, Results, points_of  # noqa: E402
-from bench.compression_report import report  # noqa: E402
-from bench.engine import machine_and_date  # noqa: E402
-from bench.testbeds import testbed  # noqa: E402
-from netsum.allreduce.launch import Ranks  # noqa: E402
-from netsum.allreduce.report import Message  # noqa: E402
-from netsum.allreduce.session import testbed_sites  # noqa: E402
-from netsum.links_text import rate_of  # noqa: E402
-from topologies.run_folder import RunningTestbed  # noqa: E402
-from topologies.topology_file import load_topology  # noqa: E402
-
-__all__ = ["main"]
 
 _SILENCE_S = 600.0
 """How long the ranks may say nothing: one training, on a slow link."""
@@ -39,31 +39,31 @@ _QUICK_SCALE = 0.3
 """Of the steps, for a quick look."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(
+    *,
+    tasks: Sequence[str],
+    methods: Sequence[str],
+    backends: Sequence[str],
+    seeds: int,
+    topology: str,
+    rate: str,
+    folder: Path,
+    seconds: float,
+    quick: bool,
+) -> None:
     """Run the points that have no result so far, then print the table and draw the plot of all."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--tasks", default=",".join(TASKS))
-    parser.add_argument("--methods", default=",".join(["none", *METHODS]))
-    parser.add_argument("--backends", default="netsum,gloo")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--topology", default="star-2")
-    parser.add_argument("--rate", default="100mbit")
-    parser.add_argument("--folder", type=Path, default=Path("runs") / "compression")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no point after so long")
-    parser.add_argument("--quick", action="store_true")
-    chosen = parser.parse_args(arguments)
-    rate_of(chosen.rate)
-    network = f"{load_topology(chosen.topology).name} {chosen.rate}"
-    tasks, methods, seeds, scale = chosen.tasks.split(","), chosen.methods.split(","), chosen.seeds, 1.0
-    if chosen.quick:
-        tasks, methods, seeds, scale = list(_QUICK_TASKS), list(QUICK_METHODS), 1, _QUICK_SCALE
-    points = points_of(tasks, methods, chosen.backends.split(","), seeds, scale, network)
-    results = Results(chosen.folder)
+    rate_of(rate)
+    network = f"{load_topology(topology).name} {rate}"
+    scale = 1.0
+    if quick:
+        tasks, methods, seeds, scale = _QUICK_TASKS, tuple(QUICK_METHODS), 1, _QUICK_SCALE
+    points = points_of(tasks, methods, backends, seeds, scale, network)
+    results = Results[Point, Curve](folder, Curve)
     missing = results.missing(points)
     print(f"{len(points)} points, {len(points) - len(missing)} of them run before", file=sys.stderr)
     try:
         if missing:
-            _run(missing, results, chosen.topology, chosen.rate, chosen.seconds)
+            _run(missing, results, topology, rate, seconds)
     except KeyboardInterrupt:
         print(f"\nresults are kept in {results.folder}: the same command goes on from there", file=sys.stderr)
         raise
@@ -71,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report(results.read(points), results.folder)
 
 
-def _run(points: Sequence[Point], results: Results, topology: str, rate: str, seconds: float) -> None:
+def _run(
+    points: Sequence[Point], results: Results[Point, Curve], topology: str, rate: str, seconds: float
+) -> None:
     began = time.monotonic()
     with (
         testbed(topology, switch="embedded", lanes=256, rate=rate, loss_percent="0") as bed,
@@ -81,7 +83,11 @@ def _run(points: Sequence[Point], results: Results, topology: str, rate: str, se
 
 
 def _train(
-    points: Sequence[Point], results: Results, bed: RunningTestbed, folder: Path, deadline: float
+    points: Sequence[Point],
+    results: Results[Point, Curve],
+    bed: RunningTestbed,
+    folder: Path,
+    deadline: float,
 ) -> None:
     """Run a rank on each host, which trains the points in turn, until all are done or time is up."""
     sites = testbed_sites(bed, ())
@@ -95,25 +101,16 @@ def _train(
             *("--master", hosts[sites[0].name]["ip"], "--interface", hosts[sites[rank].name]["interface"]),
         ]
 
-    began = time.monotonic()
-    done = 0
+    progress = Progress(len(points))
 
     def take(rank: int, message: Message) -> None:
-        nonlocal done
         if message["event"] != "curve":
             return
         point = Point(**message["point"])
         curve = Curve(**{each.name: message[each.name] for each in dataclasses.fields(Curve)})
         results.keep(point, curve)
-        done += 1
-        left = (time.monotonic() - began) / done * (len(points) - done)
-        print(
-            f"{done} of {len(points)}: {point}: {curve.accuracies[-1]:.1%} after {curve.seconds[-1]:.1f} s; "
-            f"about {left / 60:.0f} min left",
-            file=sys.stderr,
-            flush=True,
-        )
-        if time.monotonic() > deadline and done < len(points):
+        progress.done(f"{point}: {curve.accuracies[-1]:.1%} after {curve.seconds[-1]:.1f} s")
+        if time.monotonic() > deadline and progress.left:
             raise _TimeUp
 
     os.environ["PYTHONPATH"] = str(ROOT)  # bench is not installed.
@@ -132,4 +129,4 @@ class _TimeUp(Exception):
 
 
 if __name__ == "__main__":
-    main()
+    hand_over("compression", "bench")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from host_agent.errors import ArgumentError
+from bench.results import require
 
 __all__ = [
     "METHODS",
@@ -18,7 +16,6 @@ __all__ = [
     "Curve",
     "Method",
     "Point",
-    "Results",
     "method_of",
     "points_of",
 ]
@@ -92,20 +89,15 @@ def method_of(text: str) -> tuple[str, Method]:
     """
     rest, _, granularity = text.partition("@")
     name, _, memory = rest.partition("+")
-    _require("method", name, (UNCOMPRESSED, *METHODS))
+    require("method", name, (UNCOMPRESSED, *METHODS))
     compressor, method = METHODS[name]
     if memory:
-        _require("memory", memory, MEMORIES)
+        require("memory", memory, MEMORIES)
         method = replace(method, memory=memory)
     if granularity:
-        _require("granularity", granularity, GRANULARITIES)
+        require("granularity", granularity, GRANULARITIES)
         method = replace(method, granularity=granularity)
     return compressor, method
-
-
-def _require(kind: str, name: str, known: Iterable[str]) -> None:
-    if name not in known:
-        raise ArgumentError(f"unknown {kind} {name!r}: expected one of {', '.join(known)}")
 
 
 @dataclass(frozen=True)
@@ -192,7 +184,7 @@ def points_of(
     """
     for kind, names, known in (("task", tasks, tuple(TASKS)), ("backend", backends, ("netsum", "gloo"))):
         for name in names:
-            _require(kind, name, known)
+            require(kind, name, known)
     for name in methods:
         if name != UNCOMPRESSED:
             method_of(name)
@@ -204,37 +196,3 @@ def points_of(
         for method in ordered
         for backend in backends
     ]
-
-
-class Results:
-    """A folder with a file for each point that was run.
-
-    Parameters
-    ----------
-    folder : Path
-        Made if it is not there.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-
-    def missing(self, points: Iterable[Point]) -> list[Point]:
-        """Return the points that were not run."""
-        return [point for point in points if not (self.folder / point.file_name).is_file()]
-
-    def keep(self, point: Point, curve: Curve) -> None:
-        """Write a result; a file is there whole or not at all."""
-        path = self.folder / point.file_name
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps({"point": asdict(point), "curve": asdict(curve)}) + "\n")
-        partial.replace(path)
-
-    def read(self, points: Iterable[Point]) -> dict[Point, Curve]:
-        """Return the results that are there of some points."""
-        found = {}
-        for point in points:
-            path = self.folder / point.file_name
-            if path.is_file():
-                found[point] = Curve(**json.loads(path.read_text())["curve"])
-        return found

@@ -7,16 +7,12 @@ pcap file, with no kernel or interface between, and is timed from its first outp
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import os
-import platform
 import shutil
 import socket
 import statistics
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -25,14 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.command import hand_over
+from bench.machine import machine_and_date
+from bench.traffic import Job, contributions, install
+from host_agent.errors import NetsumError
+from sim.switch import Exact, Packets, Switch, load_program
+
+__all__ = ["BenchError", "Comparison", "measure", "missing_for_bmv2", "run", "spread"]
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.traffic import Job, contributions, install  # noqa: E402
-from host_agent.errors import NetsumError  # noqa: E402
-from sim.switch import Exact, Packets, Switch, load_program  # noqa: E402
-
-__all__ = ["BenchError", "Comparison", "machine_and_date", "main", "measure", "missing_for_bmv2", "spread"]
 
 BATCH = 256
 WORKERS = 2
@@ -219,39 +216,18 @@ def measure(lanes: int, runs: int = 3, *, with_bmv2: bool = True) -> Comparison:
     return comparison
 
 
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def machine_and_date() -> str:
-    """Say what a measurement was made on, and when."""
-    return (
-        f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}; "
-        f"Python {platform.python_version()}; {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
-    )
-
-
 def spread(rates: Sequence[float]) -> str:
     """Write the median of some rates, and the least and the most."""
     return f"{statistics.median(rates):>12,.0f}  ({min(rates):,.0f} … {max(rates):,.0f})"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure both programs and print packets/s, the ratio, the machine and the date."""
-    options = argparse.ArgumentParser(description=main.__doc__)
-    options.add_argument("--runs", type=int, default=3, help="runs of each switch and program")
-    options.add_argument("--lanes", type=int, choices=(64, 256), action="append", help="default: both")
-    chosen = options.parse_args(arguments)
+def run(runs: int, lane_counts: Sequence[int]) -> None:
+    """Measure the programs with these lanes and print packets/s, the ratio, the machine and the date."""
     print(machine_and_date())
-    print(f"load before: {os.getloadavg()[0]:.1f}; packets/s, median of {chosen.runs} runs (least … most)")
+    print(f"load before: {os.getloadavg()[0]:.1f}; packets/s, median of {runs} runs (least … most)")
     lacking = missing_for_bmv2()
-    for lanes in chosen.lanes or (64, 256):
-        comparison = measure(lanes, chosen.runs, with_bmv2=lacking is None)
+    for lanes in lane_counts:
+        comparison = measure(lanes, runs, with_bmv2=lacking is None)
         print(f"{lanes:>4} lanes  embedded switch {spread(comparison.engine)}")
         if comparison.ratio is None:
             print(f"            without BMv2: {lacking}")
@@ -260,4 +236,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    hand_over("bench", "engine")

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from bench.command import hand_over
+from bench.machine import machine_and_date
+from netsum.allreduce.launch import Ranks
+from netsum.allreduce.report import Message
+from netsum.allreduce.session import local_sites, loopback_controller
+from netsum.terminal import Rows
+
+__all__ = ["run"]
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.engine import machine_and_date  # noqa: E402
-from netsum.allreduce.launch import Ranks  # noqa: E402
-from netsum.allreduce.report import Message  # noqa: E402
-from netsum.allreduce.session import local_sites, loopback_controller  # noqa: E402
-from netsum.terminal import Rows  # noqa: E402
-
-__all__ = ["main"]
 
 _SILENCE_S = 300.0
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(workers: int, steps: int) -> None:
     """Take steps without and with the hook in turn, and print their medians."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=100)
-    chosen = parser.parse_args(arguments)
     import_module("torch")  # Its ranks need it: the command says so before it starts them.
     print(machine_and_date())
-    print(
-        f"load before: {os.getloadavg()[0]:.1f}; {chosen.workers} processes, {chosen.steps} steps of each kind"
-    )
+    print(f"load before: {os.getloadavg()[0]:.1f}; {workers} processes, {steps} steps of each kind")
     times: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def take(rank: int, message: Message) -> None:
@@ -46,17 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def command(rank: int) -> list[str]:
         return [
             *(sys.executable, "-m", "bench.hook_rank", "--rank", str(rank)),
-            *("--world-size", str(chosen.workers), "--plan", str(chosen.steps)),
+            *("--world-size", str(workers), "--plan", str(steps)),
             *("--master", "127.0.0.1", "--interface", "lo"),
         ]
 
     os.environ["PYTHONPATH"] = str(ROOT)  # bench is not installed.
     with (
         tempfile.TemporaryDirectory() as folder,
-        loopback_controller(chosen.workers, 256, 0, Path(folder)) as controller,
+        loopback_controller(workers, 256, 0, Path(folder)) as controller,
     ):
         os.environ["NETSUM_CONTROLLER"] = controller
-        with Ranks(command, local_sites(chosen.workers), Path(folder)) as ranks:
+        with Ranks(command, local_sites(workers), Path(folder)) as ranks:
             ranks.follow(_SILENCE_S, take)
             ranks.dismiss()
     table = Rows("over", "model", ">without, ms", ">identity, ms", ">difference", key=2)
@@ -71,4 +63,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    hand_over("bench", "hook")

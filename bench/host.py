@@ -6,42 +6,36 @@ stands what NumPy needs to copy the same array, to change its type, and to do th
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import os
-import platform
 import statistics
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from host_agent.codecs.bitmap import WORD_BLOCKS, clear_blocks, find_blocks  # noqa: E402
-from host_agent.codecs.block_float import FLOAT32, FLOAT64  # noqa: E402
-from host_agent.codecs.codec import Codec  # noqa: E402
-from host_agent.codecs.packed import packed_codec  # noqa: E402
-from host_agent.codecs.payload import (  # noqa: E402
+from bench.command import hand_over
+from bench.machine import machine_and_date
+from host_agent.codecs.bitmap import WORD_BLOCKS, clear_blocks, find_blocks
+from host_agent.codecs.block_float import FLOAT32, FLOAT64
+from host_agent.codecs.codec import Codec
+from host_agent.codecs.packed import packed_codec
+from host_agent.codecs.payload import (
     has_exponents,
     learn_exponent,
     own_exponent,
     read_block,
     write_block,
 )
-from host_agent.codecs.raw import WORDS_MAX  # noqa: E402
-from host_agent.protocol.passes import Pass  # noqa: E402
-from host_agent.wire.constants import OP_MAX, OP_SUM  # noqa: E402
-from host_agent.wire.header import HEADER_WORDS  # noqa: E402
+from host_agent.codecs.raw import WORDS_MAX
+from host_agent.protocol.passes import Pass
+from host_agent.wire.constants import OP_MAX, OP_SUM
+from host_agent.wire.header import HEADER_WORDS
 
-__all__ = ["Row", "main", "measure"]
+__all__ = ["Row", "measure", "run"]
 
 BATCH = 64
 HEADROOM = 2  # four workers
@@ -184,30 +178,11 @@ def _ns_each(operation: Callable[[], Any], elements: int) -> float:
     return (time.perf_counter_ns() - begin) / rounds / elements
 
 
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(runs: int, lanes: int) -> None:
     """Measure, and print nanoseconds per element, the ratio to a copy, the machine and the date."""
-    options = argparse.ArgumentParser(description=main.__doc__)
-    options.add_argument("--runs", type=int, default=5, help="runs of each operation")
-    options.add_argument("--lanes", type=int, choices=(64, 256), default=256)
-    chosen = options.parse_args(arguments)
-    print(f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}; ", end="")
-    print(
-        f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}; "
-        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
-    )
-    print(
-        f"load before: {os.getloadavg()[0]:.1f}; {chosen.lanes} lanes; one thread; median of {chosen.runs} runs"
-    )
-    rows = measure(lanes=chosen.lanes, runs=chosen.runs)
+    print(machine_and_date(NumPy=np.__version__, Numba=numba.__version__))
+    print(f"load before: {os.getloadavg()[0]:.1f}; {lanes} lanes; one thread; median of {runs} runs")
+    rows = measure(lanes=lanes, runs=runs)
     copy = rows[0].median
     print(f"{'':40} {'ns/element':>10}  {'(least … most)':18} {'GB/s':>6} {'against a copy':>15}")
     for row in rows:
@@ -217,4 +192,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    hand_over("bench", "host")

@@ -1,4 +1,4 @@
-"""Where the processor time of a packet goes, on a Mininet testbed: ``python bench/parts.py --lanes 64 --slots 128``.
+"""Where the processor time of a packet goes, on a Mininet testbed: ``python -m bench.parts --lanes 64 --slots 128``.
 
 Linux's `perf` takes samples of all processors while hosts reduce an array. What the kernel does for a packet it does wherever
 it happens to be, a link's timer even in programs that have nothing to do with it; so samples are told apart by what is done,
@@ -17,16 +17,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.engine import machine_and_date  # noqa: E402
-from bench.testbeds import testbed  # noqa: E402
-from netsum.allreduce.plan import Plan  # noqa: E402
-from netsum.allreduce.report import Message  # noqa: E402
-from netsum.allreduce.session import run_between, testbed_sites  # noqa: E402
-from netsum.cli.errors import reported_errors  # noqa: E402
-from topologies.children import TestbedError  # noqa: E402
+from bench.machine import machine_and_date
+from bench.testbeds import testbed
+from netsum.allreduce.plan import Plan
+from netsum.allreduce.report import Message
+from netsum.allreduce.session import run_between, testbed_sites
+from netsum.cli.errors import reported_errors
+from topologies.children import TestbedError
 
 __all__ = ["main", "part_of"]
 

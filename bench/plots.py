@@ -68,7 +68,8 @@ def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
     panels[0][0].set_ylabel("million float32 elements/s per worker")
     panels[0][0].set_ylim(bottom=0)
     panels[0][-1].legend(fontsize=8)
-    figure.suptitle(f"All-reduce of {results[0].workers} workers, links of {rate}; dashed: the links' bound")
+    title = f"All-reduce of {results[0].workers} workers, links of {rate}; dashed: the links' bound"
+    figure.suptitle(title, fontsize="medium")
     for kind in ("png", "svg"):
         figure.savefig(folder / f"allreduce.{kind}", dpi=150)
     plt.close(figure)
@@ -121,7 +122,8 @@ def plot_sparse(results: Sequence[SparseResult], folder: Path) -> None:
     panels[0][0].set_ylabel("ms")
     panels[0][-1].legend(fontsize=8)
     figure.suptitle(
-        f"Block-sparse all-reduce, {results[0].workers} workers, links of {results[0].rate}; dashed: the bound"
+        f"Block-sparse all-reduce, {results[0].workers} workers, links of {results[0].rate}; dashed: the bound",
+        fontsize="medium",
     )
     for kind in ("png", "svg"):
         figure.savefig(folder / f"sparse.{kind}", dpi=150)

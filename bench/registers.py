@@ -1,4 +1,4 @@
-"""How fast a controller reads all registers of netsum's program from the embedded switch: ``python bench/registers.py``.
+"""How fast a controller reads all registers of netsum's program from the embedded switch: ``python -m bench.registers``.
 
 One Read request over gRPC, server and client in one process. Most of the time goes into making and parsing messages, so it
 depends on the installed protobuf.
@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+import google.protobuf
+from google.protobuf.internal import api_implementation
 
-import google.protobuf  # noqa: E402
-from google.protobuf.internal import api_implementation  # noqa: E402
-
-from bench.engine import machine_and_date  # noqa: E402
-from controller.p4runtime_writer import P4RuntimeWriter  # noqa: E402
-from controller.program import CompiledFiles  # noqa: E402
-from controller.session import P4RuntimeSession  # noqa: E402
-from ground.p4rt import p4runtime_pb2  # noqa: E402
-from netsum.programs import compiled_program  # noqa: E402
-from sim.switch.p4runtime import serve  # noqa: E402
-from sim.switch.ports import Chassis  # noqa: E402
+from bench.machine import machine_and_date
+from controller.p4runtime_writer import P4RuntimeWriter
+from controller.program import CompiledFiles
+from controller.session import P4RuntimeSession
+from ground.p4rt import p4runtime_pb2
+from netsum.programs import compiled_program
+from sim.switch.p4runtime import serve
+from sim.switch.ports import Chassis
 
 DEVICE = 1
 DEADLINE_S = 600.0

@@ -1,11 +1,11 @@
-"""The same all-reduces on a Mininet testbed and in the simulator, side by side: ``python bench/simulated_testbed.py``.
+"""The same all-reduces on a Mininet testbed and in the simulator, side by side: ``python -m bench.simulated_testbed``.
 
 Every combination of workers, rate, lanes, loss and size is measured on the testbed (the embedded switch as a process, workers as
 processes, links shaped by the kernel) and computed in virtual time with the same numbers. What is measured is appended to a file
 and not measured again, so that a long series can be made in pieces. Root and Mininet.
 
 On the testbed, all hosts, links and the switch share the processors of one machine. The simulator counts that as the time that
-the switch is busy with a packet: what `bench/parts.py` finds for a packet at all of them, over the number of processors.
+the switch is busy with a packet: what `bench.parts` finds for a packet at all of them, over the number of processors.
 """
 
 from __future__ import annotations
@@ -21,18 +21,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.engine import machine_and_date  # noqa: E402
-from bench.testbeds import testbed  # noqa: E402
-from netsum.allreduce.plan import Plan  # noqa: E402
-from netsum.allreduce.session import run_between, testbed_sites  # noqa: E402
-from netsum.simulation import programs  # noqa: E402
-from netsum.terminal import Rows  # noqa: E402
-from sim.experiments.experiment import parse_experiment  # noqa: E402
-from sim.experiments.running import run_point  # noqa: E402
-from topologies.units import parse_rate_bps  # noqa: E402
+from bench.machine import machine_and_date
+from bench.testbeds import testbed
+from netsum.allreduce.plan import Plan
+from netsum.allreduce.session import run_between, testbed_sites
+from netsum.simulation import programs
+from netsum.terminal import Rows
+from sim.experiments.experiment import parse_experiment
+from sim.experiments.running import run_point
+from topologies.units import parse_rate_bps
 
 __all__ = ["main"]
 

@@ -1,4 +1,4 @@
-"""Packets/s of the network simulator beside ns-3 on the same star, in turn: ``python bench/simulator.py``.
+"""Packets/s of the network simulator beside ns-3 on the same star, in turn: ``python -m bench.simulator``.
 
 Both have hosts on one switch over links of 10 Gbit/s and 1 us, packets of 1,086 bytes, 32 chunks under way, and a switch that
 answers every host when it has a packet from all. netsum runs the worker core and the P4 program on real values, whose sums are
@@ -24,20 +24,17 @@ from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.engine import machine_and_date  # noqa: E402
-from host_agent.collectives import Collective, plan_allreduce  # noqa: E402
-from host_agent.schedule import Outcome  # noqa: E402
-from host_agent.wire import Admission  # noqa: E402
-from netsum.programs import compiled_program  # noqa: E402
-from netsum.terminal import Rows  # noqa: E402
-from sim.network.network import Network  # noqa: E402
-from sim.network.parameters import LinkParameters  # noqa: E402
-from sim.network.programming import ProgrammedSwitch  # noqa: E402
-from sim.network.shapes import leaf_spine, star  # noqa: E402
-from sim.network.worker import Worker  # noqa: E402
+from bench.machine import machine_and_date
+from host_agent.collectives import Collective, plan_allreduce
+from host_agent.schedule import Outcome
+from host_agent.wire import Admission
+from netsum.programs import compiled_program
+from netsum.terminal import Rows
+from sim.network.network import Network
+from sim.network.parameters import LinkParameters
+from sim.network.programming import ProgrammedSwitch
+from sim.network.shapes import leaf_spine, star
+from sim.network.worker import Worker
 
 __all__ = ["main"]
 

@@ -8,35 +8,30 @@ frame down to the worker, and no more than that up.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from bench.allreduce import ETHERNET_IP_UDP_BYTES, gloo_rows
+from bench.command import command_line, hand_over
+from bench.machine import machine_and_date
+from bench.testbeds import testbed
+from host_agent.codecs.packed import BITS, packed_codec
+from host_agent.wire.constants import HEADER_BYTES
+from netsum.allreduce.plan import CHOICES, Exchange, Plan, PlanError, parse_size, size_text
+from netsum.allreduce.report import Row
+from netsum.allreduce.session import run_between, testbed_sites
+from netsum.links_text import loss_of, rate_of
+from netsum.slots_text import parse_slots
+from netsum.terminal import Rows, console
+from topologies.children import ending_in_order
+from topologies.run_folder import new_run_folder
+from topologies.topology_file import load_topology
+from topologies.units import parse_rate_bps
 
-from bench.allreduce import ETHERNET_IP_UDP_BYTES, gloo_rows  # noqa: E402
-from bench.engine import machine_and_date  # noqa: E402
-from bench.testbeds import testbed  # noqa: E402
-from host_agent.codecs.packed import BITS, packed_codec  # noqa: E402
-from host_agent.wire.constants import HEADER_BYTES  # noqa: E402
-from netsum.allreduce.plan import CHOICES, Exchange, Plan, PlanError, parse_size, size_text  # noqa: E402
-from netsum.allreduce.report import Row  # noqa: E402
-from netsum.allreduce.session import run_between, testbed_sites  # noqa: E402
-from netsum.links_text import loss_of, rate_of  # noqa: E402
-from netsum.programs import LANES  # noqa: E402
-from netsum.slots_text import parse_slots  # noqa: E402
-from netsum.terminal import Rows, console  # noqa: E402
-from topologies.children import ending_in_order  # noqa: E402
-from topologies.run_folder import new_run_folder  # noqa: E402
-from topologies.topology_file import load_topology  # noqa: E402
-from topologies.units import parse_rate_bps  # noqa: E402
-
-__all__ = ["Result", "main", "seconds_bound"]
+__all__ = ["Result", "run", "seconds_bound"]
 
 ITEM_BYTES = 4
 GLOO = "Gloo"
@@ -163,24 +158,6 @@ def _markdown(lines: Sequence[Sequence[str]]) -> str:
     return "".join("| " + " | ".join(row) + " |\n" for row in rows)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="netsum bench sparse", description=main.__doc__)
-    parser.add_argument("--topology", default="star-4", help="a name or a file")
-    parser.add_argument("--rate", default="100mbit", help="of every link")
-    parser.add_argument("--loss", default="0", help="percent, of every link, each way")
-    parser.add_argument("--sizes", default="16MiB,64MiB")
-    parser.add_argument("--densities", default="100,50,20,10,5,2,1,0.1", help="percent of a rank's blocks")
-    parser.add_argument("--overlaps", default="full,random,none")
-    parser.add_argument("--bits", default="16,8,4,2", help="of packed elements; empty: none")
-    parser.add_argument("--lanes", type=int, default=256, choices=LANES)
-    parser.add_argument("--switch", default="embedded", choices=("embedded", "bmv2"))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--slots", help="chunks in flight, as netsum allreduce takes them")
-    parser.add_argument("--without-gloo", action="store_true")
-    parser.add_argument("--runs-folder", default="runs", help="where the folder with JSON and table goes")
-    return parser
-
-
 def _numbers(text: str, option: str, most: float) -> list[float]:
     try:
         numbers = [float(each) for each in text.split(",") if each.strip()]
@@ -191,40 +168,53 @@ def _numbers(text: str, option: str, most: float) -> list[float]:
     return numbers
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(
+    *,
+    topology: str,
+    rate: str,
+    loss: str,
+    sizes: str,
+    densities: str,
+    overlaps: str,
+    bits: str,
+    lanes: int,
+    switch: str,
+    repeats: int,
+    slots: str | None,
+    gloo: bool,
+) -> None:
     """Measure block-sparse and packed all-reduces on one topology; JSON, a table and a plot go to a run folder."""
     from bench.plots import plot_sparse
 
-    options = _parser().parse_args(arguments)
-    sizes = [each.strip() for each in options.sizes.split(",")]
-    densities = [each / 100 for each in _numbers(options.densities, "--densities", 100)]
-    bits = [int(each) for each in _numbers(options.bits, "--bits", 16)]
-    overlaps = options.overlaps.split(",")
-    if unknown := [each for each in overlaps if each not in CHOICES["overlap"]]:
+    size_list = [each.strip() for each in sizes.split(",")]
+    shares = [each / 100 for each in _numbers(densities, "--densities", 100)]
+    widths = [int(each) for each in _numbers(bits, "--bits", 16)]
+    overlap_list = overlaps.split(",")
+    if unknown := [each for each in overlap_list if each not in CHOICES["overlap"]]:
         raise PlanError(f"--overlaps: expected {', '.join(map(str, CHOICES['overlap']))}, not {unknown[0]!r}")
-    if unknown_bits := [each for each in bits if each not in BITS]:
+    if unknown_bits := [each for each in widths if each not in BITS]:
         raise PlanError(f"--bits: expected {', '.join(map(str, BITS[1:]))}, not {unknown_bits[0]}")
-    rate_of(options.rate)
-    loss_of(options.loss)
-    parse_slots(options.slots)
-    workers = len(load_topology(options.topology).hosts)
-    plan = Plan(tuple(plan_of(sizes, densities, overlaps, bits, workers)), options.repeats, timeout_s=120.0)
-    dense = Plan.of(options.sizes, repeats=options.repeats, timeout_s=120.0)
-    folder = new_run_folder(Path(options.runs_folder), "bench-sparse")
+    rate_of(rate)
+    loss_of(loss)
+    parse_slots(slots)
+    workers = len(load_topology(topology).hosts)
+    plan = Plan(tuple(plan_of(size_list, shares, overlap_list, widths, workers)), repeats, timeout_s=120.0)
+    dense = Plan.of(sizes, repeats=repeats, timeout_s=120.0)
+    folder = new_run_folder(Path("runs"), "bench-sparse")
     header = (
-        f"{machine_and_date()}\n{' '.join(['netsum bench sparse', *(arguments or ())])}\n"
-        f"load before: {os.getloadavg()[0]:.1f}; {workers} workers, {options.switch} switch, "
-        f"{options.lanes} lanes, {options.rate}; float32, sum"
+        f"{machine_and_date()}\n{command_line()}\n"
+        f"load before: {os.getloadavg()[0]:.1f}; {workers} workers, {switch} switch, "
+        f"{lanes} lanes, {rate}; float32, sum"
     )
     print(header, flush=True)
     results: list[Result] = []
     with ending_in_order(), console(stderr=True).status("bringing up the testbed") as status:
         with testbed(
-            options.topology,
-            switch=options.switch,
-            lanes=options.lanes,
-            rate=options.rate,
-            loss_percent=options.loss,
+            topology,
+            switch=switch,
+            lanes=lanes,
+            rate=rate,
+            loss_percent=loss,
         ) as bed:
             status.update(f"netsum: {len(plan.exchanges)} exchanges")
             logs = folder / "logs" / "netsum"
@@ -234,17 +224,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 testbed_sites(bed, ()),
                 controller=bed.controller_address,
                 folder=logs,
-                slots=options.slots,
+                slots=slots,
                 on_message=lambda rank, message: status.update(f"netsum: {message}"[:120]),
             )
-            gloo: list[Row] = []
-            if not options.without_gloo:
+            of_gloo: list[Row] = []
+            if gloo:
                 status.update("Gloo")
                 (folder / "logs" / "gloo").mkdir()
-                gloo = gloo_rows(bed, dense, folder / "logs" / "gloo")
-        results = _results(
-            outcome.rows, gloo, workers=workers, lanes=options.lanes, rate=options.rate, loss=options.loss
-        )
+                of_gloo = gloo_rows(bed, dense, folder / "logs" / "gloo")
+        results = _results(outcome.rows, of_gloo, workers=workers, lanes=lanes, rate=rate, loss=loss)
         (folder / "results.json").write_text(
             json.dumps([asdict(one) for one in results], indent=1), encoding="utf-8"
         )
@@ -259,4 +247,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    hand_over("bench", "sparse")

@@ -1,4 +1,4 @@
-"""One thread or several over disjoint slots: ``python bench/threads.py``.
+"""One thread or several over disjoint slots: ``python -m bench.threads``.
 
 Every rank joins a job with all the slots, and jobs that have a part of them each. The same array is reduced by the one, in one
 thread, and in parts by the others at once, a thread each. That is what a worker with several threads over disjoint slots would
@@ -20,19 +20,17 @@ from statistics import median
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.engine import machine_and_date  # noqa: E402
-from bench.options import counts  # noqa: E402
-from host_agent.communicator import Communicator, compile_ahead  # noqa: E402
-from host_agent.joining import join  # noqa: E402
-from netsum.allreduce.launch import Ranks  # noqa: E402
-from netsum.allreduce.report import Message  # noqa: E402
-from netsum.allreduce.session import local_sites, loopback_controller  # noqa: E402
-from netsum.cli.errors import reported_errors  # noqa: E402
+from bench.machine import machine_and_date
+from host_agent.communicator import Communicator, compile_ahead
+from host_agent.joining import join
+from netsum.allreduce.launch import Ranks
+from netsum.allreduce.report import Message
+from netsum.allreduce.session import local_sites, loopback_controller
+from netsum.cli.errors import reported_errors
 
 __all__ = ["main"]
+
+ROOT = Path(__file__).resolve().parents[1]
 
 SLOTS = 128
 TIMEOUT_S = 120.0
@@ -76,7 +74,7 @@ def be_a_rank(rank: int, world_size: int, controller: str, threads: int, element
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print elements/s per worker and processor time, in one thread a rank and in several."""
     options = argparse.ArgumentParser(description=main.__doc__)
-    options.add_argument("--workers", type=counts, default="1,2,4")
+    options.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     options.add_argument("--threads", type=int, default=2)
     options.add_argument("--lanes", type=int, choices=(64, 256), default=256)
     options.add_argument("--elements", type=int, default=1 << 22)
@@ -112,8 +110,9 @@ def _measure(workers: int, chosen: argparse.Namespace) -> None:
 
         def command(rank: int) -> list[str]:
             place = json.dumps([rank, workers, address])
-            return [sys.executable, str(Path(__file__).resolve()), "--be-rank", place, *same]
+            return [sys.executable, "-m", "bench.threads", "--be-rank", place, *same]
 
+        os.environ["PYTHONPATH"] = str(ROOT)  # bench is not installed.
         with Ranks(command, local_sites(workers), Path(folder)) as ranks:
             ranks.follow(TIMEOUT_S, take)
             ranks.dismiss()

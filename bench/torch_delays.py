@@ -1,4 +1,4 @@
-"""How long ranks of a torch job wait for the error when something goes wrong: ``python bench/torch_delays.py``.
+"""How long ranks of a torch job wait for the error when something goes wrong: ``python -m bench.torch_delays``.
 
 Three ranks on one machine and a service of their own for each case. The other ranks call `all_reduce`; the time is from what
 goes wrong to the error, the longest of them.
@@ -21,13 +21,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
+from bench.machine import machine_and_date
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-
-from bench.engine import machine_and_date  # noqa: E402
 
 WORLD = 3
 TIMEOUT_S = 20.0

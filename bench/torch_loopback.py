@@ -7,30 +7,24 @@ The table says by how much.
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.engine import machine_and_date  # noqa: E402
-from bench.options import counts  # noqa: E402
-from bench.torch_comparison import (  # noqa: E402
-    EXAMPLES,
+from bench.command import hand_over
+from bench.machine import machine_and_date
+from bench.torch_comparison import (
     Comparison,
     compare,
     plan_of,
     print_allreduces,
     print_examples,
 )
-from bench.torch_rank import Plan  # noqa: E402
-from netsum.allreduce.session import local_sites, loopback_controller  # noqa: E402
+from bench.torch_rank import Plan
+from netsum.allreduce.session import local_sites, loopback_controller
 
-__all__ = ["main", "measure"]
+__all__ = ["measure", "run"]
 
 
 def measure(plan: Plan, workers: int, lanes: int) -> Comparison:
@@ -49,24 +43,17 @@ def measure(plan: Plan, workers: int, lanes: int) -> Comparison:
         )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(*, workers: Sequence[int], sizes: str, runs: int, lanes: int, examples: str) -> None:
     """Measure, and print the times, their ratio, the machine and the date."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--workers", type=counts, default="2,4", help="numbers of processes")
-    parser.add_argument("--sizes", default="4KiB,64KiB,1MiB,16MiB,64MiB", help="of the tensors")
-    parser.add_argument("--runs", type=int, default=5, help="of everything")
-    parser.add_argument("--lanes", type=int, choices=(64, 256), default=256)
-    parser.add_argument("--examples", default=",".join(EXAMPLES), help="which to train; empty: none")
-    chosen = parser.parse_args(arguments)
-    plan = plan_of(chosen.runs, chosen.sizes, chosen.examples)
+    plan = plan_of(runs, sizes, examples)
     print(machine_and_date())
     print(
-        f"load before: {os.getloadavg()[0]:.1f}; plain loopback, {chosen.lanes} lanes; "
-        f"medians of {chosen.runs} runs (least … most)"
+        f"load before: {os.getloadavg()[0]:.1f}; plain loopback, {lanes} lanes; "
+        f"medians of {runs} runs (least … most)"
     )
-    for workers in chosen.workers:
-        comparison = measure(plan, workers, chosen.lanes)
-        print(f"\n{workers} processes, one thread each")
+    for count in workers:
+        comparison = measure(plan, count, lanes)
+        print(f"\n{count} processes, one thread each")
         if plan.sizes:
             print_allreduces(comparison)
         if plan.examples:
@@ -74,4 +61,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    hand_over("bench", "torch")

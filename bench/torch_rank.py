@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
 
-import harness  # type: ignore[import-not-found]  # noqa: E402  # in examples/
+import harness  # noqa: E402  # in examples/
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 

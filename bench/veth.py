@@ -8,7 +8,6 @@ pcaps, and the longest queues it can have. Every run starts a switch anew; runs 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -23,17 +22,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
+from bench.command import hand_over
+from bench.engine import spread
+from bench.machine import machine_and_date
+from bench.traffic import SWITCH_IP, SWITCH_MAC, Job
+from controller.switch_controller import SwitchController
+from topologies import namespaces
+from topologies.children import Child, TestbedError, ending_in_order
+from topologies.runs import new_run_id
+
+__all__ = ["Comparison", "measure", "run"]
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.engine import machine_and_date, spread  # noqa: E402
-from bench.traffic import SWITCH_IP, SWITCH_MAC, Job  # noqa: E402
-from controller.switch_controller import SwitchController  # noqa: E402
-from topologies import namespaces  # noqa: E402
-from topologies.children import Child, TestbedError, ending_in_order  # noqa: E402
-from topologies.runs import new_run_id  # noqa: E402
-
-__all__ = ["Comparison", "main", "measure"]
 
 DEADLINE_S = 600.0
 """Of every wait; the first run after a change of sources compiles the loops of switch and hosts."""
@@ -174,11 +174,12 @@ def _rate(cables: _Cables, address: str, lanes: int, slots: int, packets: int) -
 
 
 def _run_hosts(cables: _Cables, job: Job, packets: int) -> float:
-    command = [sys.executable, str(Path(__file__).with_name("veth_hosts.py"))]
+    command = [sys.executable, "-m", "bench.veth_hosts"]
     command += ["--interfaces", ",".join(cables.ends), "--packets", str(packets)]
     command += ["--job", json.dumps(asdict(job))]
     done = subprocess.run(
         [*namespaces.inside(cables.hosts), *command],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},  # bench is not installed.
         input="go\n",
         capture_output=True,
         text=True,
@@ -239,29 +240,19 @@ def measure(
     return comparison
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure both programs on both switches and print packets/s, the ratio, the machine and the date."""
-    options = argparse.ArgumentParser(description=main.__doc__)
-    options.add_argument("--runs", type=int, default=3, help="runs of each switch and program")
-    options.add_argument("--lanes", type=int, choices=(64, 256), action="append", help="default: both")
-    options.add_argument("--workers", type=int, default=2)
-    options.add_argument("--slots", type=int, default=64, help="chunks under way")
-    options.add_argument("--packets", type=int, default=40_000, help="contributions a run sends")
-    options.add_argument("--no-bmv2", action="store_true", help="measure the embedded switch alone")
-    chosen = options.parse_args(arguments)
+def run(runs: int, lane_counts: Sequence[int], *, workers: int, slots: int, packets: int, bmv2: bool) -> None:
+    """Measure the programs with these lanes on both switches and print packets/s, the ratio, the machine and the date."""
     lacking = namespaces.missing_for_namespaces()
     if lacking is not None:
         raise TestbedError(lacking)
     print(machine_and_date())
     print(
-        f"load before: {os.getloadavg()[0]:.1f}; {chosen.workers} workers, {chosen.slots} slots, veth without offloads; "
-        f"packets/s, median of {chosen.runs} runs (least … most)"
+        f"load before: {os.getloadavg()[0]:.1f}; {workers} workers, {slots} slots, veth without offloads; "
+        f"packets/s, median of {runs} runs (least … most)"
     )
     with ending_in_order():
-        for lanes in chosen.lanes or (64, 256):
-            found = measure(
-                lanes, chosen.workers, chosen.slots, chosen.packets, chosen.runs, bmv2=not chosen.no_bmv2
-            )
+        for lanes in lane_counts:
+            found = measure(lanes, workers, slots, packets, runs, bmv2=bmv2)
             for name, rates in found.rates.items():
                 print(f"{lanes:>4} lanes  {name:<20} {spread(rates)}")
             if found.ratio is None:
@@ -271,4 +262,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    hand_over("bench", "veth")

@@ -15,18 +15,17 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.traffic import Job, contributions  # noqa: E402
-from ground.compiled import compiler  # noqa: E402
-from sim.switch import Packets  # noqa: E402
-from sim.switch.ports import InterfacePorts  # noqa: E402
-from sim.switch.ports.abi import monotonic_ns  # noqa: E402
-from sim.switch.ports.frames import HEADER_BYTES  # noqa: E402
-from sim.switch.ports.rings import receive_frames, transmit_frames  # noqa: E402
+from bench.traffic import Job, contributions
+from ground.compiled import compiler
+from sim.switch import Packets
+from sim.switch.ports import InterfacePorts
+from sim.switch.ports.abi import monotonic_ns
+from sim.switch.ports.frames import HEADER_BYTES
+from sim.switch.ports.rings import receive_frames, transmit_frames
 
 __all__ = ["main"]
+
+ROOT = Path(__file__).resolve().parents[1]
 
 BATCH = 32
 LOOK_MS = 100

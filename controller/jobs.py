@@ -350,6 +350,29 @@ class JobLedger:
         self._jobs[job.job_id] = renewed
         return renewed
 
+    def resize(self, name: str, count: int) -> SlotRange:
+        """Give a job, or a reservation, other slots: `count`, or as many as there are.
+
+        Its present range counts as free. A job gets its next epoch before the switch learns of the range.
+
+        Returns
+        -------
+        SlotRange
+            At least as many slots as before unless `count` is less.
+        """
+        held = self._reserved.get(name) or next(job for job in self.jobs if job.name == name)
+        slots = self._allocator.resize(held.slots, count)
+        if isinstance(held, Reservation):
+            self._reserved[name] = replace(held, slots=slots)
+        else:
+            self._jobs[held.job_id] = replace(held, slots=slots)
+        return slots
+
+    def would_have(self, name: str, count: int) -> int:
+        """Return how many slots `resize` would give a job or reservation."""
+        held = self._reserved.get(name) or next(job for job in self.jobs if job.name == name)
+        return self._allocator.would_have(held.slots, count)
+
     def discard(self, name: str) -> None:
         """Free what a name holds, a job or a reservation, if anything."""
         for job in self.jobs:

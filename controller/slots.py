@@ -71,10 +71,7 @@ class SlotAllocator:
             `count` is not a power of two, or no aligned range of that length is free; the message says what
             is.
         """
-        if count < 1 or count & (count - 1):
-            raise JobRefusedError(
-                f"a job's slots must be a power of two (chunk numbers wrap at 2^32), not {count}"
-            )
+        self._check(count)
         candidates = [(gap.count, base) for gap in self._gaps() for base in _aligned_bases(gap, count)]
         if not candidates:
             raise JobRefusedError(self._refusal(count))
@@ -106,12 +103,51 @@ class SlotAllocator:
         """
         self._taken.remove(slots)
 
+    def resize(self, slots: SlotRange, count: int) -> SlotRange:
+        """Exchange a range in use for one of `count` slots, or of the largest smaller power of two that is possible.
+
+        A smaller range is the first part of the old one. A larger one may contain it.
+
+        Raises
+        ------
+        KeyError
+            The range is not in use.
+        JobRefusedError
+            `count` is not a power of two.
+        """
+        self.free(slots)
+        if count <= slots.count:
+            self._check(count)
+            chosen = SlotRange(slots.base, count)
+            self._taken.add(chosen)
+            return chosen
+        while count > slots.count:
+            try:
+                return self.allocate(count)
+            except JobRefusedError:
+                count //= 2
+        self._taken.add(slots)
+        return slots
+
+    def would_have(self, slots: SlotRange, count: int) -> int:
+        """Return the length of the range that `resize` would give; nothing changes."""
+        tried = SlotAllocator(self.capacity)
+        tried._taken = set(self._taken)
+        return tried.resize(slots, count).count
+
     def largest_free(self) -> int:
         """Return the length of the longest range that could be allocated now; 0 if none."""
         count = 1 << (self.capacity.bit_length() - 1)
         while count and not any(_aligned_bases(gap, count) for gap in self._gaps()):
             count //= 2
         return count
+
+    @staticmethod
+    def _check(count: int) -> None:
+        if count < 1 or count & (count - 1):
+            raise JobRefusedError(
+                f"a job's slots must be a power of two (chunk numbers wrap at 2^32), not {count}"
+            )
 
     def _gaps(self) -> Iterable[SlotRange]:
         start = 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from host_agent.activity import Activity, activity_of
+from host_agent.boundary import Standing
 from host_agent.claims import claim
 from host_agent.codecs import bitmap
 from host_agent.codecs.packed import Bits
@@ -77,8 +78,8 @@ class Communicator:
         if not 0.001 <= timeout_s <= 1e6:
             raise MisuseError(f"timeout_s must be between 0.001 and 1,000,000 seconds, got {timeout_s}")
         self.admission = admission
-        self._core = WorkerCore(admission, int(timeout_s * 1e9))
-        self._link = UdpLink(self._core, bind)
+        core = WorkerCore(admission, int(timeout_s * 1e9))
+        self._link = UdpLink(core, bind)
         try:
             claim(admission)
         except UsedAdmissionError:
@@ -86,7 +87,7 @@ class Communicator:
             raise
         # Compiles, or loads what was compiled, now rather than while the others wait for the first collective.
         _load(self._link)
-        self._progress = Progress(self._core, self._link)
+        self._progress = Progress(core, self._link)
         self._order = threading.Lock()  # held while a collective gets its place in the order
         self._sequence = 0
 
@@ -332,7 +333,48 @@ class Communicator:
 
     def activity(self) -> Activity:
         """Return what it has done so far and what it waits for, in the middle of a collective too; from any thread."""
-        return activity_of(self._core)
+        return activity_of(self._progress.core)
+
+    def on_boundary(self, reached: Callable[[Standing], None]) -> None:
+        """Call back, from the thread that ends a collective, when all collectives before a hold's limit have ended."""
+        self._progress.boundary.on_reached = reached
+
+    def hold(self, until: int | None, missing: tuple[int, ...] = ()) -> Standing:
+        """Begin no collective from number `until` on, so that the job can move to other slots.
+
+        Parameters
+        ----------
+        until : int, optional
+            None: begin no further one.
+        missing : tuple of int
+            The ranks that the move waits for, which the error names if a collective waits beyond its deadline.
+
+        Returns
+        -------
+        Standing
+            How many collectives have begun and ended.
+        """
+        return self._progress.hold(until, missing)
+
+    def release(self) -> None:
+        """Go on in the present epoch after a `hold`."""
+        self._progress.release()
+
+    def move(self, admission: Admission) -> bool:
+        """Let the next collective be the first of another epoch of the job.
+
+        All workers must have ended the same collectives, those before the limit of their `hold`.
+
+        Returns
+        -------
+        bool
+            Whether it does; False if this worker has not ended exactly those collectives, or has failed.
+        """
+        if not self._progress.move(admission):
+            return False
+        claim(admission)
+        self.admission = admission
+        return True
 
     def close(self) -> None:
         """Close the socket. Collectives that are not done fail with `ClosedCommunicatorError`."""

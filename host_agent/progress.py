@@ -8,13 +8,22 @@ import time
 from concurrent.futures import Future
 from typing import Any, Final
 
+from host_agent.boundary import Boundary, Standing
 from host_agent.collectives import Collective
-from host_agent.errors import ClosedCommunicatorError, MisuseError, NetsumError
+from host_agent.errors import (
+    ClosedCommunicatorError,
+    MissingWorkersError,
+    MisuseError,
+    NetsumError,
+    PeerError,
+)
 from host_agent.lifecycle import Event, Lifecycle, State
 from host_agent.protocol.core import WorkerCore
+from host_agent.protocol.records import COUNTERS
 from host_agent.schedule import Outcome, Schedule
 from host_agent.statistics import Statistics
 from host_agent.transport.udp import UdpLink
+from host_agent.wire import Admission
 
 _WAITING_SLICE_S: Final = 0.1
 """How long the caller's thread may be away from Python, where Ctrl-C is noticed."""
@@ -30,15 +39,21 @@ class Progress:
         The worker's protocol state.
     link : UdpLink
         Its socket; closed by `close`.
+
+    Attributes
+    ----------
+    boundary : Boundary
+        Where it stops between two collectives, to go on in another epoch.
     """
 
     def __init__(self, core: WorkerCore, link: UdpLink) -> None:
-        self._core = core
+        self.core = core
+        self.boundary = Boundary()
         self._link = link
         self._changed = threading.Condition()  # guards what was submitted, the lifecycle and the statistics
         self._driving = threading.Lock()  # held by the one thread that touches schedule, core and link
         self.lifecycle = Lifecycle()
-        self._schedule = Schedule(core, in_slices=True)
+        self._schedule = Schedule(core, in_slices=True, boundary=self.boundary)
         self._thread: threading.Thread | None = None
         self.last = Statistics()
         self.total = Statistics()
@@ -87,6 +102,29 @@ class Progress:
                 raise
         return future.result()
 
+    def release(self) -> None:
+        """Begin collectives again that a hold has stopped."""
+        with self._changed:
+            self.boundary.release()
+            if self.state is not State.CLOSED:
+                self._link.wake()
+
+    def hold(self, until: int | None, missing: tuple[int, ...]) -> Standing:
+        """Begin no collective from number `until` on; see `Boundary.hold`."""
+        with self._changed:
+            standing = self.boundary.hold(until, missing)
+            if self.state is not State.CLOSED:
+                self._link.wake()  # It may go further than before.
+            return standing
+
+    def move(self, admission: Admission) -> bool:
+        """Let the next collective be the first of another epoch; returns whether that is possible now."""
+        with self._changed:
+            if self.state not in (State.IDLE, State.RUNNING) or not self.boundary.move(admission):
+                return False
+            self._link.wake()
+            return True
+
     def start_thread(self) -> None:
         """Let a thread of its own drive from now on."""
         with self._changed:
@@ -133,18 +171,22 @@ class Progress:
             if self.state is State.CLOSED:
                 return
             self._link.clear_wake()
-            if self._core.passes_under_way == 0:
+            admission = self.boundary.take_move()
+            if admission is not None:
+                self._enter(admission)
+            if self.core.passes_under_way == 0:
                 self._link.forget_trouble()
             self._schedule.begin(time.monotonic_ns())
             self._link.exchange(0.0 if self._schedule.busy else seconds)
             outcomes = self._schedule.take_ended(time.monotonic_ns(), self._link.trouble())
+            late = self._held_too_long()
             with self._changed:
                 for outcome in outcomes:
                     if outcome.statistics.collectives == 0:
                         continue  # it did not run to its end
                     self.last = outcome.statistics
                     self.total.add(outcome.statistics)
-                failure = self._schedule.failure
+                failure = self._schedule.failure or late
                 if failure is not None and self.state is State.RUNNING:
                     self.lifecycle.on(Event.FAIL, failure)
                 elif self.state is State.RUNNING and not self._schedule:
@@ -152,6 +194,30 @@ class Progress:
             if failure is not None:
                 outcomes += self._schedule.drop(failure)
         _resolve(outcomes)
+
+    def _enter(self, admission: Admission) -> None:
+        """Go on in another epoch; what was counted so far counts on."""
+        before = self.core.state[0]
+        core = WorkerCore(admission, int(before["timeout_ns"]))
+        for name in COUNTERS:
+            core.state[name] = before[name]
+        self._link.enter(core)
+        self._schedule.enter(core)
+        self.core = core
+
+    def _held_too_long(self) -> PeerError | None:
+        """Return the error for a collective that has waited for a move of the job beyond its deadline."""
+        timeout_ns = int(self.core.state["timeout_ns"][0])
+        if self.boundary.waited_ns(time.monotonic_ns()) < timeout_ns:
+            return None
+        missing = self.boundary.missing
+        told = f"a collective waited {timeout_ns / 1e9:g} s for the job to move to other slots"
+        if missing:
+            names = ", ".join(map(str, missing))
+            return MissingWorkersError(
+                f"{told}: the controller waits for worker{'s' if len(missing) > 1 else ''} {names}", missing
+            )
+        return PeerError(f"{told}, and the controller has not said whom it waits for: check that it runs")
 
     def _break(self, cause: BaseException) -> None:
         """End everything because of what is no failure of the core."""

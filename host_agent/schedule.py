@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from host_agent.boundary import Boundary
 from host_agent.collectives import Collective
 from host_agent.collectives.collective import BUSY
 from host_agent.errors import PeerError
@@ -118,6 +119,8 @@ class Schedule:
     in_slices : bool
         Whether the driver looks at the network between parts of a long computation: where `busy`, it calls `begin`
         again as soon as it has sent and received what it can. Without, computations are made at once.
+    boundary : Boundary, optional
+        How far it may go before the worker enters another epoch.
 
     Attributes
     ----------
@@ -125,8 +128,11 @@ class Schedule:
         What the collectives failed with that ended because the core failed; set by `take_ended`.
     """
 
-    def __init__(self, core: WorkerCore, *, in_slices: bool = False) -> None:
+    def __init__(
+        self, core: WorkerCore, *, in_slices: bool = False, boundary: Boundary | None = None
+    ) -> None:
         self._core = core
+        self.boundary = boundary or Boundary()
         self._in_slices = in_slices
         self._waiting: deque[Collective] = deque()
         self._running: deque[_Running] = deque()
@@ -139,6 +145,15 @@ class Schedule:
     def busy(self) -> bool:
         """Whether `begin` has more to compute, or `take_ended` something to return: the driver must not wait."""
         return bool(self._running) and (self._running[-1].busy or self._running[0].done)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a collective has begun that has not ended."""
+        return bool(self._running)
+
+    def enter(self, core: WorkerCore) -> None:
+        """Go on with another core: that of the next epoch. No collective is under way."""
+        self._core = core
 
     def add(self, collective: Collective) -> None:
         """Put a collective at the end. Callable from any thread."""
@@ -154,7 +169,7 @@ class Schedule:
                 self._running[-1].begin_passes(self._core, now_ns, self._in_slices)
                 if not self._running[-1].exhausted:
                     return
-            if not self._waiting or not self._core.has_room:
+            if not self._waiting or not self._core.has_room or not self.boundary.begin(now_ns):
                 return
             self._running.append(_Running(self._waiting.popleft(), self._core, now_ns))
 
@@ -188,6 +203,7 @@ class Schedule:
         ended = []
         while self._running and self._running[0].done:
             ended.append(self._running.popleft().end(self._core, now_ns))
+            self.boundary.end()
         return ended
 
     def drop(self, error: Exception) -> list[Outcome]:

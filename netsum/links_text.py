@@ -1,9 +1,9 @@
-"""Rates and losses of links, as options of commands write them."""
+"""Rates, losses and round trips of links, as options of commands write them."""
 
 from collections.abc import Callable
 
 from host_agent.errors import ArgumentError
-from topologies.units import parse_loss_ppm, parse_rate_bps
+from topologies.units import parse_latency_ns, parse_loss_ppm, parse_rate_bps
 
 
 class LinksError(ArgumentError):
@@ -30,6 +30,17 @@ def loss_of(text: str, option: str = "--loss") -> int:
         It is none.
     """
     return _read(parse_loss_ppm, text, option)
+
+
+def rtt_us_of(text: str, option: str = "--rtt") -> float:
+    """Read a time such as "1ms", in microseconds.
+
+    Raises
+    ------
+    LinksError
+        It is none.
+    """
+    return _read(parse_latency_ns, text, option) / 1000
 
 
 def _read(parse: Callable[[str], int], text: str, option: str) -> int:

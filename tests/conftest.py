@@ -59,7 +59,8 @@ class SkippedRecorder:
 def _recorded(path: Path, items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """Divide tests into those that a file lists, by themselves or with their whole file, and the others."""
     listed = set(path.read_text(encoding="utf-8").splitlines())
-    wanted, others = [], []
+    wanted: list[pytest.Item] = []
+    others: list[pytest.Item] = []
     for item in items:
         known = item.nodeid in listed or item.nodeid.partition("::")[0] in listed
         (wanted if known else others).append(item)

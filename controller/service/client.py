@@ -68,6 +68,11 @@ class OperatorClient:
         """Return all jobs; with `ended`, also those that ended lately."""
         return list(self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest(ended=ended)).jobs)
 
+    def share(self) -> tuple[str, float]:
+        """Return by what jobs share slots, empty if they do not, and Jain's fairness index of their shares."""
+        reply = self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest())
+        return reply.share, reply.jain
+
     def job(self, name: str) -> JobView:
         """Return one job."""
         return cast(JobView, self._call(self._stub.GetJob, jobs_pb2.JobName(name=name)))
@@ -83,6 +88,7 @@ class OperatorClient:
         switch: str = "",
         join_token: str = "",
         idle_s: float = 0.0,
+        weight: float = 1.0,
     ) -> JobView:
         """Make a job that workers then join by its name.
 
@@ -104,6 +110,8 @@ class OperatorClient:
             What its workers must have; empty: nothing.
         idle_s
             How long it waits for a worker; 0: the controller's default.
+        weight
+            Of the job, where jobs share slots by weight.
         """
         request = jobs_pb2.CreateJobRequest(
             name=name,
@@ -114,6 +122,7 @@ class OperatorClient:
             switch=switch,
             join_token=join_token,
             idle_s=idle_s,
+            weight=weight,
         )
         return cast(JobView, self._call(self._stub.CreateJob, request))
 

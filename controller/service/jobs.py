@@ -177,6 +177,10 @@ class ServiceJob:
         its workers are admitted.
     timer
         Ends it after its time in the queue, or without workers.
+    asked_at
+        When it asked for its first slots (`time.monotonic`); None before.
+    waited_s
+        How long it then waited for them; None while it waits.
     last_counted
         The switch's counts when the job ended.
     ended
@@ -196,6 +200,8 @@ class ServiceJob:
     reason: str = ""
     queue_place: int = 0
     timer: asyncio.TimerHandle | None = None
+    asked_at: float | None = None
+    waited_s: float | None = None
     last_counted: Counted = field(default_factory=Counted)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     state: JobState = field(init=False)
@@ -217,7 +223,14 @@ class ServiceJob:
             The event is not possible in the present state.
         """
         self.state = next_state(JOB_TRANSITIONS, self.state, event, f"job {self.name}")
-        self.record.running = self.state in (JobState.INSTALLING, JobState.RUNNING)
+        self.record.running = self.state in (JobState.INSTALLING, JobState.RUNNING, JobState.HELD)
+
+    @property
+    def waited_so_far_s(self) -> float:
+        """How long it has waited for its first slots, in seconds."""
+        if self.waited_s is not None or self.asked_at is None:
+            return self.waited_s or 0.0
+        return time.monotonic() - self.asked_at
 
     def leave_queue(self) -> None:
         """Give up the job's place in the queue, if it has one."""
@@ -270,7 +283,9 @@ class ServiceJob:
         if seat.outbox is None or seat.told_epoch == epoch or epoch != self.record.epoch:
             return
         ticket = self._ticket(seat)
-        if seat.told_epoch:
+        if seat.told_epoch and seat.told_epoch == self.record.moved_from:
+            seat.tell(ToWorker(moved=jobs_pb2.Moved(admission=ticket, reason=self.reason)))
+        elif seat.told_epoch:
             seat.tell(ToWorker(restarted=jobs_pb2.Restarted(admission=ticket, reason=self.reason)))
         else:
             seat.tell(ToWorker(admitted=jobs_pb2.Admitted(admission=ticket, report_s=report_s)))

@@ -61,11 +61,21 @@ class ServiceCollector(Collector):
             by_state.add_metric([name], sum(JOB_STATES[job.state] == state for job in jobs))
         slots = GaugeMetricFamily("netsum_job_slots", "Slots a job holds", labels=["job", "switch"])
         restarts = CounterMetricFamily("netsum_job_restarts", "Epochs a job had before", labels=["job"])
+        moves = CounterMetricFamily(
+            "netsum_job_moves", "Times a job got other slots while it ran", labels=["job"]
+        )
+        waited = GaugeMetricFamily(
+            "netsum_job_waited_seconds", "How long a job has waited for its first slots", labels=["job"]
+        )
+        jain = GaugeMetricFamily("netsum_slots_jain", "Jain's fairness index of the slots that jobs share")
+        jain.add_metric([], self._registry.placement.shares.jain())
         for job in jobs:
             for switch, held in job.record.slots_on.items():
                 slots.add_metric([job.name, switch], held.count)
             restarts.add_metric([job.name], job.record.restarts)
-        return [by_state, slots, restarts]
+            moves.add_metric([job.name], job.record.moves)
+            waited.add_metric([job.name], job.waited_so_far_s)
+        return [by_state, slots, restarts, moves, waited, jain]
 
     def _of_workers(self, jobs: list[ServiceJob]) -> list[Any]:
         live = GaugeMetricFamily(

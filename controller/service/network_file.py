@@ -59,10 +59,18 @@ def network_of_file(path: Path) -> Network:
             raise ConfigError(
                 f'{table.where}: expected switches = ["s1", "s2"], which the file has, and ports = [3, 1]'
             )
+        if ends[0][0] == ends[0][1]:
+            raise ConfigError(f"{table.where}: a link joins two switches, not {ends[0][0]} with itself")
         pairs.append((ends[0][0], ends[0][1]))
         ends_of.append([])
         for name, port, peer in zip(*ends, reversed(ends[0]), strict=True):
             number = panels[name].number(port, table.where)
+            users = [
+                host.name for host in hosts.values() if (host.switch, attached[host.name]) == (name, number)
+            ]
+            if users or number in links[name]:
+                other = users[0] if users else links[name][number]
+                raise ConfigError(f"{table.where}: port {port} of switch {name} leads to {other} already")
             links[name][number] = peer
             ends_of[-1].append((name, number))
         table.done()

@@ -4,9 +4,10 @@ import time
 
 from controller.errors import JobRefusedError
 from controller.service.jobs import Kind, RefusalError, ServiceJob
+from controller.service.placement import SlotsComingError
 from controller.service.records import JobRecord
 from controller.service.registry import JobRegistry
-from controller.service.requests import check_name, check_world
+from controller.service.requests import check_name, check_weight, check_world
 from host_agent.job_api.slot_request import IfFull, Slots
 
 
@@ -32,6 +33,7 @@ class OperatorActions:
         switch: str,
         join_token: str,
         idle_s: float,
+        weight: float = 1.0,
     ) -> ServiceJob:
         """Create a job that workers join by name.
 
@@ -59,13 +61,16 @@ class OperatorActions:
             operated=True,
             created=time.time(),
             spread=spread,
+            weight=check_weight(weight),
         )
         job = ServiceJob(record)
         try:
             if not spread:  # Else its switches follow from its workers.
                 self._registry.placement.reserve(job)
         except JobRefusedError as refusal:
-            if if_full != "queue" or not self._registry.placement.fits_ever(job):
+            if (
+                if_full != "queue" and not isinstance(refusal, SlotsComingError)
+            ) or not self._registry.placement.fits_ever(job):
                 raise RefusalError(Kind.FULL, str(refusal)) from None
             job.reason = str(refusal)
         self._registry.jobs[name] = job

@@ -11,18 +11,25 @@ import secrets
 import time
 import zlib
 from collections.abc import Coroutine, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from controller.entries import COUNTERS
-from controller.errors import ControllerError, JobRefusedError, SwitchRefusedError
-from controller.jobs import Job, JobLedger
+from controller.errors import (
+    ControllerError,
+    JobRefusedError,
+    SwitchRefusedError,
+    SwitchUnreachableError,
+)
+from controller.jobs import Job, JobLedger, Reservation
 from controller.program import CompiledFiles
+from controller.service.aggregators import Aggregators
 from controller.service.jobs import Counted, Kind, RefusalError, ServiceJob
 from controller.service.link import SwitchLink
-from controller.service.network import Network
+from controller.service.moves import Move, Moves
+from controller.service.network import Network, SwitchSite
+from controller.service.shares import Shares, Sharing
 from controller.service.sizing import slots_for
-from controller.service.states import JobEvent, LinkState
+from controller.service.states import JobEvent, JobState, LinkState
 from controller.service.store import Store
 from controller.service.trees import JobTrees
 from controller.switch_controller import another_token
@@ -37,6 +44,17 @@ class End(Protocol):
 
     def __call__(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
         """End it."""
+
+
+class Restart(Protocol):
+    """Gives a running job a new epoch."""
+
+    def __call__(self, job: ServiceJob, reason: str) -> Coroutine[Any, Any, None]:
+        """Restart it."""
+
+
+class SlotsComingError(JobRefusedError):
+    """A job's slots are not free yet: others are about to give them up."""
 
 
 class Placement:
@@ -58,6 +76,10 @@ class Placement:
         The jobs that have not ended, by name; only read here.
     end
         Ends a job.
+    sharing
+        How jobs share slots.
+    restart
+        Restarts a job.
     """
 
     def __init__(
@@ -69,8 +91,21 @@ class Placement:
         report_s: float,
         jobs: dict[str, ServiceJob],
         end: End,
+        sharing: Sharing,
+        restart: Restart,
     ) -> None:
         self.lanes = files.lanes
+        self._files = files
+        self._election_id = election_id
+        self._host_links: dict[str, asyncio.Task[None]] = {}
+        self.aggregators = Aggregators(
+            lambda name: name in network.switches or name in network.hosts,
+            self._aggregator_started,
+            self._aggregator_lost,
+            self._look_again,
+            sharing.start_s,
+        )
+        self._restart = restart
         self.ledgers = {
             name: JobLedger(files.slots, files.lanes, store.switch(name)[0]) for name in network.switches
         }
@@ -83,6 +118,8 @@ class Placement:
         self._jobs = jobs
         self._end = end
         self.trees = JobTrees(network, self.ledgers, files.lanes, files.knows_trees)
+        self.shares = Shares(sharing, self.trees, self.ledgers, files.lanes, jobs)
+        self.moves = Moves(sharing.move_s, self._carry_out, self.rebalance)
         self._program = zlib.crc32(files.device_config())
         self._turns = {queue: asyncio.Lock() for queue in ("", *network.switches)}
         self._asked = 0
@@ -96,6 +133,10 @@ class Placement:
 
     def close(self) -> None:
         """Cancel all background tasks."""
+        self.moves.close()
+        self.aggregators.close()
+        for host_link in self._host_links.values():
+            host_link.cancel()
         for task in self._tasks:
             task.cancel()
 
@@ -104,6 +145,8 @@ class Placement:
         job.stop_timer()
         self._asked += 1
         job.queue_place = self._asked
+        if job.asked_at is None:
+            job.asked_at = time.monotonic()
         job.on(JobEvent.ENQUEUE)
         if job.record.queue_s > 0 and not job.record.job_id:
             loop = asyncio.get_running_loop()
@@ -122,6 +165,9 @@ class Placement:
 
     def _room_on(self, switch: str) -> None:
         """Serve the queues of jobs that may have waited for a switch."""
+        if switch in self.aggregators.hosts:
+            self._look_again()
+            return
         self.advance_soon(switch)
         self.advance_soon("")
 
@@ -136,6 +182,149 @@ class Placement:
                     continue
                 await self._serve(job)
                 behind = behind or (bool(job.queue_place) and not job.record.job_id)
+        self.rebalance()
+
+    def rebalance(self) -> None:
+        """Let jobs return from hosts; where jobs share slots, let those with more than their share give up some to others."""
+        self._return_home()
+        if not self.shares.active:
+            return
+        plan = self.shares.plan(self._ready)
+        waiting = any(job.queue_place and not job.record.job_id for job in self._jobs.values())
+        for job in list(self._jobs.values()):
+            record = job.record
+            share = plan.get(record.name, 0)
+            if not record.job_id or record.aggregator or not share or share == record.slot_count:
+                continue
+            if share > record.slot_count:
+                share = record.slot_count if waiting else self.trees.most_slots(record, share)
+            if share == record.slot_count:
+                continue
+            if not record.running:
+                self.trees.resize(record, share)
+                self._store.save(record)
+                for switch in record.slots_on:
+                    self._room_on(switch)
+            elif self.moves.possible(job):
+                self.moves.begin(job, share)
+
+    def _return_home(self) -> None:
+        """Move jobs from aggregator hosts to switches that have room for them, the oldest first."""
+        if any(job.queue_place and not job.record.job_id for job in self._jobs.values()):
+            return
+        for job in sorted(self._jobs.values(), key=lambda job: job.record.created):
+            if job.record.aggregator and self.moves.possible(job):
+                slots = self._room_at_home(job)
+                if slots:
+                    self.moves.begin(job, slots, home=True)
+                    return
+
+    def _room_at_home(self, job: ServiceJob) -> int:
+        """Return how many slots a job on a host would get on its switches; 0 if it has to stay."""
+        home = job.record.at_home()
+        try:
+            free = self.trees.free_slots(home, self._ready)
+            if self.shares.active:
+                share = self.shares.plan(self._ready).get(home.name, 0)
+                return min(share, free)
+            asked = slots_for(home.slots, self.lanes, min(each.capacity for each in self.ledgers.values()))
+        except JobRefusedError:
+            return 0
+        if home.if_full == "take less":
+            asked = min(asked, free)
+        return asked if asked <= free else 0
+
+    def _on_a_host(self, job: ServiceJob, refusal: JobRefusedError) -> dict[str, Reservation]:
+        """Reserve slots on an aggregator host for a job that no switch takes.
+
+        Raises
+        ------
+        SlotsComingError
+            A host starts its aggregator first.
+        JobRefusedError
+            There is none, or none has room.
+        """
+        try:
+            return self.trees.reserve_on_host(job.record, self._ready)
+        except JobRefusedError:
+            coming = self.aggregators.start_one()
+        if coming:
+            raise SlotsComingError(f"{refusal}; {coming}") from None
+        failures = self.aggregators.failures
+        raise JobRefusedError(f"{refusal}; {failures}" if failures else str(refusal)) from None
+
+    def _aggregator_started(self, site: SwitchSite) -> None:
+        """Connect to the switch that an agent has started."""
+        if site.name not in self.ledgers:
+            self.ledgers[site.name] = JobLedger(
+                self._files.slots, self._files.lanes, self._store.switch(site.name)[0]
+            )
+        self._turns.setdefault(site.name, asyncio.Lock())
+        link = self.links[site.name] = SwitchLink(site, self._files, self._election_id, self._bring_up)
+        self.trees.add_aggregator(site, self.aggregators.hosts[site.name].udp_port)
+        self._host_links[site.name] = asyncio.get_running_loop().create_task(link.run())
+
+    def _aggregator_lost(self, name: str) -> None:
+        """Restart a host's jobs elsewhere: its agent is gone, and its switch with it."""
+        self._host_links.pop(name).cancel()
+        self.trees.remove_aggregator(name)
+        jobs = [job for job in self._jobs.values() if job.record.aggregator == name]
+        for job in jobs:
+            job.reason = f"aggregator {name} is gone"
+            self.release(job)
+            if job.record.running:
+                self.begin(self._restart(job, job.reason))
+            elif job.queue_place:
+                self.advance_soon(job.record.queue)
+        del self.links[name], self.ledgers[name]
+
+    def _look_again(self) -> None:
+        """Serve all queues: what waiting jobs wait for may have changed."""
+        for queue in ("", *self.ledgers):
+            self.advance_soon(queue)
+
+    def _carry_out(self, job: ServiceJob, move: Move) -> None:
+        self.begin(self._move(job, move.slots, move.home))
+
+    async def _move(self, job: ServiceJob, slots: int, home: bool) -> None:
+        """Put a held job, whose workers have nothing under way, on other slots in a new epoch."""
+        before, left = job.record.slot_count, list(job.record.slots_on)
+        try:
+            await self.withdraw(job)
+        except SwitchRefusedError as fault:
+            for switch in job.parts:  # No job receives its slots before the switches are reconciled.
+                await self._link(switch).distrust(fault)
+        except ControllerError:
+            pass  # No session: the next one begins with a reconciliation.
+        if job.state is not JobState.HELD:
+            return  # It ended, or is being restarted.
+        try:
+            if home:
+                self._take_home(job, slots)
+            else:
+                self.trees.resize(job.record, slots)
+                job.reason = f"its share changed from {before} to {plural(job.record.slot_count, 'slot')}"
+            self._renew(job, goes_on=True)
+            await self._install(job)
+        except (JobRefusedError, SwitchRefusedError) as refusal:
+            self._end(job, str(refusal), RefusalError(Kind.NOT_NOW, str(refusal)))
+        except ControllerError as fault:  # The connection was lost: the next session installs the job.
+            job.reason = str(fault)
+        for switch in {*left, *job.record.slots_on}:
+            self._room_on(switch)
+
+    def _take_home(self, job: ServiceJob, slots: int) -> None:
+        """Let a job hold slots on its switches in place of those on a host, or those again if there is no room any more."""
+        record = job.record
+        host = record.aggregator
+        self.trees.discard(record)
+        record.release()
+        try:
+            record.hold(self.trees.reserve(record, self._ready, slots))
+            job.reason = f"it returned from aggregator {host} to {', '.join(record.slots_on)}"
+        except JobRefusedError as refusal:
+            record.hold(self.trees.reserve_on_host(record, {host}))
+            job.reason = f"it stays on aggregator {host}: {refusal}"
 
     def reserve(self, job: ServiceJob) -> None:
         """Reserve a job id and slots for a job.
@@ -146,14 +335,60 @@ class Placement:
             They are not available; the message gives the reason.
         """
         record = job.record
+        try:
+            held = self._reserved(job)
+        except SlotsComingError:
+            raise
+        except JobRefusedError as refusal:
+            if not self._possible(job):
+                raise
+            held = self._on_a_host(job, refusal)
+        record.hold(held)
+        if record.operated:
+            self._store.save(record)
+
+    def _reserved(self, job: ServiceJob) -> dict[str, Reservation]:
+        """Reserve slots on a job's switches; raises as `reserve`."""
+        record = job.record
         if record.if_full == "queue" and not job.queue_place:
             ahead = sum(not one.record.job_id for one in self._waiting(record.queue))
             if ahead:
                 where = f"slots of switch {record.switch}" if record.switch else "slots"
                 raise JobRefusedError(f"{plural(ahead, 'other job')} already waiting for {where}")
-        record.hold(self.trees.reserve(record, self._ready))
-        if record.operated:
-            self._store.save(record)
+        return self.trees.reserve(record, self._ready, self._share(job))
+
+    def _share(self, job: ServiceJob) -> int | None:
+        """Return how many slots a job gets as its share; None where jobs do not share.
+
+        Raises
+        ------
+        SlotsComingError
+            Other jobs must give them up first.
+        JobRefusedError
+            There is none for it.
+        """
+        if not self.shares.active:
+            return None
+        record = job.record
+        plan = self.shares.plan(self._ready, job)
+        share = plan.get(record.name)
+        if share is None:
+            return None  # No switches can take it: the reservation says why.
+        if share == 0:
+            raise JobRefusedError(
+                "all slots are shared by jobs that have no more than the least: end a job first"
+            )
+        free = self.trees.free_slots(record, self._ready)
+        if free >= share:
+            return share
+        givers = [
+            one.name
+            for one in self._jobs.values()
+            if one.record.job_id and one.record.slot_count > plan.get(one.name, 0) > 0
+        ]
+        if givers:
+            raise SlotsComingError(f"it waits for slots that {', '.join(givers)} will give up")
+        return free or share
 
     def idle(self, job: ServiceJob) -> None:
         """Start the timer that ends a job without workers."""
@@ -196,7 +431,8 @@ class Placement:
                 job.reason = f"switch {late.site.name} is not ready: {late.reason}"
                 job.tell_gathering()
         except JobRefusedError as refusal:
-            if record.if_full == "queue" and not record.job_id and self.fits_ever(job):
+            waits = record.if_full == "queue" or isinstance(refusal, SlotsComingError)
+            if waits and not record.job_id and (isinstance(refusal, SlotsComingError) or self.fits_ever(job)):
                 job.reason = str(refusal)
                 job.tell_gathering()
             else:
@@ -213,7 +449,7 @@ class Placement:
 
     def _has_other_switches(self, job: ServiceJob) -> bool:
         """Whether a job on a tree could be added by switches that are ready."""
-        unplaced = replace(job.record, job_id=0, switch="")
+        unplaced = job.record.at_home()
         try:
             self.trees.place(unplaced, self._ready)
         except JobRefusedError:
@@ -222,10 +458,17 @@ class Placement:
 
     def fits_ever(self, job: ServiceJob) -> bool:
         """Whether empty switches could grant the job's slots."""
-        capacity = min(ledger.capacity for ledger in self.ledgers.values())
         try:
             if job.record.spread and not job.missing:
                 self.trees.place(job.record)
+        except JobRefusedError:
+            return False
+        return self._possible(job)
+
+    def _possible(self, job: ServiceJob) -> bool:
+        """Whether an empty switch has as many slots as a job requests."""
+        capacity = min(ledger.capacity for ledger in self.ledgers.values())
+        try:
             count = slots_for(job.record.slots, self.lanes, capacity)
         except JobRefusedError:
             return False
@@ -251,7 +494,7 @@ class Placement:
         faults = []
         for switch, part in reversed(job.parts.items()):
             try:
-                await self.links[switch].call(lambda tables, part=part: tables.withdraw(part))  # type: ignore[misc]
+                await self._link(switch).call(lambda tables, part=part: tables.withdraw(part))  # type: ignore[misc]
             except ControllerError as fault:
                 faults.append(fault)
         if faults:
@@ -267,12 +510,15 @@ class Placement:
         self._renew(job)
         if fresh:
             for switch, part in job.parts.items():
-                await self.links[switch].call(lambda tables, part=part: tables.reset_counters(part))  # type: ignore[misc]
+                await self._link(switch).call(lambda tables, part=part: tables.reset_counters(part))  # type: ignore[misc]
         await self._install(job)
 
-    def _renew(self, job: ServiceJob) -> None:
-        """Give a job its next epoch, on disk first."""
+    def _renew(self, job: ServiceJob, goes_on: bool = False) -> None:
+        """Give a job its next epoch, on disk first; its workers go on in it, or are told of a restart."""
         record = job.record
+        self.moves.drop(job)
+        record.moved_from = record.epoch if goes_on else 0
+        record.moves += goes_on
         tree = self.trees.place(record)
         token = another_token(record.token)
         job.parts = self.trees.renew(record, tree, token, int(time.time()))
@@ -302,7 +548,7 @@ class Placement:
                 if job.installed.get(switch) != epoch:  # Else a new session with the switch has written it.
                     tables.install(part)
 
-            await self.links[switch].call(install)
+            await self._link(switch).call(install)
             if not job.record.running or job.record.epoch != epoch:
                 return  # It ended, or is being restarted, while the switch was written.
             job.installed[switch] = epoch
@@ -324,7 +570,14 @@ class Placement:
         job.admitted_epoch = record.epoch
         job.queue_place = 0
         job.stop_timer()
-        job.tell_epoch(self._report_s)
+        if job.waited_s is None:
+            job.waited_s = job.waited_so_far_s
+        for seat in job.present():
+            knows = seat.told_epoch == record.epoch
+            job.tell_epoch_to(seat, self._report_s)
+            if knows:  # An earlier controller may have held it.
+                self.moves.tell(job, seat)
+        self.begin(self._rebalance_soon())
         log.info(
             "job %s runs: epoch %d, %s",
             job.name,
@@ -334,6 +587,13 @@ class Placement:
                 for switch, slots in record.slots_on.items()
             ),
         )
+
+    def attached(self) -> None:
+        """Begin the moves that waited for a worker that has attached again."""
+        self.begin(self._rebalance_soon())
+
+    async def _rebalance_soon(self) -> None:
+        self.rebalance()
 
     async def _bring_up(self, link: SwitchLink) -> None:
         """Reconcile a switch at the beginning of a session with it."""
@@ -386,13 +646,25 @@ class Placement:
                 await self.withdraw(job)
         except SwitchRefusedError as fault:
             for switch in job.parts:  # No job receives its slots before the switches are reconciled.
-                await self.links[switch].distrust(fault)
+                await self._link(switch).distrust(fault)
         except ControllerError:
             pass  # No session: the next one begins with a reconciliation, which removes the job.
         switches = job.record.slots_on
         self.trees.discard(job.record)
         for switch in switches:
             self._room_on(switch)
+
+    def _link(self, switch: str) -> SwitchLink:
+        """Return the link to a switch; that of an aggregator host goes with its agent.
+
+        Raises
+        ------
+        SwitchUnreachableError
+            There is none any more.
+        """
+        if switch not in self.links:
+            raise SwitchUnreachableError(f"aggregator {switch} is gone")
+        return self.links[switch]
 
     async def counted(self, jobs: Sequence[ServiceJob]) -> list[Counted]:
         """Return the switches' counts for each job; unavailable counters are omitted."""
@@ -417,20 +689,21 @@ class Placement:
             A switch refused or did not answer.
         """
         assert job.tree is not None
+        tree, parts = job.tree, dict(job.parts)  # The job may move to others meanwhile.
         by_switch: dict[str, dict[str, int]] = {}
         admitted: dict[int, int] = {}
-        for branch in job.tree.branches:
-            part = job.parts[branch.switch]
-            packets, of_children = await self.links[branch.switch].call(
+        for branch in tree.branches:
+            part = parts[branch.switch]
+            packets, of_children = await self._link(branch.switch).call(
                 lambda tables, part=part: _counted(tables, part)  # type: ignore[misc]
             )
             by_switch[branch.switch] = packets
             admitted |= {
                 rank: of_children[child]
-                for rank, child in job.tree.workers_of(branch).items()
+                for rank, child in tree.workers_of(branch).items()
                 if child in of_children
             }
-        return Counted(by_switch[job.tree.root], admitted, by_switch)
+        return Counted(by_switch[tree.root], admitted, by_switch)
 
 
 def _counted(tables: SwitchTables, part: Job) -> tuple[dict[str, int], dict[int, int]]:

@@ -1,7 +1,7 @@
 """A job as the store keeps it: its request, its workers, what it holds on its switch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from controller.jobs import Job, Reservation, WorkerEndpoint
 from controller.slots import SlotRange
@@ -81,6 +81,16 @@ class JobRecord:
         The current epoch and its token; epoch 0 before the first.
     lanes
         Of the switch's program.
+    weight
+        Among jobs that share slots.
+    moves
+        How often it has got other slots while it ran.
+    aggregator
+        The host that adds for it in place of switches; empty: none does.
+    home
+        The switch that it returns to from there; empty: whichever its tree has then.
+    moved_from
+        The epoch before the current one, if its workers go on from that without a restart; else 0.
     workers
         The workers that have joined, by rank.
     """
@@ -105,12 +115,17 @@ class JobRecord:
     lanes: int = 0
     spread: bool = False
     below: dict[str, int] = field(default_factory=dict)
+    weight: float = 1.0
+    moves: int = 0
+    moved_from: int = 0
+    aggregator: str = ""
+    home: str = ""
     workers: dict[int, WorkerRecord] = field(default_factory=dict)
 
     @property
     def queue(self) -> str:
         """The queue it waits in: that of its switch, or the one of all jobs on trees."""
-        return "" if self.spread else self.switch
+        return "" if self.spread else self.home or self.switch
 
     @property
     def slots_on(self) -> dict[str, SlotRange]:
@@ -132,5 +147,13 @@ class JobRecord:
         """Note that the job holds nothing, on no switch."""
         self.job_id = self.slot_base = self.slot_count = 0
         self.below = {}
+        if self.aggregator:
+            self.switch, self.aggregator, self.home = self.home, "", ""
         if self.spread:
             self.switch = ""
+
+    def at_home(self) -> "JobRecord":
+        """Return the record as it would be if the job held nothing; this one stays as it is."""
+        home = replace(self, below={})
+        home.release()
+        return home

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 from controller.errors import ControllerError
 from controller.program import CompiledFiles
+from controller.service.aggregators import START_S
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
 from controller.service.placement import Placement
+from controller.service.shares import Sharing
 from controller.service.states import JobEvent
 from controller.service.store import Store
+from controller.sharing import Policy
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToWorker
 
@@ -41,6 +44,14 @@ class RegistryOptions:
         How long a created job waits for its first worker, in seconds.
     report_s
         Interval of the workers' reports, in seconds.
+    share
+        By what jobs share slots.
+    least_slots
+        The fewest slots that a job gets where jobs share them; a power of two.
+    move_s
+        How long a move to other slots may wait for a worker, in seconds.
+    start_s
+        How long an aggregator on a host may take to start, in seconds.
     """
 
     slots: int = 64
@@ -48,6 +59,10 @@ class RegistryOptions:
     recovery_s: float = 30.0
     idle_s: float = 600.0
     report_s: float = 1.0
+    share: Policy = "fixed"
+    least_slots: int = 1
+    move_s: float = 5.0
+    start_s: float = START_S
 
 
 class JobRegistry:
@@ -90,7 +105,17 @@ class JobRegistry:
         self.options = options
         self.jobs: dict[str, ServiceJob] = {}
         self.ended: deque[ServiceJob] = deque(maxlen=ENDED_JOBS_KEPT)
-        self.placement = Placement(network, store, files, election_id, options.report_s, self.jobs, self.end)
+        self.placement = Placement(
+            network,
+            store,
+            files,
+            election_id,
+            options.report_s,
+            self.jobs,
+            self.end,
+            Sharing(options.share, options.least_slots, options.move_s, options.start_s),
+            self.restart,
+        )
         self.store = store
         self.closing = False
         self._ending: dict[str, asyncio.Task[None]] = {}
@@ -127,7 +152,7 @@ class JobRegistry:
             raise RefusalError(
                 Kind.WRONG, f"there is no switch {asked}: the switches are {', '.join(self.network.switches)}"
             )
-        return asked or (host.switch if host else next(iter(self.network.switches)))
+        return asked or (host.switch if host else "") or next(iter(self.network.switches))
 
     def end(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
         """End a job. Its workers receive the refusal if there is one, else the reason."""
@@ -135,6 +160,7 @@ class JobRegistry:
             return
         log.info("job %s ends: %s", job.name, reason)
         job.on(JobEvent.END)
+        self.placement.moves.drop(job)
         job.ended.set()
         job.reason = reason
         job.queue_place = 0
@@ -159,6 +185,7 @@ class JobRegistry:
         """
         gone = [rank for rank, seat in job.seats.items() if seat.worker.left]
         job.on(JobEvent.RESTART)
+        self.placement.moves.drop(job)
         job.queue_place = 0
         job.record.restarts += 1
         job.record.operated = True  # From now on its workers may leave and join like those of a created job.

@@ -15,8 +15,12 @@ class DisagreementError(RefusalError):
     """The workers of a job do not agree on its world size."""
 
 
-def host_for(network: Network, request: jobs_pb2.JoinRequest, jobs: Iterable[ServiceJob]) -> HostSite:
+def host_for(
+    network: Network, request: jobs_pb2.JoinRequest, jobs: Iterable[ServiceJob], aggregators: bool
+) -> HostSite:
     """Return the host a worker runs on; where `Network.any_place` allows any host, the one with the fewest workers.
+
+    With `aggregators`, which workers reach without the network's switches, a worker may be on a host that is on no switch.
 
     Raises
     ------
@@ -32,6 +36,9 @@ def host_for(network: Network, request: jobs_pb2.JoinRequest, jobs: Iterable[Ser
             for seat in job.present():
                 taken[seat.worker.host] += 1
         return network.hosts[min(taken, key=lambda name: taken[name])]
+    if aggregators and request.addresses:
+        ip = request.addresses[0]
+        return HostSite(f"host {ip}", ip, "", "")
     known = ", ".join(f"{host.name} ({host.ip})" for host in list(network.hosts.values())[:8])
     has = " and ".join(request.addresses[:4]) or "no address"
     raise RefusalError(
@@ -106,6 +113,19 @@ def check_name(name: str) -> None:
     """
     if not name or len(name) > 200 or not name.isprintable():
         raise RefusalError(Kind.WRONG, "a job needs a name of 1 to 200 printable characters")
+
+
+def check_weight(weight: float) -> float:
+    """Return a job's weight; 0 stands for 1.
+
+    Raises
+    ------
+    RefusalError
+        It is not a positive number.
+    """
+    if not 0 <= weight < 1e6:
+        raise RefusalError(Kind.WRONG, f"a job's weight is above 0 and below 1,000,000, not {weight:g}")
+    return weight or 1.0
 
 
 def check_world(world_size: int, most: int) -> None:

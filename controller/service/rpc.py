@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import grpc
 
 from controller.errors import ControllerError
+from controller.service.aggregators import AggregatorHost, Aggregators
 from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
 from controller.service.operators import OperatorActions
 from controller.service.registry import JobRegistry
@@ -92,6 +93,8 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
                         seat.take_report(message.report)
                     case "again":
                         await self._registry.again(job, seat, message.again)
+                    case "held":
+                        self._registry.held(job, seat, message.held)
                     case "leave":
                         self._registry.leave(job, seat, outbox)
                         break
@@ -101,6 +104,47 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
         except ControllerError as fault:
             refusal = fault if isinstance(fault, RefusalError) else RefusalError(Kind.NOT_NOW, str(fault))
             outbox.put_nowait(refusal)
+
+
+class AggregatorsService(jobs_pb2_grpc.AggregatorsServicer):
+    """The service that agents of aggregator hosts call.
+
+    Parameters
+    ----------
+    aggregators
+        The hosts.
+    """
+
+    def __init__(self, aggregators: Aggregators) -> None:
+        self._aggregators = aggregators
+
+    async def Register(self, requests: Any, context: Any) -> None:
+        """Serve one agent's stream to its end."""
+        del requests
+        first = await context.read()
+        if first is grpc.aio.EOF or first.WhichOneof("message") != "offer":
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an agent begins with its offer")
+            return
+        try:
+            host = self._aggregators.register(first.offer)
+        except RefusalError as refusal:
+            await context.abort(CODES[refusal.kind], str(refusal))
+            return
+        listening = asyncio.create_task(self._listen(context, host))
+        try:
+            await context.write(jobs_pb2.ToAggregator(registered=jobs_pb2.Registered()))
+            while (message := await host.outbox.get()) is not None:
+                await context.write(message)
+        finally:
+            listening.cancel()
+            self._aggregators.lost(host)
+
+    async def _listen(self, context: Any, host: AggregatorHost) -> None:
+        """Receive an agent's messages until its stream ends."""
+        with contextlib.suppress(RefusalError):
+            while (message := await context.read()) is not grpc.aio.EOF:
+                self._aggregators.started(host, message.started)
+        host.outbox.put_nowait(None)
 
 
 def _told(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Answer]]:
@@ -137,7 +181,12 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
         """Return all jobs."""
         jobs = [*(self._registry.ended if request.ended else ()), *self._registry.jobs.values()]
         counted = await self._registry.placement.counted(jobs)
-        return jobs_pb2.ListJobsReply(jobs=list(map(job_view, jobs, counted)))
+        shares = self._registry.placement.shares
+        return jobs_pb2.ListJobsReply(
+            jobs=list(map(job_view, jobs, counted)),
+            share=shares.policy if shares.active else "",
+            jain=shares.jain(),
+        )
 
     @_told
     async def GetJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
@@ -157,6 +206,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
             request.switch,
             request.join_token,
             request.idle_s,
+            request.weight,
         )
         return await self._view(job)
 

@@ -19,7 +19,7 @@ from controller.program import CompiledFiles
 from controller.service.network import Network
 from controller.service.recovery import restore_jobs
 from controller.service.registry import JobRegistry, RegistryOptions
-from controller.service.rpc import OperatorsService, WorkersService
+from controller.service.rpc import AggregatorsService, OperatorsService, WorkersService
 from controller.service.states import LinkState
 from controller.service.store import Store
 from controller.service.workers import WorkerSeats
@@ -133,6 +133,8 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         restore_jobs(registry, workers)
         server = grpc.aio.server(options=_SERVER_OPTIONS)
         jobs_pb2_grpc.add_WorkersServicer_to_server(WorkersService(workers), server)  # type: ignore[no-untyped-call]
+        aggregators = AggregatorsService(registry.placement.aggregators)
+        jobs_pb2_grpc.add_AggregatorsServicer_to_server(aggregators, server)  # type: ignore[no-untyped-call]
         jobs_pb2_grpc.add_OperatorsServicer_to_server(OperatorsService(registry), server)  # type: ignore[no-untyped-call]
         addresses = tuple(_listen(server, each, options) for each in options.listen)
         await server.start()

@@ -22,6 +22,8 @@ class JobState(Enum):
     """Its epoch is on disk, and may be on the switch; no worker has its admission yet."""
     RUNNING = "running"
     """The switch holds its epoch, and its workers have their admissions."""
+    HELD = "held"
+    """Its workers stop between two collectives, to go on with other slots; the switches hold its epoch."""
     ENDED = "ended"
 
 
@@ -32,6 +34,8 @@ class JobEvent(Enum):
     DEQUEUE = "dequeue"
     RENEW = "renew"
     ADMIT = "admit"
+    HOLD = "hold"
+    RELEASE = "release"
     RESTART = "restart"
     END = "end"
 
@@ -50,7 +54,13 @@ JOB_TRANSITIONS: Final = {
     (JobState.RUNNING, JobEvent.RENEW): JobState.INSTALLING,
     (JobState.RUNNING, JobEvent.ADMIT): JobState.RUNNING,
     (JobState.RUNNING, JobEvent.RESTART): JobState.GATHERING,
+    (JobState.RUNNING, JobEvent.HOLD): JobState.HELD,
     (JobState.RUNNING, JobEvent.END): JobState.ENDED,
+    (JobState.HELD, JobEvent.RELEASE): JobState.RUNNING,
+    (JobState.HELD, JobEvent.RENEW): JobState.INSTALLING,
+    (JobState.HELD, JobEvent.ADMIT): JobState.HELD,
+    (JobState.HELD, JobEvent.RESTART): JobState.GATHERING,
+    (JobState.HELD, JobEvent.END): JobState.ENDED,
 }
 """RENEW gives the job its next epoch, ADMIT follows when the switch holds it. A new session with a switch that kept its
 entries admits running jobs again; one with a switch that restarted renews them."""

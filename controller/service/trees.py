@@ -2,14 +2,21 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from socket import inet_aton
+from typing import Final
 
 from controller.errors import JobRefusedError
 from controller.jobs import Job, JobLedger, Reservation, WorkerEndpoint
-from controller.service.network import Network
+from controller.service.network import Network, SwitchSite
 from controller.service.records import JobRecord
 from controller.service.sizing import slots_for
 from controller.trees import Branch, Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, UDP_PORT
+
+HOST_PORT: Final = 0
+"""The only port of an aggregator on a host."""
+JOBS_OF_A_HOST: Final = 8
+"""So many jobs have room on an aggregator host, whatever they request."""
 
 
 class JobTrees:
@@ -33,6 +40,7 @@ class JobTrees:
         self._lanes = lanes
         self._network = network
         self._ledgers = ledgers
+        self._aggregators: dict[str, tuple[TreeSwitch, int]] = {}
         self._possible = possible and len(network.switches) > 1
         self._switches = {
             name: TreeSwitch(
@@ -43,6 +51,35 @@ class JobTrees:
             )
             for name, site in network.switches.items()
         }
+
+    def add_aggregator(self, site: SwitchSite, udp_port: int) -> None:
+        """Let jobs be added on a host; its switch has one port, and workers send to its address and UDP port."""
+        self._aggregators[site.name] = TreeSwitch(site.name, site.ip, site.mac, {}), udp_port
+
+    def remove_aggregator(self, name: str) -> None:
+        """Forget a host."""
+        self._aggregators.pop(name, None)
+
+    def reserve_on_host(self, record: JobRecord, ready: Collection[str]) -> dict[str, Reservation]:
+        """Reserve slots on the aggregator host with the most free ones; a job gets at most an eighth of a host's.
+
+        Raises
+        ------
+        JobRefusedError
+            No host that answers has room.
+        """
+        rooms = {
+            name: self._ledgers[name].largest_free for name in sorted(self._aggregators) if name in ready
+        }
+        if not any(rooms.values()):
+            raise JobRefusedError("no aggregator host has room")
+        name = max(rooms, key=lambda each: rooms[each])
+        ledger = self._ledgers[name]
+        asked = slots_for(record.slots, self._lanes, ledger.capacity)
+        count = min(asked, max(ledger.capacity // JOBS_OF_A_HOST, 1), rooms[name])
+        held = {name: ledger.reserve(record.name, count)}
+        record.home, record.aggregator = record.switch, name
+        return held
 
     def spreads(self, asked: str) -> bool:
         """Tell whether a job is added by each switch that has workers of it: its request names no switch."""
@@ -68,6 +105,8 @@ class JobTrees:
         JobRefusedError
             There is none; the message says why.
         """
+        if record.aggregator:
+            return self._on_host(record)
         hosts = self._network.hosts
         places = []
         for rank in sorted(record.workers):
@@ -81,13 +120,17 @@ class JobTrees:
         switches = {name: switch for name, switch in self._switches.items() if name in allowed}
         return place_tree(switches, places, self._load, record.switch)
 
-    def reserve(self, record: JobRecord, ready: Collection[str]) -> dict[str, Reservation]:
+    def reserve(
+        self, record: JobRecord, ready: Collection[str], slots: int | None = None
+    ) -> dict[str, Reservation]:
         """Reserve one job id, and slots on each of a job's switches: on all of them or on none.
 
         Parameters
         ----------
         ready
             Switches that answer; a job on a tree has others only where it must.
+        slots
+            How many on each switch; None: as its request says.
 
         Returns
         -------
@@ -99,16 +142,12 @@ class JobTrees:
         JobRefusedError
             With the reason.
         """
-        names = [record.switch]
-        if record.spread:
-            try:
-                tree = self.place(record, ready)
-            except JobRefusedError:
-                tree = self.place(record)
-            names = [branch.switch for branch in tree.branches]
+        names = self._names(record, ready)
         ledgers = [self._ledgers[name] for name in names]
         count = slots_for(record.slots, self._lanes, min(ledger.capacity for ledger in ledgers))
-        if record.if_full == "take less":
+        if slots is not None:
+            count = min(count, slots)
+        elif record.if_full == "take less":
             count = min(count, min(ledger.largest_free for ledger in ledgers) or count)
         common = set.intersection(*(set(ledger.free_job_ids) for ledger in ledgers))
         job_id = min(common) if common else None
@@ -125,6 +164,33 @@ class JobTrees:
             raise JobRefusedError(f"{where}{refusal}") from None
         return held
 
+    def free_slots(self, record: JobRecord, ready: Collection[str]) -> int:
+        """Return the longest range that a job which holds nothing could get on all switches that would add for it.
+
+        Raises
+        ------
+        JobRefusedError
+            There is no tree for it.
+        """
+        names = self._names(record, ready)
+        return min(self._ledgers[name].largest_free for name in names)
+
+    def resize(self, record: JobRecord, slots: int) -> None:
+        """Give a job another number of slots on its switches: `slots`, or as many as all of them have for it."""
+        names = list(record.slots_on)
+        ranges = {name: self._ledgers[name].resize(record.name, slots) for name in names}
+        count = min(held.count for held in ranges.values())
+        for name, held in ranges.items():
+            if held.count > count:
+                ranges[name] = self._ledgers[name].resize(record.name, count)
+        record.slot_count = count
+        record.slot_base = ranges[record.switch].base
+        record.below = {name: held.base for name, held in ranges.items() if name != record.switch}
+
+    def most_slots(self, record: JobRecord, slots: int) -> int:
+        """Return how many slots, at most `slots`, `resize` would give a job now."""
+        return min(self._ledgers[name].would_have(record.name, slots) for name in record.slots_on)
+
     def renew(self, record: JobRecord, tree: Tree, token: int, unix_seconds: int) -> dict[str, Job]:
         """Give a job its next epoch on all its switches, whose slots are reserved or held.
 
@@ -139,6 +205,8 @@ class JobTrees:
             A switch cannot admit its part.
         """
         last = max(self._ledgers[branch.switch].last_epoch for branch in tree.branches)
+        # Workers tell epochs apart also where the job was on other switches before.
+        last = max(last, record.epoch)
         epoch = max(last + 1, unix_seconds)
         parts = {}
         for branch in tree.branches:
@@ -209,10 +277,47 @@ class JobTrees:
             if name in self._ledgers:
                 self._ledgers[name].discard(record.name)
 
+    def _names(self, record: JobRecord, ready: Collection[str]) -> list[str]:
+        """Return the switches that would add for a job, the root first."""
+        if record.aggregator:
+            return [record.switch]
+        for rank, worker in record.workers.items():
+            if worker.host not in self._network.hosts:
+                raise JobRefusedError(f"worker {rank} at {worker.ip} is on no host of the network")
+        if not record.spread:
+            return [record.switch]
+        try:
+            tree = self.place(record, ready)
+        except JobRefusedError:
+            tree = self.place(record)
+        return [branch.switch for branch in tree.branches]
+
     def _children(self, branch: Branch) -> list[WorkerEndpoint]:
         """Return the children of a switch, which send to its address unless they say otherwise."""
+        if branch.switch in self._aggregators:
+            return list(branch.children)
         address = self._switches[branch.switch].ip, UDP_PORT
         return [replace(child, switch=child.switch or address) for child in branch.children]
+
+    def _on_host(self, record: JobRecord) -> Tree:
+        """Return the tree of a job on an aggregator host: its switch alone, with all workers on its one port."""
+        if record.aggregator not in self._aggregators:
+            raise JobRefusedError(f"aggregator {record.aggregator} is gone")
+        switch, udp_port = self._aggregators[record.aggregator]
+        places = [
+            Place(
+                switch.name,
+                WorkerEndpoint(
+                    port=HOST_PORT,
+                    ip=worker.ip,
+                    mac="02:00:" + inet_aton(worker.ip).hex(":"),
+                    udp_port=worker.udp_port,
+                    switch=(switch.ip, udp_port),
+                ),
+            )
+            for _, worker in sorted(record.workers.items())
+        ]
+        return place_tree({switch.name: switch}, places, self._load, switch.name)
 
     def _load(self, switch: str) -> float:
         ledger = self._ledgers[switch]

@@ -23,6 +23,7 @@ JOB_STATES = {
     JobState.QUEUED: jobs_pb2.QUEUED,
     JobState.INSTALLING: jobs_pb2.QUEUED,
     JobState.RUNNING: jobs_pb2.RUNNING,
+    JobState.HELD: jobs_pb2.RUNNING,
     JobState.ENDED: jobs_pb2.ENDED,
 }
 _SEAT_STATES = {
@@ -56,6 +57,10 @@ def job_view(job: ServiceJob, counted: Counted) -> JobView:
         ],
         counters=counted.packets,
         tree=_tree_view(job, counted),
+        weight=record.weight,
+        moves=record.moves,
+        waited_s=job.waited_so_far_s,
+        on_host=bool(record.aggregator),
     )
 
 

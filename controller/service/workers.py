@@ -16,6 +16,7 @@ from controller.service.requests import (
     DisagreementError,
     check_join,
     check_name,
+    check_weight,
     check_world,
     host_for,
     read_slot_request,
@@ -59,7 +60,12 @@ class WorkerSeats:
             With the reason.
         """
         await self._registry.until_gone(request.job)
-        host = host_for(self._registry.network, request, self._registry.jobs.values())
+        host = host_for(
+            self._registry.network,
+            request,
+            self._registry.jobs.values(),
+            bool(self._registry.placement.aggregators.hosts),
+        )
         job = self._registry.jobs.get(request.job) or self._gather(request, host)
         try:
             seat = self._seat(job, request, host, outbox)
@@ -75,7 +81,7 @@ class WorkerSeats:
                 place=jobs_pb2.Place(
                     host=host.name,
                     ip=host.ip,
-                    switch=job.record.switch or host.switch,
+                    switch=job.record.switch or host.switch or "none",
                     lease=seat.worker.lease,
                     grace_s=self._registry.options.grace_s,
                 )
@@ -130,8 +136,10 @@ class WorkerSeats:
             seat.tell(_left_message(gone))
         if not job.record.running:
             job.tell_gathering()
-        elif job.state is JobState.RUNNING:
+        elif job.state in (JobState.RUNNING, JobState.HELD):
             job.tell_epoch_to(seat, self._registry.options.report_s)
+            self._registry.placement.moves.tell(job, seat)
+            self._registry.placement.attached()
         return job, seat
 
     def detach(self, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
@@ -145,6 +153,10 @@ class WorkerSeats:
         """Note that a worker leaves on its own."""
         if seat.outbox is outbox:
             self._left(job, seat, "it left")
+
+    def held(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> None:
+        """Process how far a worker has come that is held for a move of its job."""
+        self._registry.placement.moves.take(job, seat, held)
 
     async def again(self, job: ServiceJob, seat: Seat, asked: jobs_pb2.Again) -> None:
         """Restart a job when a worker's communicator is broken, or when all workers present have asked for a new epoch.
@@ -186,6 +198,7 @@ class WorkerSeats:
                 operated=False,
                 created=time.time(),
                 spread=spread,
+                weight=check_weight(request.weight),
             )
         )
         self._registry.jobs[request.job] = job
@@ -193,7 +206,20 @@ class WorkerSeats:
 
     def _seat(self, job: ServiceJob, request: jobs_pb2.JoinRequest, host: HostSite, outbox: Outbox) -> Seat:
         check_join(job, request)
+        lease = secrets.token_hex(16)
+        if not host.switch:  # An aggregator on a host has to add for it.
+            if job.record.job_id and not job.record.aggregator:
+                raise RefusalError(
+                    Kind.WRONG,
+                    f"worker {request.rank} at {host.ip} is on no host of this controller, and job {job.name} is added on "
+                    f"switch {job.record.switch}",
+                )
+            return Seat(
+                WorkerRecord(request.rank, host.name, host.ip, "", 0, 0, host.ip, UDP_PORT, lease), outbox
+            )
         switch = host.switch if job.record.spread else job.record.switch
+        if job.record.aggregator:
+            switch = job.record.home or host.switch
         port = self._registry.network.port_to(switch, host)
         if port is None:
             raise RefusalError(
@@ -201,7 +227,6 @@ class WorkerSeats:
                 f"host {host.name} cannot be reached from switch {switch}, where job {job.name} is added",
             )
         ip, udp_port = host.sends_to or (self._registry.network.switches[switch].ip, UDP_PORT)
-        lease = secrets.token_hex(16)
         worker = WorkerRecord(request.rank, host.name, host.ip, host.mac, port, 0, ip, udp_port, lease)
         return Seat(worker, outbox)
 
@@ -218,6 +243,7 @@ class WorkerSeats:
         self.left += 1
         log.info("worker %d of job %s left: %s", seat.rank, job.name, reason)
         if job.record.running:
+            self._registry.placement.moves.give_up(job, f"worker {seat.rank} left")
             if not any(job.present()):
                 self._registry.end(job, "all its workers have left")
                 return

@@ -64,7 +64,7 @@ def join_halves(lanes: Words, values: npt.NDArray[np.int32]) -> int:
     return overflowed
 
 
-# A plain 0 is a type of its own to Numba: what takes it would be compiled twice.
+# A plain 0 has another type in Numba: functions that take it would be compiled twice.
 _AS_IT_IS: Final[Integer] = np.int64(0)
 
 

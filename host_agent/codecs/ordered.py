@@ -104,7 +104,7 @@ def float64_from_order(
         bits[i] = key
 
 
-# A plain 0 is a type of its own to Numba: what takes it would be compiled twice.
+# A plain 0 has another type in Numba: functions that take it would be compiled twice.
 _AS_IT_IS: Final[Integer] = np.int64(0)
 
 

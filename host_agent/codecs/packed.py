@@ -114,7 +114,7 @@ def _decode(payload: Record, block: int, lane_count: int, headroom: int, lanes: 
             values[:] = 0.0
         return
     step = scale_of(exponent) / (np.float64(payload.levels) * payload.divisor)
-    # With half of its range added to each field none is negative, so that each can be cut out alone.
+    # Half of its range is added to each field: no field is negative then, so each can be extracted separately.
     half = np.int32(1 << (payload.field_bits - 1))
     mask = np.uint32((1 << payload.field_bits) - 1)
     halves = np.uint32(0)

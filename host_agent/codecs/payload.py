@@ -42,7 +42,7 @@ PAYLOAD: Final = np.dtype(
             "flip",  # -1: complement (MIN), else 0
             "divisor",  # of the sum: 1, or the number of workers
             "elements",
-            "data_blocks",  # that the pass goes over
+            "data_blocks",  # of the pass
             "source",  # addresses
             "target",
             "exponents",  # uint16[data_blocks]: wire exponents of all workers' blocks, as they become known
@@ -159,7 +159,7 @@ def array_block(payload: Record, block: int) -> Integer:
 
 @compiled
 def elements_of(payload: Record, block: int, lane_count: int) -> tuple[Integer, Integer]:
-    """Return from which element of the array to which a block of the pass goes."""
+    """Return the first element of a block of the pass, and the one after its last."""
     block_elements = lane_count * payload.per_lane
     start = array_block(payload, block) * block_elements
     return start, min(start + block_elements, payload.elements)
@@ -181,6 +181,6 @@ def target_of(payload: Record, block: int, lane_count: int, dtype: Any) -> Any:
 
 @compiled_inline
 def partial_of(payload: Record, block: int, lane_count: int, dtype: Any) -> Any:
-    """Return what was kept of a block, as elements of `dtype`."""
+    """Return the stored values of a block as elements of `dtype`."""
     start, stop = elements_of(payload, block, lane_count)
     return carray(pointer(payload.partial), (payload.elements,), dtype)[start:stop]

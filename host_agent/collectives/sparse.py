@@ -221,7 +221,7 @@ class BlockSparse:
     def _blocks_after(self, bitmap: _Bitmap, union_blocks: int) -> int:
         """Return how many blocks the next bitmap covers, by how full this one was; alike at all workers."""
         in_packet = self._admission.lanes * WORD_BLOCKS
-        wanted = BLOCKS_A_TURN * self._admission.slot_count
+        wanted = BLOCKS_A_TURN * bitmap.work.slot_count  # The slots may be others than when this was planned.
         packets = wanted * bitmap.count // max(union_blocks, 1) // in_packet
         return in_packet * max(1, min(packets, MOST_BITMAP_PACKETS))
 

@@ -73,8 +73,8 @@ class TorchExchange:
 
     def __init__(self, group: Any = None) -> None:
         self.group = group
-        self.rank: int = dist.get_rank(group)
-        self.workers: int = dist.get_world_size(group)
+        self.rank: int = dist.get_rank() if group is None else group.rank()
+        self.workers: int = dist.get_world_size() if group is None else group.size()
 
     def carry_out(self, request: Round) -> Any:
         """Return the result of a round."""

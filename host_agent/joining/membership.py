@@ -200,11 +200,18 @@ class Membership:
                 self._admit(message.restarted.admission, message.restarted.reason)
             case "left":
                 self._note_left(message.left.rank, message.left.reason)
+            case "moved":
+                self._admit(message.moved.admission, message.moved.reason)
             case "ended":
                 self._end(message.ended.reason)
         with self._changed:
             self._changed.notify_all()
         return answer
+
+    def moved(self, ticket: jobs_pb2.AdmissionTicket) -> None:
+        """Take the admission of another epoch that this worker's communicator goes on in."""
+        with self._changed:
+            self.admission = admission_of(ticket)
 
     def refused(self, status: str, sentence: str) -> bool:
         """Process a status with which the controller ended the stream; return whether to join anew."""
@@ -268,7 +275,7 @@ class Membership:
         # Reserved the port until now; from here on the communicator holds it.
         self._release()
         with self._changed:
-            self.admission = _admission(ticket)
+            self.admission = admission_of(ticket)
             self._epoch_over = False
             self._left.clear()
             if self._admitted:
@@ -331,7 +338,8 @@ class Membership:
                 self._changed.wait(min(left_s, 1.0))
 
 
-def _admission(ticket: jobs_pb2.AdmissionTicket) -> Admission:
+def admission_of(ticket: jobs_pb2.AdmissionTicket) -> Admission:
+    """Read an admission."""
     return Admission(
         job_id=ticket.job_id,
         token=ticket.token,

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from ground.channel import ChannelError, TlsFiles, connection_fault, what_of_certificates
+from host_agent.boundary import Standing
 from host_agent.claims import is_used
 from host_agent.communicator import Communicator
 from host_agent.errors import PeerError
@@ -20,10 +21,10 @@ from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, slots_message
 from host_agent.joining.addresses import own_addresses
 from host_agent.joining.errors import JoinError
-from host_agent.joining.membership import Membership, Watcher
+from host_agent.joining.membership import Membership, Watcher, admission_of
 from host_agent.joining.report import report_of
 from host_agent.joining.stream import JoinStream
-from host_agent.lifecycle import Lifecycle
+from host_agent.lifecycle import Lifecycle, State
 from host_agent.wire import Admission
 
 
@@ -39,6 +40,7 @@ def join(
     addresses: Sequence[str] | None = None,
     join_token: str = "",
     switch: str = "",
+    weight: float = 1.0,
     tls: TlsFiles | None = None,
     timeout_s: float = 60.0,
     start: bool = True,
@@ -66,6 +68,8 @@ def join(
         Of a job that an operator created with one.
     switch : str
         On which switch to add, where there are several; the controller chooses.
+    weight : float
+        Of the job, where jobs share slots by weight; the first worker's counts.
     tls : TlsFiles, optional
         Certificates; None takes the ``NETSUM_TLS_*`` variables.
     timeout_s : float
@@ -101,6 +105,7 @@ def join(
         if_full=IF_FULL[if_full],
         queue_s=queue_s,
         switch=switch,
+        weight=weight,
     )
     return Seat(target, request, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)
 
@@ -128,6 +133,8 @@ class Seat:
         self._communicator: weakref.ref[Communicator] | None = None
         self._lifecycle: Lifecycle | None = None
         self._closed = threading.Event()
+        self._making = threading.RLock()  # held while a communicator gets its epoch
+        self._held: jobs_pb2.Hold | None = None
         try:
             self._stream = JoinStream(
                 controller,
@@ -210,9 +217,13 @@ class Seat:
         UsedAdmissionError
             If the present admission has served one: `start_again` first.
         """
-        made = Communicator(self.admission, bind=self.bind, timeout_s=timeout_s)
-        self.report_on(made)
-        return made
+        with self._making:  # A move of the job waits until the communicator is there to take part.
+            made = Communicator(self.admission, bind=self.bind, timeout_s=timeout_s)
+            self.report_on(made)
+            made.on_boundary(self._on_boundary)
+            if self._held is not None:
+                self._hold(self._held)
+            return made
 
     def report_on(self, communicator: Communicator) -> None:
         """Report a communicator's counts to the controller about once a second, for operators."""
@@ -302,9 +313,79 @@ class Seat:
     # What the stream asks and tells, in its thread
 
     def _on_message(self, message: ToWorker) -> None:
-        answer = self._membership.take(message)
-        if answer is not None:
-            self._stream.say(answer)
+        match message.WhichOneof("message"):
+            case "hold":
+                with self._making:
+                    self._hold(message.hold)
+            case "release":
+                with self._making:
+                    self._release(message.release.epoch)
+            case "moved":
+                with self._making:
+                    self._move(message)
+            case "restarted":
+                with self._making:
+                    self._release(self.admission.epoch)
+                self._membership.take(message)
+            case _:
+                answer = self._membership.take(message)
+                if answer is not None:
+                    self._stream.say(answer)
+
+    def _hold(self, hold: jobs_pb2.Hold) -> None:
+        """Stop the communicator at the limit of a hold, and report how far it has come."""
+        used = self.admission
+        if hold.epoch != used.epoch:
+            return
+        communicator = self._communicator() if self._communicator is not None else None
+        if communicator is None or communicator.admission != used:
+            self._held = hold  # For a communicator that is made before the move.
+            fixed = "it uses its admission without its seat" if is_used(used) else ""
+            self._stream.say(FromWorker(held=jobs_pb2.Held(epoch=used.epoch, fixed=fixed)))
+            return
+        failure = communicator.lifecycle.cause
+        closed = communicator.lifecycle.state is State.CLOSED
+        until = hold.until if hold.HasField("until") else None
+        standing = communicator.hold(until, tuple(hold.missing))
+        self._stream.say(
+            FromWorker(
+                held=jobs_pb2.Held(
+                    epoch=used.epoch,
+                    begun=standing.begun,
+                    ended=standing.ended,
+                    fixed="its communicator has failed" if failure else "it has closed" if closed else "",
+                )
+            )
+        )
+
+    def _on_boundary(self, standing: Standing) -> None:
+        self._stream.say(
+            FromWorker(
+                held=jobs_pb2.Held(epoch=self.admission.epoch, begun=standing.begun, ended=standing.ended)
+            )
+        )
+
+    def _release(self, epoch: int) -> None:
+        self._held = None
+        communicator = self._communicator() if self._communicator is not None else None
+        if communicator is not None and communicator.admission.epoch == epoch:
+            communicator.release()
+
+    def _move(self, message: ToWorker) -> None:
+        """Let the communicator go on in the new epoch; where it cannot, the epoch is a restart to it."""
+        self._held = None
+        communicator = self._communicator() if self._communicator is not None else None
+        used = self.admission
+        unused = not is_used(used)
+        goes_on = (
+            communicator is not None
+            and communicator.admission == used
+            and communicator.move(admission_of(message.moved.admission))
+        )
+        if unused or goes_on:
+            self._membership.moved(message.moved.admission)
+        else:
+            self._membership.take(message)
 
     def _on_refusal(self, code: Any, sentence: str) -> bool:
         return self._membership.refused(code.name, sentence)

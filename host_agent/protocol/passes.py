@@ -50,6 +50,8 @@ class Pass:
     ----------
     exponents : uint16 array
         Wire exponents of all workers' blocks, in the order of the pass, if the codec has any.
+    slot_count : int
+        Of the epoch that it runs in; 0 before it was laid out.
     done : bool
         Whether all RESULTs have come.
     """
@@ -69,10 +71,12 @@ class Pass:
     exponents: npt.NDArray[np.uint16] = field(init=False, default_factory=lambda: np.zeros(0, np.uint16))
     partial: npt.NDArray[Any] = field(init=False, default_factory=lambda: _NO_DATA)
     record: Records = field(init=False)
+    slot_count: int = field(init=False, default=0)
     done: bool = field(init=False, default=False)
 
     def lay_out(self, lane_count: int, slot_count: int) -> Records:
         """Allocate what the pass needs and return its record (`PASS`, one element)."""
+        self.slot_count = slot_count
         codec = self.codec
         elements = self.target.size
         data_blocks = -(-elements // (lane_count * codec.per_lane))

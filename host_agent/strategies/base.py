@@ -93,7 +93,7 @@ class Strategy:
                 f"strategy {self.name}: expected the module itself, not DistributedDataParallel, which averages the "
                 "gradients of every step: pass model.module and run the loop with it"
             )
-        if not dist.is_available() or not dist.is_initialized():
+        if group is None and not (dist.is_available() and dist.is_initialized()):
             raise MisuseError(
                 f"strategy {self.name}: there is no process group: call torch.distributed.init_process_group first"
             )

@@ -6,13 +6,11 @@ import copy
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 
 from host_agent.errors import MisuseError
 from host_agent.strategies.base import Strategy, at_least
-from host_agent.strategies.exchange import Exchange
 from host_agent.words import plural
 
 
@@ -84,10 +82,9 @@ class Codistillation(Strategy):
         self.weight, self.burn_in = weight, burn_in
         size = self.workers // groups
         self.group_index = self.rank // size
-        ranks = dist.get_process_group_ranks(common.get("group") or dist.group.WORLD)
-        blocks = [ranks[start : start + size] for start in range(0, self.workers, size)]
-        self._own = self._of(blocks)
-        self._peers = self._of([[block[place] for block in blocks] for place in range(size)])
+        blocks = [list(range(start, start + size)) for start in range(0, self.workers, size)]
+        self._own = self.exchange.within(blocks)
+        self._peers = self.exchange.within([[block[place] for block in blocks] for place in range(size)])
         self._teachers: list[Tensor] = []
         self._teacher = copy.deepcopy(model)
 
@@ -119,9 +116,9 @@ class Codistillation(Strategy):
         """Average the buffers within the group, and dissolve the groups."""
         for each in self._buffers():
             each.copy_(self._own.mean(each))
-        dist.barrier(self.exchange.group)  # A group must not go while another worker's collective needs it.
+        self.exchange.wait_for_all()  # A group must not go while another worker's collective needs it.
         for exchange in (self._own, self._peers):
-            dist.destroy_process_group(exchange.group)
+            exchange.close()
 
     @torch.no_grad()
     def _target(self, inputs: Tensor, outputs: Tensor) -> Tensor | None:
@@ -139,12 +136,3 @@ class Codistillation(Strategy):
         for buffer, own in zip(self._teacher.buffers(), self.model.buffers(), strict=True):
             buffer.copy_(own)
         return functional.softmax(self._teacher(inputs), dim=1)
-
-    def _of(self, blocks: list[list[int]]) -> Exchange:
-        """Make a group of each block, as all workers must, and return the exchange of this worker's."""
-        made = [dist.new_group(block) for block in blocks]
-        me = dist.get_rank()
-        mine = next(group for group, block in zip(made, blocks, strict=True) if me in block)
-        exchange = Exchange(mine, self.name)
-        exchange.traffic = self.traffic
-        return exchange

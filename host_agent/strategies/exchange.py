@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -56,6 +56,14 @@ class Traffic:
             setattr(self, name, counts[name])
 
 
+@runtime_checkable
+class DividedGroup(Protocol):
+    """A process group that torch.distributed does not know, and that makes its parts itself."""
+
+    def divided(self, ranks: list[int]) -> Any:
+        """Return the group of some of its ranks."""
+
+
 class _CountedRounds(TorchExchange):
     """Rounds of compressed reductions, counted."""
 
@@ -98,8 +106,8 @@ class Exchange:
 
     def __init__(self, group: Any, label: str, compression: Any = None, memory: Any = "none") -> None:
         self.group = group
-        self.rank: int = dist.get_rank(group)
-        self.workers: int = dist.get_world_size(group)
+        self.rank: int = dist.get_rank() if group is None else group.rank()
+        self.workers: int = dist.get_world_size() if group is None else group.size()
         self.traffic = Traffic()
         self._label = label
         self.reducer: Reducer | None = None
@@ -157,9 +165,43 @@ class Exchange:
     def receive(self, tensor: Tensor, sender: int, tag: int = 0) -> Tensor:
         """Wait for a tensor of one worker, and return it; the tensor given is overwritten."""
         with self._noting(f"a message from rank {sender}"):
-            dist.recv(tensor, group=self.group, group_src=sender, tag=tag)
+            dist.irecv(tensor, group=self.group, group_src=sender, tag=tag).wait()
         self.traffic.add(received=tensor.nbytes)
         return tensor
+
+    def within(self, blocks: list[list[int]]) -> Exchange:
+        """Divide the workers into groups, as all of them must at once, and return this worker's, counted with this one.
+
+        Parameters
+        ----------
+        blocks : list of list of int
+            Ranks, each in one block.
+        """
+        mine = next(block for block in blocks if self.rank in block)
+        if isinstance(self.group, DividedGroup):
+            group: Any = self.group.divided(mine)
+        else:
+            ranks = dist.get_process_group_ranks(self.group or dist.group.WORLD)
+            made = [dist.new_group([ranks[each] for each in block]) for block in blocks]
+            group = made[blocks.index(mine)]
+        exchange = Exchange(group, self._label)
+        exchange.traffic = self.traffic
+        return exchange
+
+    def close(self) -> None:
+        """Give up a group that `within` made."""
+        if not isinstance(self.group, DividedGroup):
+            dist.destroy_process_group(self.group)
+
+    def wait_for_all(self) -> None:
+        """Wait until all workers are here; not counted."""
+        with self._noting("a barrier"):
+            dist.all_reduce(torch.zeros(1), group=self.group)
+
+    @property
+    def threads(self) -> Any:
+        """What has `Thread` and `Condition` for this worker: the group's own, if it keeps a clock of its own, or `threading`."""
+        return getattr(self.group, "threads", threading)
 
     @contextlib.contextmanager
     def _noting(self, what: str) -> Iterator[None]:

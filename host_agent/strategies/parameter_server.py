@@ -5,7 +5,6 @@ Rank 0 is the server. It has a thread for each worker, so that a worker that fai
 
 from __future__ import annotations
 
-import threading
 import warnings
 from enum import IntEnum
 from typing import Any
@@ -84,7 +83,7 @@ class ServedStrategy(Strategy):
         self.staleness: list[int] = []
         self.lost: dict[int, str] = {}
         self._clocks = dict.fromkeys(range(1, self.workers), 0)
-        self._changed = threading.Condition()
+        self._changed = self.exchange.threads.Condition()
         self._served = False
 
     # The server
@@ -101,7 +100,8 @@ class ServedStrategy(Strategy):
         """
         if not self.serves:
             raise MisuseError(f"strategy {self.name}: rank {self.rank} is a worker; rank {SERVER} serves")
-        threads = [threading.Thread(target=self._attend, args=(each,), daemon=True) for each in self._clocks]
+        make = self.exchange.threads.Thread
+        threads = [make(target=self._attend, args=(each,), daemon=True) for each in self._clocks]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -25,6 +25,7 @@ from torch import Tensor
 from host_agent.communicator import Communicator
 from host_agent.errors import ArrayError
 from host_agent.joining import NoSlotsError, Seat
+from host_agent.torch.calls import cut, label_of, listed, operation_of, with_values
 from host_agent.torch.failures import Failures
 from host_agent.torch.gloo_reductions import GlooReductions
 from host_agent.torch.memory import overwrite
@@ -40,8 +41,6 @@ from host_agent.words import plural
 
 NAME: Final = "netsum"
 Finish = Callable[[], None]
-_SHOWN: Final = 3
-"""So many tensors of a call are named in messages."""
 
 
 @untraced_methods
@@ -117,21 +116,21 @@ class NetsumProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Reduce tensors in place, at every rank alike."""
-        tensors = _listed(tensors)
-        operation = _operation(opts)
+        tensors = listed(tensors)
+        operation = operation_of(opts)
         kind = kind_of(operation)
         if all(sparse_on_slots(tensor, kind) for tensor in tensors):
-            label = _label("all_reduce", kind, *tensors)
+            label = label_of("all_reduce", kind, *tensors)
             return self._work(label, tensors, [reduce_sparse(self._slots, each, label) for each in tensors])
         if any(tensor.is_sparse or not on_slots(tensor.dtype, kind) for tensor in tensors):
             # Gloo's plain form would reduce the tensors of a list with one another as well.
             if len(tensors) == 1:
-                return self._gloo.allreduce(tensors, _options(dist.AllreduceOptions(), reduceOp=operation))
+                return self._gloo.allreduce(tensors, with_values(dist.AllreduceOptions(), reduceOp=operation))
             return self._gloo.allreduce_coalesced(
-                tensors, _options(dist.distributed_c10d.AllreduceCoalescedOptions(), reduceOp=operation)
+                tensors, with_values(dist.distributed_c10d.AllreduceCoalescedOptions(), reduceOp=operation)
             )
         parts = [self._reduce(each, each, operation, "all_reduce") for each in tensors]
-        return self._work(_label("all_reduce", kind, *tensors), tensors, parts)
+        return self._work(label_of("all_reduce", kind, *tensors), tensors, parts)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce several tensors in place."""
@@ -140,11 +139,11 @@ class NetsumProcessGroup(dist.ProcessGroup):
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Any:
         """Reduce a tensor; the result goes to the root alone."""
         if isinstance(opts, int):
-            opts = _options(
+            opts = with_values(
                 dist.ReduceOptions(), rootRank=opts, reduceOp=dist.ReduceOp.SUM if op is None else op
             )
-        tensors = _listed(tensors)
-        operation, root = _operation(opts), opts.rootRank
+        tensors = listed(tensors)
+        operation, root = operation_of(opts), opts.rootRank
         kind = kind_of(operation)
         if any(tensor.is_sparse or not on_slots(tensor.dtype, kind) for tensor in tensors):
             return self._gloo.reduce(tensors, opts)
@@ -152,15 +151,15 @@ class NetsumProcessGroup(dist.ProcessGroup):
         parts = [
             self._reduce(each, each if self._rank == root else None, operation, label) for each in tensors
         ]
-        return self._work(_label(label, kind, *tensors), tensors, parts)
+        return self._work(label_of(label, kind, *tensors), tensors, parts)
 
     def reduce_scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None
     ) -> Any:
         """Reduce a list of tensors, one for each rank."""
-        outputs = _listed(outputs)
+        outputs = listed(outputs)
         inputs = [inputs] if isinstance(inputs[0], Tensor) else inputs
-        operation = _operation(opts)
+        operation = operation_of(opts)
         parts = []
         for output, pieces in zip(outputs, inputs, strict=True):
             self._check_pieces("reduce_scatter", pieces)
@@ -168,7 +167,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
                 self._reduce(piece, output if rank == self._rank else None, operation, "reduce_scatter")
                 for rank, piece in enumerate(pieces)
             ]
-        return self._work(_label("reduce_scatter", kind_of(operation), *outputs), outputs, parts)
+        return self._work(label_of("reduce_scatter", kind_of(operation), *outputs), outputs, parts)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         """Reduce a tensor; each rank gets its part of it."""
@@ -176,7 +175,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Reduce several tensors; each rank gets its part of each."""
-        pieces = [_cut(whole, piece, self._size) for whole, piece in zip(inputs, outputs, strict=True)]
+        pieces = [cut(whole, piece, self._size) for whole, piece in zip(inputs, outputs, strict=True)]
         return self.reduce_scatter([output.view(-1) for output in outputs], pieces, opts)
 
     _reduce_scatter_base = reduce_scatter_single
@@ -186,16 +185,16 @@ class NetsumProcessGroup(dist.ProcessGroup):
 
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Overwrite tensors with the root's."""
-        tensors = _listed(tensors)
+        tensors = listed(tensors)
         root = 0 if opts is None else opts if isinstance(opts, int) else opts.rootRank
         label = f"broadcast from rank {self._ranks[root]}"
         parts = [self._send_out(tensor, root, label) for tensor in tensors]
-        return self._work(_label(label, "", *tensors), tensors, parts)
+        return self._work(label_of(label, "", *tensors), tensors, parts)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gather a tensor of every rank at every rank."""
         outputs = [outputs] if isinstance(outputs[0], Tensor) else outputs
-        inputs = _listed(inputs)
+        inputs = listed(inputs)
         parts = []
         for pieces, own in zip(outputs, inputs, strict=True):
             self._check_pieces("all_gather", pieces)
@@ -210,7 +209,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
                 for rank, piece in enumerate(pieces)
             ]
         written = [piece for pieces in outputs for piece in pieces]
-        return self._work(_label("all_gather", "", *inputs), written, parts, value=outputs)
+        return self._work(label_of("all_gather", "", *inputs), written, parts, value=outputs)
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather several tensors of every rank; `output_lists` has one list for each rank."""
@@ -223,7 +222,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather several tensors of every rank, each in one tensor."""
-        pieces = [_cut(whole, piece, self._size) for whole, piece in zip(outputs, inputs, strict=True)]
+        pieces = [cut(whole, piece, self._size) for whole, piece in zip(outputs, inputs, strict=True)]
         return self.allgather(pieces, inputs, opts)
 
     _allgather_base = all_gather_single
@@ -256,15 +255,15 @@ class NetsumProcessGroup(dist.ProcessGroup):
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
         """Send to one rank, through Gloo."""
-        return self._gloo.send(_listed(tensors), dst, tag)
+        return self._gloo.send(listed(tensors), dst, tag)
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
         """Receive from one rank, through Gloo."""
-        return self._gloo.recv(_listed(tensors), src, tag)
+        return self._gloo.recv(listed(tensors), src, tag)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Receive from any rank, through Gloo."""
-        return self._gloo.recv_anysource(_listed(tensors), tag)
+        return self._gloo.recv_anysource(listed(tensors), tag)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Wait for all ranks, and name those that do not come, through Gloo."""
@@ -312,7 +311,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
             plan.finish()
             taken.bring_back()
 
-        return self._slots.allreduce(plan.array, plan.op, plan.out, _label(label, kind, source)), finish
+        return self._slots.allreduce(plan.array, plan.op, plan.out, label_of(label, kind, source)), finish
 
     def _send_out(self, tensor: Tensor, root: int, label: str) -> tuple[Future[Any], Finish]:
         sends = root == self._rank
@@ -324,7 +323,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
                 unpack()
                 given.bring_back()
 
-        return self._slots.broadcast(flat, root, _label(label, "", tensor)), finish
+        return self._slots.broadcast(flat, root, label_of(label, "", tensor)), finish
 
     def _work(
         self,
@@ -385,41 +384,6 @@ def _life(default_group: bool) -> str:
     global _default_groups
     _default_groups += default_group
     return f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}.{_default_groups}"
-
-
-def _listed(tensors: Any) -> list[Tensor]:
-    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
-
-
-def _operation(opts: Any) -> Any:
-    """Return the operation of options, of a bare operation, or the default."""
-    if opts is None:
-        return dist.ReduceOp(dist.ReduceOp.SUM)
-    return getattr(opts, "reduceOp", opts)
-
-
-def _options(opts: Any, **values: Any) -> Any:
-    for name, value in values.items():
-        setattr(opts, name, value)
-    return opts
-
-
-def _cut(whole: Tensor, piece: Tensor, count: int) -> list[Tensor]:
-    """Cut a tensor into as many flat pieces as there are ranks."""
-    if whole.numel() != piece.numel() * count or whole.dtype != piece.dtype or not whole.is_contiguous():
-        raise ArrayError(
-            f"expected a contiguous {piece.dtype} tensor of {count} times {piece.numel()} elements, "
-            f"got {whole.dtype} {list(whole.shape)}"
-        )
-    return list(whole.detach().view(count, piece.numel()).unbind())
-
-
-def _label(what: str, kind: str, *tensors: Tensor) -> str:
-    """Name a call so that people find it: "all_reduce (SUM) of torch.float32 [3, 4]"."""
-    shown = [f"{tensor.dtype} {list(tensor.shape)}" for tensor in tensors[:_SHOWN]]
-    more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
-    operation = f" ({kind})" if kind else ""
-    return f"{what}{operation} of {', '.join(shown)}{more}"
 
 
 def _nothing() -> None:

@@ -31,16 +31,16 @@ PASS_DONE: Final = 1
 FAILED: Final = 2
 WOKEN: Final = 3
 INTERRUPTED: Final = 4
-"""A signal came: Python must get a chance to handle it."""
+"""A signal arrived, and Python must handle it."""
 
 
 BATCHES_IN_FLIGHT: Final = 8
-"""While many chunks are in flight the socket is looked at about so often from the transmission of one to its RESULT. To be
-woken by every RESULT costs more than to handle it, for the worker and for who sent it; an eighth of those in flight at a
-time leaves seven on the way, so that no link falls idle."""
+"""While many chunks are in flight, the socket is read about so often between the transmission of a chunk and its RESULT. A
+wakeup for every RESULT costs more than handling it, for the worker and for the sender. Reading an eighth of the chunks in
+flight at a time leaves seven eighths under way, so that no link is idle."""
 FEWEST_TO_REST: Final = 16
 SHORTEST_REST_NS: Final = 100_000
-"""Shorter ones are longer than meant: the system's timers have a slack of 50 microseconds."""
+"""Shorter pauses would last longer than intended: the system's timers have a slack of 50 microseconds."""
 LONGEST_REST_NS: Final = 1_000_000
 
 
@@ -56,7 +56,7 @@ def exchange(
     timespec: npt.NDArray[np.int64],
     until_ns: int,
 ) -> int:
-    """Send and receive until a pass is done, the core fails, someone interrupts, or the time is up.
+    """Send and receive until a pass is done, the core fails, a signal or a wakeup arrives, or the time is up.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def exchange(
     int
         PASS_DONE, FAILED, WOKEN, INTERRUPTED or TIME_UP.
     """
-    # A caller that flushes subnormal numbers to zero, or rounds another way, would get other bits than the other workers.
+    # A caller with another rounding mode, or that flushes subnormal numbers to zero, would get other bits than the other workers.
     callers = np.empty(FENV_WORDS, np.int64)
     fegetenv(callers.ctypes.data)
     fesetenv(DEFAULT_FLOATING_POINT)
@@ -142,7 +142,7 @@ def _exchange(
 
 @compiled
 def rest_after_ns(core: Record, received: Integer) -> Integer:
-    """How long to leave the socket alone after a wakeup that brought few of many chunks in flight; 0: not at all."""
+    """Return how long to pause after a wakeup that brought few of many chunks in flight; 0: no pause."""
     if core.in_flight < FEWEST_TO_REST or received * BATCHES_IN_FLIGHT >= core.in_flight:
         return np.int64(0)
     rest_ns = min(core.result_ns // BATCHES_IN_FLIGHT, LONGEST_REST_NS)

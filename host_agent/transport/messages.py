@@ -32,7 +32,7 @@ from host_agent.transport.system_calls import (
 )
 
 BATCH: Final = 64
-"""Datagrams that are handled at once."""
+"""Datagrams in a batch."""
 LARGEST_MESSAGE_BYTES: Final = 65_507
 MESSAGES_OF_SEVERAL: Final = 8
 """Messages a call receives if each can hold many datagrams."""
@@ -45,12 +45,12 @@ LINK: Final = np.dtype(
         ("fd", np.int64),
         ("segments", np.int64),  # how many datagrams a message may hold,
         ("message_bytes", np.int64),  # and how many bytes if they are several
-        ("rests", np.int64),  # 1: it is left alone for a while between small batches
+        ("rests", np.int64),  # 1: pause between small batches
         ("wake", np.int64),  # set by another thread that wants the driver to come back
         ("messages", np.int64),  # of the outbox, to be sent
         ("messages_sent", np.int64),
         ("received", np.int64),  # messages in the inbox
-        ("message", np.int64),  # of them, the one whose datagrams are taken next
+        ("message", np.int64),  # the message whose datagrams are taken next
         ("offset", np.int64),  # and from which byte of it on
         ("refused", np.int64),  # ICMP: nothing listens on the switch's port
         ("send_errors", np.int64),

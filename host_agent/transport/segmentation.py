@@ -16,7 +16,7 @@ import struct
 from typing import Final
 
 MOST_SEGMENTS: Final = 64
-"""What kernels take at least (UDP_MAX_SEGMENTS)."""
+"""The least limit of any kernel (UDP_MAX_SEGMENTS)."""
 
 # linux/ethtool.h, linux/sockios.h
 _ETHTOOL_GSTRINGS, _ETHTOOL_GSSET_INFO, _ETHTOOL_GFEATURES = 0x1B, 0x37, 0x3A
@@ -62,7 +62,7 @@ def _interface_with(local_ip: str) -> str | None:
 
 
 def _has_offload(name: str) -> bool:
-    """Whether an interface takes such messages as they are."""
+    """Whether an interface accepts such messages unsplit."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
 
         def ask(request: bytes) -> bytes:

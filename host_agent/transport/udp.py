@@ -20,9 +20,9 @@ from host_agent.transport.segmentation import MOST_SEGMENTS, segments_towards
 from host_agent.transport.system_calls import POLLFD, POLLIN, SOL_UDP, UDP_GRO
 
 BUFFER_BYTES: Final = 8 << 20
-"""What is asked of the kernel for each direction of the socket."""
+"""The buffer size requested from the kernel for each direction of the socket."""
 BURST_BYTES: Final = 12_000
-"""What a message of several datagrams may hold on a network: a link of 100 Mbit/s takes a millisecond for it."""
+"""The most bytes of a message of several datagrams on a network: a link of 100 Mbit/s carries it in a millisecond."""
 _KERNEL_OVERHEAD_BYTES: Final = 1280
 """What a datagram costs in a socket buffer beside its bytes, roughly."""
 _SO_RCVBUFFORCE: Final = 33
@@ -56,7 +56,7 @@ class UdpLink:
         try:
             self._socket.setblocking(False)
             self._ask_for_buffers()
-            # The switch takes no fragments: a packet too long for the way is better refused here.
+            # The switch drops fragments, so a packet that is too long for the path is refused here.
             self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
             self._socket.bind(bind)
             # Connected, the kernel drops what others send and reports when nothing listens on the switch's port.
@@ -87,6 +87,23 @@ class UdpLink:
         host, port = self._socket.getsockname()
         return host, port
 
+    def enter(self, core: WorkerCore) -> None:
+        """Carry the datagrams of another core from now on: that of the next epoch, maybe at another switch.
+
+        Raises
+        ------
+        MisuseError
+            The switch's address cannot be reached at all.
+        """
+        self._core = core
+        self._ask_for_buffers()
+        try:
+            self._socket.connect(core.admission.switch)
+        except OSError as error:
+            raise MisuseError(f"cannot send to the switch at {core.admission.switch}: {error}") from error
+        # What waits is of the last epoch: the switch would not admit it.
+        self.link["messages_sent"] = self.link["messages"]
+
     def exchange(self, seconds: float) -> int:
         """Send and receive for at most that long; see `exchange.exchange` for when it returns earlier and what."""
         until_ns = time.monotonic_ns() + int(seconds * 1e9)
@@ -107,7 +124,7 @@ class UdpLink:
             os.eventfd_read(self._wake_fd)
 
     def trouble(self) -> str:
-        """Say what the system reported about the way to the switch; empty if nothing."""
+        """Return the error that the system reported about the path to the switch; empty if none."""
         host, port = self._core.admission.switch
         found = []
         if self.link["refused"][0]:
@@ -133,7 +150,7 @@ class UdpLink:
         os.close(self._wake_fd)
 
     def _allow_segments(self) -> bool:
-        """Let messages hold several datagrams as far as the way takes them; returns whether they also come so."""
+        """Let messages hold several datagrams if the path accepts them; returns whether they also arrive that way."""
         host, _ = self.address
         if not ipaddress.ip_address(host).is_loopback:
             self.link["segments"] = segments_towards(host)

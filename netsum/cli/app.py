@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from netsum.cli import allreduce, doctor, explore, shell, wireshark
+from netsum.cli.aggregator import aggregator_app
 from netsum.cli.bench import bench_app
 from netsum.cli.compression import compression_app
 from netsum.cli.controller import controller_app
@@ -53,6 +54,7 @@ app.command("doctor", rich_help_panel=TRY, epilog=doctor.EPILOG)(doctor.doctor)
 app.add_typer(switch_app, name="switch", rich_help_panel=OPERATE)
 app.add_typer(job_app, name="job", rich_help_panel=OPERATE)
 app.add_typer(controller_app, name="controller", rich_help_panel=OPERATE)
+app.add_typer(aggregator_app, name="aggregator", rich_help_panel=OPERATE)
 app.add_typer(testbed_app, name="testbed", rich_help_panel=OPERATE)
 app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
 app.add_typer(compression_app, name="compression", rich_help_panel=LOOK)

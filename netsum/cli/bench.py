@@ -1,8 +1,6 @@
 """The benchmarks live in the source checkout, beside the docs that quote them; they are not installed."""
 
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +8,7 @@ import typer
 
 from netsum.cli.options import Lanes, SlotsOption, SwitchKind
 from netsum.cli.texts import epilog
-from netsum.command_errors import CommandError
+from netsum.command_errors import CommandError, UsageError
 
 bench_app = typer.Typer(help="Measure what the docs quote.", no_args_is_help=True)
 
@@ -25,8 +23,8 @@ Loss = Annotated[str, typer.Option(metavar="PERCENT", help="Loss of every link, 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-def run_bench(name: str, arguments: Sequence[str]) -> None:
-    """Run ``bench/NAME.py`` of the checkout with command line arguments.
+def find_bench(name: str) -> None:
+    """Make ``bench.NAME`` of the checkout importable.
 
     Raises
     ------
@@ -36,8 +34,10 @@ def run_bench(name: str, arguments: Sequence[str]) -> None:
     if not (CHECKOUT / "bench" / f"{name}.py").is_file():
         raise CommandError(f"{CHECKOUT} has no bench/{name}.py: run netsum from its source checkout")
     sys.path.insert(0, str(CHECKOUT))
-    main: Callable[[Sequence[str]], None] = import_module(f"bench.{name}").main
-    main(arguments)
+
+
+def _lane_counts(lanes: Lanes | None) -> tuple[int, ...]:
+    return tuple(map(int, Lanes if lanes is None else (lanes,)))
 
 
 @bench_app.command(
@@ -52,7 +52,10 @@ def bench_engine(
     lanes: BothLanes = None,
 ) -> None:
     """Packets/s of the embedded engine and, where it is installed, of BMv2: same program, same packets."""
-    run_bench("engine", ["--runs", str(runs), *([] if lanes is None else ["--lanes", lanes])])
+    find_bench("engine")
+    from bench.engine import run
+
+    run(runs, _lane_counts(lanes))
 
 
 @bench_app.command(
@@ -66,7 +69,10 @@ def bench_host(
     lanes: OneLanes = Lanes.wide,
 ) -> None:
     """Nanoseconds an element costs the worker library to quantize, beside a plain copy."""
-    run_bench("host", ["--runs", str(runs), "--lanes", lanes])
+    find_bench("host")
+    from bench.host import run
+
+    run(runs, int(lanes))
 
 
 @bench_app.command(
@@ -85,10 +91,10 @@ def bench_veth(
     bmv2: Annotated[bool, typer.Option(help="Measure BMv2 too, if it is installed.")] = True,
 ) -> None:
     """Packets/s of the embedded switch and BMv2 as processes on the same virtual cables; needs root."""
-    arguments = ["--runs", runs, "--workers", workers, "--slots", slots, "--packets", packets]
-    arguments += [] if lanes is None else ["--lanes", lanes]
-    arguments += [] if bmv2 else ["--no-bmv2"]
-    run_bench("veth", list(map(str, arguments)))
+    find_bench("veth")
+    from bench.veth import run
+
+    run(runs, _lane_counts(lanes), workers=workers, slots=slots, packets=packets, bmv2=bmv2)
 
 
 @bench_app.command(
@@ -128,11 +134,21 @@ def bench_allreduce(
 
     Results go to `runs/bench-allreduce-DATE-TIME` as JSON, Markdown, PNG and SVG.
     """
-    arguments = ["--topology", topology, "--rate", rate, "--sizes", sizes, "--lossy-sizes", lossy_sizes]
-    arguments += ["--loss", loss, "--lanes", lanes, "--repeats", str(repeats)]
-    arguments += [] if slots is None else ["--slots", slots]
-    arguments += ["--bmv2-rate", bmv2_rate, "--bmv2-sizes", bmv2_sizes]
-    run_bench("allreduce", arguments)
+    find_bench("allreduce")
+    from bench.allreduce import run
+
+    run(
+        topology=topology,
+        rate=rate,
+        sizes=sizes,
+        lossy_sizes=lossy_sizes,
+        loss=loss,
+        lanes=lanes,
+        repeats=repeats,
+        slots=slots,
+        bmv2_rate=bmv2_rate,
+        bmv2_sizes=bmv2_sizes,
+    )
 
 
 @bench_app.command(
@@ -172,12 +188,23 @@ def bench_sparse(
 
     Results go to `runs/bench-sparse-DATE-TIME` as JSON, Markdown, PNG and SVG.
     """
-    arguments = ["--topology", topology, "--rate", rate, "--loss", loss, "--sizes", sizes]
-    arguments += ["--densities", densities, "--overlaps", overlaps, "--bits", bits, "--lanes", lanes]
-    arguments += ["--switch", switch, "--repeats", str(repeats)]
-    arguments += [] if slots is None else ["--slots", slots]
-    arguments += [] if gloo else ["--without-gloo"]
-    run_bench("sparse", arguments)
+    find_bench("sparse")
+    from bench.sparse import run
+
+    run(
+        topology=topology,
+        rate=rate,
+        loss=loss,
+        sizes=sizes,
+        densities=densities,
+        overlaps=overlaps,
+        bits=bits,
+        lanes=int(lanes),
+        switch=switch.value,
+        repeats=repeats,
+        slots=slots,
+        gloo=gloo,
+    )
 
 
 @bench_app.command(
@@ -203,8 +230,14 @@ def bench_torch(
 
     All-reduces of the sizes that DDP's buckets have, and steps of the examples, in the same processes.
     """
-    arguments = ["--workers", workers, "--sizes", sizes, "--runs", str(runs), "--lanes", lanes.value]
-    run_bench("torch_loopback", [*arguments, "--examples", examples])
+    try:
+        counts = [int(each) for each in workers.split(",")]
+    except ValueError:
+        raise UsageError(f"--workers: expected whole numbers such as 2,4, not {workers!r}") from None
+    find_bench("torch_loopback")
+    from bench.torch_loopback import run
+
+    run(workers=counts, sizes=sizes, runs=runs, lanes=int(lanes), examples=examples)
 
 
 @bench_app.command(
@@ -224,10 +257,15 @@ def bench_training(
     examples: Annotated[
         str, typer.Option(metavar="NAME,…", help="Examples to train.")
     ] = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse",
+    sizes: Annotated[
+        str, typer.Option(metavar="SIZES", help="Sizes of tensors to all-reduce as well; empty: none.")
+    ] = "",
 ) -> None:
     """Time of a training step over netsum and over Gloo, on the same limited links, in the same run; needs root and PyTorch."""
-    arguments = ["--topology", topology, "--rate", rate, "--loss", loss, "--lanes", lanes.value]
-    run_bench("training", [*arguments, "--runs", str(runs), "--examples", examples])
+    find_bench("training")
+    from bench.training import run
+
+    run(topology=topology, rate=rate, loss=loss, lanes=int(lanes), runs=runs, examples=examples, sizes=sizes)
 
 
 @bench_app.command(
@@ -239,4 +277,7 @@ def bench_hook(
     steps: Annotated[int, typer.Option(min=1, help="Without and with the hook, in turn.")] = 100,
 ) -> None:
     """Time of a step of DDP without a hook and with the identity compressor, over netsum and Gloo on loopback; needs PyTorch."""
-    run_bench("hook", ["--workers", str(workers), "--steps", str(steps)])
+    find_bench("hook")
+    from bench.hook import run
+
+    run(workers, steps)

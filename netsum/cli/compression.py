@@ -1,5 +1,6 @@
 """`netsum compression`: what gradients can be compressed with, and what that is worth."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -171,15 +172,17 @@ def bench(
             help="Compressors, `none` for no hook at all. Default: all.",
         ),
     ] = None,
-    backends: Annotated[str, typer.Option(metavar="NAME,…", help="Over which they run.")] = "netsum,gloo",
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Trainings of each.")] = 3,
+    backends: Annotated[
+        str, typer.Option(metavar="NAME,…", help="Backends over which they run.")
+    ] = "netsum,gloo",
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Trainings of each point.")] = 3,
     topology: Annotated[
         str, typer.Option(help="As `netsum testbed up` takes it; a worker a host.")
     ] = "star-2",
-    rate: Annotated[str, typer.Option(metavar="RATE", help="Of every link.")] = "100mbit",
-    folder: Annotated[
-        str, typer.Option(metavar="FOLDER", help="Where results are kept.")
-    ] = "runs/compression",
+    rate: Annotated[str, typer.Option(metavar="RATE", help="Rate of every link.")] = "100mbit",
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results are kept.")] = Path(
+        "runs/compression"
+    ),
     seconds: Annotated[
         float | None, typer.Option(min=0, help="Begin no training after so long; call again to go on.")
     ] = None,
@@ -188,11 +191,20 @@ def bench(
 
     Every training makes the same number of steps. Bytes are those that the interface of a worker's host has counted.
     """
-    from netsum.cli.bench import run_bench
+    from netsum.cli.bench import find_bench
 
-    arguments = ["--tasks", tasks, "--backends", backends, "--seeds", str(seeds), "--topology", topology]
-    arguments += ["--rate", rate, "--folder", folder]
-    arguments += [] if methods is None else ["--methods", methods]
-    arguments += [] if seconds is None else ["--seconds", str(seconds)]
-    arguments += ["--quick"] if quick else []
-    run_bench("compression", arguments)
+    find_bench("compression")
+    from bench.compression import run
+    from bench.compression_points import METHODS
+
+    run(
+        tasks=tasks.split(","),
+        methods=["none", *METHODS] if methods is None else methods.split(","),
+        backends=backends.split(","),
+        seeds=seeds,
+        topology=topology,
+        rate=rate,
+        folder=folder,
+        seconds=float("inf") if seconds is None else seconds,
+        quick=quick,
+    )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.options import Lanes
+from netsum.cli.options import Lanes, Share
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
 
@@ -65,6 +65,16 @@ def controller_serve(
     ] = None,
     p4info: Annotated[Path | None, typer.Option(help="P4Info of that program, in text form.")] = None,
     slots: Annotated[int, typer.Option(min=1, help="Slots of a job that does not say, a power of two.")] = 64,
+    share: Annotated[
+        Share,
+        typer.Option(
+            help="How jobs share the slots of a switch: as requested (fixed), alike, by weight, or by the slots that "
+            "they request (demand). A request is then the most that a job gets.",
+        ),
+    ] = Share.fixed,
+    least_slots: Annotated[
+        int, typer.Option(min=1, help="Fewest slots of a job where jobs share them, a power of two.")
+    ] = 1,
     grace: Annotated[
         float,
         typer.Option(
@@ -160,7 +170,14 @@ def controller_serve(
         tls=TlsFiles(tls_ca, tls_cert, tls_key),
         allow_remote=allow_remote,
         metrics=None if metrics is None else _metrics_address(metrics),
-        registry=RegistryOptions(slots=slots, grace_s=grace, recovery_s=recovery, idle_s=idle),
+        registry=RegistryOptions(
+            slots=slots,
+            grace_s=grace,
+            recovery_s=recovery,
+            idle_s=idle,
+            share=share.value,
+            least_slots=least_slots,
+        ),
         election_id=election_id,
     )
     asyncio.run(serve(options, announce))

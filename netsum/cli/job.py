@@ -59,6 +59,12 @@ def create(
         ),
     ] = 0.0,
     switch: Annotated[str, typer.Option(metavar="NAME", help="Switch that adds. Default: the first.")] = "",
+    weight: Annotated[
+        float,
+        typer.Option(
+            min=0.0, help="Where jobs share slots by weight: this job's, above 0; 0 is taken for 1."
+        ),
+    ] = 1.0,
     join_token: JoinTokenOption = "",
     idle: Annotated[
         float,
@@ -85,6 +91,7 @@ def create(
         switch=switch,
         join_token=join_token,
         idle_s=idle,
+        weight=weight,
     )
     _tell(view, as_json)
 
@@ -118,7 +125,18 @@ def list_jobs(
     if not views:
         say("no jobs: workers make one when they join, or an operator by `netsum job create`")
         return
-    rows = Rows("job", "state", ">workers", "switch", ">slots", ">lanes", ">?restarts", "~reason")
+    rows = Rows(
+        "job",
+        "state",
+        ">workers",
+        "switch",
+        ">slots",
+        ">lanes",
+        ">?restarts",
+        ">?moves",
+        ">?waited s",
+        "~reason",
+    )
     for view in views:
         there = sum(state_word(worker) == "seated" for worker in view.workers)
         workers = f"{there} of {view.world_size}"
@@ -130,9 +148,14 @@ def list_jobs(
             str(view.slot_count),
             str(view.lanes),
             str(view.restarts),
+            str(view.moves),
+            f"{view.waited_s:.1f}" if view.waited_s >= 0.05 else "0",
             view.reason,
         )
     rows.print()
+    share, jain = client.share()
+    if share:
+        say(f"slots are shared ({share}): Jain's index {jain:.3f}")
 
 
 @job_app.command(

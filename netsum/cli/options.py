@@ -56,6 +56,15 @@ class Overlap(StrEnum):
     none = "none"
 
 
+class Share(StrEnum):
+    """By what jobs share the slots of a switch."""
+
+    fixed = "fixed"
+    fair = "fair"
+    weighted = "weighted"
+    demand = "demand"
+
+
 class IfFull(StrEnum):
     """What to do with a job whose slots are not free."""
 

@@ -1,5 +1,8 @@
 """`netsum strategies`: how workers of a training can share what they learn."""
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from netsum.cli.options import AsJson
@@ -35,3 +38,112 @@ def list_strategies(as_json: AsJson = False) -> None:
     for each in facts:
         table.add(*each)
     table.print()
+
+
+@strategies_app.command(
+    "bench",
+    epilog=epilog(
+        ("netsum strategies bench --quick", "four strategies on one task: about a minute"),
+        (
+            "netsum strategies bench --strategies synchronous,diloco,easgd --workers 8 --seeds 5",
+            "a comparison of your own",
+        ),
+        (
+            "netsum strategies bench --rates 10mbit --rtts 1ms,50ms --step-time 100ms",
+            "other links and a slower model: trainings with the same step time are not run again",
+        ),
+        ok="all was run, or the time that --seconds allows is up",
+        interrupted="Ctrl-C; what was run is kept, and the same command goes on from there",
+    ),
+)
+def bench(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One task, four strategies, four workers, one seed.")
+    ] = False,
+    tasks: Annotated[
+        str, typer.Option(metavar="NAME,…", help="On scikit-learn's digits; `skewed`: few digits a worker.")
+    ] = "digits,skewed,softmax",
+    strategies: Annotated[
+        str | None, typer.Option(metavar="NAME,…", help="As tables name them. Default: all.")
+    ] = None,
+    workers: Annotated[
+        str, typer.Option(metavar="COUNT,…", help="That train; a parameter server is one more.")
+    ] = "4,8",
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Trainings of each.")] = 3,
+    steps: Annotated[int, typer.Option(min=40, max=100_000, help="Of each worker.")] = 240,
+    step_time: Annotated[str, typer.Option(metavar="TIME", help="What a step computes.")] = "5ms",
+    rates: Annotated[
+        str, typer.Option(metavar="RATE,…", help="Of the links; the first is the table's.")
+    ] = "100mbit,1mbit,10mbit,1gbit",
+    rtts: Annotated[
+        str, typer.Option(metavar="TIME,…", help="Round trips between hosts; the first is the table's.")
+    ] = "200us,1ms,10ms,100ms",
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results are kept.")] = Path(
+        "runs/strategies"
+    ),
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Begin no training after so long; call again to go on.")
+    ] = None,
+) -> None:
+    """Train the same task under every strategy: accuracy, bytes, and time on links of many kinds; needs PyTorch.
+
+    All workers run in this process, in virtual time. What each computes, sends and waits for is recorded; its time on other
+    links is computed afterwards, with the simulator's times for collectives. Prints a table, and which strategy reaches the
+    target first by rate, round trip and number of workers; draws a plot.
+    """
+    from host_agent.errors import ArgumentError
+    from netsum.cli.bench import find_bench
+
+    find_bench("strategies")
+    from bench.strategies import run
+    from bench.strategies_points import RECIPES
+
+    try:
+        counts = [int(each) for each in workers.split(",")]
+    except ValueError:
+        raise ArgumentError(f"--workers: expected whole numbers such as 4,8, not {workers!r}") from None
+    run(
+        tasks=tasks.split(","),
+        strategies=list(RECIPES) if strategies is None else strategies.split(","),
+        workers=counts,
+        seeds=seeds,
+        steps=steps,
+        step_time=step_time,
+        rates=rates.split(","),
+        rtts=rtts.split(","),
+        folder=folder,
+        seconds=float("inf") if seconds is None else seconds,
+        quick=quick,
+    )
+
+
+@strategies_app.command(
+    "claims",
+    epilog=epilog(
+        ("netsum strategies claims", "all of them, one after the other"),
+        ("netsum strategies claims diloco dynamic", "two of them: a few minutes"),
+        ok="every part of each claim holds",
+        fault="a claim was not reproduced, or something is missing",
+    ),
+)
+def claims(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]…",
+            help="fedavg, diloco, dynamic, codistillation, asynchronous, incremental, ddnn, killed. Default: all.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try what papers claim of strategies on small tasks, and print the numbers: minutes each; needs PyTorch and scikit-learn.
+
+    The workers run in this process, in virtual time, with seeds that are fixed: the same numbers every time.
+    """
+    from netsum.cli.bench import find_bench
+
+    find_bench("strategies_claims")
+    from bench.strategies_claims import run
+
+    run(names or (), as_json=as_json)

@@ -9,19 +9,21 @@ from pathlib import Path
 
 from netsum.command_errors import UsageError
 from netsum.explore.files import write_schedule_files
-from netsum.programs import compiled_program
+from netsum.explore.on_bmv2 import answers_of_bmv2, require_bmv2
+from netsum.programs import CompiledProgram, compiled_program
 from netsum.terminal import Rows
 from sim.explore import checkpoint as checkpoints
 from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.drawing import text
-from sim.explore.engine.world import LEFT_OUT_WRONGLY, MACHINE_ERROR
+from sim.explore.engine.world import DOWN, LEFT_OUT_WRONGLY, MACHINE_ERROR
 from sim.explore.faults.catalogue import FAULTS
+from sim.explore.faults.fault import Fault
 from sim.explore.faults.run import faulty_system, look_for
 from sim.explore.scenario import Scenario
 from sim.explore.schedules import read_schedule
 from sim.explore.search import Order, Progress, Result, Search
 from sim.explore.shrink import violates
-from sim.explore.story import steps_of, tell
+from sim.explore.story import Packet, Step, steps_of, tell
 from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
 
@@ -146,13 +148,17 @@ def _verdict(result: Result) -> str:
     return "paused"
 
 
-def replay(path: Path) -> bool:
-    """Run a schedule and print it; returns whether nothing was violated."""
+def replay(path: Path, *, on_bmv2: bool = False) -> bool:
+    """Run a schedule and print it; returns whether nothing was violated, and BMv2, where chosen, answers alike."""
     scenario, fault, violation, made = read_schedule(path)
-    _say("compiling or loading the explorer …")
     if fault and fault not in FAULTS:
         raise UsageError(f"{path}: there is no fault {fault!r} in the catalogue")
-    system = faulty_system(FAULTS.get(fault), scenario, compiled_program(_LANES).json)
+    chosen = FAULTS.get(fault)
+    if on_bmv2:
+        require_bmv2(chosen)
+    _say("compiling or loading the explorer …")
+    program = compiled_program(_LANES)
+    system = faulty_system(chosen, scenario, program.json)
     events = tell(system, made)
     found = events[-1].result if events and events[-1].result < 0 else 0
     if not found and violation and violates(system, made, violation):
@@ -161,7 +167,25 @@ def replay(path: Path) -> bool:
     if not found and violation:
         ending += f"; the file says: {VIOLATIONS[violation]}"
     print(text(events, f"{path}: {scenario.name}", ending), flush=True)
-    return not found
+    alike = _compare_bmv2(system, program, chosen, made) if on_bmv2 else True
+    return not found and alike
+
+
+def _compare_bmv2(
+    system: System, program: CompiledProgram, fault: Fault | None, made: Sequence[Step]
+) -> bool:
+    """Run a schedule's packets through BMv2 too; returns whether it answers as the embedded switch does."""
+    packets = answers = 0
+    for each in answers_of_bmv2(system, program, fault, made):
+        packets, answers = packets + 1, answers + len(each.embedded)
+        if each.embedded != each.bmv2:
+            print(f"BMv2 answers packet {packets} ({each.packet.text()}) otherwise:")
+            for switch, frames in (("embedded", each.embedded), ("BMv2", each.bmv2)):
+                told = [f"to port {port}: {Packet(DOWN, port, frame, 0).text()}" for port, frame in frames]
+                print(f"  {switch}: {', '.join(told) or 'nothing'}")
+            return False
+    print(f"BMv2: {packets} packets, {answers} answers, each the same bytes as the embedded switch's")
+    return True
 
 
 def find_faults(names: Sequence[str], out: Path) -> bool:

@@ -37,7 +37,7 @@ def write_capture(network: Network, number: int, path: Path) -> None:
     )
     with path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", _MAGIC_NS, 2, 4, 0, 0, 1 << 18, _ETHERNET))
-        for rows, frames in network.traces:
+        for rows, frames in network.trace.parts:
             chosen = np.flatnonzero((rows["where"] == number) & (rows["what"] == LEAVES))
             for at in chosen.tolist():
                 row = rows[at]

@@ -113,7 +113,7 @@ def _write_links(writer: _Writer, scenario: Scenario) -> None:
         number: writer.track(f"queue {name}", queues, counter=True) for name, number in scenario.links.items()
     }
     slots = _Slots(writer)
-    for rows, _ in network.traces:
+    for rows, _ in network.trace.parts:
         for row in rows:
             number, begin_ns, end_ns = (
                 int(row["where"]),

@@ -15,7 +15,7 @@ from sim.experiments.scenario import Programs, Scenario, apply_event, build
 from sim.experiments.settings import Event, Job
 from sim.experiments.theirs import TheirJob
 from sim.experiments.work import Work, work_of
-from sim.network.network import NetworkError
+from sim.network.graph import NetworkError
 
 __all__ = ["PointFailedError", "PointResult", "Watch", "run_point"]
 
@@ -114,7 +114,7 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
         scenario.network.run(limit_ns=point.settings.run.limit)
     except NetworkError as error:
         raise PointFailedError(str(error)) from None
-    scenario.network.keep_trace()
+    scenario.network.trace.take()
     result = PointResult([], series, events=scenario.network.events_run)
     for run, settings in zip(jobs, point.settings.job, strict=True):
         begun = run.iteration_ns[0]

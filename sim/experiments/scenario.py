@@ -18,7 +18,8 @@ from sim.experiments.experiment import Point, Settings
 from sim.experiments.settings import Event, Job, TopologyTable
 from sim.network import shapes
 from sim.network.engine.scripts import DELAY, DROP
-from sim.network.network import Network, Node
+from sim.network.graph import Node
+from sim.network.network import Network
 from sim.network.parameters import Bursts, Faults, HostCost, LinkParameters, ParameterError, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.trees import tree_controller
@@ -40,7 +41,7 @@ Programs = Mapping[int, str]
 """The compiled program (BMv2 JSON) for each number of lanes."""
 
 MEASURED_HOST: Final = HostCost(send_ns=1300, receive_ns=3800, byte_ns=2)
-"""What `bench/parts.py` found with 64 and 256 lanes on the machine that docs/simulator-accuracy.md names."""
+"""What `bench.parts` found with 64 and 256 lanes on the machine that docs/simulator-accuracy.md names."""
 
 _KINDS: Final = {
     "any": -1,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 import host_agent.compiled
 from host_agent.errors import NetsumError
-from sim.explore.engine.expand import SEARCH
+from sim.explore.engine.states import SEARCH
 from sim.explore.scenario import Scenario, from_document
 from sim.explore.search import Search
 from sim.explore.system import System

@@ -1,4 +1,4 @@
-"""The configurations that are explored in full; docs/explorer.md has their numbers."""
+"""The configurations; docs/explorer.md has their numbers, and says which of them were explored in full."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _ALL: Final = (
     Scenario("five-rounds", rounds=_rounds("sum", "sum", "sum", "sum", "sum")),
     Scenario("copies", workers=1, rounds=_rounds("sum", "sum"), copies=2, batches=False),
     Scenario("three-workers", workers=3, rounds=_rounds("sum", "sum")),
+    Scenario("three-workers-three-rounds", workers=3, rounds=_rounds("sum", "sum", "sum")),
+    Scenario("four-workers", workers=4, rounds=_rounds("sum", "sum")),
     Scenario("exponents", rounds=_rounds("int32", "float32")),
     Scenario("header-only", rounds=_rounds("broadcast", "barrier", "max")),
     Scenario("dead-worker", workers=3, rounds=_rounds("sum"), kills=1),

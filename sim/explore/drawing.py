@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from sim.explore.engine import steps
+from sim.explore.engine import step_codes as codes
 from sim.explore.engine.world import DOWN, UP
 from sim.explore.story import Event, Packet, sentence
 
@@ -73,8 +73,8 @@ def svg(events: list[Event], hosts: int, title: str, ending: str) -> str:
         )
     parts += names
     for row, event in enumerate(events):
-        if event.step.packet is None or event.step.kind == steps.LOSE:
-            actor = hosts if event.step.kind in (steps.CONTROL, steps.RESTART) else event.step.host
+        if event.step.packet is None or event.step.kind == codes.LOSE:
+            actor = hosts if event.step.kind in (codes.CONTROL, codes.RESTART) else event.step.host
             said = sentence(event).partition("  ⇒")[0].partition(": ")[2] or sentence(event)
             parts.append(f'<circle cx="{x(actor)}" cy="{y(row)}" r="3"/>')
             parts.append(f'<text x="{x(actor) + 6}" y="{y(row) + 4}" fill="#36c">{escape(said)}</text>')
@@ -99,11 +99,11 @@ def _arrows(events: list[Event], hosts: int) -> list[tuple[int, int, int, Packet
     delivered = [
         (event.step.packet.way, event.step.packet.host, _plain(event.step.packet))
         for event in events
-        if event.step.packet is not None and event.step.kind != steps.LOSE
+        if event.step.packet is not None and event.step.kind != codes.LOSE
     ]
     for row, event in enumerate(events):
         packet = event.step.packet
-        if packet is not None and event.step.kind != steps.LOSE:
+        if packet is not None and event.step.kind != codes.LOSE:
             key = packet.way, packet.host, _plain(packet)
             ends = (packet.host, hosts) if packet.way == UP else (hosts, packet.host)
             arrows.append((sent.get(key, row), *ends, packet, row))

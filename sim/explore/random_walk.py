@@ -12,10 +12,9 @@ import numpy as np
 
 from ground.compiled import compiler
 from sim.explore.engine.compiled import SOURCES, Integer, Record, carray, copy_bytes, pointer
-from sim.explore.engine.expand import apply
 from sim.explore.engine.fair import all_done, fair_end, someone_is_dead
 from sim.explore.engine.packing import host_at, unpack
-from sim.explore.engine.steps import (
+from sim.explore.engine.step_codes import (
     BEGIN,
     CONTROL,
     DELIVER,
@@ -25,10 +24,10 @@ from sim.explore.engine.steps import (
     KILL,
     LOSE,
     RESTART,
-    drive,
     step_code,
-    timers_of,
 )
+from sim.explore.engine.steps import apply
+from sim.explore.engine.worker_steps import drive, timers_of
 from sim.explore.engine.world import (
     ALIVE,
     AT_DONE,

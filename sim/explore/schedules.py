@@ -9,25 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from host_agent.errors import NetsumError
-from sim.explore.engine import steps
+from sim.explore.engine import step_codes as codes
 from sim.explore.engine.world import UP
 from sim.explore.scenario import Scenario, from_document
-from sim.explore.story import Event, Packet, Step
+from sim.explore.story import STEP_NAMES, Event, Packet, Step
 
 __all__ = ["ScheduleError", "pcap", "read_schedule", "write_schedule"]
 
 _FORMAT = 1
-_NAMES = {
-    steps.DELIVER: "deliver",
-    steps.KEEP: "keep",
-    steps.LOSE: "lose",
-    steps.DRIVE: "send",
-    steps.BEGIN: "begin",
-    steps.KILL: "kill",
-    steps.JOIN: "join",
-    steps.CONTROL: "control",
-    steps.RESTART: "restart",
-}
+_NAMES = {**STEP_NAMES, codes.KEEP: "keep"}
 _PCAP_HEADER = struct.pack("=IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 1 << 18, 1)
 _STEP_NS = 1_000_000
 
@@ -95,7 +85,7 @@ def pcap(events: list[Event]) -> bytes:
     for number, event in enumerate(events):
         packet = event.step.packet
         frames = []
-        if packet is not None and packet.way == UP and event.step.kind != steps.LOSE:
+        if packet is not None and packet.way == UP and event.step.kind != codes.LOSE:
             frames = [packet.frame, *(each.frame for each in event.sent)]
         for place, frame in enumerate(frames):
             at_ns = number * _STEP_NS + place * 1000

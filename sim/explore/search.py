@@ -10,19 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sim.explore.engine.expand import (
-    COUNTS,
-    EXHAUSTED,
-    FOUND,
-    LEVELS,
-    MORE_ROOM,
-    SEARCH,
-    check_parts,
-    emit,
-    explore,
-    part_bytes,
-)
+from sim.explore.engine.expand import EXHAUSTED, FOUND, MORE_ROOM, check_parts, explore
 from sim.explore.engine.fair import FAIR_ROUNDS
+from sim.explore.engine.states import COUNTS, LEVELS, SEARCH, emit, part_bytes
 from sim.explore.engine.visited import rehash
 from sim.explore.system import System
 

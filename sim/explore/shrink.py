@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.explore.engine.expand import BREADTH_FIRST, SEARCH, check_end
 from sim.explore.engine.fair import FAIR_ROUNDS
+from sim.explore.engine.states import BREADTH_FIRST, SEARCH, check_end
 from sim.explore.story import Event, Step, tell
 from sim.explore.system import System
 

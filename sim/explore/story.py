@@ -16,10 +16,11 @@ from host_agent.wire.constants import (
     KIND_STATUS,
 )
 from host_agent.wire.header import Header
-from sim.explore.engine import steps
-from sim.explore.engine.expand import apply
+from sim.explore.engine import step_codes as codes
 from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.packing import unpack
+from sim.explore.engine.steps import apply
+from sim.explore.engine.worker_steps import timers_of
 from sim.explore.engine.world import CHANGED, DEAD, DOWN, LABEL_SHIFT, NOTHING, PACKET_SHIFT, UP
 from sim.explore.system import System
 
@@ -31,16 +32,16 @@ _KINDS = {
     KIND_PROBE: "PROBE",
     KIND_STATUS: "STATUS",
 }
-_STEPS = {
-    steps.DELIVER: "deliver",
-    steps.KEEP: "deliver and keep",
-    steps.LOSE: "lose",
-    steps.DRIVE: "send",
-    steps.BEGIN: "begin",
-    steps.KILL: "kill",
-    steps.JOIN: "join",
-    steps.CONTROL: "control",
-    steps.RESTART: "restart",
+STEP_NAMES = {
+    codes.DELIVER: "deliver",
+    codes.KEEP: "deliver and keep",
+    codes.LOSE: "lose",
+    codes.DRIVE: "send",
+    codes.BEGIN: "begin",
+    codes.KILL: "kill",
+    codes.JOIN: "join",
+    codes.CONTROL: "control",
+    codes.RESTART: "restart",
 }
 
 
@@ -138,8 +139,8 @@ class Walk:
 
     def step_of(self, code: int) -> Step:
         """Return the step that a code means now."""
-        kind, what, how = code >> steps.KIND_SHIFT, code >> steps.WHAT_SHIFT & 0xFFFF, code & 0x3FF
-        if kind in (steps.DELIVER, steps.KEEP, steps.LOSE):
+        kind, what, how = code >> codes.KIND_SHIFT, code >> codes.WHAT_SHIFT & 0xFFFF, code & 0x3FF
+        if kind in (codes.DELIVER, codes.KEEP, codes.LOSE):
             packet = self.packet(self.entries()[what])
             return Step(kind, packet.host, how, packet)
         return Step(kind, what, how)
@@ -152,7 +153,7 @@ class Walk:
             found = [at for at, packet in enumerate(packets) if packet == step.packet]
             if not found:  # with another label, on another way
                 found = [at for at, packet in enumerate(packets) if packet.same_as(step.packet)]
-                how |= steps.ANSWERED if step.packet.label == DEAD and step.packet.way == DOWN else 0
+                how |= codes.ANSWERED if step.packet.label == DEAD and step.packet.way == DOWN else 0
             if not found:
                 return None
             what = found[0]
@@ -162,14 +163,14 @@ class Walk:
         world.put(from_count=world.get("entry_count"))
         world.arrays["tx_lengths"][:] = 0
         world.arrays["contexts"][:, world.get("out_count")] = 0
-        code = np.int64(steps.step_code(step.kind, what, how))
+        code = np.int64(codes.step_code(step.kind, what, how))
         result = int(apply(self.system.record, code, self._blank))
         return Event(step, tuple(self._sent(step)), result)
 
     def _sent(self, step: Step) -> list[Packet]:
         arrays, world = self.world.arrays, self.world
         packets = []
-        if step.packet is not None and step.packet.way == UP and step.kind != steps.LOSE:
+        if step.packet is not None and step.packet.way == UP and step.kind != codes.LOSE:
             for context in arrays["contexts"]:
                 for row in range(int(context[world.get("out_count")])):
                     frame = arrays["out_frames"][row, : arrays["out_lengths"][row]].tobytes()
@@ -187,20 +188,20 @@ class Walk:
         """Return the steps that `SATURATE` stands for now, and make it."""
         world, state = self.world, self.world.arrays["state"]
         fixed, start, count = world.get("fixed_bytes"), state.copy(), world.get("entry_count")
-        self.make(Step(steps.SATURATE))
+        self.make(Step(codes.SATURATE))
         end, end_count = state.copy(), world.get("entry_count")
         state[:] = start
         world.put(entry_count=count)
         made = []
         for host in range(self.system.scenario.hosts):
             record = self.system.record
-            armed = int(steps.timers_of(record, unpack(record, np.int64(host))))
+            armed = int(timers_of(record, unpack(record, np.int64(host))))
             drives = [
-                Step(steps.DRIVE, host, chosen) for chosen in range(armed, -1, -1) if chosen & ~armed == 0
+                Step(codes.DRIVE, host, chosen) for chosen in range(armed, -1, -1) if chosen & ~armed == 0
             ]
             made += [step for step in drives if self._adds(step, fixed)]
         packets = [self.packet(entry) for entry in self.entries()]
-        deliveries = [Step(steps.DELIVER, packet.host, 0, packet) for packet in packets if packet.way == UP]
+        deliveries = [Step(codes.DELIVER, packet.host, 0, packet) for packet in packets if packet.way == UP]
         made += [step for step in deliveries if self._adds(step, fixed)]
         state[:] = end
         world.put(entry_count=end_count)
@@ -223,7 +224,7 @@ def steps_of(system: System, way: tuple[int, ...]) -> list[Step]:
     walk = Walk(system)
     made: list[Step] = []
     for code in way:
-        if code >> steps.KIND_SHIFT == steps.SATURATE:
+        if code >> codes.KIND_SHIFT == codes.SATURATE:
             made += walk.saturation()
             continue
         step = walk.step_of(code)
@@ -249,18 +250,18 @@ def tell(system: System, made: list[Step]) -> list[Event]:
 def sentence(event: Event) -> str:
     """Describe an event in a line."""
     step = event.step
-    verb = _STEPS[step.kind]
+    verb = STEP_NAMES[step.kind]
     if step.packet is not None:
         ends = (f"worker {step.host}", "switch")
         source, target = ends if step.packet.way == UP else ends[::-1]
         line = f"{verb}: {source} → {target}: {step.packet.text()}"
-    elif step.kind in (steps.CONTROL, steps.RESTART):
-        line = "the controller writes an entry" if step.kind == steps.CONTROL else "the switch restarts"
+    elif step.kind in (codes.CONTROL, codes.RESTART):
+        line = "the controller writes an entry" if step.kind == codes.CONTROL else "the switch restarts"
     else:
         line = f"worker {step.host}: {verb}"
-    if step.kind == steps.DRIVE and step.how:
+    if step.kind == codes.DRIVE and step.how:
         line += " (timers fire)"
-    if step.kind == steps.DELIVER and step.how & steps.TIRED:
+    if step.kind == codes.DELIVER and step.how & codes.TIRED:
         line += " (sent too often)"
     sent = ", ".join((f"to worker {p.host}: " if p.way == DOWN else "") + p.text() for p in event.sent)
     return line + (f"  ⇒ {sent}" if sent else "")

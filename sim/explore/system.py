@@ -85,6 +85,7 @@ class System:
         self.worker = worker or shipped_worker()
         self.world = World()
         self.jobs = [self._jobs_of(job) for job in range(scenario.jobs)]
+        self.switch_address = address_entry(SWITCH_IP, SWITCH_MAC)
         self._build_hosts()
         self._build_switches()
         self._build_state()
@@ -189,7 +190,7 @@ class System:
             begin=self.worker.begin,
         )
 
-    def _table_versions(self) -> list[tuple[list[Entry], set[int]]]:
+    def table_versions(self) -> list[tuple[list[Entry], set[int]]]:
         """Return what the switch's tables hold at each stage, and which owners are admitted then."""
         scenario = self.scenario
         if scenario.epochs == 1:
@@ -210,12 +211,12 @@ class System:
         return stages
 
     def _build_switches(self) -> None:
-        world, stages = self.world, self._table_versions()
+        world, stages = self.world, self.table_versions()
         self.switches: list[Switch] = []
         for entries, _ in stages:
             switch = Switch(self.program)
             writer = InProcessWriter(switch)
-            writer.write(Change.INSERT, [address_entry(SWITCH_IP, SWITCH_MAC), *entries], "the explorer")
+            writer.write(Change.INSERT, [self.switch_address, *entries], "the explorer")
             for jobs in self.jobs:
                 writer.set_group(result_group(jobs[0]), "the explorer")
             self.switches.append(switch)

@@ -48,10 +48,12 @@ class Task:
     expected: npt.NDArray[np.uint32] | None
 
 
-def _value(kind: str, seed: tuple[int, ...]) -> npt.NDArray[Any]:
-    rng = np.random.default_rng(seed)
+def _value(kind: str, number: int, job: int, epoch: int, worker: int) -> npt.NDArray[Any]:
+    rng = np.random.default_rng((number, job, epoch, worker))
     if kind == "float32":
-        return (rng.integers(-(1 << 10), 1 << 10, ELEMENTS) / 8).astype(np.float32)
+        # No two workers and no two successive rounds need the same exponent; the sums are exact all the same.
+        scale = 4 * worker - 28 * (number % 2)
+        return np.ldexp(rng.integers(-(1 << 10), 1 << 10, ELEMENTS), scale).astype(np.float32)
     # Small enough that no sum of a few saturates, so that every subset and multiple has a sum of its own.
     return rng.integers(1 << 16, 1 << 24, ELEMENTS).astype(np.int32)
 
@@ -60,7 +62,7 @@ def make_task(
     round_: Round, number: int, lanes: int, job: int, epoch: int, worker: int, workers: int
 ) -> Task:
     """Return a worker's part of a round."""
-    values = [_value(round_.kind, (number, job, epoch, each)) for each in range(workers)]
+    values = [_value(round_.kind, number, job, epoch, each) for each in range(workers)]
     codec, op = _CODECS[round_.kind]
     disagrees = not round_.agreed and worker == workers - 1
     # The same for all rounds: that the number of the pass is in it must not be what keeps rounds apart.
@@ -82,6 +84,6 @@ def make_task(
         case "broadcast":
             result = stack[0]
         case _:
-            result = stack.sum(axis=0, dtype=stack.dtype)  # exact: multiples of 1/8, or small integers
+            result = stack.sum(axis=0, dtype=stack.dtype)  # exact: floats of few bits, or small integers
     expected = np.ascontiguousarray(result.astype(stack.dtype)).view(np.uint32)
     return Task(work, expected if round_.agreed else None)

@@ -1,13 +1,21 @@
-"""Structured arrays that grow, whose addresses the world holds."""
+"""The arrays that compiled code reads and writes: they grow, and the world's record holds their addresses."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Rows", "address_of"]
+from sim.network.engine.core import TAKE_IN, TRANSMIT
+from sim.network.engine.events import HEAP_WORDS
+from sim.network.engine.packets import PAYLOAD_AT
+from sim.network.engine.records import PACKET, WORLD
+
+__all__ = ["Memory", "Rows", "address_of"]
+
+_FIRST_PACKETS: Final = 4096
+_FIRST_MARGIN: Final = 1024
 
 Array = npt.NDArray[Any]
 
@@ -64,3 +72,97 @@ class Rows:
             self._rows[name][first:need] = value
         self.count = need
         return first
+
+
+class Memory:
+    """The world's record, the arrays that it points to, and their room for packets and events.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of all random numbers.
+    lanes : int
+        The most int32 values that a packet carries.
+
+    Attributes
+    ----------
+    world : WORLD array, one element
+        What compiled code is given.
+    margin : int
+        Packets and events that one event may need at most.
+    """
+
+    def __init__(self, seed: int, lanes: int) -> None:
+        self.world = np.zeros(1, WORLD)
+        self.margin = _FIRST_MARGIN
+        self._arrays: dict[str, Array] = {}
+        world = self.world[0]
+        world["core_take_in"], world["core_transmit"] = TAKE_IN.address, TRANSMIT.address
+        world["seed"] = seed & (1 << 63) - 1
+        # A row holds a frame behind its headers' place, and keeps rows out of each other's cache sets.
+        lines = (PAYLOAD_AT + 20 + 4 * lanes + 8 + 63) // 64
+        world["row_bytes"] = 64 * (lines | 1)
+        self._set_room(_FIRST_PACKETS)
+        scratch_bytes = 4 * (max(5 + lanes, 7) + 1)
+        self.keep("scratch", np.zeros((64, scratch_bytes), np.uint8))
+        world["scratch_rows"], world["scratch_bytes"] = 64, scratch_bytes
+        self.keep("scratch_lengths", np.zeros(64, np.int32))
+        self.keep("in_length", np.zeros(1, np.int32))
+        self.keep("in_port", np.zeros(1, np.uint16))
+
+    @property
+    def frames(self) -> Array:
+        """The packets' bytes, a row each."""
+        return self._arrays["frames"]
+
+    def get(self, field: str) -> Array | None:
+        """Return the array of a field of the world, or None if it has none yet."""
+        return self._arrays.get(field)
+
+    def keep(self, field: str, array: Array) -> Array:
+        """Put an array's address into a field of the world, and keep the array alive."""
+        self._arrays[field] = array
+        self.world[field] = address_of(array)
+        return array
+
+    def need(self, margin: int) -> None:
+        """Raise the number of packets and events that one event may need."""
+        self.margin = max(self.margin, margin)
+
+    def make_room(self) -> None:
+        """Grow until there is room for what one event may need."""
+        world = self.world[0]
+        while min(world["free_count"], world["heap_room"] - world["heap_count"]) < self.margin:
+            self.grow()
+
+    def reserve(self, events: int) -> None:
+        """Grow until so many more events can be scheduled."""
+        world = self.world[0]
+        while world["heap_room"] - world["heap_count"] < events + self.margin:
+            self.grow()
+            self.make_room()
+
+    def grow(self) -> None:
+        """Double the room for packets and events."""
+        self._set_room(2 * int(self.world["packet_room"][0]))
+
+    def _set_room(self, packets: int) -> None:
+        world = self.world[0]
+        before = int(world["packet_room"])
+        frames = np.zeros((packets, int(world["row_bytes"])), np.uint8)
+        records = np.zeros(packets, PACKET)
+        heap = np.zeros((2 * packets, HEAP_WORDS), np.int64)
+        free = np.zeros(packets, np.int32)
+        kept = int(world["free_count"])
+        if before:
+            frames[:before], records[:before] = self._arrays["frames"], self._arrays["packets"]
+            heap[: 2 * before] = self._arrays["heap"]
+        free[: packets - before] = np.arange(packets - 1, before - 1, -1)
+        if before:
+            free[packets - before : packets - before + kept] = self._arrays["free"][:kept]
+        self.keep("frames", frames)
+        self.keep("packets", records)
+        self.keep("heap", heap)
+        self.keep("free", free)
+        world["packet_room"], world["heap_room"] = packets, 2 * packets
+        world["free_count"] = kept + packets - before

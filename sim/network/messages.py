@@ -14,7 +14,8 @@ from sim.network.engine.flows import PER_PACKET, RING_ACKNOWLEDGED
 from sim.network.engine.records import NEVER, PS_PER_NS, RING
 
 if TYPE_CHECKING:
-    from sim.network.network import Network, Node
+    from sim.network.graph import Node
+    from sim.network.network import Network
 
 __all__ = ["Messages", "TransportParameters"]
 

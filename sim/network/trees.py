@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from controller.tree_controller import TreeController
 from controller.trees import Place, TreeSwitch
 from host_agent.wire.constants import POOL_SLOTS
-from sim.network.network import Network, Node
+from sim.network.graph import Node
+from sim.network.network import Network
 from sim.network.programming import ProgrammedSwitch
 
 __all__ = ["places", "tree_controller"]

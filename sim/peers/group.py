@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from sim.network.graph import Node
 from sim.network.messages import Messages
-from sim.network.network import Node
 
 __all__ = ["Group", "Peer", "Tokens", "split"]
 

@@ -260,9 +260,9 @@ def _ports(options: ServeOptions) -> PortDriver:
         loopback = ipaddress.IPv4Address(options.udp_host).is_loopback
     except ValueError:
         loopback = False
-    if not loopback:
+    if not loopback and not options.allow_remote:
         raise ServeOptionError(
-            f"expected an IPv4 address of this machine's loopback, not {options.udp_host!r}"
+            f"expected an IPv4 address of this machine's loopback, not {options.udp_host!r}: --allow-remote takes others"
         )
     return UdpPorts(
         list(enumerate(udp_ports)), host=options.udp_host, drop_ppm=options.drop_ppm, seed=options.seed

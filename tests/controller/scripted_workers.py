@@ -127,5 +127,7 @@ def admit(
     slots: int = 4,
 ) -> Job:
     """Admit a job of these scripted_workers, on the hosts they are on."""
-    workers = [endpoint(host, worker.udp_port) for host, worker in zip(testbed.hosts, workers, strict=False)]
-    return controller.create_job(name, workers, slots)
+    endpoints = [
+        endpoint(host, worker.udp_port) for host, worker in zip(testbed.hosts, workers, strict=False)
+    ]
+    return controller.create_job(name, endpoints, slots)

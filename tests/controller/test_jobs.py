@@ -1,6 +1,7 @@
 """Jobs: ids, epochs, tokens and slots are disjoint among the living, and epochs never come twice."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -193,6 +194,6 @@ def test_a_restart_needs_another_token() -> None:
         ("udp_port", 0, "a UDP port is 1 to 65535"),
     ],
 )
-def test_endpoints_are_checked(field: str, value: object, message: str) -> None:
+def test_endpoints_are_checked(field: str, value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(endpoints(1)[0], **{field: value})

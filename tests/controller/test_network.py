@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_a_file_with_two_switches(tmp_path: Path) -> None:
 def test_a_second_link_between_two_switches_is_spare(tmp_path: Path) -> None:
     second = '[[link]]\nswitches = ["s2", "s1"]\nports = [20, 21]\n'
     first, other = network_of_file(written(tmp_path, TWO_SWITCHES + second)).switches.values()
-    assert (first.spare_ports, other.spare_ports) == ({21}, {20})
+    assert (first.spare_ports, other.spare_ports) == (frozenset({21}), frozenset({20}))
     assert set(first.ports) == {1, 7, 21}
     assert first.stations["02:00:00:00:00:02"] == 7
 
@@ -95,6 +96,8 @@ def test_a_second_link_between_two_switches_is_spare(tmp_path: Path) -> None:
         ('ip = "10.0.0.2"', 'ip = "10.0.0.1"', "host.. h2: ip: another host also has 10.0.0.1"),
         ("ports = [7, 8]", 'ports = [7, "eth8"]', "link.. 1: port 'eth8' is a name on the front panel"),
         ('switches = ["s1", "s2"]', 'switches = ["s1", ["s2"]]', "which the file has"),
+        ('switches = ["s1", "s2"]', 'switches = ["s1", "s1"]', "link.. 1: a link joins two switches, not s1 with itself"),
+        ("ports = [7, 8]", "ports = [1, 8]", "link.. 1: port 1 of switch s1 leads to h1 already"),
         ('"127.0.0.1:9559"', '"nowhere"', "switch.. s1: p4runtime: expected an address such as"),
         ("[[switch]]", "[[router]]", "the file has no router"),
         ('switches = ["s1", "s2"]', 'switches = ["s1"]', r"link.. 1: expected switches = \[\"s1\", \"s2\"\]"),
@@ -135,7 +138,7 @@ def test_a_file_that_is_not_there_and_one_without_switches(tmp_path: Path) -> No
 
 
 def test_a_testbeds_folder(tmp_path: Path) -> None:
-    described = {
+    described: dict[str, Any] = {
         "lanes": 64,
         "switches": {"s1": {"p4runtime": "unix:s1.sock", "device_id": 1, "ip": "10.0.0.254", "mac": "02:00:0a:00:00:fe",
                             "ports": {"s1-eth1": 1, "s1-eth2": 2}, "forward": {"02:00:0a:00:00:01": 1},
@@ -150,7 +153,7 @@ def test_a_testbeds_folder(tmp_path: Path) -> None:
     assert network.port_to("s1", network.hosts["h1"]) == 1
     assert lanes_of_testbed(tmp_path) == 64
 
-    del described["hosts"]["h1"]["mac"]  # type: ignore[attr-defined]
+    del described["hosts"]["h1"]["mac"]
     (tmp_path / "testbed.json").write_text(json.dumps(described))
     with pytest.raises(
         ConfigError, match=r"testbed.json: expected the description of a testbed \(KeyError\('mac'\)\)"

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import logging
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +13,13 @@ from types import SimpleNamespace
 import pytest
 
 from controller.errors import ServiceError
+from controller.jobs import Job
 from controller.service.client import as_dict
 from host_agent.errors import SwitchSilentError, UsedAdmissionError
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import BandwidthDelay, JoinError, Share, membership
 from host_agent.joining.seat import open_seats
-from tests.controller.service_harness import DEADLINE_S, Bench, fake_network, until
+from tests.controller.service_harness import DEADLINE_S, Bench, FakeTables, fake_network, until
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,41 @@ def test_a_job_and_an_ended_one_of_its_name_are_counted_apart(
     assert [view.workers[0].admitted for view in (ended, running)] == [100, 100]
 
 
+def test_a_restart_during_the_installation_is_not_overwritten_by_the_old_epoch(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The switch is slow: the first epoch is written after the operator's restart, and must not be admitted any more."""
+    writing, written = threading.Event(), threading.Event()
+    install = FakeTables.install
+
+    def slow(tables: FakeTables, job: Job) -> None:
+        if not writing.is_set():
+            writing.set()
+            assert written.wait(DEADLINE_S)
+        install(tables, job)
+
+    monkeypatch.setattr(FakeTables, "install", slow)
+    installed = bench.switch.log.count("install job")
+    joining = [bench.joining("job", rank, 2) for rank in range(2)]
+    assert writing.wait(DEADLINE_S)
+    record = bench.registry.find("job").record
+    first = record.epoch
+    with ThreadPoolExecutor(1) as operator:
+        # It returns the counters too, so it waits for the switch.
+        restarted = operator.submit(bench.operator.restart_job, "job")
+        until(lambda: record.restarts == 1)
+        written.set()
+        restarted.result(DEADLINE_S)
+    seats = [future.result(DEADLINE_S) for future in joining]
+    (held,) = bench.switch.jobs.values()
+    assert {seat.admission.epoch for seat in seats} == {held.epoch}
+    assert held.epoch > first
+    assert bench.switch.log.count("install job") == installed + 2
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR], caplog.text
+    for seat in seats:
+        seat.close()
+
+
 def test_a_worker_whose_connection_breaks_has_left_after_the_grace(bench: Bench) -> None:
     told: list[tuple[int, str]] = []
     seats = bench.join_all("job", 2)
@@ -109,7 +147,7 @@ def test_a_connection_that_broke_is_made_again_and_nobody_hears_of_it(
     for _ in range(3):
         before = seats[1]._stream._call
         before.cancel()
-        until(lambda before=before: seats[1]._stream._call is not before)
+        until(lambda before=before: seats[1]._stream._call is not before)  # type: ignore[misc]  # the default
         until(lambda: as_dict(bench.operator.job("job"))["workers"][1]["state"] == "seated")
     assert not seats[0].left
     assert not seats[1].trouble

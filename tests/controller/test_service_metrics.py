@@ -33,6 +33,8 @@ def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: p
             'netsum_job_slots{job="job",switch="s1"} 256.0',
             'netsum_job_packets_total{job="job",outcome="contributions"} 7.0',
             'netsum_worker_admitted_total{job="job",rank="0"} 100.0',
+            'netsum_job_moves_total{job="job"} 0.0',
+            "netsum_slots_jain 1.0",
             'netsum_worker_attached{host="h3",job="job",rank="0"} 1.0',
             'netsum_worker_retransmissions_total{job="job",rank="0"} 3.0',
             'netsum_switch_ready{switch="s1"} 1.0',

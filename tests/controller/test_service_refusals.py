@@ -10,10 +10,11 @@ import pytest
 from controller.errors import ServiceError
 from controller.service.client import OperatorClient
 from controller.service.jobs import RefusalError
-from controller.service.requests import read_slot_request
+from controller.service.requests import check_world, read_slot_request
+from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import JoinError, join
-from tests.controller.service_harness import Bench, fake_network, until
+from tests.controller.service_harness import Bench, fake_leaf_spine, fake_network, until
 
 
 def test_what_no_client_of_ours_says_is_refused() -> None:
@@ -73,3 +74,10 @@ def test_no_controller_is_said_to_be_there(tmp_path: Path) -> None:
         JoinError, match="expected an address such as 127.0.0.1:28276 or unix:PATH, not 'nowhere'"
     ):
         join("nowhere", job="job", rank=0, world_size=1)
+
+
+def test_more_workers_than_places() -> None:
+    network = fake_leaf_spine((32,) * 32)
+    places = JobTrees(network, {}, 64, possible=True).most_workers(spread=True)
+    with pytest.raises(RefusalError, match="^a job has 1 to 1024 workers here, 32 at each switch, not 2000$"):
+        check_world(2000, places)

@@ -63,7 +63,9 @@ FILTER = {"table": "filter", "match": {"port": 3}, "priority": 7, "action_name":
 
 
 def names() -> p4info_pb2.P4Info:
-    return text_format.Parse(P4INFO, p4info_pb2.P4Info())
+    info = p4info_pb2.P4Info()
+    text_format.Parse(P4INFO, info)
+    return info
 
 
 def runtime(folder: Path, **members: Any) -> RuntimeFile:
@@ -74,7 +76,8 @@ def runtime(folder: Path, **members: Any) -> RuntimeFile:
 
 def entry(folder: Path, **members: Any) -> p4runtime_pb2.TableEntry:
     (update,) = runtime(folder, table_entries=[members]).updates(names())
-    return update.entity.table_entry
+    found: p4runtime_pb2.TableEntry = update.entity.table_entry
+    return found
 
 
 def test_an_entry_by_prefix(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_cut_off_anywhere(victim: Victim, with_lanes: bool) -> None:
     victim.job.expect([(port, part) for part in cut_off(victim.job.target, frame, lengths)])
 
 
-NO_PLAIN_IP = {
+NO_PLAIN_IP: dict[str, dict[str, Any]] = {
     "first fragment": {"flags_and_offset": 0x2000},
     "first fragment, must not be fragmented": {"flags_and_offset": 0x6000},
     "last fragment": {"flags_and_offset": 0x0001},

@@ -1,6 +1,9 @@
 """A switch in a tree of switches: what goes to the parent, what comes from it, and what it lets nobody do."""
 
+import operator
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -15,10 +18,10 @@ GROWS = 512
 
 
 @pytest.fixture
-def make_tree(target: Target, make_job: MakeJob) -> MakeTree:
+def make_tree(target: Target, make_job: Callable[..., Any]) -> MakeTree:
     if not target.has_trees:
         pytest.skip("Tofino's program has no trees")
-    return lambda **fields: make_job(kind=TreeJob, **fields)
+    return partial(make_job, kind=TreeJob)
 
 
 def complete(
@@ -49,7 +52,8 @@ def test_the_sum_goes_up_and_the_parents_result_comes_down(target: Target, make_
 def test_each_operation(target: Target, make_tree: MakeTree, op: int) -> None:
     job = make_tree(workers=2)
     parts = [lanes_of(target, each) for each in range(2)]
-    combine = {SUM: lambda a, b: a + b, MAX: max, BOR: lambda a, b: a | b}[op]
+    operations: dict[int, Callable[[int, int], int]] = {SUM: operator.add, MAX: max, BOR: operator.or_}
+    combine = operations[op]
     total = [combine(a, b) for a, b in zip(*parts, strict=True)]
     job.expect(job.contribution(1, 0, parts[1], op=op, exponent=4))
     job.expect(job.contribution(0, 0, parts[0], op=op, exponent=3), job.sum_up(0, total, op=op, exponent=4))

@@ -147,7 +147,7 @@ def test_a_status_that_is_not_for_a_chunk_in_flight(
     bench: BenchCore, changes: dict[str, int], counted: str
 ) -> None:
     before = what_matters(bench)
-    bench.receive(status(sent_by(bench)[2], **{"seen": 1, "workers": 2} | changes))  # type: ignore[arg-type]
+    bench.receive(status(sent_by(bench)[2], **{"seen": 1, "workers": 2} | changes))
     assert refusals(bench) == {counted: 1}
     assert what_matters(bench) == before
 
@@ -228,7 +228,7 @@ def test_random_and_mutated_datagrams_change_nothing() -> None:
     originals = [result(datagram, workers=2) for datagram in sent]
     originals += [status(datagram, 1, 2) for datagram in sent]
     answers = set(map(marks, originals))
-    mutants = []
+    mutants: list[bytes] = []
     while len(mutants) < MUTANTS:
         datagram = mutant(chance, originals)
         if marks(datagram) not in answers and not is_a_mismatch(datagram):

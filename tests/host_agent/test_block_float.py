@@ -1,4 +1,5 @@
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +41,14 @@ def summed(blocks: npt.NDArray[np.floating], divisor: int = 1) -> npt.NDArray[np
 
 @st.composite
 def blocks_of(draw: st.DrawFn, dtype: type) -> npt.NDArray[np.floating]:
-    width = 32 if dtype is np.float32 else 64
+    width: Literal[32, 64] = 32 if dtype is np.float32 else 64
     workers, size = draw(workers_counts), draw(st.integers(1, LANES))
     spread = draw(st.sampled_from([None, 1.0, 1e-30, 1e30]))
     elements = st.floats(width=width, allow_nan=False, allow_infinity=False)
     if spread is not None:
         elements = st.floats(-spread, spread, width=64)
     values = [[draw(elements) for _ in range(min(size, 4))] for _ in range(workers)]
-    blocks = np.zeros((workers, size), dtype)
+    blocks: npt.NDArray[np.floating] = np.zeros((workers, size), dtype)
     blocks[:, : min(size, 4)] = np.array(values, dtype)
     if not blocks.any():
         blocks[0, 0] = 1
@@ -99,7 +100,7 @@ def test_the_ends_of_the_range(dtype: type, workers: int) -> None:
     # The largest value of 24 bits: one with more could be rounded up to infinity.
     largest, least = dtype(1 - 2.0**-24) * dtype(2.0 ** (info.maxexp - 1)) * 2, info.smallest_subnormal
     for value in (largest, -largest, info.tiny, least, -least, 1.0):
-        blocks = np.full((workers, 3), value, dtype)
+        blocks: npt.NDArray[np.floating] = np.full((workers, 3), value, dtype)
         np.testing.assert_allclose(summed(blocks, workers), blocks[0], rtol=2.0**-24)
     blocks = np.full((workers, 3), largest, dtype)
     if workers > 1:

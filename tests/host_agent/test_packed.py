@@ -1,6 +1,7 @@
 """Fields of few bits: bounds, carries, and stochastic rounding."""
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +23,14 @@ widths = st.sampled_from([16, 8, 4, 2])
 
 
 @compiled
-def encode(records, exponent, lanes):  # type: ignore[no-untyped-def]
+def encode(records: Any, exponent: Any, lanes: Any) -> None:
     payload = records[0].payload
     learn_exponent(payload, 0, exponent)
     write_block(payload, 0, lanes.size, 0, lanes)
 
 
 @compiled
-def decode(records, exponent, lanes):  # type: ignore[no-untyped-def]
+def decode(records: Any, exponent: Any, lanes: Any) -> None:
     payload = records[0].payload
     learn_exponent(payload, 0, exponent)
     read_block(payload, 0, lanes.size, 0, lanes)

@@ -23,11 +23,11 @@ def _fail(answered_until_ns: int) -> Exception:
     return failure_of(bench.core, "allreduce")
 
 
-def test_the_last_burst_may_go_unanswered():
+def test_the_last_burst_may_go_unanswered() -> None:
     error = _fail(TIMEOUT_NS - RETRANSMISSION_NS * 3 // 2)
     assert isinstance(error, MissingWorkersError)
     assert error.missing == (1,)
 
 
-def test_a_switch_that_stopped_answering_is_named():
+def test_a_switch_that_stopped_answering_is_named() -> None:
     assert isinstance(_fail(TIMEOUT_NS // 2), SwitchSilentError)

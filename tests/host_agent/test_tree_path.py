@@ -73,10 +73,10 @@ def trees(draw: st.DrawFn) -> Path:
     path: list[Level] = []
     held = list(ranks)
     for level in reversed(range(depth)):
-        parts, first = [], 0
-        for size in sizes[level]:
-            parts.append(tuple(held[first : first + size]))
-            first += size
+        parts, start = [], 0
+        for length in sizes[level]:
+            parts.append(tuple(held[start : start + length]))
+            start += length
         path.insert(0, Level(own[level], tuple(parts)))
         held = list(parts[own[level]])
     return tuple(path)

@@ -75,7 +75,9 @@ class SteadyWorker:
                 mine = numbers(self.rank, self.round, self.elements)
                 mine[0] = self.told_to_stop
                 total = communicator.allreduce(mine, sparse="always" if is_sparse(self.round) else "never")
-                expected = sum(numbers(rank, self.round, self.elements) for rank in range(self.size))
+                expected = np.sum(
+                    [numbers(rank, self.round, self.elements) for rank in range(self.size)], axis=0
+                )
                 if not np.array_equal(total[1:], expected[1:]):
                     say(
                         "wrong",

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -98,8 +99,8 @@ def test_sparse_results_have_the_bits_of_dense_ones(
     dense = on_all(workers, lambda worker: reduce(worker, "never"))
     left_out = on_all(workers, lambda worker: reduce(worker, "always"))
     assert all(same_bits(result, dense[0]) for result in (*dense, *left_out))
-    for worker in workers:
-        stats = worker.stats
+    for each in workers:
+        stats = each.stats
         assert (stats.sparse_collectives, stats.collectives) == (1, 1)
         assert 0 < stats.own_blocks < stats.union_blocks < stats.sparse_blocks / 5
         assert stats.saved_bytes > 0
@@ -146,7 +147,7 @@ def test_arrays_of_any_layout(workers: list[Communicator]) -> None:
         np.frombuffer(b"\0" + base[0].tobytes(), np.uint8)[1:].view(np.float32).reshape(30, 40),
     ]
     for layout in layouts:
-        for result in on_all(workers, lambda worker, layout=layout: worker.allreduce(layout)):
+        for result in on_all(workers, partial(Communicator.allreduce, array=layout)):
             np.testing.assert_array_equal(result, 3 * base[0])
             assert result.dtype == np.float32
 
@@ -221,7 +222,7 @@ def test_int64_is_exact(workers: list[Communicator], dtype: str) -> None:
         reference = ufunc.reduce([part.astype(object) for part in parts]).clip(-(2**63), 2**63 - 1)
         for result in on_all(
             workers,
-            lambda worker, op=op: worker.allreduce(
+            lambda worker, op=op: worker.allreduce(  # type: ignore[misc]  # the default
                 parts[worker.worker_id].astype(dtype), op, on_overflow="saturate"
             ),
         ):
@@ -255,7 +256,7 @@ def test_labels_must_agree(switch: LoopbackSwitch, collective: str) -> None:
         for labels in (["", "", ""], ["one"] * 3, ["one", "one", "other"]):
             results = on_all(
                 workers,
-                lambda worker, labels=labels: getattr(worker, collective)(
+                lambda worker, labels=labels: getattr(worker, collective)(  # type: ignore[misc]  # the default
                     *arguments, label=labels[worker.worker_id]
                 ),
             )
@@ -274,7 +275,7 @@ def test_futures_progress_by_themselves_and_in_order(workers: list[Communicator]
         for i in range(40):
             values = np.full(50 * i, i, np.float32 if i % 3 else np.int32)
             future = worker.allreduce_async(values, "max" if i % 2 else "sum")
-            future.add_done_callback(lambda _, i=i: order[worker.worker_id].append(i))
+            future.add_done_callback(lambda _, i=i: order[worker.worker_id].append(i))  # type: ignore[misc]  # the default
             futures.append(future)
         return futures
 
@@ -310,10 +311,14 @@ def test_a_callback_can_submit_but_not_wait(workers: list[Communicator]) -> None
     assert len(outcomes) == WORKERS
 
 
+def _broadcast_own(parts: list[Any], worker: Communicator) -> Any:
+    return worker.broadcast(parts[worker.worker_id], 1)
+
+
 def test_broadcast_and_barrier(workers: list[Communicator]) -> None:
     for dtype in ("u1", "<i8", ">f4", "S3", "f8", "?"):
         parts = [np.arange(worker, worker + 777).astype(dtype).reshape(7, 111) for worker in range(WORKERS)]
-        for result in on_all(workers, lambda worker, p=parts: worker.broadcast(p[worker.worker_id], 1)):
+        for result in on_all(workers, partial(_broadcast_own, parts)):
             np.testing.assert_array_equal(result, parts[1])
     out = [np.zeros(5, np.uint8) for _ in workers]
     on_all(workers, lambda w: w.broadcast(np.full(5, w.worker_id, np.uint8), 2, out=out[w.worker_id]))

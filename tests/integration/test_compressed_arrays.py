@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("torch", exc_type=ImportError)
 
-from host_agent import Communicator, MisuseError, UnsupportedTypeError  # noqa: E402
-from host_agent.compression import Compression, Reducer, make_compressor, make_memory, reduce_in_process  # noqa: E402
-from tests.integration.simulated.loopback import LoopbackSwitch, on_all  # noqa: E402
+import torch
+
+from host_agent import Communicator, MisuseError, UnsupportedTypeError
+from host_agent.compression import Compression, Reducer, make_compressor, make_memory, reduce_in_process
+from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 
 WORKERS = 3
 

@@ -1,18 +1,21 @@
 """torch.compile over netsum: each pattern gives what the same program gives uncompiled."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import torch.distributed as dist  # noqa: E402
+import torch
+import torch.distributed as dist
 
-from tests.integration.torch_ranks import Ranks  # noqa: E402
+from tests.integration.torch_model import flat, inputs_of, small_model
+from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
 
-Pattern = Callable[[int, int, Callable[..., object]], list[float]]
+Pattern = Callable[[int, int, Callable[..., Any]], list[float]]
 PATTERNS: list[Pattern] = []
 
 BACKEND = "aot_eager"
@@ -25,55 +28,42 @@ def pattern(function: Pattern) -> Pattern:
     return function
 
 
-def _model() -> torch.nn.Module:
-    torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Tanh(), torch.nn.Linear(30, 5))
-
-
-def _inputs(step: int, rank: int) -> torch.Tensor:
-    return torch.randn(8, 20, generator=torch.Generator().manual_seed(100 * step + rank))
-
-
-def _flat(model: torch.nn.Module) -> list[float]:
-    return [float(each) for parameter in model.parameters() for each in parameter.detach().flatten()]
-
-
 def _train(
     model: Callable[[torch.Tensor], torch.Tensor], parameters: Iterator[torch.Tensor], rank: int
 ) -> None:
     descent = torch.optim.SGD(parameters, 0.1)
     for step in range(3):
         descent.zero_grad()
-        model(_inputs(step, rank)).square().mean().backward()
+        model(inputs_of(step, rank)).square().mean().backward()
         descent.step()
 
 
 @pattern
-def compiled_model_in_ddp(rank: int, world: int, compiled: Callable[..., object]) -> list[float]:
-    model = torch.nn.parallel.DistributedDataParallel(compiled(_model()))
+def compiled_model_in_ddp(rank: int, world: int, compiled: Callable[..., Any]) -> list[float]:
+    model = torch.nn.parallel.DistributedDataParallel(compiled(small_model()))
     _train(model, model.parameters(), rank)
-    return _flat(model)
+    return flat(model)
 
 
 @pattern
-def compiled_ddp(rank: int, world: int, compiled: Callable[..., object]) -> list[float]:
-    model = torch.nn.parallel.DistributedDataParallel(_model())
+def compiled_ddp(rank: int, world: int, compiled: Callable[..., Any]) -> list[float]:
+    model = torch.nn.parallel.DistributedDataParallel(small_model())
     _train(compiled(model), model.parameters(), rank)
-    return _flat(model)
+    return flat(model)
 
 
 @pattern
-def ddp_compiled_in_place(rank: int, world: int, compiled: Callable[..., object]) -> list[float]:
-    model = torch.nn.parallel.DistributedDataParallel(_model())
+def ddp_compiled_in_place(rank: int, world: int, compiled: Callable[..., Any]) -> list[float]:
+    model = torch.nn.parallel.DistributedDataParallel(small_model())
     if compiled is not _uncompiled:
         model.compile(backend=BACKEND)
     _train(model, model.parameters(), rank)
-    return _flat(model)
+    return flat(model)
 
 
 @pattern
-def compiled_step(rank: int, world: int, compiled: Callable[..., object]) -> list[float]:
-    model = torch.nn.parallel.DistributedDataParallel(_model())
+def compiled_step(rank: int, world: int, compiled: Callable[..., Any]) -> list[float]:
+    model = torch.nn.parallel.DistributedDataParallel(small_model())
     descent = torch.optim.SGD(model.parameters(), 0.1)
 
     @compiled
@@ -83,44 +73,44 @@ def compiled_step(rank: int, world: int, compiled: Callable[..., object]) -> lis
         descent.step()
 
     for number in range(3):
-        step(_inputs(number, rank))
-    return _flat(model)
+        step(inputs_of(number, rank))
+    return flat(model)
 
 
 @pattern
-def fully_sharded_first_form(rank: int, world: int, compiled: Callable[..., object]) -> list[float]:
+def fully_sharded_first_form(rank: int, world: int, compiled: Callable[..., Any]) -> list[float]:
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    model = FullyShardedDataParallel(_model(), device_id=torch.device("cpu"), use_orig_params=True)
+    model = FullyShardedDataParallel(small_model(), device_id=torch.device("cpu"), use_orig_params=True)
     _train(compiled(model), model.parameters(), rank)
     with FullyShardedDataParallel.summon_full_params(model):
-        return _flat(model)
+        return flat(model)
 
 
 @pattern
-def fully_sharded(rank: int, world: int, compiled: Callable[..., object]) -> list[float]:
+def fully_sharded(rank: int, world: int, compiled: Callable[..., Any]) -> list[float]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    model = _model()
+    model = small_model()
     fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
     _train(compiled(model), model.parameters(), rank)
     return [float(each) for shard in model.parameters() for each in shard.full_tensor().detach().flatten()]
 
 
 @pattern
-def all_reduce(rank: int, world: int, compiled: Callable[..., object]) -> list[float]:
+def all_reduce(rank: int, world: int, compiled: Callable[..., Any]) -> list[float]:
     @compiled
     def total(values: torch.Tensor) -> torch.Tensor:
         values = values * 2
         dist.all_reduce(values)
         return values + 1
 
-    return list(total(_inputs(0, rank)).flatten().tolist())
+    return list(total(inputs_of(0, rank)).flatten().tolist())
 
 
 @pattern
-def async_all_reduce(rank: int, world: int, compiled: Callable[..., object]) -> list[float]:
+def async_all_reduce(rank: int, world: int, compiled: Callable[..., Any]) -> list[float]:
     @compiled
     def total(values: torch.Tensor) -> torch.Tensor:
         values = values * 2
@@ -128,46 +118,46 @@ def async_all_reduce(rank: int, world: int, compiled: Callable[..., object]) -> 
         work.wait()
         return values + 1
 
-    return list(total(_inputs(0, rank)).flatten().tolist())
+    return list(total(inputs_of(0, rank)).flatten().tolist())
 
 
 @pattern
-def broadcast(rank: int, world: int, compiled: Callable[..., object]) -> list[float]:
+def broadcast(rank: int, world: int, compiled: Callable[..., Any]) -> list[float]:
     @compiled
     def of_the_first(values: torch.Tensor) -> torch.Tensor:
         values = values * 2
         dist.broadcast(values, 0)
         return values + 1
 
-    return list(of_the_first(_inputs(0, rank)).flatten().tolist())
+    return list(of_the_first(inputs_of(0, rank)).flatten().tolist())
 
 
 @pattern
-def barrier(rank: int, world: int, compiled: Callable[..., object]) -> list[float]:
+def barrier(rank: int, world: int, compiled: Callable[..., Any]) -> list[float]:
     @compiled
     def after_all(values: torch.Tensor) -> torch.Tensor:
         values = values * 2
         dist.barrier()
         return values + 1
 
-    return list(after_all(_inputs(0, 0)).flatten().tolist())
+    return list(after_all(inputs_of(0, 0)).flatten().tolist())
 
 
 @pattern
-def reduce(rank: int, world: int, compiled: Callable[..., object]) -> list[float]:
+def reduce(rank: int, world: int, compiled: Callable[..., Any]) -> list[float]:
     @compiled
     def total(values: torch.Tensor) -> torch.Tensor:
         values = values * 2
         dist.reduce(values, 0)
         return values + 1
 
-    result = total(_inputs(0, rank)).flatten()
+    result = total(inputs_of(0, rank)).flatten()
     dist.broadcast(result, 0)
     return list(result.tolist())
 
 
 @pattern
-def all_gather_and_reduce_scatter(rank: int, world: int, compiled: Callable[..., object]) -> list[float]:
+def all_gather_and_reduce_scatter(rank: int, world: int, compiled: Callable[..., Any]) -> list[float]:
     @compiled
     def there_and_back(values: torch.Tensor) -> torch.Tensor:
         gathered = torch.empty(world * values.numel())
@@ -177,7 +167,7 @@ def all_gather_and_reduce_scatter(rank: int, world: int, compiled: Callable[...,
         dist.all_reduce(part)
         return part
 
-    return list(there_and_back(_inputs(0, rank).flatten()).tolist())
+    return list(there_and_back(inputs_of(0, rank).flatten()).tolist())
 
 
 def _uncompiled(what: object) -> object:

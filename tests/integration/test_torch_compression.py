@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import torch.distributed as dist  # noqa: E402
+import torch
+import torch.distributed as dist
 
-from host_agent.compression import (  # noqa: E402
+from host_agent.compression import (
     COMPRESSORS,
     CommunicatorExchange,
     Reducer,
@@ -19,9 +20,9 @@ from host_agent.compression import (  # noqa: E402
     make_memory,
     reduce_in_process,
 )
-from host_agent.compression.exchange import run  # noqa: E402
-from host_agent.errors import MisuseError  # noqa: E402
-from tests.integration.torch_ranks import Ranks  # noqa: E402
+from host_agent.compression.exchange import run
+from host_agent.errors import MisuseError
+from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
 
@@ -176,7 +177,7 @@ def test_bytes_on_the_wire_are_counted_by_layer(ranks: Ranks) -> None:
         assert 2 * 12_000 * 4 / 3 < sent["weight"] < 2 * 12_000 * 2
 
 
-class Broken(COMPRESSORS["identity"]):  # type: ignore[misc]
+class Broken(COMPRESSORS["identity"]):  # type: ignore[misc, valid-type, name-defined]
     name = "broken"
 
     def compress(self, tensor: torch.Tensor, shared: Any, context: Any) -> Any:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import torch.distributed as dist  # noqa: E402
+import torch
+import torch.distributed as dist
 
-from tests.integration import torch_elastic_job  # noqa: E402
-from tests.integration.torch_ranks import Ranks, forking  # noqa: E402
+from tests.integration import torch_elastic_job
+from tests.integration.torch_model import flat, inputs_of, small_model
+from tests.integration.torch_ranks import Ranks, forking
 
 pytestmark = pytest.mark.torch
 
@@ -23,22 +25,9 @@ def usage(function: Callable[[int, int], list[float]]) -> Callable[[int, int], l
     return function
 
 
-def _model() -> torch.nn.Module:
-    torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Tanh(), torch.nn.Linear(30, 5))
-
-
-def _inputs(step: int, rank: int) -> torch.Tensor:
-    return torch.randn(8, 20, generator=torch.Generator().manual_seed(100 * step + rank))
-
-
-def _flat(model: torch.nn.Module) -> list[float]:
-    return [float(each) for parameter in model.parameters() for each in parameter.detach().flatten()]
-
-
 @usage
 def plain(rank: int, world: int) -> list[float]:
-    trained = _trained(torch.nn.parallel.DistributedDataParallel(_model()), rank)
+    trained = _trained(torch.nn.parallel.DistributedDataParallel(small_model()), rank)
     torch.testing.assert_close(trained, _plain_alone(world), rtol=0, atol=1e-6)
     return trained
 
@@ -47,46 +36,46 @@ def _train(model: torch.nn.Module, rank: int) -> None:
     descent = torch.optim.SGD(model.parameters(), 0.1)
     for step in range(5):
         descent.zero_grad()
-        model(_inputs(step, rank)).square().mean().backward()
+        model(inputs_of(step, rank)).square().mean().backward()
         descent.step()
 
 
 def _trained(model: torch.nn.Module, rank: int) -> list[float]:
     _train(model, rank)
-    return _flat(model)
+    return flat(model)
 
 
 def _plain_alone(world: int) -> list[float]:
-    model = _model()
+    model = small_model()
     descent = torch.optim.SGD(model.parameters(), 0.1)
     for step in range(5):
         descent.zero_grad()
-        model(torch.cat([_inputs(step, rank) for rank in range(world)])).square().mean().backward()
+        model(torch.cat([inputs_of(step, rank) for rank in range(world)])).square().mean().backward()
         descent.step()
-    return _flat(model)
+    return flat(model)
 
 
 @usage
 def accumulation(rank: int, world: int) -> list[float]:
-    model = torch.nn.parallel.DistributedDataParallel(_model(), gradient_as_bucket_view=True)
+    model = torch.nn.parallel.DistributedDataParallel(small_model(), gradient_as_bucket_view=True)
     before = dist.group.WORLD.communicator.total_stats.collectives
     with model.no_sync():
-        model(_inputs(0, rank)).square().mean().backward()
+        model(inputs_of(0, rank)).square().mean().backward()
     assert dist.group.WORLD.communicator.total_stats.collectives == before
-    model(_inputs(1, rank)).square().mean().backward()
+    model(inputs_of(1, rank)).square().mean().backward()
     return [float(each) for parameter in model.parameters() for each in parameter.grad.flatten()]
 
 
 @usage
 def uneven_inputs(rank: int, world: int) -> list[float]:
-    model = torch.nn.parallel.DistributedDataParallel(_model())
+    model = torch.nn.parallel.DistributedDataParallel(small_model())
     descent = torch.optim.SGD(model.parameters(), 0.1)
     with model.join():
         for step in range(2 + rank):
             descent.zero_grad()
-            model(_inputs(step, rank)).square().mean().backward()
+            model(inputs_of(step, rank)).square().mean().backward()
             descent.step()
-    return _flat(model)
+    return flat(model)
 
 
 @usage
@@ -102,49 +91,51 @@ def unused_parameters(rank: int, world: int) -> list[float]:
 
     model = torch.nn.parallel.DistributedDataParallel(Half(), find_unused_parameters=True)
     for step in range(2):
-        model(_inputs(step, rank)).square().mean().backward()
+        model(inputs_of(step, rank)).square().mean().backward()
     return [float(each) for parameter in model.parameters() for each in parameter.grad.flatten()]
 
 
 @usage
 def scaled_half_precision(rank: int, world: int) -> list[float]:
     """An Inf in one worker's gradient makes every worker skip that step."""
-    model = torch.nn.parallel.DistributedDataParallel(_model())
+    model = torch.nn.parallel.DistributedDataParallel(small_model())
     descent = torch.optim.SGD(model.parameters(), 0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     for step in range(3):
         descent.zero_grad()
-        before = _flat(model)
+        before = flat(model)
         with torch.autocast("cpu", torch.bfloat16):
-            loss = model(_inputs(step, rank)).square().mean()
+            loss = model(inputs_of(step, rank)).square().mean()
         if step == 1 and rank == 1:
             loss = loss * float("inf")
         scaler.scale(loss).backward()
         scaler.step(descent)
         scaler.update()
-        assert (_flat(model) == before) == (step == 1)
+        assert (flat(model) == before) == (step == 1)
     assert scaler.get_scale() == 512.0
-    return _flat(model)
+    return flat(model)
 
 
 @usage
 def zero(rank: int, world: int) -> list[float]:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    model = torch.nn.parallel.DistributedDataParallel(_model())
+    model = torch.nn.parallel.DistributedDataParallel(small_model())
     descent = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
     for step in range(3):
         descent.zero_grad()
-        model(_inputs(step, rank)).square().mean().backward()
+        model(inputs_of(step, rank)).square().mean().backward()
         descent.step()
-    return _flat(model)
+    return flat(model)
 
 
 @usage
 def hook(rank: int, world: int) -> list[float]:
     from netsum.torch import allreduce_hook
 
-    model = torch.nn.parallel.DistributedDataParallel(_model(), process_group=dist.new_group(backend="gloo"))
+    model = torch.nn.parallel.DistributedDataParallel(
+        small_model(), process_group=dist.new_group(backend="gloo")
+    )
     model.register_comm_hook(dist.new_group(backend="netsum"), allreduce_hook)
     trained = _trained(model, rank)
     torch.testing.assert_close(trained, _plain_alone(world), rtol=0, atol=1e-6)
@@ -168,7 +159,7 @@ def compressed(rank: int, world: int) -> list[float]:
         (everybody, fp16_compress_wrapper(allreduce_hook)),
         (PowerSGDState(everybody, 1, start_powerSGD_iter=2), powerSGD_hook),
     ):
-        model = torch.nn.parallel.DistributedDataParallel(_model())
+        model = torch.nn.parallel.DistributedDataParallel(small_model())
         model.register_comm_hook(state, hook)
         trained += _trained(model, rank)
     return trained
@@ -183,7 +174,7 @@ def built_in_hooks(rank: int, world: int) -> list[float]:
         for more in ({}, {"bucket_cap_mb": 0.001}):
             models = []
             for group in (dist.group.WORLD, gloo):
-                model = torch.nn.parallel.DistributedDataParallel(_model(), process_group=group, **more)
+                model = torch.nn.parallel.DistributedDataParallel(small_model(), process_group=group, **more)
                 model._register_builtin_comm_hook(kind)
                 models.append(_trained(model, rank))
             over_netsum, over_gloo = models
@@ -197,7 +188,7 @@ def built_in_hooks(rank: int, world: int) -> list[float]:
 @usage
 def many_buckets_of_a_graph_that_stays(rank: int, world: int) -> list[float]:
     model = torch.nn.parallel.DistributedDataParallel(
-        _model(), static_graph=True, gradient_as_bucket_view=True, bucket_cap_mb=0.001
+        small_model(), static_graph=True, gradient_as_bucket_view=True, bucket_cap_mb=0.001
     )
     trained = _trained(model, rank)
     torch.testing.assert_close(trained, _plain_alone(world), rtol=0, atol=1e-6)
@@ -209,7 +200,7 @@ def fully_sharded(rank: int, world: int) -> list[float]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    model = _model()
+    model = small_model()
     fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
     _train(model, rank)
     whole = [float(each) for shard in model.parameters() for each in shard.full_tensor().detach().flatten()]
@@ -221,10 +212,10 @@ def fully_sharded(rank: int, world: int) -> list[float]:
 def fully_sharded_first_form(rank: int, world: int) -> list[float]:
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    model = FullyShardedDataParallel(_model(), device_id=torch.device("cpu"))
+    model = FullyShardedDataParallel(small_model(), device_id=torch.device("cpu"))
     _train(model, rank)
     with FullyShardedDataParallel.summon_full_params(model):
-        whole = _flat(model)
+        whole = flat(model)
     torch.testing.assert_close(whole, _plain_alone(world), rtol=0, atol=1e-6)
     return whole
 

@@ -3,27 +3,28 @@
 import contextlib
 import json
 import os
-import random
 import re
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import torch.distributed as dist  # noqa: E402
+import torch
+import torch.distributed as dist
 
-from host_agent.joining import JoinError  # noqa: E402
-from host_agent.torch.rendezvous import join  # noqa: E402
-from tests.integration.torch_ranks import TIMEOUT, Ranks, local_service  # noqa: E402
+from host_agent.joining import JoinError
+from host_agent.torch.rendezvous import join
+from tests.free_ports import free_port
+from tests.integration.torch_ranks import TIMEOUT, Ranks, local_service
 
 pytestmark = pytest.mark.torch
 
@@ -108,9 +109,9 @@ def test_ranks_that_do_not_agree_are_told_who_called_what(ranks: Ranks) -> None:
 def _disagreements(rank: int, world: int) -> dict[str, tuple[str, str]]:
     """Each in a group of its own: one that failed is of no use any more."""
     told = {}
-    for what, calls in DISAGREEMENTS.items():
+    for what, (common, odd, *_) in DISAGREEMENTS.items():
         group = dist.new_group()
-        told[what] = _error_of(lambda group=group, call=calls[rank == 2]: call(group))
+        told[what] = _error_of(partial(odd if rank == 2 else common, group))
         dist.barrier()
         dist.destroy_process_group(group)
     return told
@@ -311,17 +312,8 @@ def _kill_switch_of(process: Path, service: int) -> None:
 def test_ranks_that_cannot_meet_are_told_why_by_init_process_group(torch_service: str) -> None:
     with Ranks(3, backend=None) as ranks:
         ranks.run(_no_service)
-        ranks.run(_world_sizes, torch_service, _free_port())
-        ranks.run(_missing, torch_service, _free_port())
-
-
-def _free_port() -> int:
-    """Return a TCP port outside of those that the system hands out, so that nobody gets it meanwhile."""
-    while True:
-        port = random.SystemRandom().randrange(10_000, 32_000)
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("", port))
-            return port
+        ranks.run(_world_sizes, torch_service, free_port())
+        ranks.run(_missing, torch_service, free_port())
 
 
 def _no_service(rank: int, world: int) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+
+import torch
+
 pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'netsum[demo]'")
 
-from tests.integration.torch_ranks import Ranks  # noqa: E402
+from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import torch.distributed as dist  # noqa: E402
+import torch
+import torch.distributed as dist
 
-from host_agent.errors import MisuseError  # noqa: E402
-from tests.integration.torch_ranks import Ranks, local_service  # noqa: E402
+from host_agent.errors import MisuseError
+from tests.integration.torch_ranks import Ranks, local_service
 
 pytestmark = pytest.mark.torch
 

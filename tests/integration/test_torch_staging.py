@@ -4,18 +4,19 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import torch.distributed as dist  # noqa: E402
-from torch.utils._pytree import tree_map_only  # noqa: E402
+import torch
+import torch.distributed as dist
+from torch.utils._pytree import tree_map_only
 
-from host_agent.torch.staging import staged  # noqa: E402
-from tests.integration.torch_ranks import Ranks  # noqa: E402
+from host_agent.torch.staging import staged
+from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
 
 
-class Elsewhere(torch.Tensor):  # type: ignore[name-defined, misc]
+class Elsewhere(torch.Tensor):
     """A tensor on another device, whose memory can be reached by copies alone."""
 
     held: torch.Tensor
@@ -23,7 +24,7 @@ class Elsewhere(torch.Tensor):  # type: ignore[name-defined, misc]
 
     @staticmethod
     def __new__(cls, held: torch.Tensor, device: str = "meta") -> "Elsewhere":
-        made = torch.Tensor._make_wrapper_subclass(
+        made: Elsewhere = torch.Tensor._make_wrapper_subclass(
             cls, held.shape, strides=held.stride(), dtype=held.dtype, device=device
         )
         made.held = held

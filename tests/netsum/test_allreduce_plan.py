@@ -117,8 +117,8 @@ def test_a_wrong_bit_is_found() -> None:
     plan = Plan.of("4KiB", repeats=2, warmups=0)
     reducer = Exact(plan, 2)
 
-    def spoil(array: Any, op: str, out: Any) -> None:
-        Exact.allreduce(reducer, array, op, out)
+    def spoil(array: Any, exchange: Exchange, out: Any) -> None:
+        Exact.allreduce(reducer, array, exchange, out)
         out.view(np.uint32)[-1] ^= 1
 
     reducer.allreduce = spoil  # type: ignore[method-assign]
@@ -128,7 +128,7 @@ def test_a_wrong_bit_is_found() -> None:
 def test_a_result_that_is_not_written_is_not_right() -> None:
     plan = Plan.of("64", repeats=2, warmups=0)
     reducer = Exact(plan, 2)
-    reducer.allreduce = lambda array, op, out: None  # type: ignore[method-assign]
+    reducer.allreduce = lambda array, exchange, out: None  # type: ignore[method-assign]
     assert not any(one.correct for one in measure(reducer, plan, 0, 2))
 
 
@@ -173,7 +173,7 @@ def test_zeros_are_whole_blocks_at_the_share_and_with_the_overlap_that_was_asked
     union = int(present.any(axis=0).sum())
     assert union == {"full": 100, "random": union, "none": 400}[overlap]
     assert overlap != "random" or 300 < union < 400
-    total = sum(each.contributions for each in inputs)
+    total = np.sum([each.contributions for each in inputs], axis=0)
     assert all(same_bits(total, each.results) for each in inputs)
 
 
@@ -203,11 +203,13 @@ def test_sums_of_few_bits_are_right_within_their_bound_only() -> None:
     off = tolerance(exchange, 4)
 
     class Off(Exact):
+        share = 0.0
+
         def allreduce(self, array: Any, exchange: Exchange, out: Any) -> None:
             super().allreduce(array, exchange, out)
             out += np.float32(off * self.share)
 
     for share, right in ((0.9, True), (1.1, False)):
         reducer = Off(plan, 4)
-        reducer.share = share  # type: ignore[attr-defined]
+        reducer.share = share
         assert [each.correct for each in measure(reducer, plan, 0, 4)] == [right]

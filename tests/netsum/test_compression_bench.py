@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench.compression_points import METHODS, Curve, Point, Results, method_of, points_of
+from bench.compression_points import METHODS, Curve, Point, method_of, points_of
 from bench.compression_report import pareto_front, report, rows_of
+from bench.results import Results
 from host_agent.errors import ArgumentError
 from netsum.cli.app import app
 
@@ -28,10 +29,10 @@ def points(*methods: str, seeds: int = 1) -> list[Point]:
 
 def test_what_was_run_is_not_run_again(tmp_path: Path) -> None:
     wanted = points("none", "top-k", seeds=2)
-    results = Results(tmp_path / "kept")
+    results = Results[Point, Curve](tmp_path / "kept", Curve)
     assert results.missing(wanted) == wanted
     results.keep(wanted[1], curve(3.0, 0.9))
-    again = Results(tmp_path / "kept")
+    again = Results[Point, Curve](tmp_path / "kept", Curve)
     assert again.missing(wanted) == [wanted[0], *wanted[2:]]
     assert again.read(wanted) == {wanted[1]: curve(3.0, 0.9)}
 
@@ -76,7 +77,9 @@ def test_the_spread_is_over_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[
     wanted = points("none", "top-k", seeds=2)
     found = dict(zip(wanted, (curve(10, 0.9), curve(4, 0.8), curve(10, 0.94), curve(4, 0.9)), strict=True))
     row = next(each for each in rows_of(found) if each.method == "top-k")
-    assert (row.runs, row.accuracy, row.spread) == (2, pytest.approx(0.85), pytest.approx(0.0707, abs=1e-4))
+    assert row.runs == 2
+    assert row.accuracy == pytest.approx(0.85)
+    assert row.spread == pytest.approx(0.0707, abs=1e-4)
     report(found, tmp_path)
     assert "85.0% ± 7.1" in capsys.readouterr().out
     assert (tmp_path / "compression.svg").stat().st_size > 1000

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("torch", exc_type=ImportError)
+
+import torch
+
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
-from host_agent.compression import Reducer, make_compressor, make_memory, reduce_in_process  # noqa: E402
-from netsum.convex import ACCURACY, STALL, cases_of, run_case  # noqa: E402
-from netsum.convex.star import SimulatedStar  # noqa: E402
-from sim.experiments.captures import write_capture  # noqa: E402
+from host_agent.compression import Reducer, make_compressor, make_memory, reduce_in_process
+from netsum.convex import ACCURACY, STALL, cases_of, run_case
+from netsum.convex.star import SimulatedStar
+from sim.experiments.captures import write_capture
 
 HEADERS = 62
 """Ethernet, IPv4, UDP, and the protocol's own: bytes of a packet without lanes."""
@@ -64,7 +67,7 @@ def test_a_capture_holds_the_bytes_that_the_method_promises(
     star.network.tap(uplink, frame_bytes=128)
     group = reducers(name, "none", **options)
     reduce_in_process(group, "x", tensors(40_000, 0), star)
-    star.network.keep_trace()
+    star.network.trace.take()
     write_capture(star.network, uplink, tmp_path / "h1.pcap")
     lengths = frame_lengths(tmp_path / "h1.pcap")
     total = group[0].total()

@@ -9,7 +9,9 @@ from netsum.model_layers import layers_from_torch
 from sim.errors import SettingError
 from sim.experiments.models import load_model, write_model
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+import torch
 
 
 def net() -> "torch.nn.Module":

@@ -51,6 +51,10 @@ JOB_KEYS = {
         "results_per_s",
         "elements_per_s",
         "tree",
+        "weight",
+        "moves",
+        "waited_s",
+        "on_host",
     ),
 }
 WORKER_KEYS = {

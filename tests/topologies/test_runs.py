@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from topologies import namespaces
+from topologies.children import TestbedError
 from topologies.runs import delete_leftover_folders, new_run_id, owner_is_gone, socket_folder
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
@@ -76,5 +77,5 @@ def test_leftover_namespaces_go_with_their_processes(monkeypatch: pytest.MonkeyP
 @pytest.mark.root
 @ROOT
 def test_a_command_that_fails_says_what_it_said() -> None:
-    with pytest.raises(namespaces.TestbedError, match=r"`ip netns delete netsum-none` failed: .*netsum-none"):
+    with pytest.raises(TestbedError, match=r"`ip netns delete netsum-none` failed: .*netsum-none"):
         namespaces.run("ip", "netns", "delete", "netsum-none")

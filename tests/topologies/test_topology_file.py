@@ -197,7 +197,7 @@ def test_an_island_is_refused(tmp_path: Path) -> None:
 
 def test_a_loop_has_links_by_which_nothing_is_forwarded(tmp_path: Path) -> None:
     """Between s1, s2 and s3 there are four links, of which a tree has two."""
-    switches = {"s1": {}, "s2": {}, "s3": {}}
+    switches: dict[str, Any] = {"s1": {}, "s2": {}, "s3": {}}
     loop = [["s1-p3", "s2-p1"], ["s1-p4", "s2-p2"], ["s2-p3", "s3-p1"], ["s3-p2", "s1-p5"]]
     ring = load_topology(write(tmp_path, switches=switches, links=[*SMALL["links"], *loop]))
     assert {name: ring.spare_ports(name) for name in ring.switches} == {"s1": [4], "s2": [2, 3], "s3": [1]}
@@ -259,6 +259,7 @@ def test_quantities() -> None:
     assert [parse_loss_ppm(written) for written in (1, "0.1%", "50ppm", 100)] == [10_000, 1000, 50, 1_000_000]
     assert [rate_text(rate) for rate in (10**9, 15 * 10**8, 1500)] == ["1gbit", "1500mbit", "1500bit"]
     for read in (parse_rate_bps, parse_latency_ns, parse_loss_ppm):
+        wrong: Any
         for wrong in (None, True, "", "-1", -1, "many", [], float("nan"), float("inf")):
             with pytest.raises(ValueError, match="with a unit"):
                 read(wrong)

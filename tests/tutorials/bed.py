@@ -74,7 +74,7 @@ class Port:
         while (left := until - time.monotonic()) > 0:
             if select.select([self._socket], [], [], left)[0]:
                 frame, address = self._socket.recvfrom(65536)
-                if address[2] != socket.PACKET_OUTGOING:  # type: ignore[attr-defined]  # Linux has it
+                if address[2] != socket.PACKET_OUTGOING:
                     yield frame
 
     def await_frame(self, wanted: Callable[[bytes], bool]) -> bytes:

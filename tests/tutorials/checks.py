@@ -48,7 +48,7 @@ def ecn(bed: Bed) -> None:
     burst = packet / UDP(sport=SPORT, dport=DPORT) / (TEXT + bytes(1000))
     for _ in range(400):
         bed.ports["h1"].send(burst)
-    marks = set()
+    marks: set[int] = set()
     arrived = 0
     # The first ones, about 90, wait behind the switch in its socket's buffer.
     while arrived < 200 and len(marks) < 2:
@@ -98,7 +98,7 @@ def calc(bed: Bed) -> None:
     for sign, result in results.items():
         asked = b"P4\x01" + sign.encode() + struct.pack("!II", one, other)
         bed.ports["h1"].send(ethernet + asked + struct.pack("!I", 0xDEADBABE) + bytes(32))
-        frame = bed.ports["h1"].await_frame(lambda frame, asked=asked: frame[14:26] == asked)
+        frame = bed.ports["h1"].await_frame(lambda frame, asked=asked: frame[14:26] == asked)  # type: ignore[misc]  # the default
         assert frame[26:30] == struct.pack("!I", result)
         assert frame[:6] == ethernet[6:12]
 

@@ -98,9 +98,9 @@ class Controller:
 
 def p4runtime(bed: Bed, controller: Controller) -> None:
     """Tunnels both ways between two hosts; the controller reads its table entries and counters back."""
-    assert "10" in controller.await_line(
-        r"MyIngress\.ipv4_lpm: .* -> MyIngress\.myTunnel_ingress", READY_TIMEOUT_S
-    )
+    for address in (r"\\n\\x00\\x02\\x02", r"\\n\\x00\\x01\\x01"):
+        entry = rf"MyIngress\.ipv4_lpm: .*{address}.* -> MyIngress\.myTunnel_ingress"
+        controller.await_line(entry, READY_TIMEOUT_S)
     controller.await_line("Reading tunnel counters", READY_TIMEOUT_S)
     assert bed.ping([("h1", "h2"), ("h2", "h1")]) == []
     controller.await_line(r"s2 MyIngress\.egressTunnelCounter 100: [1-9]\d* packets", DEADLINE_S)

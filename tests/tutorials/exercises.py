@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 VARIABLE = "NETSUM_TUTORIALS"
 COMPILER = "p4c-bm2-ss"
@@ -40,7 +41,7 @@ class Exercise:
     controlled: bool = False
 
 
-def _plain(name: str, topology: str = "topology.json", **more: tuple[str, ...]) -> Exercise:
+def _plain(name: str, topology: str = "topology.json", **more: Any) -> Exercise:
     return Exercise(name, name, topology, (f"solution/{name}.p4",), **more)
 
 

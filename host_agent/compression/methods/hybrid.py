@@ -12,10 +12,10 @@ from host_agent.compression.compressor import (
     Payload,
     Summability,
     fraction_of,
-    require,
 )
 from host_agent.compression.methods.block_float import BlockFloat
 from host_agent.compression.methods.qsgd import QSGD
+from host_agent.compression.methods.selection import checked_fraction, largest, scattered
 
 
 class Qsparse(Compressor):
@@ -39,8 +39,7 @@ class Qsparse(Compressor):
 
     def __init__(self, fraction: float = 0.01, levels: int = 7) -> None:
         super().__init__()
-        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
-        self.fraction = fraction
+        self.fraction = checked_fraction(fraction)
         self.quantizer = QSGD(levels)
 
     def delta(self, elements: int) -> float:
@@ -51,7 +50,7 @@ class Qsparse(Compressor):
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
         """Select, quantize."""
         flat = tensor.reshape(-1)
-        indices = flat.abs().topk(fraction_of(flat.numel(), self.fraction), sorted=False).indices
+        indices = largest(flat, self.fraction)
         quantized = self.quantizer.compress(flat[indices], None, context)
         return (*quantized, indices.to(torch.int32))
 
@@ -60,9 +59,7 @@ class Qsparse(Compressor):
         *quantized, indices = payload
         inner = _resized(context, indices.numel())
         values = self.quantizer.decompress(tuple(quantized), None, inner)
-        dense = torch.zeros(context.elements, device=values.device)
-        dense[indices.to(torch.int64)] = values / (1 + self.quantizer.omega(indices.numel()))
-        return dense.view(context.shape)
+        return scattered(values / (1 + self.quantizer.omega(indices.numel())), indices, context)
 
 
 class RandomBlockFloat(Compressor):
@@ -84,8 +81,7 @@ class RandomBlockFloat(Compressor):
 
     def __init__(self, fraction: float = 0.1, bits: int = 8) -> None:
         super().__init__()
-        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
-        self.fraction = fraction
+        self.fraction = checked_fraction(fraction)
         self.quantizer = BlockFloat(bits)
 
     def omega(self, elements: int) -> float:
@@ -107,9 +103,7 @@ class RandomBlockFloat(Compressor):
         """Put the sums back in their places."""
         indices = self._indices(context)
         values = self.quantizer.decompress(payload, shared, _resized(context, indices.numel()), count)
-        dense = torch.zeros(context.elements, device=values.device)
-        dense[indices] = values
-        return dense.view(context.shape)
+        return scattered(values, indices, context)
 
     def _indices(self, context: Context) -> Tensor:
         count = fraction_of(context.elements, self.fraction)

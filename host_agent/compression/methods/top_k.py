@@ -14,6 +14,7 @@ from host_agent.compression.compressor import (
     fraction_of,
     require,
 )
+from host_agent.compression.methods.selection import checked_fraction, largest, scattered
 
 
 class _Selecting(Compressor):
@@ -36,9 +37,7 @@ class _Selecting(Compressor):
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
         """Put the values back in their places."""
         values, indices = payload
-        dense = torch.zeros(context.elements, device=values.device)
-        dense[indices.to(torch.int64)] = values
-        return dense.view(context.shape)
+        return scattered(values, indices, context)
 
 
 class TopK(_Selecting):
@@ -55,8 +54,7 @@ class TopK(_Selecting):
 
     def __init__(self, fraction: float = 0.01) -> None:
         super().__init__()
-        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
-        self.fraction = fraction
+        self.fraction = checked_fraction(fraction)
 
     def delta(self, elements: int) -> float:
         """Return k / d."""
@@ -64,7 +62,7 @@ class TopK(_Selecting):
 
     def select(self, flat: Tensor, context: Context) -> Tensor:
         """Return the indices of the largest magnitudes."""
-        return flat.abs().topk(fraction_of(flat.numel(), self.fraction), sorted=False).indices
+        return largest(flat, self.fraction)
 
 
 class DGC(TopK):
@@ -91,7 +89,7 @@ class DGC(TopK):
         fraction = self.fraction
         if context.step < self.warmup_steps and fraction < 0.25:
             fraction = 0.25 * (fraction / 0.25) ** (context.step / self.warmup_steps)
-        return flat.abs().topk(fraction_of(flat.numel(), fraction), sorted=False).indices
+        return largest(flat, fraction)
 
 
 class BlockTopK(_Selecting):
@@ -110,9 +108,8 @@ class BlockTopK(_Selecting):
 
     def __init__(self, fraction: float = 0.01, block: int = 256) -> None:
         super().__init__()
-        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
+        self.fraction, self.block = checked_fraction(fraction), block
         require(block >= 1, f"block must be at least 1, got {block}")
-        self.fraction, self.block = fraction, block
 
     def delta(self, elements: int) -> float:
         """Return the share of the blocks that is sent."""
@@ -208,13 +205,11 @@ class AgreedTopK(Compressor):
 
     def __init__(self, fraction: float = 0.01) -> None:
         super().__init__()
-        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
-        self.fraction = fraction
+        self.fraction = checked_fraction(fraction)
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement:
         """Return the own indices; those of the step's leader count."""
-        count = fraction_of(context.elements, self.fraction)
-        indices = tensor.reshape(-1).abs().topk(count, sorted=False).indices.to(torch.int32)
+        indices = largest(tensor.reshape(-1), self.fraction).to(torch.int32)
         return Agreement(indices, "broadcast", context.step % context.workers)
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
@@ -225,6 +220,4 @@ class AgreedTopK(Compressor):
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
         """Put the values back in their places."""
         assert shared is not None
-        dense = torch.zeros(context.elements, device=payload[0].device)
-        dense[shared.to(torch.int64)] = payload[0]
-        return dense.view(context.shape)
+        return scattered(payload[0], shared, context)

@@ -16,17 +16,9 @@ from host_agent.protocol.records import FAILURE_MISMATCH, FAILURE_NONE
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, pointer
 from sim.explore.engine.packets import remove_copy
 from sim.explore.engine.packing import host_at, unpack
-from sim.explore.engine.steps import (
-    begin,
-    control,
-    deliver_down,
-    deliver_up,
-    drive,
-    join,
-    restore_switch,
-    timers_of,
-)
+from sim.explore.engine.switch_steps import control, deliver_up, restore_switch
 from sim.explore.engine.visited import hash_bytes
+from sim.explore.engine.worker_steps import begin, deliver_down, drive, join, timers_of
 from sim.explore.engine.world import (
     ALIVE,
     AT_BEGUN,

@@ -20,7 +20,9 @@ from host_agent.wire.constants import KIND_PROBE, KIND_STATUS
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
 from sim.explore.engine.packets import entry_of, packet_kind
 from sim.explore.engine.packing import host_at
-from sim.explore.engine.steps import ANSWERED, TIRED, deliver_down, deliver_up, restore_switch
+from sim.explore.engine.step_codes import ANSWERED, TIRED
+from sim.explore.engine.switch_steps import deliver_up, restore_switch
+from sim.explore.engine.worker_steps import deliver_down
 from sim.explore.engine.world import (
     AT_BITS,
     AT_CHUNK,

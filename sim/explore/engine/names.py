@@ -7,19 +7,12 @@ from __future__ import annotations
 import numpy as np
 
 from host_agent.protocol.records import FAILURE_NONE
-from sim.explore.engine.compiled import (
-    Integer,
-    Record,
-    carray,
-    compiled,
-    copy_bytes,
-    pointer,
-    run_program,
-)
+from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
 from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.packing import core_of, host_at, unpack
-from sim.explore.engine.steps import fire, receive_now, restore_switch, send_now, timers_of
-from sim.explore.engine.world import ALIVE, AT_DONE, AT_LIFE, AT_TABLES, NOTHING, TX_ROWS, WRONG_NAME
+from sim.explore.engine.switch_steps import restore_switch, run_switch
+from sim.explore.engine.worker_steps import fire, receive_now, send_now, timers_of
+from sim.explore.engine.world import ALIVE, AT_DONE, AT_LIFE, NOTHING, TX_ROWS, WRONG_NAME
 
 __all__ = ["check_names"]
 
@@ -59,11 +52,8 @@ def check_names(world: Record) -> Integer:
 @compiled
 def _answer_probes(world: Record, host: Integer, owner: Integer) -> None:
     """Let an unpacked worker's timers fire, and hand it the switch's answers to what it sends."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     templates = carray(pointer(world.headers), (world.hosts, 3, HEADERS_BYTES), np.uint8)
     lengths = carray(pointer(world.tx_lengths), (TX_ROWS,), np.int32)
-    context = world.contexts + np.int64(state[AT_TABLES]) * world.context_bytes
-    words = carray(pointer(context), (world.context_bytes // 8,), np.int64)
     frame = carray(pointer(world.in_frame), (HEADERS_BYTES,), np.uint8)
     restore_switch(world)
     fire(world, owner, timers_of(world, owner))
@@ -76,17 +66,7 @@ def _answer_probes(world: Record, host: Integer, owner: Integer) -> None:
             np.uintp(world.tx + row * world.row_bytes),
             np.uintp(length),
         )
-        carray(pointer(world.in_length), (1,), np.int32)[0] = length + HEADERS_BYTES
-        carray(pointer(world.in_port), (1,), np.uint16)[0] = host
-        words[world.inputs] = world.in_frame
-        words[world.inputs + 1] = world.in_stride
-        words[world.inputs + 2] = world.in_length
-        words[world.inputs + 3] = world.in_port
-        words[world.inputs + 4] = 1
-        words[world.inputs + 5] = 0
-        words[world.out_count] = 0
-        run_program(world.code, context)
-        left = words[world.out_count]
+        left = run_switch(world, length + HEADERS_BYTES, host)
         ports = carray(pointer(world.out_ports), (left + 1,), np.uint16)
         sizes = carray(pointer(world.out_lengths), (left + 1,), np.int32)
         for each in range(left):

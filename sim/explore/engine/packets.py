@@ -163,7 +163,7 @@ def datagram_label(world: Record, way: Integer, frame: Integer, length: Integer)
     data[_NUMBER_AT] = np.uint8(0)
     data[_NUMBER_AT + 1] = np.uint8(0)
     if way == DOWN and flags & FLAG_MISMATCH:
-        return np.int64(0)  # nobody looks at the number of one that says MISMATCH
+        return np.int64(0)  # the number in a MISMATCH is not used
     return number
 
 
@@ -224,7 +224,7 @@ def add_entry(world: Record, entry: Integer) -> bool:
 
 @compiled
 def contains(large: Record, large_count: Integer, small: Record, small_count: Integer) -> bool:
-    """Whether sorted entries hold all of others; what has a live label also stands for the same with the label `DEAD`."""
+    """Whether sorted entries hold all of others; a packet with a live label also stands for the one with the label `DEAD`."""
     at = np.int64(0)
     for each in range(small_count):
         while at < large_count and large[at] < small[each]:

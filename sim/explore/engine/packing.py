@@ -57,7 +57,7 @@ LATER_NS: Final = 2_000_000_000_000
 FIRST_NS: Final = NOW_NS - 1_000_000_000
 SRTT_NS: Final = 1_000_000
 MANY_TRIES: Final = REPEATS_AT_ONCE
-"""What has been sent again so often waits."""
+"""A chunk that was sent again so often waits."""
 
 CORE_KEPT: Final = frozenset(
     (
@@ -84,7 +84,7 @@ CORE_TELLS: Final = frozenset(
         *("status_seen", "status_slot_chunk"),
     )
 )
-"""What an error says is made of these; they are looked at only after a while of a fair network (see `fair`)."""
+"""The text of an error follows from these; they are checked only after a time of a fair network (see `fair`)."""
 CORE_PROBES: Final = frozenset((*("probe", "probe_number", "probe_sequence", "probe_sent_ns"),))
 """Labels stand for them."""
 SLOT_KEPT: Final = frozenset(
@@ -102,7 +102,7 @@ PASS_REST: Final = frozenset(
         *("retransmissions", "payload"),
     )
 )
-"""Constant, or counted and never looked at."""
+"""Constant, or counters that no decision depends on."""
 PAYLOAD_REST: Final = frozenset(
     (
         *("encode", "decode", "exponent", "least_exponent", "greatest_exponent", "may_be_non_finite"),
@@ -114,7 +114,7 @@ PAYLOAD_REST: Final = frozenset(
 
 
 def unlisted_fields() -> set[str]:
-    """Return the fields of the core's records of which nobody has said what they are."""
+    """Return the fields of the core's records that none of the sets above lists."""
     core = CORE_KEPT | CORE_CONSTANT | CORE_TIMES | CORE_TELLS | CORE_PROBES | set(COUNTERS)
     return (
         set(CORE.names or ()) ^ core
@@ -248,7 +248,7 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
     changed |= _put(state, at + AT_OBJECTIONS, core.objections)
     failed_slot = np.int64(0)
     if core.objections > 0:
-        failed_slot = core.failure_chunk & (world.slots - 1)  # the slot is all that is looked at
+        failed_slot = core.failure_chunk & (world.slots - 1)  # only the slot is used
     changed |= _put(state, at + AT_FAILED_SLOT, failed_slot)
     armed = overtaken = suspected = False
     for number in range(world.slots):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sim.explore.engine.world import STUCK, WRONG_NAME
-from sim.explore.faults.catalogue import Fault
+from sim.explore.faults.fault import Fault
 from sim.explore.faults.program import changed_program
 from sim.explore.faults.worker import changed_worker
 from sim.explore.scenario import Scenario

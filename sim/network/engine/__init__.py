@@ -1,1 +1,1 @@
-"""What is compiled of a network: its events, and what they do to links, switches, workers and flows."""
+"""The compiled part of a network: events, and their effects on links, switches, workers and flows."""

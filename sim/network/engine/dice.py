@@ -30,7 +30,7 @@ LOSS, DUPLICATE, JITTER, STRAGGLE, TO_CHANGE, TRAFFIC = range(6)
 """Purposes."""
 
 CHANCES: Final = 1 << 32
-"""A die has so many faces."""
+"""Number of values of a random number."""
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
@@ -40,13 +40,13 @@ _ROUNDS: Final = 10
 
 
 def chance_of(probability: float) -> int:
-    """Return how many faces of a die a probability is."""
+    """Return how many values of a random number have a probability together."""
     return round(probability * CHANCES)
 
 
 @compiled
 def philox(seed: Integer, purpose: Integer, owner: Integer, number: Integer) -> Integer:
-    """Return the `number`-th die, 0 to 2^32 − 1, of a purpose and its owner, such as a link.
+    """Return the `number`-th random number, 0 to 2^32 − 1, of a purpose and its owner, such as a link.
 
     The counter of the generator is (number, owner, purpose) with 64, 32 and 32 bits, its key the seed of 64 bits.
     """

@@ -49,7 +49,7 @@ def event_kind(what: Integer) -> Integer:
 
 @compiled_inline
 def event_target(what: Integer) -> Integer:
-    """Return what it happens to."""
+    """Return the number of the link, worker or other object that the event concerns."""
     return what >> _TARGET_SHIFT & _TARGET_MASK
 
 

@@ -57,7 +57,7 @@ def send(world: Record, number: Integer, packet: Integer, at_ps: Integer) -> Non
         link.marked += 1
     depart_ps = start_ps
     if link.rate_bps > 0:
-        # What is left of the division is carried on, so that a busy link does not gain or lose time.
+        # The remainder of the division is carried over, so that a busy link does not gain or lose time.
         bits = (described.wire_bytes + link.framing_bytes) * _BITS * PS_PER_S + link.remainder
         taken_ps = bits // link.rate_bps
         link.remainder = bits - taken_ps * link.rate_bps

@@ -77,9 +77,9 @@ WORLD: Final = record(
     # Addresses of the worker core's functions (`sim.network.engine.core`).
     "core_take_in",
     "core_transmit",
-    # Dice.
+    # Random numbers.
     "seed",
-    # What the loop leaves for Python.
+    # The loop's report to Python.
     "attend",
     "switch_status",
     "messages_left",
@@ -115,7 +115,7 @@ COUNTS: Final = (
     "busy_total_ps",
     "longest_wait_ps",
 )
-"""What a link counts."""
+"""Counters of a link."""
 
 LINK: Final = record(
     "from_node",
@@ -142,7 +142,7 @@ LINK: Final = record(
     "to_good",
     "loss_bad",
     "bad",
-    # How many dice of each purpose were thrown.
+    # How many random numbers of each purpose were drawn.
     "thrown_loss",
     "thrown_duplicate",
     "thrown_jitter",
@@ -321,7 +321,7 @@ TRACE: Final = record(
     "where",  # link
     "packet",  # kind
     "length",  # on the wire
-    "wait_bytes",  # of what is before it in the queue
+    "wait_bytes",  # of the packets before it in the queue
     "kept",  # bytes of the frame
     # Of a packet of the slot protocol; -1: it is none.
     "protocol",

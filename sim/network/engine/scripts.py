@@ -21,7 +21,7 @@ PASSES, DROP, DELAY = range(3)
 
 @compiled
 def scripted_action(world: Record, link: Integer, packet: Integer) -> tuple[Integer, Integer]:
-    """Return what the scripts have for a packet on a link, `PASSES`, `DROP` or `DELAY`, and by how many ps it is delayed."""
+    """Return the scripts' action for a packet on a link, `PASSES`, `DROP` or `DELAY`, and by how many ps it is delayed."""
     described = packet_of(world, packet)
     if described.kind != SLOT_PROTOCOL or described.length < HEADERS_BYTES + 4 * HEADER_WORDS:
         return np.int64(PASSES), np.int64(0)

@@ -85,7 +85,7 @@ def on_packet(world: Record, number: Integer, port: Integer, packet: Integer) ->
 
 @compiled
 def send_output(world: Record, number: Integer) -> None:
-    """Send what the program has put out."""
+    """Send the program's output."""
     switch = carray(pointer(world.switches), (number + 1,), SWITCH)[number]
     words = carray(pointer(switch.words), (switch.inputs + 6,), np.int64)
     count = words[switch.out_count]

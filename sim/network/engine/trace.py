@@ -1,4 +1,4 @@
-"""What is written down of packets as they leave and get lost, for captures and traces."""
+"""Records of packets that leave a link or are lost, for captures and traces."""
 
 # mypy: disable-error-code="no-any-return,return-value"
 

@@ -18,7 +18,7 @@ __all__ = ["generate", "on_background"]
 
 @compiled
 def generate(world: Record, number: Integer) -> None:
-    """Send what a generator has to send now, and schedule its next packets."""
+    """Send the packets of a generator that are due, and schedule its next ones."""
     source = carray(pointer(world.generators), (number + 1,), GENERATOR)[number]
     if world.now_ps >= source.until_ps:
         return

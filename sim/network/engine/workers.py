@@ -78,7 +78,7 @@ def on_frame(world: Record, number: Integer, packet: Integer) -> Integer:
 
 @compiled
 def on_timer(world: Record, number: Integer) -> Integer:
-    """Let a worker do what it is time for."""
+    """Let a worker act if its timer has expired."""
     worker = carray(pointer(world.workers), (number + 1,), WORKER)[number]
     if worker.alive == 0 or world.now_ps < worker.timer_ps:
         return np.int64(CONTINUES)
@@ -89,7 +89,7 @@ def on_timer(world: Record, number: Integer) -> Integer:
 
 @compiled
 def drive(world: Record, number: Integer) -> Integer:
-    """Send what a worker's core has to send, and set its timer.
+    """Send the packets of a worker's core that are due, and set its timer.
 
     Returns `NEEDS_PYTHON` before that if a pass is done or the core has failed; when Python has looked at it, it calls this
     again.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir as ll
@@ -59,32 +61,40 @@ def _clear_metadata(fn: Fn, state: Any) -> None:
     fn.clear(fn.at(state, start), layout.metadata_end - start)
 
 
-def ingress_clone(fn: Fn, size: Any) -> None:
-    """Write the copy of a packet as it came, `size` bytes (i32) long, parsed again, if its session has replicas."""
-    if not any(_uses(fn.unit.program, "clone_ingress_pkt_to_egress")):
-        return
-    b, state = fn.b, fn.st
-    number = fn.internal("clone_session")
-    fields = fn.internal("clone_fields")
+@contextmanager
+def _clone(fn: Fn, instance_type: int) -> Iterator[tuple[Any, Any]]:
+    """Make a copy of the packet for egress, if a clone session is set and has replicas.
+
+    Yields the copy's state, which the body fills, and the number of the copy's pass.
+    """
+    b = fn.b
+    number, fields = fn.internal("clone_session"), fn.internal("clone_fields")
     with b.if_then(b.icmp_unsigned("!=", number, _c(0))):
         fn.set_internal("clone_session", 0)
         record = session_record(fn, number)
         count = fn.load(Space.TABLE, fn.at(record, 8), I64, 8)
-        passes, allowed = another_pass(fn, state)
+        passes, allowed = another_pass(fn, fn.st)
         with b.if_then(b.and_(allowed, b.icmp_unsigned("!=", count, _c(0, I64)))):
             slot, copy = take_slot(fn)
-            start_copy(fn, copy, passes, size)
-            share_packet(fn, fn.args["slot"], copy)
-            port = fn.internal("ingress_port")
-            fn.set_well_known("standard_metadata.ingress_port", port, copy)
-            packet, length = fn.internal("packet", copy), fn.internal("packet_length", copy)
-            fn.call("parse", fn.ctx, copy, packet, length)
+            yield copy, passes
             _clear_metadata(fn, copy)
-            copy_fields(fn, fields, state, copy)
-            fn.set_well_known("standard_metadata.instance_type", _INGRESS_CLONE, copy)
+            copy_fields(fn, fields, fn.st, copy)
+            fn.set_well_known("standard_metadata.instance_type", instance_type, copy)
             set_replicas(fn, copy, record)
             _set_truncation(fn, copy, record)
             push(fn, "egress", slot)
+
+
+def ingress_clone(fn: Fn, size: Any) -> None:
+    """Write the copy of a packet as it came, `size` bytes (i32) long, parsed again, if its session has replicas."""
+    if not any(_uses(fn.unit.program, "clone_ingress_pkt_to_egress")):
+        return
+    with _clone(fn, _INGRESS_CLONE) as (copy, passes):
+        start_copy(fn, copy, passes, size)
+        share_packet(fn, fn.args["slot"], copy)
+        fn.set_well_known("standard_metadata.ingress_port", fn.internal("ingress_port"), copy)
+        packet, length = fn.internal("packet", copy), fn.internal("packet_length", copy)
+        fn.call("parse", fn.ctx, copy, packet, length)
 
 
 def _set_truncation(fn: Fn, state: Any, record: Any) -> None:
@@ -110,22 +120,8 @@ def egress_clone(fn: Fn) -> None:
     """Write the copy of a packet as egress left it, if its session has replicas."""
     if not any(_uses(fn.unit.program, "clone_egress_pkt_to_egress", "clone_ingress_pkt_to_egress")):
         return
-    b, state = fn.b, fn.st
-    number, fields = fn.internal("clone_session"), fn.internal("clone_fields")
-    with b.if_then(b.icmp_unsigned("!=", number, _c(0))):
-        fn.set_internal("clone_session", 0)
-        record = session_record(fn, number)
-        count = fn.load(Space.TABLE, fn.at(record, 8), I64, 8)
-        passes, allowed = another_pass(fn, state)
-        with b.if_then(b.and_(allowed, b.icmp_unsigned("!=", count, _c(0, I64)))):
-            slot, copy = take_slot(fn)
-            fn.copy(copy, state, fn.unit.state.size)
-            fn.set_internal("passes", passes, copy)
-            share_packet(fn, fn.args["slot"], copy)
-            _clear_requests(fn, copy)
-            _clear_metadata(fn, copy)
-            copy_fields(fn, fields, state, copy)
-            fn.set_well_known("standard_metadata.instance_type", _EGRESS_CLONE, copy)
-            set_replicas(fn, copy, record)
-            _set_truncation(fn, copy, record)
-            push(fn, "egress", slot)
+    with _clone(fn, _EGRESS_CLONE) as (copy, passes):
+        fn.copy(copy, fn.st, fn.unit.state.size)
+        fn.set_internal("passes", passes, copy)
+        share_packet(fn, fn.args["slot"], copy)
+        _clear_requests(fn, copy)

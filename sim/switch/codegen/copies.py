@@ -1,4 +1,4 @@
-"""Machine code for packets in flight: slots, the two queues, and what a copy of a packet keeps.
+"""Machine code for packets in flight: slots, the two queues, and the state that a copy of a packet keeps.
 
 A slot is a packet's state followed by room for a frame. A packet from outside stays in the batch's memory; one that was
 recirculated has its bytes in its slot, so a copy of it must have its own.

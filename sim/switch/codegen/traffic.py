@@ -228,7 +228,7 @@ def _return_if(fn: Fn, condition: Any, status: int) -> None:
 
 
 def _spend(fn: Fn, slot: Any, head: Any) -> None:
-    """Use up one step of what a packet from outside may cause; past the limit, drop the slot instead."""
+    """Count one step of the work that a packet from outside may cause; past the limit, drop the slot instead."""
     b = fn.b
     left = fn.word("steps_left")
     with b.if_then(b.icmp_unsigned("==", left, _c(0, I64))):

@@ -38,7 +38,7 @@ from sim.switch.ports.frames import (
 
 
 class DatagramInbox(NamedTuple):
-    """Sockets and the room for what comes in by them.
+    """Sockets and the buffers for datagrams that arrive on them.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ def _fetch(inbox: DatagramInbox, timeout_ms: Integer) -> None:
         socket = inbox.positions[descriptor] if descriptor < inbox.positions.shape[0] else np.int32(-1)
         if socket < 0 or count == wanted:
             continue
-        # What is left is shared among the sockets still to be read, so that none starves.
+        # The remaining room is shared among the sockets that are still to be read, so that none starves.
         share = max(1, (wanted - count) // (ready - index))
         for at in range(count, count + share):
             messages[at]["name_length"] = ADDRESS_BYTES

@@ -1,4 +1,4 @@
-"""What is around a switch: the lock that orders control and data path, the clock, the ports."""
+"""The environment of a switch: the lock that orders control and data path, the clock, the ports."""
 
 import threading
 import time

@@ -69,7 +69,7 @@ load32 = _load(32, types.uint32)
 
 @intrinsic
 def load_acquire(typing_context: Any, address: Any) -> Any:
-    """Load 32 bits that the kernel writes last, so that what it wrote before is seen after."""
+    """Load 32 bits that the kernel writes last: its earlier writes are visible afterwards."""
     del typing_context
 
     def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -82,7 +82,7 @@ def load_acquire(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def store_release(typing_context: Any, address: Any, number: Any) -> Any:
-    """Store 32 bits after which the kernel may write what was read before."""
+    """Store 32 bits; from then on the kernel may overwrite memory that was read before."""
     del typing_context
 
     def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:

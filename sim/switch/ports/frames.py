@@ -26,7 +26,7 @@ STATISTICS = (
     "not_udp",
     "refused",
 )
-"""What is counted of each port, the columns of the statistics array; `PortDriver.statistics` says what they mean."""
+"""The counters of each port, the columns of the statistics array; `PortDriver.statistics` says what they mean."""
 
 (
     RECEIVED,

@@ -225,7 +225,7 @@ class InterfacePorts(PortDriver):
             try:
                 self._bind(position)
             except OSError as fault:
-                # It may have gone again; the next look tells.
+                # It may have disappeared again; the next check finds out.
                 if fault.errno != errno.ENODEV:
                     _LOG.warning("%s is back but cannot be opened: %s", port, fault.strerror)
                 continue

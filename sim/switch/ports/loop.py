@@ -1,4 +1,4 @@
-"""Compiled: the loop that every packet goes round, from ports through a program's machine code to ports.
+"""Compiled: the loop that handles every packet, from ports through a program's machine code to ports.
 
 One loop for every kind of port: which of the functions of a driver it calls is settled when it is compiled, by the type
 of the driver's inbox and outbox. It comes back to Python for what only Python can do, and when another thread wants the switch.
@@ -26,7 +26,7 @@ QUIET, ASKED, ATTEND, UNFINISHED = range(4)
 batch needs Python, for packets to the controller, digests, or a capture; the program needs more memory to finish it."""
 
 STATUS, RECEIVED_FRAMES, STRANGERS = range(3)
-"""What the loop leaves of the last batch: the program's status, how many frames came in, how many left by no port."""
+"""The loop's report on the last batch: the program's status, how many frames came in, how many left by no port."""
 
 _NS_PER_US = 1000
 
@@ -59,7 +59,7 @@ class Engine(NamedTuple):
 
 
 def engine_of(flight: Flight) -> Engine:
-    """Return what the loop needs to know of a program; to be asked for anew when its memory may have grown."""
+    """Return the addresses of a program that the loop needs; they are read again when its memory may have grown."""
     at = flight.at
     return Engine(
         code=flight.machine.address,

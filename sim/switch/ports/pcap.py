@@ -110,7 +110,7 @@ class Capture:
         self._append(ports, lengths, frames, self._times, 1)
 
     def flush(self) -> None:
-        """Write to the files what is in memory."""
+        """Flush the packets in memory to the files."""
         for row in np.flatnonzero(self._buffers.filled).tolist():
             try:
                 self._files[row].write(self._buffers.memory[row, : self._buffers.filled[row]].tobytes())
@@ -122,7 +122,7 @@ class Capture:
             self._buffers.filled[row] = 0
 
     def close(self) -> None:
-        """Write what is in memory, and close the files."""
+        """Flush the packets in memory, and close the files."""
         self.flush()
         for row in np.flatnonzero(self._buffers.skipped).tolist():
             name, left_out = self._files[row].name, self._buffers.skipped[row]

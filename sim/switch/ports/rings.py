@@ -65,7 +65,7 @@ _GONE = (errno.ENETDOWN, errno.ENXIO, errno.ENODEV)
 
 
 class RingInbox(NamedTuple):
-    """Rings and the room for what comes in by them.
+    """Rings and the buffers for frames that arrive in them.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ def receive_frames(inbox: RingInbox, timeout_ms: Integer) -> Integer:
 
 @compiled
 def _sweep(inbox: RingInbox) -> Integer:
-    """Take what the rings hold, a share of each in turn."""
+    """Take the frames in the rings, a share of each in turn."""
     rings, heads, places = inbox.rings, inbox.heads, inbox.places
     capacity = inbox.frames.shape[0]
     count = np.int64(0)

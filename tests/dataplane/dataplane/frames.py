@@ -16,7 +16,7 @@ ICMP, TCP, UDP = 1, 6, 17
 def internet_checksum(data: bytes) -> int:
     """Sum 16-bit words in ones' complement (RFC 1071)."""
     padded = data + b"\0" * (len(data) % 2)
-    total = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
+    total: int = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

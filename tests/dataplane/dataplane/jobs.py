@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from .frames import (
     CONTRIBUTE,
@@ -183,7 +184,7 @@ class Job:
         held = chunk if slot_chunk is None else slot_chunk
         return self.answer(self.header(STATUS, worker_id, chunk, status=(seen, held), **fields))
 
-    def statuses(self, chunk: int, seen: int, **fields: object) -> list[Packet]:
+    def statuses(self, chunk: int, seen: int, **fields: Any) -> list[Packet]:
         """Make the STATUSes all workers should get."""
         return [self.status(worker.worker_id, chunk, seen, **fields) for worker in self.workers]
 

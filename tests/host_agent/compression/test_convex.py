@@ -1,10 +1,14 @@
 """Claims of the papers on compressed differences, reproduced on real data with workers that differ."""
 
 from functools import lru_cache
+from typing import Any, Literal
 
 import pytest
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("torch", exc_type=ImportError)
+
+import torch
+
 datasets = pytest.importorskip("sklearn.datasets", reason="needs scikit-learn")
 
 from host_agent.compression import make_compressor, make_memory  # noqa: E402
@@ -75,9 +79,9 @@ def test_without_memory_the_same_step_stalls(name: str, options: dict[str, int])
 
 
 @pytest.mark.parametrize("estimator", ["l-svrg", "saga"])
-def test_vr_diana_converges_with_stochastic_gradients(estimator: str) -> None:
+def test_vr_diana_converges_with_stochastic_gradients(estimator: Literal["l-svrg", "saga"]) -> None:
     task = problem("ridge")
-    settings = {"step": 1.0 / (2 * task.row_smoothness()), "steps": 500, "batch": 8}
+    settings: dict[str, Any] = {"step": 1.0 / (2 * task.row_smoothness()), "steps": 500, "batch": 8}
     quantized = lambda: make_compressor("block-float", bits=4)  # noqa: E731
     reduced = minimize(task, quantized, lambda: make_memory("diana"), estimator=estimator, **settings)
     sampled = minimize(task, quantized, lambda: make_memory("diana"), estimator="sampled", **settings)

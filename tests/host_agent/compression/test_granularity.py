@@ -2,10 +2,12 @@
 
 import pytest
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("torch", exc_type=ImportError)
 
-from host_agent.compression.granularity import gathered, scattered, units  # noqa: E402
-from host_agent.errors import MisuseError  # noqa: E402
+import torch
+
+from host_agent.compression.granularity import gathered, scattered, units
+from host_agent.errors import MisuseError
 
 SIZES = [("w", 6), ("b", 2)]
 

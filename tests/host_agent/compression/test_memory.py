@@ -2,16 +2,18 @@
 
 import pytest
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("torch", exc_type=ImportError)
 
-from host_agent.compression import (  # noqa: E402
+import torch
+
+from host_agent.compression import (
     IncompatibleError,
     Reducer,
     make_compressor,
     make_memory,
     reduce_in_process,
 )
-from host_agent.errors import MisuseError  # noqa: E402
+from host_agent.errors import MisuseError
 
 WORKERS = 4
 

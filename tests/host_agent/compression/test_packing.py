@@ -2,19 +2,20 @@
 
 import pytest
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("torch", exc_type=ImportError)
 
-from hypothesis import given  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from host_agent.compression.packing import (  # noqa: E402
+from host_agent.compression.packing import (
     fields_per_lane,
     pack_bits,
     pack_lanes,
     unpack_bits,
     unpack_lanes,
 )
-from host_agent.compression.rotation import rotate, rotate_back  # noqa: E402
+from host_agent.compression.rotation import rotate, rotate_back
 
 
 @given(

@@ -1,13 +1,16 @@
 """What every compressor declares about itself holds: bias, variance, contraction, summability, round trips."""
 
+from typing import Any
+
 import pytest
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("torch", exc_type=ImportError)
 
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from host_agent.compression import (  # noqa: E402
+from host_agent.compression import (
     COMPRESSORS,
     Context,
     Reducer,
@@ -16,9 +19,9 @@ from host_agent.compression import (  # noqa: E402
     make_memory,
     reduce_in_process,
 )
-from host_agent.compression.compressor import Compressor  # noqa: E402
+from host_agent.compression.compressor import Compressor
 
-VARIANTS = {
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in COMPRESSORS},
     "block-float-16": ("block-float", {"bits": 16}),
     "block-float-4": ("block-float", {"bits": 4, "block": 64}),
@@ -122,7 +125,7 @@ def test_a_sum_of_payloads_decompresses_to_the_sum(variant: str, workers: int) -
     agreements = [compressor.agree(each, context) for each, context in zip(tensors, contexts, strict=True)]
     shared = None
     if agreements[0] is not None:
-        stacked = torch.stack([each.tensor for each in agreements])
+        stacked = torch.stack([each.tensor for each in agreements if each is not None])
         op = agreements[0].op
         shared = stacked.amax(dim=0) if op == "max" else stacked.sum(dim=0) if op == "sum" else stacked[0]
     payloads = [

@@ -1,12 +1,16 @@
 """ADMM: the solution that one process computes from all rows, although no worker sees the others'."""
 
+from typing import Any
+
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import netsum  # noqa: E402
-from tests.host_agent.strategies import tasks  # noqa: E402
-from tests.integration.torch_ranks import Ranks  # noqa: E402
+import torch
+
+import netsum
+from tests.host_agent.strategies import tasks
+from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
 
@@ -40,6 +44,7 @@ def _solve(rank: int, world: int, l1: float) -> tuple[list[float], float, float]
     model = tasks.linear_model(rank + 1)
     inputs, targets = tasks.rows(rank)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    s: Any
     with netsum.strategy("admm", model, optimizer, every=10, l1=l1) as s:
         for _ in range(600):
             with s.step():

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-from tests.host_agent.strategies import tasks  # noqa: E402
-from tests.integration.torch_ranks import Ranks  # noqa: E402
+import torch
+
+from tests.host_agent.strategies import tasks
+from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
 

@@ -5,12 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+
+import torch
+
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
-import netsum  # noqa: E402
-from tests.host_agent.strategies import tasks  # noqa: E402
-from tests.integration.torch_ranks import Ranks  # noqa: E402
+import netsum
+from tests.host_agent.strategies import tasks
+from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
 
@@ -32,6 +35,7 @@ def _weighted(rank: int, world: int) -> tuple[float, float]:
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     inputs, targets = tasks.rows(rank)
     own = 0.0
+    s: Any
     with netsum.strategy("fedavg", model, optimizer, samples=rank + 1) as s:
         for chosen in s.rounds(1):
             assert chosen
@@ -51,6 +55,7 @@ def test_all_clients_know_which_are_sampled(gloo_ranks: Ranks) -> None:
 
 def _sampled(rank: int, world: int) -> list[bool]:
     model = tasks.linear_model()
+    s: Any
     with netsum.strategy(
         "fedavg", model, torch.optim.SGD(model.parameters(), 0.1), samples=5, fraction=0.5
     ) as s:
@@ -82,6 +87,7 @@ def _rounds_to_target(rank: int, world: int, epochs: int, batch: int) -> int:
     model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     limit = 150
+    s: Any
     with netsum.strategy("fedavg", model, optimizer, samples=len(own)) as s:
         generator = torch.Generator().manual_seed(rank)
         for _ in s.rounds(limit):
@@ -94,7 +100,7 @@ def _rounds_to_target(rank: int, world: int, epochs: int, batch: int) -> int:
                 for chosen in permutation.split(batch or len(own)):
                     with s.step():
                         torch.nn.functional.cross_entropy(model(inputs[chosen]), targets[chosen]).backward()
-    return s.round
+    return int(s.round)
 
 
 # Dynamic averaging
@@ -137,6 +143,7 @@ def _push_one(rank: int, world: int) -> tuple[float, int, int]:
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    s: Any
     with netsum.strategy("dynamic-averaging", model, optimizer, threshold=1.5) as s:
         with s.step():
             (model.weight * (-2.0 if rank == 1 else 0.0)).sum().backward()
@@ -165,6 +172,7 @@ def _drift(rank: int, world: int, name: str, options: dict[str, Any]) -> tuple[f
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     solutions = [torch.linspace(-1, 1, features), torch.linspace(1, -1, features)]
     total = 0.0
+    s: Any
     with netsum.strategy(name, model, optimizer, **options) as s:
         for step in range(steps):
             inputs = torch.randn(10, features, generator=generator)

@@ -4,12 +4,15 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+
+import torch
+
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
-import netsum  # noqa: E402
-from host_agent.errors import MisuseError  # noqa: E402
-from tests.integration.torch_ranks import Ranks  # noqa: E402
+import netsum
+from host_agent.errors import MisuseError
+from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
 
@@ -30,7 +33,7 @@ def test_churn_between_the_groups_is_less_than_between_groups_trained_apart(
 
 def _churn(results: list[Any]) -> float:
     """Return the mean distance of what two groups predict."""
-    return (torch.tensor(results[0][1]) - torch.tensor(results[2][1])).abs().sum(1).mean().item()
+    return float((torch.tensor(results[0][1]) - torch.tensor(results[2][1])).abs().sum(1).mean())
 
 
 def _train(rank: int, world: int, options: dict[str, Any]) -> tuple[list[float], list[list[float]], float]:

@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import netsum  # noqa: E402
-from host_agent.errors import MisuseError  # noqa: E402
-from tests.host_agent.strategies import tasks  # noqa: E402
-from tests.integration.torch_ranks import Ranks  # noqa: E402
+import torch
+
+import netsum
+from host_agent.errors import MisuseError
+from tests.host_agent.strategies import tasks
+from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
 
@@ -49,7 +51,7 @@ def test_all_end_with_the_servers_model_and_a_tenth_of_the_loss(
 def _solve(rank: int, world: int, name: str, options: dict[str, Any]) -> tuple[list[float], int]:
     torch.set_num_threads(1)
     model = tasks.linear_model(rank + 1)
-    s = netsum.strategy(name, model, torch.optim.SGD(model.parameters(), 0.02), **options)
+    s: Any = netsum.strategy(name, model, torch.optim.SGD(model.parameters(), 0.02), **options)
     _run(s, rank, 120)
     return s.vector().tolist(), s.version
 
@@ -64,7 +66,7 @@ def test_downpour_reports_the_staleness_of_each_push(gloo_ranks: Ranks) -> None:
 
 def _staleness(rank: int, world: int) -> tuple[list[int], int]:
     model = tasks.linear_model()
-    s = netsum.strategy("downpour", model, torch.optim.SGD(model.parameters(), 0.01), fetch=5)
+    s: Any = netsum.strategy("downpour", model, torch.optim.SGD(model.parameters(), 0.01), fetch=5)
     _run(s, rank, 10)
     return s.staleness, s.version
 
@@ -113,7 +115,7 @@ def _killed(rank: int, world: int) -> tuple[dict[int, str], int, list[float]]:
 
     warnings.simplefilter("ignore")
     model = tasks.linear_model()
-    s = netsum.strategy("downpour", model, torch.optim.SGD(model.parameters(), 0.01))
+    s: Any = netsum.strategy("downpour", model, torch.optim.SGD(model.parameters(), 0.01))
     if rank == 2:
         inputs, targets = tasks.rows(rank)
         with s:
@@ -132,7 +134,7 @@ def test_a_step_at_the_server_says_what_to_call(gloo_ranks: Ranks) -> None:
 
 def _misused(rank: int, world: int) -> str:
     model = tasks.linear_model()
-    s = netsum.strategy("downpour", model, torch.optim.SGD(model.parameters(), 0.01))
+    s: Any = netsum.strategy("downpour", model, torch.optim.SGD(model.parameters(), 0.01))
     if rank:
         _run(s, rank, 2)
         return ""

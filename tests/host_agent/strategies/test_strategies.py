@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import netsum  # noqa: E402
-from host_agent.errors import MisuseError  # noqa: E402
-from host_agent.strategies import STRATEGIES  # noqa: E402
-from host_agent.strategies.registry import options_of  # noqa: E402
-from tests.host_agent.strategies import tasks  # noqa: E402
-from tests.integration.torch_ranks import Ranks  # noqa: E402
+import torch
+
+import netsum
+from host_agent.errors import MisuseError
+from host_agent.strategies import STRATEGIES
+from host_agent.strategies.registry import options_of
+from tests.host_agent.strategies import tasks
+from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
 

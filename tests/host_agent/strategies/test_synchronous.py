@@ -1,12 +1,16 @@
 """Synchronous SGD: the same as one process with the whole batch; large-batch rules."""
 
+from typing import Any
+
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import netsum  # noqa: E402
-from tests.host_agent.strategies import tasks  # noqa: E402
-from tests.integration.torch_ranks import Ranks  # noqa: E402
+import torch
+
+import netsum
+from tests.host_agent.strategies import tasks
+from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
 
@@ -27,7 +31,7 @@ def test_it_is_one_process_with_the_whole_batch(gloo_ranks: Ranks) -> None:
     assert results[0]["synchronizations"] == 11
 
 
-def _train(rank: int, world: int, options: dict[str, float]) -> dict[str, object]:
+def _train(rank: int, world: int, options: dict[str, Any]) -> dict[str, object]:
     return tasks.summary(tasks.train("synchronous", rank, 10, **options))
 
 

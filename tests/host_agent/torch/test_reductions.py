@@ -2,12 +2,13 @@ import itertools
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import torch.distributed as dist  # noqa: E402
+import torch
+import torch.distributed as dist
 
-from host_agent.errors import SumOverflowError, UnsupportedTypeError  # noqa: E402
-from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction  # noqa: E402
+from host_agent.errors import SumOverflowError, UnsupportedTypeError
+from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)

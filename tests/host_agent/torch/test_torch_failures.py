@@ -2,12 +2,13 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import torch.distributed as dist  # noqa: E402
 
-from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError  # noqa: E402
-from host_agent.torch.failures import Failures  # noqa: E402
+import torch.distributed as dist
+
+from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError
+from host_agent.torch.failures import Failures
 
 
 @pytest.fixture

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
-import torch.distributed as dist  # noqa: E402
+import torch
+import torch.distributed as dist
 
-from host_agent.errors import SwitchSilentError  # noqa: E402
-from host_agent.torch.failures import backend_error  # noqa: E402
-from host_agent.torch.work import NetsumWork  # noqa: E402
+from host_agent.errors import SwitchSilentError
+from host_agent.torch.failures import backend_error
+from host_agent.torch.work import NetsumWork
 
 
 def test_it_is_done_with_its_last_part_and_after_what_is_left_to_do() -> None:

@@ -14,6 +14,7 @@ Array = npt.NDArray[Any]
 def expected(op: str, parts: list[Array], lanes: int) -> Array:
     """The result of reducing `parts`, one array per worker."""
     dtype = parts[0].dtype
+    flat: npt.NDArray[Any]
     stack = np.stack([part.reshape(-1) for part in parts])
     if op == "bor":
         flat = np.bitwise_or.reduce(stack)
@@ -72,6 +73,7 @@ def packed_sum(parts: list[Array], lanes: int, bits: int) -> Array:
     workers = len(parts)
     levels = 1 if bits == 2 else (2 ** (bits - 1) - 1) // workers
     field_bits = workers.bit_length() + 1 if bits == 2 else bits
+    flat: npt.NDArray[Any]
     stack = np.stack([part.reshape(-1) for part in parts])
     flat = np.empty(stack.shape[1], np.float32)
     elements = lanes * (32 // field_bits)

@@ -6,7 +6,8 @@ from typing import Any, TypeAlias
 
 from controller.tree_controller import TreeController, TreeJob
 from host_agent import Admission
-from sim.network.network import Network, Node
+from sim.network.graph import Node
+from sim.network.network import Network
 from sim.network.programming import ProgrammedSwitch
 from sim.network.trees import places, tree_controller
 from sim.network.worker import Plan, Worker

@@ -35,12 +35,13 @@ def programs() -> dict[int, str]:
 
 
 def cheap_points(experiment: Experiment) -> list[Point]:
-    """Return the first point of each contender, of those with seed 1."""
-    first: dict[str, Point] = {}
+    """Return two points of each contender, of those with seed 1: the first one often has no faults."""
+    first: dict[str, list[Point]] = {}
     for point in experiment.points:
-        if point.seed == 1:
-            first.setdefault(point.settings.job[0].contender, point)
-    return list(first.values())
+        of_contender = first.setdefault(point.settings.job[0].contender, [])
+        if point.seed == 1 and len(of_contender) < 2:
+            of_contender.append(point)
+    return [point for points in first.values() for point in points]
 
 
 def hash_of(experiment: Experiment) -> str:

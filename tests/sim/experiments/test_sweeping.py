@@ -58,8 +58,8 @@ def test_what_was_computed_is_not_computed_again(
 ) -> None:
     ran: list[Point] = []
 
-    def counting(points: list[Point], given: Programs) -> Iterator[Finished]:
-        for finished in here(points, given):
+    def counting(points: list[Point], programs: Programs) -> Iterator[Finished]:
+        for finished in here(points, programs):
             ran.append(finished.point)
             yield finished
 
@@ -108,7 +108,8 @@ def test_a_full_disk_loses_nothing_that_was_computed(
     experiment: Experiment, programs: dict[int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path, experiment, programs)
-    rename, renamed = Path.replace, []
+    rename = Path.replace
+    renamed: list[Path] = []
 
     def full(path: Path, target: Path) -> Any:
         if len(renamed) == 2 and target.parent.name == "points":

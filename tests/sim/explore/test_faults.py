@@ -12,7 +12,8 @@ from netsum.packets.wireshark import PLUGIN
 from netsum.programs import compiled_program
 from sim.explore.drawing import svg, text
 from sim.explore.engine.world import LEFT_OUT_WRONGLY, STUCK, UP, WRONG_RESULT
-from sim.explore.faults.catalogue import FAULTS, Fault
+from sim.explore.faults.catalogue import FAULTS
+from sim.explore.faults.fault import Fault
 from sim.explore.faults.program import changed_program
 from sim.explore.faults.run import PROGRAMS, faulty_system, look_for
 from sim.explore.programs import compile as programs

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from sim.network.graph import Node
 from sim.network.messages import Messages, TransportParameters
-from sim.network.network import Network, Node
+from sim.network.network import Network
 from sim.network.parameters import Faults, LinkParameters
 from sim.peers.group import Group
 from sim.peers.table import PEERS

@@ -71,6 +71,7 @@ def test_a_busy_link_neither_gains_nor_loses_time() -> None:
     link = LinkParameters(rate_bps=7 * 10**9, latency_ns=1000)
     network = star(2, 1000, slots=1024, link=link)
     up = network.link_records[0]
+    assert link.rate_bps is not None
     exact = 1000 * (HEADERS_BYTES + 256 + link.framing_bytes) * 8 * PS_PER_S / link.rate_bps
     assert abs(int(up["busy_total_ps"]) - exact) < 1
 

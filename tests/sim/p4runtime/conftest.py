@@ -1,10 +1,12 @@
+from collections.abc import Iterator
+
 import pytest
 
 from tests.sim.p4runtime.p4runtime_client import Bench
 
 
 @pytest.fixture
-def bench():
+def bench() -> Iterator[Bench]:
     """A switch with entities.p4 and a primary client."""
     made = Bench()
     yield made
@@ -12,7 +14,7 @@ def bench():
 
 
 @pytest.fixture
-def bare():
+def bare() -> Iterator[Bench]:
     """A switch without a program, and a primary client."""
     made = Bench(set_config=False)
     yield made
@@ -20,7 +22,7 @@ def bare():
 
 
 @pytest.fixture(scope="module")
-def shared():
+def shared() -> Iterator[Bench]:
     """A switch with entities.p4 for all tests of a module, which leave it as it was."""
     made = Bench()
     yield made

@@ -1,5 +1,8 @@
 """Who is primary: every rule of the specification's sections on arbitration, without gRPC."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from ground.p4rt import code_pb2, p4runtime_pb2
@@ -12,11 +15,18 @@ DEVICE = 7
 class Client:
     """A controller and what it was told."""
 
-    def __init__(self):
-        self.told = []
+    def __init__(self) -> None:
+        self.told: list[Any] = []
         self.controller = Controller(self.told.append)
 
-    def ask(self, arbiter, low=None, high=0, device=DEVICE, role=None):
+    def ask(
+        self,
+        arbiter: Arbiter,
+        low: int | None = None,
+        high: int = 0,
+        device: int = DEVICE,
+        role: str | None = None,
+    ) -> None:
         request = p4runtime_pb2.MasterArbitrationUpdate(device_id=device)
         if low is not None:
             request.election_id.high, request.election_id.low = high, low
@@ -24,7 +34,7 @@ class Client:
             request.role.name = role
         arbiter.update(self.controller, request)
 
-    def last(self):
+    def last(self) -> tuple[int, tuple[int, int] | None]:
         """The last notification: (code, election id)."""
         told = self.told[-1].arbitration
         assert told.device_id == DEVICE
@@ -33,24 +43,24 @@ class Client:
 
 
 @pytest.fixture
-def arbiter():
+def arbiter() -> Arbiter:
     return Arbiter(DEVICE)
 
 
-def refused(code, call, *args, **kwargs):
+def refused(code: Code, call: Callable[..., object], *args: Any, **kwargs: Any) -> None:
     with pytest.raises(P4RuntimeError) as caught:
         call(*args, **kwargs)
     assert caught.value.code is code
 
 
-def test_first_controller_is_primary(arbiter):
+def test_first_controller_is_primary(arbiter: Arbiter) -> None:
     one = Client()
     one.ask(arbiter, 5)
     assert one.last() == (code_pb2.OK, (0, 5))
     arbiter.check_writer("", (0, 5))
 
 
-def test_lower_id_is_backup_and_only_it_is_told(arbiter):
+def test_lower_id_is_backup_and_only_it_is_told(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     two.ask(arbiter, 4)
@@ -59,7 +69,7 @@ def test_lower_id_is_backup_and_only_it_is_told(arbiter):
     refused(Code.PERMISSION_DENIED, arbiter.check_writer, "", (0, 4))
 
 
-def test_higher_id_takes_over_and_all_are_told(arbiter):
+def test_higher_id_takes_over_and_all_are_told(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     two.ask(arbiter, 0, high=1)
@@ -68,7 +78,7 @@ def test_higher_id_takes_over_and_all_are_told(arbiter):
     refused(Code.PERMISSION_DENIED, arbiter.check_writer, "", (0, 5))
 
 
-def test_when_the_primary_leaves_the_next_takes_over(arbiter):
+def test_when_the_primary_leaves_the_next_takes_over(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     two.ask(arbiter, 9)
@@ -77,7 +87,7 @@ def test_when_the_primary_leaves_the_next_takes_over(arbiter):
     arbiter.check_writer("", (0, 5))
 
 
-def test_when_a_backup_leaves_nobody_is_told(arbiter):
+def test_when_a_backup_leaves_nobody_is_told(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     two.ask(arbiter, 4)
@@ -85,7 +95,7 @@ def test_when_a_backup_leaves_nobody_is_told(arbiter):
     assert len(one.told) == 1
 
 
-def test_a_primary_can_step_back(arbiter):
+def test_a_primary_can_step_back(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     two.ask(arbiter, 4)
@@ -94,7 +104,7 @@ def test_a_primary_can_step_back(arbiter):
     assert two.last() == (code_pb2.OK, (0, 4))
 
 
-def test_a_primary_that_raises_its_id_tells_the_others(arbiter):
+def test_a_primary_that_raises_its_id_tells_the_others(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     two.ask(arbiter, 4)
@@ -102,7 +112,7 @@ def test_a_primary_that_raises_its_id_tells_the_others(arbiter):
     assert two.last() == (code_pb2.ALREADY_EXISTS, (0, 6))
 
 
-def test_without_an_election_id_one_is_never_primary(arbiter):
+def test_without_an_election_id_one_is_never_primary(arbiter: Arbiter) -> None:
     one = Client()
     one.ask(arbiter)
     assert one.last() == (code_pb2.NOT_FOUND, None)
@@ -112,28 +122,28 @@ def test_without_an_election_id_one_is_never_primary(arbiter):
     assert two.last() == (code_pb2.OK, (0, 0))
 
 
-def test_same_id_twice_is_invalid(arbiter):
+def test_same_id_twice_is_invalid(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     refused(Code.INVALID_ARGUMENT, two.ask, arbiter, 5)
     assert arbiter.primary("") is one.controller
 
 
-def test_changing_to_a_taken_id_is_invalid(arbiter):
+def test_changing_to_a_taken_id_is_invalid(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     two.ask(arbiter, 4)
     refused(Code.INVALID_ARGUMENT, two.ask, arbiter, 5)
 
 
-def test_other_devices_are_not_found_and_cannot_be_moved_to(arbiter):
+def test_other_devices_are_not_found_and_cannot_be_moved_to(arbiter: Arbiter) -> None:
     one = Client()
     refused(Code.NOT_FOUND, one.ask, arbiter, 5, device=8)
     one.ask(arbiter, 5)
     refused(Code.FAILED_PRECONDITION, one.ask, arbiter, 5, device=8)
 
 
-def test_roles_are_apart(arbiter):
+def test_roles_are_apart(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     two.ask(arbiter, 5, role="sdn")
@@ -145,13 +155,13 @@ def test_roles_are_apart(arbiter):
     refused(Code.FAILED_PRECONDITION, two.ask, arbiter, 6, role="other")
 
 
-def test_role_configurations_are_refused(arbiter):
+def test_role_configurations_are_refused(arbiter: Arbiter) -> None:
     request = p4runtime_pb2.MasterArbitrationUpdate(device_id=DEVICE)
     request.role.config.type_url = "x"
     refused(Code.INVALID_ARGUMENT, arbiter.update, Client().controller, request)
 
 
-def test_too_many_controllers_are_refused(arbiter):
+def test_too_many_controllers_are_refused(arbiter: Arbiter) -> None:
     clients = [Client() for _ in range(MAX_CONTROLLERS + 1)]
     for number, client in enumerate(clients[:-1]):
         client.ask(arbiter, number)
@@ -161,6 +171,6 @@ def test_too_many_controllers_are_refused(arbiter):
     assert clients[-1].last() == (code_pb2.OK, (0, 99))
 
 
-def test_nobody_connected_may_write_without_an_election_id_as_on_bmv2(arbiter):
+def test_nobody_connected_may_write_without_an_election_id_as_on_bmv2(arbiter: Arbiter) -> None:
     arbiter.check_writer("", None)
     refused(Code.PERMISSION_DENIED, arbiter.check_writer, "", (0, 1))

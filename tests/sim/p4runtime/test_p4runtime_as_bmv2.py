@@ -9,6 +9,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -44,7 +46,7 @@ DIFFERENT = {
 """(ours, BMv2's), None being accepted."""
 
 
-def free_port():
+def free_port() -> Any:
     """A TCP port outside of those that the system hands out, so that nobody gets it meanwhile."""
     while True:
         port = random.SystemRandom().randrange(10_000, 32_000)
@@ -56,7 +58,7 @@ def free_port():
 class Bmv2Bench(Bench):
     """BMv2 with the same program, without ports."""
 
-    def __init__(self, program="entities"):
+    def __init__(self, program: str = "entities") -> None:
         self.stack = contextlib.ExitStack()
         folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="bmv2-"))
         address = f"unix:{folder}/p4runtime"
@@ -86,33 +88,33 @@ class Bmv2Bench(Bench):
 
 
 @pytest.fixture(scope="module")
-def bmv2():
+def bmv2() -> Iterator[Bmv2Bench]:
     made = Bmv2Bench()
     yield made
     made.close()
 
 
-def outcome(bench, kind, entity):
+def outcome(bench: Bench, kind: Any, entity: Any) -> str | None:
     """The code an update is refused with; None if it is accepted, and then undone."""
     try:
         bench.write(kind, entity)
     except grpc.RpcError as error:
         (detail,) = details(error)
-        return code_pb2.Code.Name(detail.canonical_code)
+        return str(code_pb2.Code.Name(detail.canonical_code))
     bench.write(DELETE, entity)
     return None
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_mistakes_are_refused_alike(shared, bmv2, name):
+def test_mistakes_are_refused_alike(shared: Bench, bmv2: Bench, name: str) -> None:
     kind, entity, _ = REFUSED[name](shared)
     ours = outcome(shared, kind, entity)
     theirs = outcome(bmv2, kind, entity)
     assert (ours, theirs) == DIFFERENT.get(name, (ours, ours))
 
 
-def test_entries_read_alike(shared, bmv2):
-    def entries(bench):
+def test_entries_read_alike(shared: Bench, bmv2: Bench) -> None:
+    def entries(bench: Bench) -> list[Any]:
         member = p4runtime_pb2.ActionProfileMember(action_profile_id=bench.id("spread"), member_id=3)
         member.action.CopyFrom(bench.action("forward", 1))
         group = p4runtime_pb2.ActionProfileGroup(action_profile_id=bench.id("spread"), group_id=4, max_size=5)
@@ -163,7 +165,7 @@ def test_entries_read_alike(shared, bmv2):
 
 
 @pytest.mark.parametrize("alias", ["exact_table", "lpm_table", "keyless_table", "range_table"])
-def test_default_entries_read_alike(shared, bmv2, alias):
+def test_default_entries_read_alike(shared: Bench, bmv2: Bench, alias: str) -> None:
     wanted = shared.entry(alias, is_default_action=True)
     assert shared.read(wanted) == bmv2.read(wanted)
     if alias == "lpm_table":
@@ -176,7 +178,7 @@ def test_default_entries_read_alike(shared, bmv2, alias):
         assert shared.read(wanted) == bmv2.read(wanted)
 
 
-def test_counters_and_meters_read_alike(shared, bmv2):
+def test_counters_and_meters_read_alike(shared: Bench, bmv2: Bench) -> None:
     counter = p4runtime_pb2.CounterEntry(counter_id=shared.id("bytes_seen"))
     counter.index.index, counter.data.byte_count = 3, 77
     meter = p4runtime_pb2.MeterEntry(meter_id=shared.id("packet_meter"))
@@ -192,10 +194,10 @@ def test_counters_and_meters_read_alike(shared, bmv2):
         assert shared.read(wanted) == bmv2.read(wanted)
 
 
-def test_the_program_reads_back_alike(bmv2):
+def test_the_program_reads_back_alike(bmv2: Bench) -> None:
     ours = Bench()
     try:
-        for wanted in (0, 1, 2, 3):
+        for wanted in p4runtime_pb2.GetForwardingPipelineConfigRequest.ResponseType.values():
             request = p4runtime_pb2.GetForwardingPipelineConfigRequest(device_id=DEVICE, response_type=wanted)
             answers = [
                 bench.stub.GetForwardingPipelineConfig(request, timeout=DEADLINE_S).config

@@ -30,17 +30,17 @@ SIGNED = [
 
 
 @pytest.mark.parametrize(("value", "width", "number"), UNSIGNED)
-def test_unsigned_values_of_any_length_are_taken(value, width, number):
+def test_unsigned_values_of_any_length_are_taken(value: bytes, width: int, number: int) -> None:
     assert bytestrings.decode(value, width, "x") == number
 
 
 @pytest.mark.parametrize(("value", "width", "number"), SIGNED)
-def test_signed_values_of_any_length_are_taken(value, width, number):
+def test_signed_values_of_any_length_are_taken(value: bytes, width: int, number: int) -> None:
     assert bytestrings.decode_signed(value, width, "x") == number
 
 
 @pytest.mark.parametrize(("value", "width"), [(b"", 8), (b"\x02\x00", 9), (b"\x80", 7), (b"\x01\x00", 8)])
-def test_what_does_not_fit_is_out_of_range(value, width):
+def test_what_does_not_fit_is_out_of_range(value: bytes, width: int) -> None:
     with pytest.raises(P4RuntimeError) as caught:
         bytestrings.decode(value, width, "port")
     assert caught.value.code is Code.OUT_OF_RANGE
@@ -48,21 +48,21 @@ def test_what_does_not_fit_is_out_of_range(value, width):
 
 
 @pytest.mark.parametrize(("value", "width"), [(b"", 8), (b"\x80", 7), (b"\x00\x80", 8), (b"\xff\x7f", 8)])
-def test_signed_what_does_not_fit_is_out_of_range(value, width):
+def test_signed_what_does_not_fit_is_out_of_range(value: bytes, width: int) -> None:
     with pytest.raises(P4RuntimeError) as caught:
         bytestrings.decode_signed(value, width, "x")
     assert caught.value.code is Code.OUT_OF_RANGE
 
 
 @given(st.integers(0, 1 << 200))
-def test_answers_are_the_shortest(number):
+def test_answers_are_the_shortest(number: int) -> None:
     encoded = bytestrings.encode(number)
     assert bytestrings.decode(encoded, 201, "x") == number
     assert len(encoded) == 1 or encoded[0] != 0
 
 
 @given(st.integers(-(1 << 200), (1 << 200) - 1))
-def test_signed_answers_are_the_shortest(number):
+def test_signed_answers_are_the_shortest(number: int) -> None:
     encoded = bytestrings.encode_signed(number)
     assert bytestrings.decode_signed(encoded, 201, "x") == number
     shorter = encoded[1:]

@@ -1,5 +1,6 @@
 """Digest lists: when they are sent, what is not sent twice, acknowledgements and time-outs."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,23 +14,26 @@ from sim.switch.p4runtime.errors import Code, P4RuntimeError
 
 P4INFO = Path(__file__).parents[2] / "programs" / "entities.p4info.txtpb"
 MS = 1_000_000
+Make = Callable[..., p4runtime_pb2.DigestEntry]
 
 
 @pytest.fixture
-def catalog():
+def catalog() -> Catalog:
     return Catalog(text_format.Parse(P4INFO.read_text(), p4info_pb2.P4Info()))
 
 
 @pytest.fixture
-def lists(catalog):
+def lists(catalog: Catalog) -> DigestLists:
     return DigestLists(catalog)
 
 
 @pytest.fixture
-def entry(catalog):
+def entry(catalog: Catalog) -> Make:
     (digest,) = catalog.digests.values()
 
-    def make(max_timeout_ns=0, max_list_size=0, ack_timeout_ns=0):
+    def make(
+        max_timeout_ns: int = 0, max_list_size: int = 0, ack_timeout_ns: int = 0
+    ) -> p4runtime_pb2.DigestEntry:
         made = p4runtime_pb2.DigestEntry(digest_id=digest.id)
         made.config.max_timeout_ns = max_timeout_ns
         made.config.max_list_size = max_list_size
@@ -39,30 +43,30 @@ def entry(catalog):
     return make
 
 
-def sample(*values):
+def sample(*values: int) -> Digest:
     return Digest("learned_t", values)
 
 
-def contents(message):
+def contents(message: p4runtime_pb2.DigestList) -> list[tuple[int, ...]]:
     return [
         tuple(int.from_bytes(member.bitstring, "big") for member in each.struct.members)
         for each in message.data
     ]
 
 
-def test_nothing_is_sent_before_it_is_configured(lists):
+def test_nothing_is_sent_before_it_is_configured(lists: DigestLists) -> None:
     assert lists.add([sample(1, 2)], 0) == []
     assert not lists.configured
 
 
-def test_without_a_time_out_every_sample_is_a_list(lists, entry):
+def test_without_a_time_out_every_sample_is_a_list(lists: DigestLists, entry: Make) -> None:
     lists.insert(entry())
     sent = lists.add([sample(1, 2), sample(3, 4)], 0)
     assert [contents(each) for each in sent] == [[(1, 2)], [(3, 4)]]
     assert [each.list_id for each in sent] == [1, 2]
 
 
-def test_a_list_is_sent_when_it_is_full(lists, entry):
+def test_a_list_is_sent_when_it_is_full(lists: DigestLists, entry: Make) -> None:
     lists.insert(entry(max_timeout_ns=1000 * MS, max_list_size=2))
     assert lists.add([sample(1, 2)], 0) == []
     assert lists.add([sample(1, 2)], 0) == []
@@ -70,7 +74,7 @@ def test_a_list_is_sent_when_it_is_full(lists, entry):
     assert contents(sent) == [(1, 2), (3, 4)]
 
 
-def test_a_list_is_sent_when_its_oldest_sample_has_waited(lists, entry):
+def test_a_list_is_sent_when_its_oldest_sample_has_waited(lists: DigestLists, entry: Make) -> None:
     lists.insert(entry(max_timeout_ns=100 * MS))
     lists.add([sample(1, 2)], 50 * MS)
     assert lists.due(149 * MS) == []
@@ -79,7 +83,7 @@ def test_a_list_is_sent_when_its_oldest_sample_has_waited(lists, entry):
     assert lists.due(500 * MS) == []
 
 
-def test_a_sample_is_not_sent_again_before_it_is_acknowledged(lists, entry):
+def test_a_sample_is_not_sent_again_before_it_is_acknowledged(lists: DigestLists, entry: Make) -> None:
     lists.insert(entry(ack_timeout_ns=1000 * MS))
     (sent,) = lists.add([sample(1, 2)], 0)
     assert lists.add([sample(1, 2)], 1) == []
@@ -89,7 +93,7 @@ def test_a_sample_is_not_sent_again_before_it_is_acknowledged(lists, entry):
     assert len(lists.add([sample(1, 2)], 3)) == 1
 
 
-def test_a_sample_is_sent_again_when_no_acknowledgement_came(lists, entry):
+def test_a_sample_is_sent_again_when_no_acknowledgement_came(lists: DigestLists, entry: Make) -> None:
     lists.insert(entry(ack_timeout_ns=100 * MS))
     lists.add([sample(1, 2)], 0)
     lists.due(99 * MS)
@@ -98,7 +102,7 @@ def test_a_sample_is_sent_again_when_no_acknowledgement_came(lists, entry):
     assert len(lists.add([sample(1, 2)], 100 * MS)) == 1
 
 
-def test_settings_can_be_read_changed_and_removed(lists, entry):
+def test_settings_can_be_read_changed_and_removed(lists: DigestLists, entry: Make) -> None:
     with pytest.raises(P4RuntimeError) as caught:
         lists.modify(entry())
     assert caught.value.code is Code.NOT_FOUND
@@ -114,7 +118,7 @@ def test_settings_can_be_read_changed_and_removed(lists, entry):
     assert list(lists.read(p4runtime_pb2.DigestEntry())) == []
 
 
-def test_unknown_digests_and_negative_times_are_invalid(lists, entry):
+def test_unknown_digests_and_negative_times_are_invalid(lists: DigestLists, entry: Make) -> None:
     for call, message in [
         (lists.insert, p4runtime_pb2.DigestEntry(digest_id=1)),
         (lists.insert, entry(max_timeout_ns=-1)),

@@ -1,6 +1,8 @@
 """Counters, meters, registers and value sets over gRPC."""
 
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.sim.p4runtime.p4runtime_client import (
     STATE,
     TABLES,
     VALUE_SET,
+    Bench,
     entity_of,
     number,
 )
@@ -25,7 +28,7 @@ CounterData = p4runtime_pb2.CounterData
 GREEN, YELLOW, RED = 0, 1, 2
 
 
-def counter(bench, alias, index=None, **data):
+def counter(bench: Bench, alias: str, index: int | None = None, **data: int) -> p4runtime_pb2.CounterEntry:
     entry = p4runtime_pb2.CounterEntry(counter_id=bench.id(alias))
     if index is not None:
         entry.index.index = index
@@ -34,7 +37,7 @@ def counter(bench, alias, index=None, **data):
     return entry
 
 
-def test_counters_count_what_they_say(bench):
+def test_counters_count_what_they_say(bench: Bench) -> None:
     for _ in range(3):
         bench.one(STATE, c=5, payload=b"x" * 10)
     size = 15 + 10
@@ -47,7 +50,7 @@ def test_counters_count_what_they_say(bench):
     assert len(bench.read(p4runtime_pb2.CounterEntry())) == 48
 
 
-def test_counters_can_be_set_one_or_all(bench):
+def test_counters_can_be_set_one_or_all(bench: Bench) -> None:
     bench.write(MODIFY, counter(bench, "both_seen", 3, packet_count=1 << 40, byte_count=7))
     bench.write(MODIFY, counter(bench, "packets_seen", packet_count=9))
     bench.write(MODIFY, counter(bench, "bytes_seen", 3))
@@ -59,7 +62,7 @@ def test_counters_can_be_set_one_or_all(bench):
     assert bench.read(counter(bench, "packets_seen", 3))[0].data.packet_count == 10
 
 
-def test_wrong_counters_are_refused(bench):
+def test_wrong_counters_are_refused(bench: Bench) -> None:
     assert bench.refused(MODIFY, counter(bench, "both_seen", -1))[0] == "INVALID_ARGUMENT"
     assert bench.refused(MODIFY, counter(bench, "both_seen", 16))[0] == "OUT_OF_RANGE"
     assert bench.refused(MODIFY, counter(bench, "both_seen", 1, packet_count=-1))[0] == "INVALID_ARGUMENT"
@@ -71,7 +74,7 @@ def test_wrong_counters_are_refused(bench):
     assert bench.read_refused(p4runtime_pb2.CounterEntry(counter_id=1)) == "INVALID_ARGUMENT"
 
 
-def test_direct_counters_live_with_their_entries(bench):
+def test_direct_counters_live_with_their_entries(bench: Bench) -> None:
     entry = bench.entry(
         "exact_table",
         {1: 1, 2: 2},
@@ -100,8 +103,10 @@ def test_direct_counters_live_with_their_entries(bench):
     assert len(bench.read(p4runtime_pb2.DirectCounterEntry(table_entry=p4runtime_pb2.TableEntry()))) == 2
 
 
-def test_wrong_direct_counters_are_refused(bench):
-    def direct(table, match=None, **rest):
+def test_wrong_direct_counters_are_refused(bench: Bench) -> None:
+    def direct(
+        table: str, match: Mapping[int, Any] | None = None, **rest: Any
+    ) -> p4runtime_pb2.DirectCounterEntry:
         return p4runtime_pb2.DirectCounterEntry(
             table_entry=bench.entry(table, match, **rest), data=CounterData()
         )
@@ -115,7 +120,7 @@ def test_wrong_direct_counters_are_refused(bench):
     assert bench.read_refused(direct("lpm_table")) == "INVALID_ARGUMENT"
 
 
-def meter(bench, alias, index=None, *rates):
+def meter(bench: Bench, alias: str, index: int | None = None, *rates: int) -> p4runtime_pb2.MeterEntry:
     entry = p4runtime_pb2.MeterEntry(meter_id=bench.id(alias))
     if index is not None:
         entry.index.index = index
@@ -125,11 +130,11 @@ def meter(bench, alias, index=None, *rates):
     return entry
 
 
-def colors(bench, count, **given):
+def colors(bench: Bench, count: int, **given: int) -> list[int]:
     return [bench.one(METER, **given)[1]["mark"] & 15 for _ in range(count)]
 
 
-def test_meters_color_and_read_back_what_was_written(bench):
+def test_meters_color_and_read_back_what_was_written(bench: Bench) -> None:
     assert colors(bench, 10, c=2) == [GREEN] * 10
     config = meter(bench, "packet_meter", 2, 1, 3, 1, 5)
     bench.write(MODIFY, config)
@@ -144,14 +149,14 @@ def test_meters_color_and_read_back_what_was_written(bench):
     assert bench.read(meter(bench, "packet_meter", 2)) == [meter(bench, "packet_meter", 2)]
 
 
-def test_all_cells_of_a_meter_at_once_and_rates_per_byte(bench):
+def test_all_cells_of_a_meter_at_once_and_rates_per_byte(bench: Bench) -> None:
     bench.write(MODIFY, meter(bench, "byte_meter", None, 0, 40, 0, 70))
     assert len(bench.read(p4runtime_pb2.MeterEntry())) == 16
     marks = [bench.one(METER, c=1, payload=b"x" * 5)[1]["mark"] >> 4 for _ in range(5)]
     assert marks == [GREEN, GREEN, YELLOW, RED, RED]
 
 
-def test_wrong_meters_are_refused(bench):
+def test_wrong_meters_are_refused(bench: Bench) -> None:
     assert bench.refused(MODIFY, meter(bench, "packet_meter", 8))[0] == "OUT_OF_RANGE"
     assert bench.refused(MODIFY, meter(bench, "packet_meter", -1))[0] == "INVALID_ARGUMENT"
     assert bench.refused(MODIFY, meter(bench, "packet_meter", 1, -2, 1, 1, 1))[0] == "INVALID_ARGUMENT"
@@ -169,7 +174,7 @@ def test_wrong_meters_are_refused(bench):
     )
 
 
-def test_direct_meters_live_with_their_entries(bench):
+def test_direct_meters_live_with_their_entries(bench: Bench) -> None:
     config = p4runtime_pb2.MeterConfig(cir=1, cburst=2, pir=1, pburst=3)
     key = {1: ("ternary", 1, 1), 2: 5}
     entry = bench.entry("ternary_table", key, ("metered_forward", 4), priority=1, meter_config=config)
@@ -197,7 +202,9 @@ def test_direct_meters_live_with_their_entries(bench):
     assert not read.HasField("config")
 
 
-def register(bench, alias, index=None, value=None):
+def register(
+    bench: Bench, alias: str, index: int | None = None, value: int | None = None
+) -> p4runtime_pb2.RegisterEntry:
     entry = p4runtime_pb2.RegisterEntry(register_id=bench.id(alias))
     if index is not None:
         entry.index.index = index
@@ -206,7 +213,7 @@ def register(bench, alias, index=None, value=None):
     return entry
 
 
-def test_registers_can_be_read_and_written(bench):
+def test_registers_can_be_read_and_written(bench: Bench) -> None:
     bench.one(STATE, a=1000, c=7, d=0x0200_0000_0001, mark=200)
     bench.one(STATE, a=23, c=7, d=0x0200_0000_0002, mark=201)
     assert bench.read(register(bench, "words", 7)) == [register(bench, "words", 7, 1023)]
@@ -221,11 +228,13 @@ def test_registers_can_be_read_and_written(bench):
     assert len(bench.read(p4runtime_pb2.RegisterEntry())) == 64 + 8 + 8
 
 
-def test_registers_are_streamed_as_they_were_when_the_read_began(bench, monkeypatch):
+def test_registers_are_streamed_as_they_were_when_the_read_began(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = threading.Event()
     make = Registers._message
 
-    def message(register, index, cell):
+    def message(register: Any, index: int, cell: Any) -> Any:
         if index == 3:
             assert written.wait(DEADLINE_S)
         return make(register, index, cell)
@@ -244,7 +253,7 @@ def test_registers_are_streamed_as_they_were_when_the_read_began(bench, monkeypa
     assert cells == [register(bench, "words", index, 5) for index in range(64)]
 
 
-def test_wrong_registers_are_refused(bench):
+def test_wrong_registers_are_refused(bench: Bench) -> None:
     assert bench.refused(MODIFY, register(bench, "octets", 7, 256))[0] == "OUT_OF_RANGE"
     assert bench.refused(MODIFY, register(bench, "octets", 8, 1))[0] == "OUT_OF_RANGE"
     assert bench.refused(MODIFY, register(bench, "octets", -1, 1))[0] == "INVALID_ARGUMENT"
@@ -255,14 +264,14 @@ def test_wrong_registers_are_refused(bench):
     assert bench.refused(MODIFY, tuples)[0] == "INVALID_ARGUMENT"
 
 
-def value_set(bench, *values):
+def value_set(bench: Bench, *values: int) -> p4runtime_pb2.ValueSetEntry:
     entry = p4runtime_pb2.ValueSetEntry(value_set_id=bench.id("special_a"))
     for value in values:
         entry.members.add().match.add(field_id=1).exact.value = number(value)
     return entry
 
 
-def test_value_sets(bench):
+def test_value_sets(bench: Bench) -> None:
     assert bench.one(VALUE_SET, a=17)[1]["mark"] == 0
     bench.write(MODIFY, value_set(bench, 17, 0xFFFFFFFF))
     assert [bench.one(VALUE_SET, a=a)[1]["mark"] for a in (17, 18, 0xFFFFFFFF)] == [1, 0, 1]
@@ -275,6 +284,6 @@ def test_value_sets(bench):
 
 
 @pytest.mark.parametrize("kind", [INSERT, MODIFY, DELETE])
-def test_externs_that_v1model_does_not_have_are_unimplemented(bench, kind):
+def test_externs_that_v1model_does_not_have_are_unimplemented(bench: Bench, kind: Any) -> None:
     assert bench.refused(kind, p4runtime_pb2.ExternEntry())[0] == "UNIMPLEMENTED"
     assert bench.read_refused(p4runtime_pb2.ExternEntry()) == "UNIMPLEMENTED"

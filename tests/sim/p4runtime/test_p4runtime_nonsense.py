@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 from random import Random
+from typing import Any
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
@@ -11,7 +12,18 @@ from google.protobuf.descriptor import FieldDescriptor
 from ground.p4rt import p4runtime_pb2
 from sim.switch import Packets
 from sim.switch.p4runtime import BatchError, Code, P4RuntimeError
-from tests.sim.p4runtime.p4runtime_client import DEADLINE_S, DEVICE, TABLES, TO_CPU, entity_of, probe
+from tests.sim.p4runtime.p4runtime_client import (
+    DEADLINE_S,
+    DELETE,
+    DEVICE,
+    INSERT,
+    MODIFY,
+    TABLES,
+    TO_CPU,
+    Bench,
+    entity_of,
+    probe,
+)
 
 READABLE = (
     "table_entry",
@@ -26,15 +38,17 @@ READABLE = (
 )
 
 
-def repeated(field):
+def repeated(field: Any) -> bool:
     """Whether a field is repeated; protobuf 3.20 knows `label`, newer versions `is_repeated`."""
-    return field.label == FieldDescriptor.LABEL_REPEATED if hasattr(field, "label") else field.is_repeated
+    return bool(
+        field.label == FieldDescriptor.LABEL_REPEATED if hasattr(field, "label") else field.is_repeated
+    )
 
 
 class Nonsense:
     """Random messages whose ids are mostly those of the program, so that they get far."""
 
-    def __init__(self, bench, seed):
+    def __init__(self, bench: Bench, seed: int) -> None:
         self.random = Random(seed)
         self.ids = [
             each.preamble.id
@@ -43,11 +57,11 @@ class Nonsense:
             for each in getattr(bench.p4info, kind.name)
         ]
 
-    def number(self, bits):
+    def number(self, bits: int) -> int:
         small = self.random.random() < 0.7
         return self.random.randrange(5) if small else self.random.getrandbits(bits)
 
-    def scalar(self, field):
+    def scalar(self, field: Any) -> Any:
         kind = field.cpp_type
         if field.name in ("table_id", "action_id", "id") or field.name.endswith(
             ("_profile_id", "counter_id", "meter_id")
@@ -64,7 +78,7 @@ class Nonsense:
         value = self.number(31)
         return -value if signed and self.random.random() < 0.1 else value
 
-    def fill(self, message, depth=0):
+    def fill(self, message: Any, depth: int = 0) -> Any:
         for field in message.DESCRIPTOR.fields:
             if self.random.random() > 0.75 or (field.containing_oneof and self.random.random() < 0.3):
                 continue
@@ -82,7 +96,7 @@ class Nonsense:
                     self.fill(getattr(message, field.name), depth + 1)
         return message
 
-    def mutate(self, message):
+    def mutate(self, message: Any) -> None:
         """Change one field somewhere in a message."""
         given = [
             value
@@ -108,7 +122,7 @@ class Nonsense:
             setattr(message, field.name, self.scalar(field))
 
 
-def corpus(bench):
+def corpus(bench: Bench) -> list[Any]:
     """Entities of every kind that make sense, whose keys come again."""
     entities = [
         bench.entry("exact_table", {1: 1, 2: 2}, ("count_and_forward", 1)),
@@ -141,7 +155,7 @@ def corpus(bench):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nonsense_is_carried_out_or_refused(bench, seed):
+def test_nonsense_is_carried_out_or_refused(bench: Bench, seed: int) -> None:
     device = bench.server.device
     nonsense = Nonsense(bench, seed)
     sense = corpus(bench)
@@ -149,7 +163,7 @@ def test_nonsense_is_carried_out_or_refused(bench, seed):
     for _ in range(1000):
         updates = []
         for _ in range(nonsense.random.choice([1, 1, 3])):
-            update = p4runtime_pb2.Update(type=nonsense.random.randrange(1, 4))
+            update = p4runtime_pb2.Update(type=nonsense.random.choice([INSERT, MODIFY, DELETE]))
             if nonsense.random.random() < 0.1:
                 nonsense.fill(update)
             else:
@@ -182,12 +196,12 @@ def test_nonsense_is_carried_out_or_refused(bench, seed):
     bench.inject(3, probe(TABLES))
 
 
-def test_packets_and_writes_at_once(bench):
+def test_packets_and_writes_at_once(bench: Bench) -> None:
     """Packets pass while entries come and go: every packet meets a table as it was before or after some batch."""
     stop = threading.Event()
     seen, faults = set(), []
 
-    def forward():
+    def forward() -> None:
         try:
             while not stop.is_set():
                 left = bench.one(TABLES, a=0x0A000001)
@@ -217,12 +231,12 @@ def test_packets_and_writes_at_once(bench):
     assert bench.one(TABLES, a=0x0A000001) is None
 
 
-def test_a_controller_that_does_not_listen_does_not_stop_the_switch(bench):
+def test_a_controller_that_does_not_listen_does_not_stop_the_switch(bench: Bench) -> None:
     """Packets for it pile up to a limit and are then dropped; others are served as before."""
     request = p4runtime_pb2.StreamMessageRequest()
     request.arbitration.device_id = DEVICE
     request.arbitration.election_id.low = 99
-    requests = queue.Queue()
+    requests: queue.Queue[Any] = queue.Queue()
     requests.put(request)
     deaf = bench.stub.StreamChannel(iter(requests.get, None))
     told = bench.client.get_stream_packet("arbitration", timeout=DEADLINE_S)

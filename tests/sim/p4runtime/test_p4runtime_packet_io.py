@@ -12,8 +12,9 @@ from sim.switch.p4runtime.packet_io import packet_in, packet_out
 HEADER = (Field(1, "port", 9), Field(2, "reason", 7), Field(3, "length", 16))
 
 
-def test_packet_in_takes_the_header_apart():
+def test_packet_in_takes_the_header_apart() -> None:
     packet = packet_in(bytes.fromhex("ff83 0102") + b"payload", HEADER)
+    assert packet is not None
     assert packet.payload == b"payload"
     assert [(each.metadata_id, each.value) for each in packet.metadata] == [
         (1, b"\x01\xff"),
@@ -22,17 +23,18 @@ def test_packet_in_takes_the_header_apart():
     ]
 
 
-def test_packet_in_without_a_header_is_all_payload():
+def test_packet_in_without_a_header_is_all_payload() -> None:
     packet = packet_in(b"abc", None)
+    assert packet is not None
     assert packet.payload == b"abc"
     assert not packet.metadata
 
 
-def test_a_frame_shorter_than_the_header_is_no_packet_in():
+def test_a_frame_shorter_than_the_header_is_no_packet_in() -> None:
     assert packet_in(b"abc", HEADER) is None
 
 
-def test_packet_out_puts_the_header_in_front_in_any_order_and_fills_with_zeros():
+def test_packet_out_puts_the_header_in_front_in_any_order_and_fills_with_zeros() -> None:
     packet = p4runtime_pb2.PacketOut(payload=b"payload")
     packet.metadata.add(metadata_id=3, value=b"\x00\x01\x02")
     packet.metadata.add(metadata_id=1, value=b"\x01\xff")
@@ -47,7 +49,7 @@ def test_packet_out_puts_the_header_in_front_in_any_order_and_fills_with_zeros()
         ([(1, b"\x02\x00")], Code.OUT_OF_RANGE),
     ],
 )
-def test_metadata_that_is_not_the_programs_is_refused(metadata, code):
+def test_metadata_that_is_not_the_programs_is_refused(metadata: list[tuple[int, bytes]], code: Code) -> None:
     packet = p4runtime_pb2.PacketOut(payload=b"payload")
     for identifier, value in metadata:
         packet.metadata.add(metadata_id=identifier, value=value)
@@ -56,7 +58,7 @@ def test_metadata_that_is_not_the_programs_is_refused(metadata, code):
     assert caught.value.code is code
 
 
-def test_metadata_without_a_header_is_refused():
+def test_metadata_without_a_header_is_refused() -> None:
     packet = p4runtime_pb2.PacketOut(payload=b"payload")
     assert packet_out(packet, None) == b"payload"
     packet.metadata.add(metadata_id=1, value=b"\x00")
@@ -65,7 +67,7 @@ def test_metadata_without_a_header_is_refused():
 
 
 @given(st.data())
-def test_what_goes_out_comes_in(data):
+def test_what_goes_out_comes_in(data: st.DataObject) -> None:
     widths = data.draw(st.lists(st.integers(1, 70), min_size=1, max_size=8))
     header = tuple(Field(number, f"f{number}", width) for number, width in enumerate(widths, 1))
     values = [data.draw(st.integers(0, (1 << width) - 1)) for width in widths]
@@ -73,5 +75,6 @@ def test_what_goes_out_comes_in(data):
     for field, value in zip(header, values, strict=True):
         packet.metadata.add(metadata_id=field.id, value=value.to_bytes(10, "big"))
     back = packet_in(packet_out(packet, header), header)
+    assert back is not None
     assert back.payload == packet.payload
     assert [int.from_bytes(each.value, "big") for each in back.metadata] == values

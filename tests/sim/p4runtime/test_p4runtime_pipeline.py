@@ -1,6 +1,8 @@
 """Programs and batches: every action of SetForwardingPipelineConfig, what can be read back, atomicity, error details."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 import pytest
@@ -30,7 +32,7 @@ SetRequest = p4runtime_pb2.SetForwardingPipelineConfigRequest
 GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
 
 
-def config_of(bench, cookie=None):
+def config_of(bench: Bench, cookie: int | None = None) -> p4runtime_pb2.ForwardingPipelineConfig:
     config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=bench.json.read_bytes())
     config.p4info.CopyFrom(bench.p4info)
     if cookie is not None:
@@ -38,24 +40,27 @@ def config_of(bench, cookie=None):
     return config
 
 
-def set_config(bench, action, config=None, device=DEVICE, low=10):
+def set_config(bench: Bench, action: Any, config: Any = None, device: int = DEVICE, low: int = 10) -> Any:
     request = SetRequest(device_id=device, action=action, config=config)
     request.election_id.low = low
     return bench.stub.SetForwardingPipelineConfig(request, timeout=60)
 
 
-def get_config(bench, wanted=GetRequest.ALL):
+def get_config(bench: Bench, wanted: Any = GetRequest.ALL) -> p4runtime_pb2.ForwardingPipelineConfig:
     request = GetRequest(device_id=DEVICE, response_type=wanted)
-    return bench.stub.GetForwardingPipelineConfig(request, timeout=DEADLINE_S).config
+    answer: p4runtime_pb2.GetForwardingPipelineConfigResponse = bench.stub.GetForwardingPipelineConfig(
+        request, timeout=DEADLINE_S
+    )
+    return answer.config
 
 
-def refused(call, *arguments, **options):
+def refused(call: Callable[..., object], *arguments: Any, **options: Any) -> tuple[str, str]:
     with pytest.raises(grpc.RpcError) as caught:
         call(*arguments, **options)
     return caught.value.code().name, caught.value.details()
 
 
-def test_the_program_can_be_read_back_in_parts(bare):
+def test_the_program_can_be_read_back_in_parts(bare: Bench) -> None:
     config = config_of(bare, cookie=0xFFFF_FFFF_FFFF_FFFF)
     set_config(bare, SetRequest.VERIFY_AND_COMMIT, config)
     assert get_config(bare) == config
@@ -68,12 +73,12 @@ def test_the_program_can_be_read_back_in_parts(bare):
     assert (parts.HasField("p4info"), parts.p4_device_config) == (False, config.p4_device_config)
 
 
-def test_without_a_cookie_none_comes_back(bare):
+def test_without_a_cookie_none_comes_back(bare: Bench) -> None:
     set_config(bare, SetRequest.VERIFY_AND_COMMIT, config_of(bare))
     assert not get_config(bare).HasField("cookie")
 
 
-def test_before_there_is_a_program_nothing_works(bare):
+def test_before_there_is_a_program_nothing_works(bare: Bench) -> None:
     assert refused(get_config, bare)[0] == "FAILED_PRECONDITION"
     assert bare.read_refused(p4runtime_pb2.TableEntry()) == "FAILED_PRECONDITION"
     request = bare.request((INSERT, p4runtime_pb2.TableEntry()))
@@ -82,7 +87,7 @@ def test_before_there_is_a_program_nothing_works(bare):
     assert bare.chassis.unforwarded["no_program"] == 1
 
 
-def test_other_devices_are_not_found(bench):
+def test_other_devices_are_not_found(bench: Bench) -> None:
     config = config_of(bench)
     assert refused(set_config, bench, SetRequest.VERIFY, config, device=9)[0] == "NOT_FOUND"
     request = p4runtime_pb2.ReadRequest(device_id=9)
@@ -91,18 +96,18 @@ def test_other_devices_are_not_found(bench):
     assert refused(bench.stub.GetForwardingPipelineConfig, GetRequest(device_id=9))[0] == "NOT_FOUND"
 
 
-def test_only_the_primary_may_set_the_program(bench):
+def test_only_the_primary_may_set_the_program(bench: Bench) -> None:
     assert refused(set_config, bench, SetRequest.VERIFY, config_of(bench), low=9)[0] == "PERMISSION_DENIED"
 
 
-def test_committing_a_program_clears_the_state(bench):
+def test_committing_a_program_clears_the_state(bench: Bench) -> None:
     bench.write(INSERT, bench.entry("lpm_table", {}, ("forward", 3)))
     set_config(bench, SetRequest.VERIFY_AND_COMMIT, config_of(bench))
     assert bench.one(TABLES) is None
     assert bench.read(bench.entry("lpm_table")) == []
 
 
-def test_verifying_changes_nothing(bench):
+def test_verifying_changes_nothing(bench: Bench) -> None:
     entry = bench.entry("lpm_table", {}, ("forward", 3))
     bench.write(INSERT, entry)
     set_config(bench, SetRequest.VERIFY, config_of(bench, cookie=5))
@@ -110,7 +115,7 @@ def test_verifying_changes_nothing(bench):
     assert bench.read(bench.entry("lpm_table")) == [entry]
 
 
-def test_a_saved_program_is_written_to_and_packets_meet_it_once_it_is_committed(bench):
+def test_a_saved_program_is_written_to_and_packets_meet_it_once_it_is_committed(bench: Bench) -> None:
     bench.write(INSERT, bench.entry("lpm_table", {}, ("forward", 3)))
     set_config(bench, SetRequest.VERIFY_AND_SAVE, config_of(bench, cookie=5))
     assert bench.read(bench.entry("lpm_table")) == []
@@ -122,7 +127,7 @@ def test_a_saved_program_is_written_to_and_packets_meet_it_once_it_is_committed(
     assert refused(set_config, bench, SetRequest.COMMIT)[0] == "NOT_FOUND"
 
 
-def everything(bench):
+def everything(bench: Bench) -> tuple[list[Any], list[Any]]:
     """State of every kind."""
     member = p4runtime_pb2.ActionProfileMember(action_profile_id=bench.id("spread"), member_id=1)
     member.action.CopyFrom(bench.action("forward", 1))
@@ -152,41 +157,39 @@ def everything(bench):
     return inserted, [default, counter, meter, register, value_set]
 
 
-def state(bench):
+def state(bench: Bench) -> list[Any]:
     """All that can be read of the switch."""
-    engine = p4runtime_pb2.PacketReplicationEngineEntry
-    wanted = [
-        p4runtime_pb2.Entity(**{name: message})
-        for name, message in {
-            "action_profile_member": p4runtime_pb2.ActionProfileMember(),
-            "action_profile_group": p4runtime_pb2.ActionProfileGroup(),
-            "meter_entry": p4runtime_pb2.MeterEntry(),
-            "counter_entry": p4runtime_pb2.CounterEntry(),
-            "register_entry": p4runtime_pb2.RegisterEntry(),
-            "value_set_entry": p4runtime_pb2.ValueSetEntry(),
-            "digest_entry": p4runtime_pb2.DigestEntry(),
-        }.items()
-    ]
+    kinds: dict[str, Any] = {
+        "action_profile_member": p4runtime_pb2.ActionProfileMember(),
+        "action_profile_group": p4runtime_pb2.ActionProfileGroup(),
+        "meter_entry": p4runtime_pb2.MeterEntry(),
+        "counter_entry": p4runtime_pb2.CounterEntry(),
+        "register_entry": p4runtime_pb2.RegisterEntry(),
+        "value_set_entry": p4runtime_pb2.ValueSetEntry(),
+        "digest_entry": p4runtime_pb2.DigestEntry(),
+    }
+    wanted = [p4runtime_pb2.Entity(**{name: message}) for name, message in kinds.items()]
     wanted += [
         p4runtime_pb2.Entity(table_entry=p4runtime_pb2.TableEntry(is_default_action=default))
-        for default in (0, 1)
+        for default in (False, True)
     ]
-    for name, message in {
-        "multicast_group_entry": p4runtime_pb2.MulticastGroupEntry(),
-        "clone_session_entry": p4runtime_pb2.CloneSessionEntry(),
-    }.items():
-        wanted.append(p4runtime_pb2.Entity(packet_replication_engine_entry=engine(**{name: message})))
+    engine = p4runtime_pb2.PacketReplicationEngineEntry
+    for entry in (
+        engine(multicast_group_entry=p4runtime_pb2.MulticastGroupEntry()),
+        engine(clone_session_entry=p4runtime_pb2.CloneSessionEntry()),
+    ):
+        wanted.append(p4runtime_pb2.Entity(packet_replication_engine_entry=entry))
     return [each for entity in wanted for each in bench.read(entity)]
 
 
-def fill(bench):
+def fill(bench: Bench) -> None:
     inserted, modified = everything(bench)
     for entity in inserted:
         bench.write(INSERT, entity)
     bench.write(MODIFY, *modified)
 
 
-def test_reconciling_with_the_same_program_keeps_everything(bench):
+def test_reconciling_with_the_same_program_keeps_everything(bench: Bench) -> None:
     fill(bench)
     bench.one(STATE, a=5, c=9)
     before = state(bench)
@@ -195,7 +198,7 @@ def test_reconciling_with_the_same_program_keeps_everything(bench):
     assert get_config(bench).cookie.cookie == 3
 
 
-def test_reconciling_with_another_program_carries_the_state_over(bench):
+def test_reconciling_with_another_program_carries_the_state_over(bench: Bench) -> None:
     """The other program differs in code, not in what controllers see."""
     fill(bench)
     bench.one(STATE, a=5, c=9)
@@ -209,7 +212,7 @@ def test_reconciling_with_another_program_carries_the_state_over(bench):
     assert bench.one(TABLES)[0] == 3
 
 
-def test_reconciling_is_refused_when_the_state_does_not_fit(bench):
+def test_reconciling_is_refused_when_the_state_does_not_fit(bench: Bench) -> None:
     bench.write(INSERT, bench.entry("lpm_table", {}, ("forward", 3)))
     other = Bench("echo", set_config=False)
     config = config_of(other)
@@ -218,7 +221,7 @@ def test_reconciling_is_refused_when_the_state_does_not_fit(bench):
     assert bench.one(TABLES)[0] == 3
 
 
-def test_wrong_configurations_are_refused_with_a_reason(bench):
+def test_wrong_configurations_are_refused_with_a_reason(bench: Bench) -> None:
     config = config_of(bench)
     for action in (SetRequest.VERIFY, SetRequest.VERIFY_AND_SAVE, SetRequest.VERIFY_AND_COMMIT):
         assert refused(set_config, bench, action)[0] == "INVALID_ARGUMENT"
@@ -238,14 +241,14 @@ def test_wrong_configurations_are_refused_with_a_reason(bench):
     assert get_config(bench).p4_device_config == bench.json.read_bytes()
 
 
-def test_a_p4info_of_another_program_is_refused(bench):
+def test_a_p4info_of_another_program_is_refused(bench: Bench) -> None:
     mixed = config_of(bench)
     mixed.p4_device_config = (PROGRAMS / "echo.json").read_bytes()
     code, message = refused(set_config, bench, SetRequest.VERIFY, mixed)
     assert code == "INVALID_ARGUMENT"
     assert "not of the same program" in message
 
-    changes = {
+    changes: dict[str, Callable[[Any], object]] = {
         "key": lambda info: setattr(info.tables[0].match_fields[0], "bitwidth", 31),
         "actions": lambda info: info.tables[0].action_refs.add(id=1),
         "parameters": lambda info: setattr(info.actions[3].params[0], "bitwidth", 10),
@@ -261,7 +264,7 @@ def test_a_p4info_of_another_program_is_refused(bench):
         assert reason in message
 
 
-def test_what_the_compiler_left_out_is_unknown_and_the_rest_works(bare):
+def test_what_the_compiler_left_out_is_unknown_and_the_rest_works(bare: Bench) -> None:
     config = config_of(bare)
     extra = config.p4info.counters.add()
     extra.CopyFrom(bare.p4info.counters[0])
@@ -274,7 +277,7 @@ def test_what_the_compiler_left_out_is_unknown_and_the_rest_works(bare):
     assert get_config(bare).p4info == config.p4info
 
 
-def test_a_digest_without_a_type_of_its_own_has_other_names_in_p4info_and_program(bare):
+def test_a_digest_without_a_type_of_its_own_has_other_names_in_p4info_and_program(bare: Bench) -> None:
     config = config_of(bare)
     (digest,) = config.p4info.digests
     digest.preamble.name = digest.preamble.alias = "digest_0"
@@ -288,7 +291,7 @@ def test_a_digest_without_a_type_of_its_own_has_other_names_in_p4info_and_progra
     assert [member.bitstring for member in data.tuple.members] == [number(7), number(3)]
 
 
-def test_types_without_bits_are_refused_where_they_are_used(bare):
+def test_types_without_bits_are_refused_where_they_are_used(bare: Bench) -> None:
     """As the compiler writes keys of type error, and those translated to other widths or to text."""
     config = config_of(bare)
     exact = config.p4info.tables[0].match_fields
@@ -304,7 +307,7 @@ def test_types_without_bits_are_refused_where_they_are_used(bare):
 # Batches
 
 
-def three(bench):
+def three(bench: Bench) -> list[Any]:
     """A batch whose second and fourth updates fail."""
     good = bench.entry("lpm_table", {1: ("lpm", 1 << 24, 8)}, ("forward", 1))
     bad = bench.entry("lpm_table", {1: ("lpm", 1 << 24, 8)}, ("forward", 2))
@@ -312,14 +315,14 @@ def three(bench):
     return [(INSERT, good), (INSERT, bad), (INSERT, last), (DELETE, bench.entry("exact_table", {1: 1, 2: 1}))]
 
 
-def test_every_update_of_a_batch_has_its_own_outcome(bench):
+def test_every_update_of_a_batch_has_its_own_outcome(bench: Bench) -> None:
     codes = [code for code, _ in bench.outcomes(*three(bench))]
     assert codes == ["OK", "ALREADY_EXISTS", "OK", "NOT_FOUND"]
     assert len(bench.read(bench.entry("lpm_table"))) == 2
 
 
 @pytest.mark.parametrize("atomicity", ["ROLLBACK_ON_ERROR", "DATAPLANE_ATOMIC"])
-def test_an_atomic_batch_is_carried_out_as_a_whole_or_not_at_all(bench, atomicity):
+def test_an_atomic_batch_is_carried_out_as_a_whole_or_not_at_all(bench: Bench, atomicity: str) -> None:
     fill(bench)
     bench.one(STATE, a=5, c=9)
     before = state(bench)
@@ -338,23 +341,23 @@ def test_an_atomic_batch_is_carried_out_as_a_whole_or_not_at_all(bench, atomicit
     assert state(bench) == before
 
 
-def test_an_unknown_atomicity_is_refused(bench):
+def test_an_unknown_atomicity_is_refused(bench: Bench) -> None:
     request = bench.request(atomicity=7)
     assert refused(bench.stub.Write, request, timeout=DEADLINE_S)[0] == "INVALID_ARGUMENT"
 
 
-def test_an_empty_batch_succeeds(bench):
+def test_an_empty_batch_succeeds(bench: Bench) -> None:
     bench.stub.Write(bench.request(), timeout=DEADLINE_S)
 
 
 @pytest.mark.parametrize("count", [100, 150])
-def test_errors_of_a_large_batch_fit_into_what_a_client_takes(bench, count):
+def test_errors_of_a_large_batch_fit_into_what_a_client_takes(bench: Bench, count: int) -> None:
     updates = [(DELETE, bench.entry("exact_table", {1: n, 2: 1})) for n in range(count)]
     outcomes = bench.outcomes(*updates)
     assert [code for code, _ in outcomes] == ["NOT_FOUND"] * count
 
 
-def test_writes_of_many_controllers_do_not_lose_each_other(bench):
+def test_writes_of_many_controllers_do_not_lose_each_other(bench: Bench) -> None:
     """Sixteen batches at once, each its own entries."""
     requests = [
         bench.request(
@@ -371,7 +374,7 @@ def test_writes_of_many_controllers_do_not_lose_each_other(bench):
     assert len(bench.read(bench.entry("lpm_table"))) == 64
 
 
-def p4_device_config(program):
+def p4_device_config(program: bytes) -> bytes:
     """`p4.tmp.P4DeviceConfig` {reassign: true, device_data: the program}, as p4lang's tutorials send it."""
     file = descriptor_pb2.FileDescriptorProto(name="tutorials.proto", package="tutorials", syntax="proto3")
     message = file.message_type.add(name="P4DeviceConfig")
@@ -380,13 +383,13 @@ def p4_device_config(program):
     message.field.add(name="device_data", number=3, type=kinds.TYPE_BYTES, label=kinds.LABEL_OPTIONAL)
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    module = {}
+    module: dict[str, Any] = {}
     builder.BuildMessageAndEnumDescriptors(pool.FindFileByName(file.name), module)
     builder.BuildTopDescriptorsAndMessages(pool.FindFileByName(file.name), __name__, module)
-    return module["P4DeviceConfig"](reassign=True, device_data=program).SerializeToString()
+    return bytes(module["P4DeviceConfig"](reassign=True, device_data=program).SerializeToString())
 
 
-def test_a_program_wrapped_as_the_tutorials_wrap_it(bare):
+def test_a_program_wrapped_as_the_tutorials_wrap_it(bare: Bench) -> None:
     config = config_of(bare)
     config.p4_device_config = p4_device_config(config.p4_device_config)
     set_config(bare, SetRequest.VERIFY_AND_COMMIT, config)
@@ -396,19 +399,19 @@ def test_a_program_wrapped_as_the_tutorials_wrap_it(bare):
 
 
 @pytest.mark.parametrize("cut", [1, 3, 1000])
-def test_a_wrapped_program_that_is_cut_off_is_refused(bare, cut):
+def test_a_wrapped_program_that_is_cut_off_is_refused(bare: Bench, cut: int) -> None:
     config = config_of(bare)
     config.p4_device_config = p4_device_config(config.p4_device_config)[:cut]
     assert refused(set_config, bare, SetRequest.VERIFY_AND_COMMIT, config)[0] == "INVALID_ARGUMENT"
 
 
-def test_the_switch_may_be_device_0():
+def test_the_switch_may_be_device_0() -> None:
     with serve(Chassis(), "127.0.0.1:0", device_id=0) as server:
         client = RawClient(0, server.address, (0, 1))
         client.set_fwd_pipe_config(str(PROGRAMS / "echo.p4info.txtpb"), str(PROGRAMS / "echo.json"))
         client.tear_down()
 
 
-def test_capabilities(bench):
+def test_capabilities(bench: Bench) -> None:
     answer = bench.stub.Capabilities(p4runtime_pb2.CapabilitiesRequest(), timeout=DEADLINE_S)
     assert answer.p4runtime_api_version == "1.4.1"

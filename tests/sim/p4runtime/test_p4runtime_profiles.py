@@ -2,19 +2,22 @@
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 from ground.p4rt import p4runtime_pb2
-from tests.sim.p4runtime.p4runtime_client import DELETE, INSERT, MODIFY, PROFILE, fields
+from tests.sim.p4runtime.p4runtime_client import DELETE, INSERT, MODIFY, PROFILE, Bench, fields
 
 
-def member(bench, profile, identifier, *action):
+def member(bench: Bench, profile: str, identifier: int, *action: Any) -> p4runtime_pb2.ActionProfileMember:
     entry = p4runtime_pb2.ActionProfileMember(action_profile_id=bench.id(profile), member_id=identifier)
     if action:
         entry.action.CopyFrom(bench.action(*action))
     return entry
 
 
-def group(bench, identifier, *members, profile="spread", max_size=0):
+def group(
+    bench: Bench, identifier: int, *members: tuple[int, int], profile: str = "spread", max_size: int = 0
+) -> p4runtime_pb2.ActionProfileGroup:
     entry = p4runtime_pb2.ActionProfileGroup(
         action_profile_id=bench.id(profile), group_id=identifier, max_size=max_size
     )
@@ -23,14 +26,14 @@ def group(bench, identifier, *members, profile="spread", max_size=0):
     return entry
 
 
-def pointing(bench, table, b, **target):
+def pointing(bench: Bench, table: str, b: int, **target: Any) -> p4runtime_pb2.TableEntry:
     entry = bench.entry(table, {1: b})
     for name, value in target.items():
         setattr(entry.action, name, value)
     return entry
 
 
-def test_members(bench):
+def test_members(bench: Bench) -> None:
     bench.write(
         INSERT, member(bench, "profile", 10, "forward", 1), member(bench, "profile", 20, "forward", 2)
     )
@@ -54,7 +57,7 @@ def test_members(bench):
     assert bench.read(p4runtime_pb2.ActionProfileMember()) == []
 
 
-def test_wrong_members_are_refused(bench):
+def test_wrong_members_are_refused(bench: Bench) -> None:
     bench.write(INSERT, member(bench, "profile", 1, "forward", 1))
     assert bench.refused(INSERT, member(bench, "profile", 1, "forward", 1))[0] == "ALREADY_EXISTS"
     assert bench.refused(INSERT, member(bench, "profile", 0, "forward", 1))[0] == "INVALID_ARGUMENT"
@@ -71,13 +74,13 @@ def test_wrong_members_are_refused(bench):
     assert bench.refused(INSERT, member(bench, "profile", 99, "forward", 1))[0] == "RESOURCE_EXHAUSTED"
 
 
-def ports_used(bench, b, count=200):
+def ports_used(bench: Bench, b: int, count: int = 200) -> Counter[int]:
     """The ports by which packets leave. CRC is linear, so only values far apart reach every member."""
     random = Random(1)
     return Counter(bench.one(PROFILE, b=b, d=random.getrandbits(48))[0] for _ in range(count))
 
 
-def test_groups_spread_over_their_members(bench):
+def test_groups_spread_over_their_members(bench: Bench) -> None:
     bench.write(INSERT, *(member(bench, "spread", n, "forward", n) for n in (1, 2, 3)))
     bench.write(INSERT, group(bench, 5, (1, 1), (2, 3), max_size=4))
     entry = pointing(bench, "selector_table", 7, action_profile_group_id=5)
@@ -96,7 +99,7 @@ def test_groups_spread_over_their_members(bench):
     bench.write(DELETE, group(bench, 5))
 
 
-def test_weights_are_shares(bench):
+def test_weights_are_shares(bench: Bench) -> None:
     bench.write(INSERT, *(member(bench, "spread", n, "forward", n) for n in (1, 2)))
     bench.write(INSERT, group(bench, 5, (1, 1), (2, 7)))
     bench.write(INSERT, pointing(bench, "selector_table", 7, action_profile_group_id=5))
@@ -105,7 +108,7 @@ def test_weights_are_shares(bench):
     assert used[1] + used[2] == 800
 
 
-def test_wrong_groups_are_refused(bench):
+def test_wrong_groups_are_refused(bench: Bench) -> None:
     bench.write(INSERT, *(member(bench, "spread", n, "forward", n) for n in (1, 2)))
     bench.write(INSERT, group(bench, 5, (1, 1), max_size=3))
     assert bench.refused(INSERT, group(bench, 5))[0] == "ALREADY_EXISTS"
@@ -125,7 +128,7 @@ def test_wrong_groups_are_refused(bench):
     assert bench.refused(INSERT, missing)[0] == "NOT_FOUND"
 
 
-def one_shot(bench, b, *actions, **watch):
+def one_shot(bench: Bench, b: int, *actions: Any, **watch: Any) -> p4runtime_pb2.TableEntry:
     entry = bench.entry("one_shot_table", {1: b})
     for weight, *action in actions:
         each = entry.action.action_profile_action_set.action_profile_actions.add(weight=weight, **watch)
@@ -133,7 +136,7 @@ def one_shot(bench, b, *actions, **watch):
     return entry
 
 
-def test_sets_of_actions(bench):
+def test_sets_of_actions(bench: Bench) -> None:
     entry = one_shot(bench, 7, (1, "forward", 1), (2, "forward", 2), watch_port=b"\x01")
     bench.write(INSERT, entry)
     assert set(ports_used(bench, 7)) == {1, 2}
@@ -149,7 +152,7 @@ def test_sets_of_actions(bench):
     assert set(ports_used(bench, 7, 20)) == {0}
 
 
-def test_sets_are_cleaned_up(bench):
+def test_sets_are_cleaned_up(bench: Bench) -> None:
     """The profile holds 32 members; if any were left behind it would soon be full."""
     for round_ in range(50):
         entry = one_shot(bench, round_ + 1, *((1, "forward", n) for n in range(1, 9)))
@@ -159,7 +162,7 @@ def test_sets_are_cleaned_up(bench):
         bench.write(DELETE, entry)
 
 
-def test_wrong_sets_are_refused(bench):
+def test_wrong_sets_are_refused(bench: Bench) -> None:
     assert bench.refused(INSERT, one_shot(bench, 7, (9, "forward", 1)))[0] == "RESOURCE_EXHAUSTED"
     assert bench.refused(INSERT, one_shot(bench, 7, (0, "forward", 1)))[0] == "INVALID_ARGUMENT"
     assert bench.refused(INSERT, one_shot(bench, 7, (1, "drop")))[0] == "INVALID_ARGUMENT"
@@ -171,7 +174,7 @@ def test_wrong_sets_are_refused(bench):
     assert bench.refused(INSERT, plain)[0] == "INVALID_ARGUMENT"
 
 
-def test_the_two_ways_to_fill_a_selector_do_not_mix(bench):
+def test_the_two_ways_to_fill_a_selector_do_not_mix(bench: Bench) -> None:
     entry = one_shot(bench, 7, (1, "forward", 1))
     bench.write(INSERT, entry)
     manual = member(bench, "one_shot_spread", 1, "forward", 1)

@@ -1,31 +1,33 @@
 """Multicast groups and clone sessions over gRPC."""
 
+from typing import Any
+
 import pytest
 
 from ground.p4rt import p4runtime_pb2
-from tests.sim.p4runtime.p4runtime_client import CLONE, DELETE, INSERT, MODIFY, MULTICAST, parse, probe
+from tests.sim.p4runtime.p4runtime_client import CLONE, DELETE, INSERT, MODIFY, MULTICAST, Bench, parse, probe
 
 
-def group(identifier, *replicas, **rest):
+def group(identifier: int, *replicas: tuple[int, int], **rest: Any) -> p4runtime_pb2.MulticastGroupEntry:
     entry = p4runtime_pb2.MulticastGroupEntry(multicast_group_id=identifier, **rest)
     for port, instance in replicas:
         entry.replicas.add(egress_port=port, instance=instance)
     return entry
 
 
-def session(identifier, *replicas, **rest):
+def session(identifier: int, *replicas: tuple[int, int], **rest: Any) -> p4runtime_pb2.CloneSessionEntry:
     entry = p4runtime_pb2.CloneSessionEntry(session_id=identifier, **rest)
     for port, instance in replicas:
         entry.replicas.add(egress_port=port, instance=instance)
     return entry
 
 
-def copies(bench, identifier):
+def copies(bench: Bench, identifier: int) -> list[tuple[int, int]]:
     left = bench.inject(3, probe(MULTICAST, b=identifier))
     return sorted((port, parse(frame)["mark"]) for port, frame in left)
 
 
-def test_multicast_groups(bench):
+def test_multicast_groups(bench: Bench) -> None:
     assert copies(bench, 7) == []
     bench.write(INSERT, group(7, (1, 10), (2, 20), (2, 21)))
     assert copies(bench, 7) == [(1, 10), (2, 20), (2, 21)]
@@ -40,7 +42,7 @@ def test_multicast_groups(bench):
     assert bench.read_refused(group(7)) == "NOT_FOUND"
 
 
-def test_ports_may_be_byte_strings_and_come_back_as_such(bench):
+def test_ports_may_be_byte_strings_and_come_back_as_such(bench: Bench) -> None:
     entry = p4runtime_pb2.MulticastGroupEntry(multicast_group_id=7)
     entry.replicas.add(port=b"\x01\x02", instance=4)
     bench.write(INSERT, entry)
@@ -67,12 +69,12 @@ def test_ports_may_be_byte_strings_and_come_back_as_such(bench):
         (DELETE, session(1), "NOT_FOUND"),
     ],
 )
-def test_wrong_groups_and_sessions_are_refused(shared, kind, entry, code):
+def test_wrong_groups_and_sessions_are_refused(shared: Bench, kind: Any, entry: Any, code: str) -> None:
     assert shared.refused(kind, entry)[0] == code
     assert shared.read(group(0)) == shared.read(session(0)) == []
 
 
-def test_groups_and_sessions_cannot_be_there_twice_and_need_ports(bench):
+def test_groups_and_sessions_cannot_be_there_twice_and_need_ports(bench: Bench) -> None:
     bench.write(INSERT, group(1), session(1))
     assert bench.refused(INSERT, group(1))[0] == "ALREADY_EXISTS"
     assert bench.refused(INSERT, session(1))[0] == "ALREADY_EXISTS"
@@ -83,7 +85,7 @@ def test_groups_and_sessions_cannot_be_there_twice_and_need_ports(bench):
     assert bench.refused(INSERT, empty)[0] == "INVALID_ARGUMENT"
 
 
-def test_clone_sessions(bench):
+def test_clone_sessions(bench: Bench) -> None:
     packet = probe(CLONE, b=9, payload=b"x" * 100)
     assert [port for port, _ in bench.inject(3, packet)] == [1]
     bench.write(INSERT, session(9, (4, 1), (5, 2), packet_length_bytes=30))

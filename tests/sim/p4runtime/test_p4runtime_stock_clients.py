@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,18 +74,20 @@ print("heard the end")
 
 
 @pytest.fixture
-def switch():
+def switch() -> Iterator[str]:
     """The address of a switch process without ports."""
     command = [sys.executable, "-m", "sim.switch.serve", "--p4runtime", "127.0.0.1:0", "--ports", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    ready = process.stdout.readline()
-    yield re.search(r"P4Runtime (\S+)", ready)[1]
+    assert process.stdout is not None
+    ready = re.search(r"P4Runtime (\S+)", process.stdout.readline())
+    assert ready is not None
+    yield ready[1]
     process.terminate()
     assert process.wait(DEADLINE_S) == 0
     process.stdout.close()
 
 
-def test_p4runtime_shell_drives_the_switch(switch):
+def test_p4runtime_shell_drives_the_switch(switch: str) -> None:
     script = SESSION.format(
         address=switch, p4info=PROGRAMS / "entities.p4info.txtpb", json=PROGRAMS / "entities.json"
     )

@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
@@ -20,6 +21,7 @@ from tests.sim.p4runtime.p4runtime_client import (
     MODIFY,
     TABLES,
     TO_CPU,
+    Bench,
     fields,
     number,
     parse,
@@ -33,22 +35,22 @@ Request = p4runtime_pb2.StreamMessageRequest
 class Stream:
     """A raw stream."""
 
-    def __init__(self, stub):
-        self.requests = queue.Queue()
-        self.heard = queue.Queue()
-        self.error = None
+    def __init__(self, stub: Any) -> None:
+        self.requests: queue.Queue[Any] = queue.Queue()
+        self.heard: queue.Queue[Any] = queue.Queue()
+        self.error: Any = None
         self.call = stub.StreamChannel(iter(self.requests.get, None))
         self.thread = threading.Thread(target=self._listen, daemon=True)
         self.thread.start()
 
-    def _listen(self):
+    def _listen(self) -> None:
         try:
             for message in self.call:
                 self.heard.put(message)
         except grpc.RpcError as error:
             self.error = error
 
-    def arbitrate(self, low=None, device=DEVICE, role=""):
+    def arbitrate(self, low: int | None = None, device: int = DEVICE, role: str = "") -> None:
         request = Request()
         request.arbitration.device_id = device
         if low is not None:
@@ -57,23 +59,23 @@ class Stream:
             request.arbitration.role.name = role
         self.requests.put(request)
 
-    def next(self, kind):
+    def next(self, kind: str) -> Any:
         message = self.heard.get(timeout=DEADLINE_S)
         assert message.WhichOneof("update") == kind
         return getattr(message, kind)
 
-    def ended(self):
+    def ended(self) -> str:
         """Wait for the end; returns the name of the status."""
         self.thread.join(DEADLINE_S)
         assert not self.thread.is_alive()
-        return self.error.code().name if self.error else "OK"
+        return str(self.error.code().name) if self.error else "OK"
 
-    def close(self):
+    def close(self) -> str:
         self.requests.put(None)
         return self.ended()
 
 
-def test_primary_and_backup_over_grpc(bench):
+def test_primary_and_backup_over_grpc(bench: Bench) -> None:
     one = Stream(bench.stub)
     one.arbitrate(5)
     told = one.next("arbitration")
@@ -92,7 +94,7 @@ def test_primary_and_backup_over_grpc(bench):
     assert one.close() == "OK"
 
 
-def test_a_broken_connection_ends_the_rank_too(bench):
+def test_a_broken_connection_ends_the_rank_too(bench: Bench) -> None:
     with grpc.insecure_channel(bench.server.address) as channel:
         from ground.p4rt import p4runtime_pb2_grpc
 
@@ -110,13 +112,13 @@ def test_a_broken_connection_ends_the_rank_too(bench):
 @pytest.mark.parametrize(
     ("low", "device", "status"), [(10, DEVICE, "INVALID_ARGUMENT"), (5, DEVICE + 1, "NOT_FOUND")]
 )
-def test_wrong_arbitration_ends_the_stream(bench, low, device, status):
+def test_wrong_arbitration_ends_the_stream(bench: Bench, low: int, device: int, status: str) -> None:
     one = Stream(bench.stub)
     one.arbitrate(low, device)
     assert one.ended() == status
 
 
-def test_moving_to_another_device_ends_the_stream(bench):
+def test_moving_to_another_device_ends_the_stream(bench: Bench) -> None:
     one = Stream(bench.stub)
     one.arbitrate(5)
     one.next("arbitration")
@@ -124,7 +126,7 @@ def test_moving_to_another_device_ends_the_stream(bench):
     assert one.ended() == "FAILED_PRECONDITION"
 
 
-def test_roles_have_primaries_of_their_own(bench):
+def test_roles_have_primaries_of_their_own(bench: Bench) -> None:
     one = Stream(bench.stub)
     one.arbitrate(1, role="ops")
     told = one.next("arbitration")
@@ -143,7 +145,7 @@ def test_roles_have_primaries_of_their_own(bench):
 # Packets
 
 
-def test_packet_in_goes_to_the_primary_with_its_metadata(bench):
+def test_packet_in_goes_to_the_primary_with_its_metadata(bench: Bench) -> None:
     backup = Stream(bench.stub)
     backup.arbitrate(5)
     backup.next("arbitration")
@@ -160,7 +162,7 @@ def test_packet_in_goes_to_the_primary_with_its_metadata(bench):
     backup.close()
 
 
-def packet_out(port, handled, payload):
+def packet_out(port: int, handled: int, payload: bytes) -> Request:
     request = Request()
     request.packet.payload = payload
     request.packet.metadata.add(metadata_id=1, value=number(port))
@@ -169,7 +171,7 @@ def packet_out(port, handled, payload):
     return request
 
 
-def test_packet_out_enters_by_the_cpu_port(bench):
+def test_packet_out_enters_by_the_cpu_port(bench: Bench) -> None:
     """The program sends a packet-out back to the CPU when told so, which brings it to us again."""
     bench.client.stream_out_q.put(packet_out(CPU_PORT, 1, probe(TABLES, a=4, payload=b"ping")))
     heard = bench.client.get_stream_packet("packet", timeout=DEADLINE_S).packet
@@ -178,7 +180,7 @@ def test_packet_out_enters_by_the_cpu_port(bench):
     assert heard.payload.endswith(b"ping")
 
 
-def test_wrong_packet_outs_are_reported(bench):
+def test_wrong_packet_outs_are_reported(bench: Bench) -> None:
     wrong = packet_out(1, 1, probe(TABLES))
     wrong.packet.metadata.add(metadata_id=7, value=b"\x00")
     bench.client.stream_out_q.put(wrong)
@@ -187,7 +189,7 @@ def test_wrong_packet_outs_are_reported(bench):
     assert error.packet_out.packet_out == wrong.packet
 
 
-def test_backups_may_not_send_packets(bench):
+def test_backups_may_not_send_packets(bench: Bench) -> None:
     one = Stream(bench.stub)
     one.requests.put(packet_out(1, 1, probe(TABLES)))
     assert one.next("error").canonical_code == code_pb2.PERMISSION_DENIED
@@ -200,7 +202,7 @@ def test_backups_may_not_send_packets(bench):
     one.close()
 
 
-def test_packet_out_without_a_program_is_reported(bare):
+def test_packet_out_without_a_program_is_reported(bare: Bench) -> None:
     bare.client.stream_out_q.put(packet_out(1, 1, probe(TABLES)))
     error = bare.client.get_stream_packet("error", timeout=DEADLINE_S).error
     assert error.canonical_code == code_pb2.FAILED_PRECONDITION
@@ -209,7 +211,7 @@ def test_packet_out_without_a_program_is_reported(bare):
 # Digests
 
 
-def digest_entry(bench, **config):
+def digest_entry(bench: Bench, **config: int) -> p4runtime_pb2.DigestEntry:
     entry = p4runtime_pb2.DigestEntry(digest_id=bench.id("learned_t"))
     for name, value in config.items():
         setattr(entry.config, name, value)
@@ -217,14 +219,14 @@ def digest_entry(bench, **config):
     return entry
 
 
-def learned(message):
+def learned(message: Any) -> list[tuple[int, ...]]:
     return [
         tuple(int.from_bytes(member.bitstring, "big") for member in each.struct.members)
         for each in message.digest.data
     ]
 
 
-def test_digests_are_listed_acknowledged_and_not_repeated(bench):
+def test_digests_are_listed_acknowledged_and_not_repeated(bench: Bench) -> None:
     bench.inject(3, probe(LEARN, d=1))
     # What is told after it shows that it was taken before there is an entry for digests.
     bench.inject(3, probe(TO_CPU))
@@ -253,14 +255,14 @@ def test_digests_are_listed_acknowledged_and_not_repeated(bench):
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The clock of switches made from here on, which stands still."""
     stands = SimpleNamespace(now_ns=10**9)
     monkeypatch.setattr(Chassis, "now_ns", lambda self: stands.now_ns)
     return stands
 
 
-def test_digest_lists_wait_for_their_time_out(clock, bench):
+def test_digest_lists_wait_for_their_time_out(clock: SimpleNamespace, bench: Bench) -> None:
     bench.write(INSERT, digest_entry(bench, max_timeout_ns=200 * MS, max_list_size=100))
     for d in range(5):
         bench.inject(3, probe(LEARN, d=d))
@@ -274,7 +276,7 @@ def test_digest_lists_wait_for_their_time_out(clock, bench):
     assert learned(message) == [(d, 3) for d in range(5)]
 
 
-def test_wrong_acknowledgements_are_reported(bench):
+def test_wrong_acknowledgements_are_reported(bench: Bench) -> None:
     ack = Request()
     ack.digest_ack.digest_id = 1
     bench.client.stream_out_q.put(ack)
@@ -286,15 +288,15 @@ def test_wrong_acknowledgements_are_reported(bench):
 # Idle time-outs
 
 
-def idle_for(bench, d):
+def idle_for(bench: Bench, d: int) -> int:
     """How long an entry of the table whose entries can be idle has not been hit."""
     asked = bench.entry("idle_table", {1: d})
     asked.time_since_last_hit.SetInParent()
     (read,) = bench.read(asked)
-    return read.time_since_last_hit.elapsed_ns
+    return int(read.time_since_last_hit.elapsed_ns)
 
 
-def test_idle_entries_are_told_and_hits_put_it_off(clock, bench):
+def test_idle_entries_are_told_and_hits_put_it_off(clock: SimpleNamespace, bench: Bench) -> None:
     idle = bench.entry("idle_table", {1: 7}, ("forward", 4), idle_timeout_ns=300 * MS, metadata=b"who")
     lasting = bench.entry("idle_table", {1: 8}, ("forward", 4))
     bench.write(INSERT, idle, lasting)
@@ -319,7 +321,7 @@ def test_idle_entries_are_told_and_hits_put_it_off(clock, bench):
     assert bench.client.get_stream_packet("idle_timeout_notification", timeout=DEADLINE_S) is not None
 
 
-def test_time_since_last_hit_can_be_read(clock, bench):
+def test_time_since_last_hit_can_be_read(clock: SimpleNamespace, bench: Bench) -> None:
     bench.write(INSERT, bench.entry("idle_table", {1: 8}, ("forward", 4)))
     clock.now_ns += 100 * MS
     assert idle_for(bench, 8) == 100 * MS
@@ -335,7 +337,7 @@ def test_time_since_last_hit_can_be_read(clock, bench):
     assert bench.refused(MODIFY, wrong)[0] == "INVALID_ARGUMENT"
 
 
-def test_the_stock_client_says_goodbye_and_comes_back(bench):
+def test_the_stock_client_says_goodbye_and_comes_back(bench: Bench) -> None:
     other = RawClient(DEVICE, bench.server.address, (0, 11))
     other.tear_down()
     other = RawClient(DEVICE, bench.server.address, (0, 11))

@@ -1,14 +1,26 @@
 """Table entries over gRPC: what is written is what packets meet and what is read, and what is wrong is refused."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from ground.p4rt import p4runtime_pb2
-from tests.sim.p4runtime.p4runtime_client import DEADLINE_S, DELETE, INSERT, MODIFY, PROFILE, TABLES, fields
+from tests.sim.p4runtime.p4runtime_client import (
+    DEADLINE_S,
+    DELETE,
+    INSERT,
+    MODIFY,
+    PROFILE,
+    TABLES,
+    Bench,
+    fields,
+)
 
 UNSPECIFIED = p4runtime_pb2.Update.UNSPECIFIED
 
 
-def test_exact_entries(bench):
+def test_exact_entries(bench: Bench) -> None:
     entry = bench.entry("exact_table", {1: 0x0A000001, 2: 7}, ("mark_and_forward", 0x55, 9))
     assert bench.one(TABLES, a=0x0A000001, b=7) is None
     bench.write(INSERT, entry)
@@ -29,7 +41,7 @@ def test_exact_entries(bench):
     assert bench.read(entry) == []
 
 
-def test_lpm_entries_and_the_one_for_everything(bench):
+def test_lpm_entries_and_the_one_for_everything(bench: Bench) -> None:
     narrow = bench.entry("lpm_table", {1: ("lpm", 0x0A010000, 16)}, ("forward", 2))
     wide = bench.entry("lpm_table", {1: ("lpm", 0x0A000000, 8)}, ("forward", 1))
     everything = bench.entry("lpm_table", {}, ("forward", 3))
@@ -40,7 +52,7 @@ def test_lpm_entries_and_the_one_for_everything(bench):
     assert bench.one(TABLES, a=0x0A010203)[0] == 1
 
 
-def test_ternary_entries_the_largest_priority_wins(bench):
+def test_ternary_entries_the_largest_priority_wins(bench: Bench) -> None:
     low = bench.entry(
         "ternary_table", {1: ("ternary", 0x10, 0xF0), 2: 5}, ("mark_and_forward", 1, 1), priority=1
     )
@@ -55,7 +67,7 @@ def test_ternary_entries_the_largest_priority_wins(bench):
     assert bench.read(bench.entry("ternary_table")) == [low, high]
 
 
-def test_same_key_with_another_priority_is_another_entry(bench):
+def test_same_key_with_another_priority_is_another_entry(bench: Bench) -> None:
     one = bench.entry("ternary_table", {1: ("ternary", 1, 1), 2: 5}, ("forward", 1), priority=1)
     two = bench.entry("ternary_table", {1: ("ternary", 1, 1), 2: 5}, ("forward", 2), priority=2)
     bench.write(INSERT, one, two)
@@ -65,7 +77,7 @@ def test_same_key_with_another_priority_is_another_entry(bench):
     assert bench.one(TABLES, a=1, c=5)[0] == 1
 
 
-def test_range_optional_and_ternary_fields(bench):
+def test_range_optional_and_ternary_fields(bench: Bench) -> None:
     entry = bench.entry(
         "range_table",
         {1: ("range", 100, 200), 2: ("optional", 9), 3: ("ternary", 0x00FF, 0xFFFF)},
@@ -82,7 +94,7 @@ def test_range_optional_and_ternary_fields(bench):
     assert bench.read(bench.entry("range_table")) == [entry, fallback]
 
 
-def test_values_may_have_leading_zeros_and_come_back_shortest(bench):
+def test_values_may_have_leading_zeros_and_come_back_shortest(bench: Bench) -> None:
     entry = bench.entry("exact_table", {1: 5, 2: 7}, ("mark_and_forward", 3, 1))
     padded = p4runtime_pb2.TableEntry()
     padded.CopyFrom(entry)
@@ -96,7 +108,7 @@ def test_values_may_have_leading_zeros_and_come_back_shortest(bench):
     assert bench.refused(INSERT, entry)[0] == "ALREADY_EXISTS"
 
 
-def test_default_entry(bench):
+def test_default_entry(bench: Bench) -> None:
     default = bench.entry("lpm_table", action=("forward", 6), is_default_action=True)
     assert bench.one(TABLES, a=1) is None
     bench.write(MODIFY, default)
@@ -109,7 +121,7 @@ def test_default_entry(bench):
     assert bench.read(bench.entry("lpm_table", is_default_action=True)) == [initial]
 
 
-def test_the_default_entry_of_a_table_without_key(bench):
+def test_the_default_entry_of_a_table_without_key(bench: Bench) -> None:
     bench.write(INSERT, bench.entry("lpm_table", {}, ("forward", 3)))
     assert bench.one(TABLES)[0] == 3
     bench.write(MODIFY, bench.entry("keyless_table", action=("forward", 8), is_default_action=True))
@@ -117,7 +129,7 @@ def test_the_default_entry_of_a_table_without_key(bench):
     assert bench.refused(INSERT, bench.entry("keyless_table", action=("forward", 8)))[0] == "INVALID_ARGUMENT"
 
 
-def test_what_controllers_note_comes_back(bench):
+def test_what_controllers_note_comes_back(bench: Bench) -> None:
     entry = bench.entry(
         "exact_table",
         {1: 1, 2: 2},
@@ -135,7 +147,7 @@ def test_what_controllers_note_comes_back(bench):
     assert bench.read(wanted) == [other]
 
 
-def test_all_entries_of_all_tables_can_be_read_by_priority_too(bench):
+def test_all_entries_of_all_tables_can_be_read_by_priority_too(bench: Bench) -> None:
     one = bench.entry("ternary_table", {1: ("ternary", 1, 1), 2: 5}, ("forward", 1), priority=1)
     two = bench.entry("range_table", {}, ("forward", 2), priority=2)
     three = bench.entry("exact_table", {1: 1, 2: 3}, ("drop",))
@@ -148,7 +160,7 @@ def test_all_entries_of_all_tables_can_be_read_by_priority_too(bench):
     assert bench.read(p4runtime_pb2.TableEntry(priority=2)) == [two]
 
 
-def test_entries_of_the_program_can_be_read_and_not_changed(bench):
+def test_entries_of_the_program_can_be_read_and_not_changed(bench: Bench) -> None:
     entry = bench.entry("const_table", {1: 0xC1}, ("mark_and_forward", 0x11, 1), is_const=True)
     assert entry in bench.read(bench.entry("const_table"))
     assert bench.one(TABLES, c=0xC2) == (2, fields(TABLES, c=0xC2, mark=0x22))
@@ -162,7 +174,7 @@ def test_entries_of_the_program_can_be_read_and_not_changed(bench):
     assert bench.refused(INSERT, new)[0] == "PERMISSION_DENIED"
 
 
-def test_a_full_table_is_exhausted(bench):
+def test_a_full_table_is_exhausted(bench: Bench) -> None:
     entries = [bench.entry("range_table", {1: ("range", n, n)}, ("forward", 1), priority=1) for n in range(5)]
     bench.write(INSERT, *entries[:4])
     assert bench.refused(INSERT, entries[4])[0] == "RESOURCE_EXHAUSTED"
@@ -170,7 +182,7 @@ def test_a_full_table_is_exhausted(bench):
     bench.write(INSERT, entries[4])
 
 
-def test_deleting_looks_at_nothing_but_the_key(bench):
+def test_deleting_looks_at_nothing_but_the_key(bench: Bench) -> None:
     bench.write(INSERT, bench.entry("exact_table", {1: 1, 2: 2}, ("drop",)))
     nonsense = bench.entry("exact_table", {1: 1, 2: 2}, metadata=b"x")
     nonsense.action.action.action_id = 12345
@@ -182,7 +194,7 @@ def test_deleting_looks_at_nothing_but_the_key(bench):
 KEY = {1: 1, 2: 2}
 TERNARY = {1: ("ternary", 1, 1), 2: 1}
 
-REFUSED = {
+REFUSED: dict[str, Callable[[Bench], tuple[Any, Any, str]]] = {
     "unknown table": lambda b: (INSERT, p4runtime_pb2.TableEntry(table_id=1), "INVALID_ARGUMENT"),
     "missing exact field": lambda b: (INSERT, b.entry("exact_table", {1: 1}, ("drop",)), "INVALID_ARGUMENT"),
     "unknown field": lambda b: (INSERT, b.entry("exact_table", {**KEY, 3: 1}, ("drop",)), "INVALID_ARGUMENT"),
@@ -312,14 +324,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_wrong_entries_are_refused_and_change_nothing(shared, name):
+def test_wrong_entries_are_refused_and_change_nothing(shared: Bench, name: str) -> None:
     kind, entry, code = REFUSED[name](shared)
     before = shared.read(p4runtime_pb2.TableEntry())
     assert shared.refused(kind, entry)[0] == code
     assert shared.read(p4runtime_pb2.TableEntry()) == before
 
 
-def test_entries_of_the_wrong_form_for_their_table_are_refused(bench):
+def test_entries_of_the_wrong_form_for_their_table_are_refused(bench: Bench) -> None:
     direct = bench.entry("exact_table", KEY)
     direct.action.action_profile_member_id = 1
     assert bench.refused(INSERT, direct)[0] == "INVALID_ARGUMENT"
@@ -330,13 +342,13 @@ def test_entries_of_the_wrong_form_for_their_table_are_refused(bench):
     assert bench.one(PROFILE, b=1) == (0, fields(PROFILE, b=1))
 
 
-def test_reading_what_cannot_be_is_refused(bench):
+def test_reading_what_cannot_be_is_refused(bench: Bench) -> None:
     assert bench.read_refused(p4runtime_pb2.TableEntry(table_id=1)) == "INVALID_ARGUMENT"
     assert bench.read_refused(bench.entry("exact_table", {1: 1})) == "INVALID_ARGUMENT"
     assert bench.read_refused(p4runtime_pb2.Entity()) == "INVALID_ARGUMENT"
 
 
-def test_modify_without_action_keeps_it(bench):
+def test_modify_without_action_keeps_it(bench: Bench) -> None:
     entry = bench.entry("exact_table", KEY, ("count_and_forward", 4), metadata=b"old")
     bench.write(INSERT, entry)
     bench.write(MODIFY, bench.entry("exact_table", KEY, metadata=b"new"))
@@ -345,7 +357,7 @@ def test_modify_without_action_keeps_it(bench):
     assert bench.one(TABLES, a=1, b=2)[0] == 4
 
 
-def test_many_entities_come_in_several_messages(bench):
+def test_many_entities_come_in_several_messages(bench: Bench) -> None:
     ids = range(64)
     bench.write(INSERT, *(bench.entry("exact_table", {1: n, 2: n}, ("drop",)) for n in ids))
     request = p4runtime_pb2.ReadRequest(device_id=1)

@@ -5,24 +5,29 @@ import ctypes
 import os
 import socket
 import time
+from collections.abc import Iterable, Iterator
+from typing import Self
 
+from sim.switch.ports import InterfacePorts
 from topologies import namespaces
 from topologies.runs import new_run_id
 
 _CLONE_NEWNET = 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 ETH_P_ALL = 3
+Frame = tuple[int, bytes]
+"""A port, and the frame."""
 DEADLINE_S = 400
 
 
 class Cables:
     """A namespace with cables sN – hN; the switch's and the hosts' ends are in the same one."""
 
-    def __init__(self, count):
+    def __init__(self, count: int) -> None:
         self.namespace = namespaces.namespace_name(new_run_id(), "cables")
         self.count = count
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         namespaces.delete_leftovers()
         namespaces.add_namespace(self.namespace)
         self.before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
@@ -33,33 +38,33 @@ class Cables:
             self.add(number)
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         _enter(self.before)
         os.close(self.before)
         namespaces.delete_namespaces([self.namespace])
 
-    def add(self, number):
+    def add(self, number: int) -> None:
         namespaces.add_cable(self.namespace, f"h{number}", self.namespace, f"s{number}")
 
-    def ip(self, *words):
+    def ip(self, *words: str) -> None:
         namespaces.run("ip", *words)
 
-    def up(self, interface):
+    def up(self, interface: str) -> None:
         """Set an end of a cable up, and wait until the other end knows."""
         self.ip("link", "set", interface, "up")
         namespaces.await_cable(self.namespace, interface, self.namespace, other_end(interface))
 
 
-def other_end(interface):
+def other_end(interface: str) -> str:
     return ("s" if interface[0] == "h" else "h") + interface[1:]
 
 
-def _enter(namespace):
+def _enter(namespace: int) -> None:
     if _LIBC.setns(namespace, _CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "setns")
 
 
-def send_all(end, frames):
+def send_all(end: socket.socket, frames: Iterable[bytes]) -> None:
     """Send many frames, at a pace that a busy processor keeps up with: it holds 1,000, and drops what comes after."""
     for number, frame in enumerate(frames, 1):
         end.send(frame)
@@ -68,7 +73,7 @@ def send_all(end, frames):
 
 
 @contextlib.contextmanager
-def end_of(interface):
+def end_of(interface: str) -> Iterator[socket.socket]:
     """The host's end of a cable: a socket that sends frames, and receives those that come."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as opened:
         opened.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
@@ -78,9 +83,9 @@ def end_of(interface):
         yield opened
 
 
-def frames_of(ports, expected):
+def frames_of(ports: InterfacePorts, expected: int) -> list[Frame]:
     """Receive until there are as many frames as expected; returns (port, frame) pairs."""
-    found = []
+    found: list[Frame] = []
     deadline = time.monotonic() + DEADLINE_S
     while len(found) < expected and time.monotonic() < deadline:
         count = ports.receive(100)

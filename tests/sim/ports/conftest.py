@@ -6,6 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +18,7 @@ DEADLINE_S = 400
 class SwitchProcess:
     """`python -m sim.switch.serve`, ready."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *arguments: object) -> None:
         reader, writer = os.pipe()
         command = [sys.executable, "-m", "sim.switch.serve", "--p4runtime", "127.0.0.1:0", "--udp-base", "0"]
         self.process = subprocess.Popen(
@@ -31,7 +34,7 @@ class SwitchProcess:
         self.ports = {int(port): tuple(address) for port, address in self.ready["ports"].items()}
 
     @staticmethod
-    def status(path):
+    def status(path: Path) -> Any:
         """What a switch that was started with ``--status`` tells at that socket."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(DEADLINE_S)
@@ -39,19 +42,22 @@ class SwitchProcess:
             with client.makefile() as answer:
                 return json.loads(answer.read())
 
-    def stop(self, number=signal.SIGTERM):
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
         """Signal the process; returns (exit status, what it printed, what it complained)."""
         self.process.send_signal(number)
         output, errors = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode, output, errors
 
 
-@pytest.fixture
-def start():
-    """Start switches that are gone at the end, whatever happens."""
-    started = []
+Start = Callable[..., SwitchProcess]
 
-    def starter(*arguments):
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start switches that are gone at the end, whatever happens."""
+    started: list[SwitchProcess] = []
+
+    def starter(*arguments: object) -> SwitchProcess:
         started.append(SwitchProcess(*arguments))
         return started[-1]
 

@@ -3,6 +3,7 @@
 import socket
 import struct
 import time
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -20,15 +21,17 @@ pytestmark = [
 
 HEADER = bytes.fromhex("020000000002 020000000001 88b5")
 PORTS = [(1, "s1"), (2, "s2")]
+Offloads = tuple[socket.socket, tuple[str, int]]
+"""A host's socket, and where it sends to."""
 
 
 @pytest.fixture(scope="module")
-def cables():
+def cables() -> Iterator[Cables]:
     with Cables(2) as up:
         yield up
 
 
-def transmit(ports, frames):
+def transmit(ports: InterfacePorts, frames: Sequence[tuple[int, bytes]]) -> int:
     lengths = np.array([len(frame) for _, frame in frames], np.int32)
     rows = np.zeros((len(frames), int(lengths.max())), np.uint8)
     for row, (_, frame) in zip(rows, frames, strict=True):
@@ -36,11 +39,11 @@ def transmit(ports, frames):
     return ports.transmit(np.array([port for port, _ in frames], np.uint16), lengths, rows)
 
 
-def numbered(count, size=60):
+def numbered(count: int, size: int = 60) -> list[bytes]:
     return [HEADER + number.to_bytes(2, "big") + bytes(size - 16) for number in range(count)]
 
 
-def test_frames_come_in_and_go_out_as_they_are(cables):
+def test_frames_come_in_and_go_out_as_they_are(cables: Cables) -> None:
     with InterfacePorts(PORTS) as ports, end_of("h1") as one, end_of("h2") as two:
         assert ports.names == {1: "s1", 2: "s2"}
         before_ns = time.time_ns()
@@ -63,7 +66,7 @@ def test_frames_come_in_and_go_out_as_they_are(cables):
         assert ports.is_up(1)
 
 
-def test_order_is_kept_when_a_ring_goes_round(cables):
+def test_order_is_kept_when_a_ring_goes_round(cables: Cables) -> None:
     with InterfacePorts(PORTS[:1]) as ports, end_of("h1") as one:
         places = ports.ring_frames
         kept = []
@@ -74,7 +77,7 @@ def test_order_is_kept_when_a_ring_goes_round(cables):
         assert len(kept) > places
 
 
-def test_a_vlan_tag_is_where_it_was(cables):
+def test_a_vlan_tag_is_where_it_was(cables: Cables) -> None:
     tagged = HEADER[:12] + bytes.fromhex("8100 6007 88b5") + b"tagged"
     provider = HEADER[:12] + bytes.fromhex("88a8 0009 8100 6007 88b5") + b"twice"
     with InterfacePorts(PORTS) as ports, end_of("h1") as one:
@@ -84,7 +87,7 @@ def test_a_vlan_tag_is_where_it_was(cables):
 
 
 @pytest.fixture
-def offloads(cables):
+def offloads(cables: Cables) -> Iterator[Offloads]:
     """Host 1 with an address and its offloads on; yields its socket and where it can send."""
     run("ethtool", "-K", "h1", "tx", "on", "gso", "on", "tx-udp-segmentation", "on")
     cables.ip("address", "add", "10.9.0.1/24", "dev", "h1")
@@ -96,7 +99,7 @@ def offloads(cables):
     run("ethtool", "-K", "h1", "tx", "off", "gso", "off")
 
 
-def test_a_checksum_left_to_the_hardware_is_completed(offloads):
+def test_a_checksum_left_to_the_hardware_is_completed(offloads: Offloads) -> None:
     host, there = offloads
     with InterfacePorts(PORTS[:1]) as ports:
         payloads = [b"even", b"uneven!", b"", bytes(1472), b"\xff" * 1001]
@@ -112,7 +115,7 @@ def test_a_checksum_left_to_the_hardware_is_completed(offloads):
         assert packet[IP].src == "10.9.0.1"
 
 
-def test_what_an_offload_merged_is_no_packet(offloads):
+def test_what_an_offload_merged_is_no_packet(offloads: Offloads) -> None:
     host, there = offloads
     with InterfacePorts(PORTS[:1]) as ports:
         segments = [(socket.IPPROTO_UDP, 103, struct.pack("=H", 1000))]  # UDP_SEGMENT
@@ -123,7 +126,7 @@ def test_what_an_offload_merged_is_no_packet(offloads):
         assert ports.statistics()[1]["merged"] == 1
 
 
-def test_jumbo_frames_pass_and_longer_ones_than_the_switch_was_opened_for_do_not(cables):
+def test_jumbo_frames_pass_and_longer_ones_than_the_switch_was_opened_for_do_not(cables: Cables) -> None:
     with InterfacePorts(PORTS) as small:
         for name in ("h1", "s1"):
             cables.ip("link", "set", name, "mtu", "9000")
@@ -145,7 +148,7 @@ def test_jumbo_frames_pass_and_longer_ones_than_the_switch_was_opened_for_do_not
                 cables.ip("link", "set", name, "mtu", "1500")
 
 
-def test_frames_beyond_the_ring_are_counted(cables):
+def test_frames_beyond_the_ring_are_counted(cables: Cables) -> None:
     with InterfacePorts(PORTS) as ports, end_of("h1") as one, end_of("h2") as two:
         places = ports.ring_frames
         send_all(one, numbered(places + 500))
@@ -157,7 +160,7 @@ def test_frames_beyond_the_ring_are_counted(cables):
         assert [ports.statistics()[1]["overrun"] for _ in range(2)] == [500, 500]
 
 
-def test_a_full_queue_drops_at_its_tail_and_counts(cables):
+def test_a_full_queue_drops_at_its_tail_and_counts(cables: Cables) -> None:
     run(
         "tc", "qdisc", "add", "dev", "s1", "root", "tbf", "rate", "100kbit", "burst", "2000", "limit", "20000"
     )
@@ -176,7 +179,7 @@ def test_a_full_queue_drops_at_its_tail_and_counts(cables):
         run("tc", "qdisc", "delete", "dev", "s1", "root")
 
 
-def test_a_port_survives_its_interface_going_down(cables):
+def test_a_port_survives_its_interface_going_down(cables: Cables) -> None:
     with InterfacePorts(PORTS) as ports, end_of("h1") as one, end_of("h2") as two:
         cables.ip("link", "set", "s1", "down")
         assert not ports.is_up(1)
@@ -198,7 +201,7 @@ def test_a_port_survives_its_interface_going_down(cables):
         cables.up("s1")
 
 
-def test_a_port_comes_back_with_a_new_interface_of_the_same_name(cables):
+def test_a_port_comes_back_with_a_new_interface_of_the_same_name(cables: Cables) -> None:
     with InterfacePorts(PORTS) as ports:
         cables.ip("link", "delete", "s1")
         ports.mend()
@@ -215,11 +218,11 @@ def test_a_port_comes_back_with_a_new_interface_of_the_same_name(cables):
         assert ports.is_up(1)
 
 
-def test_losses_are_as_asked_and_repeat_with_the_seed(cables):
-    def run_once(seed):
+def test_losses_are_as_asked_and_repeat_with_the_seed(cables: Cables) -> None:
+    def run_once(seed: int) -> list[bytes]:
         with InterfacePorts(PORTS[:1], drop_ppm=100_000, seed=seed) as ports, end_of("h1") as one:
             send_all(one, numbered(1000))
-            kept = []
+            kept: list[bytes] = []
             deadline = time.monotonic() + DEADLINE_S
             while ports.statistics()[1]["received"] < 1000 and time.monotonic() < deadline:
                 count = ports.receive(10)
@@ -237,7 +240,7 @@ def test_losses_are_as_asked_and_repeat_with_the_seed(cables):
     assert run_once(8) != first
 
 
-def test_one_busy_port_does_not_starve_the_other(cables):
+def test_one_busy_port_does_not_starve_the_other(cables: Cables) -> None:
     with InterfacePorts(PORTS, batch=64) as ports, end_of("h1") as one, end_of("h2") as two:
         for frame in numbered(500):
             one.send(frame)
@@ -246,7 +249,7 @@ def test_one_busy_port_does_not_starve_the_other(cables):
         assert set(ports.ports.tolist()) == {1, 2}
 
 
-def test_foreseeable_faults_are_one_sentence(cables, monkeypatch):
+def test_foreseeable_faults_are_one_sentence(cables: Cables, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         PortUnavailableError, match=r"port 4 could not open interface nowhere: No such device"
     ):
@@ -256,7 +259,7 @@ def test_foreseeable_faults_are_one_sentence(cables, monkeypatch):
     with pytest.raises(ValueError, match="different switch ports between 0 and 511"):
         InterfacePorts([(1, "s1"), (1, "s2")])
 
-    def refuse(*arguments):
+    def refuse(*arguments: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr(socket, "socket", refuse)

@@ -3,7 +3,9 @@
 import json
 import signal
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scapy.layers.inet import IP, UDP
@@ -11,6 +13,7 @@ from scapy.layers.l2 import Ether
 from scapy.utils import PcapReader
 
 from tests.sim.ports.cables import DEADLINE_S, Cables, end_of, send_all
+from tests.sim.ports.conftest import Start, SwitchProcess
 from topologies.namespaces import missing_for_namespaces
 
 pytestmark = [
@@ -25,12 +28,12 @@ MAC, IP_ADDRESS = "02:00:00:00:00:01", "10.0.0.1"
 
 
 @pytest.fixture(scope="module")
-def cables():
+def cables() -> Iterator[Cables]:
     with Cables(2) as up:
         yield up
 
 
-def await_status(switch, path, done):
+def await_status(switch: SwitchProcess, path: Path, done: Callable[[Any], bool]) -> Any:
     deadline = time.monotonic() + DEADLINE_S
     while not done(told := switch.status(path)):
         assert time.monotonic() < deadline, told
@@ -38,13 +41,15 @@ def await_status(switch, path, done):
     return told
 
 
-def frame(number):
+def frame(number: int) -> bytes:
     """A datagram that the program, which exchanges addresses, returns as it is."""
     addresses = Ether(dst=MAC, src=MAC) / IP(src=IP_ADDRESS, dst=IP_ADDRESS) / UDP(sport=9, dport=9, chksum=0)
     return bytes(addresses / number.to_bytes(4, "big"))
 
 
-def test_packets_counters_captures_and_links_that_come_and_go(cables, start, tmp_path):
+def test_packets_counters_captures_and_links_that_come_and_go(
+    cables: Cables, start: Start, tmp_path: Path
+) -> None:
     status, pcaps, server = tmp_path / "s.status", tmp_path / "pcaps", f"unix:{tmp_path}/p4runtime.sock"
     options = ["--status", status, "--pcap", pcaps, "--p4runtime", server, "--device-id", "3"]
     switch = start(*INTERFACES, *options, *ECHO)
@@ -105,7 +110,7 @@ def test_packets_counters_captures_and_links_that_come_and_go(cables, start, tmp
     assert time.time() - 600 < times[0] < time.time()
 
 
-def test_at_the_end_the_socket_goes_and_the_counts_stay(cables, start, tmp_path):
+def test_at_the_end_the_socket_goes_and_the_counts_stay(cables: Cables, start: Start, tmp_path: Path) -> None:
     status = tmp_path / "s.status"
     switch = start(*INTERFACES, "--status", status, "--statistics", tmp_path / "end.json", *ECHO)
     with end_of("h1") as one:

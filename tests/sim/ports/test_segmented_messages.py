@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -24,18 +25,18 @@ HEADERS = 42
 
 
 @pytest.fixture(scope="module")
-def cables():
+def cables() -> Iterator[Cables]:
     with Cables(1) as up:
         up.ip("address", "add", f"{WORKER}/24", "dev", "h1")
         up.ip("neighbour", "add", SWITCH, "lladdr", "02:00:00:00:00:fe", "dev", "h1")
         yield up
 
 
-def test_an_interface_that_cuts_messages_up_takes_them(cables):
+def test_an_interface_that_cuts_messages_up_takes_them(cables: Cables) -> None:
     assert segments_towards(WORKER) == MOST_SEGMENTS
 
 
-def test_the_limit_of_an_interface_counts(cables):
+def test_the_limit_of_an_interface_counts(cables: Cables) -> None:
     cables.ip("link", "set", "h1", "gso_max_segs", "1")
     assert segments_towards(WORKER) == 1
     cables.ip("link", "set", "h1", "gso_max_segs", "5")
@@ -43,7 +44,7 @@ def test_the_limit_of_an_interface_counts(cables):
     cables.ip("link", "set", "h1", "gso_max_segs", "65535")
 
 
-def test_an_interface_that_hands_messages_over_whole_gets_none(cables):
+def test_an_interface_that_hands_messages_over_whole_gets_none(cables: Cables) -> None:
     run("ethtool", "-K", "h1", "gso", "on", "tx", "on", "tx-udp-segmentation", "on")
     try:
         assert segments_towards(WORKER) == 1
@@ -51,12 +52,12 @@ def test_an_interface_that_hands_messages_over_whole_gets_none(cables):
         run("ethtool", "-K", "h1", "gso", "off", "tx", "off")
 
 
-def test_an_address_that_no_interface_has():
+def test_an_address_that_no_interface_has() -> None:
     assert segments_towards("192.0.2.1") == 1
 
 
 @pytest.mark.parametrize("lengths", [[1044] * 40, [276] * 60 + [20] * 3, [20, 1044, 1044, 20, 276, 276, 276]])
-def test_messages_arrive_as_packets_in_order(cables, lengths):
+def test_messages_arrive_as_packets_in_order(cables: Cables, lengths: list[int]) -> None:
     with (
         InterfacePorts([(1, "s1")]) as ports,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker,
@@ -73,7 +74,7 @@ def test_messages_arrive_as_packets_in_order(cables, lengths):
         assert link["messages"][0] < len(lengths)
         assert not send(link[0], outbox)
         assert link["send_errors"][0] == 0
-        came = []
+        came: list[bytes] = []
         deadline = time.monotonic() + DEADLINE_S
         while len(came) < len(payloads) and time.monotonic() < deadline:
             count = ports.receive(100)

@@ -8,27 +8,30 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scapy.layers.inet import UDP
 from scapy.utils import rdpcap
 
 from sim.switch.serve import main
+from tests.sim.ports.conftest import Start
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
 ECHO = ["--json", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4info.txtpb"]
 DEADLINE_S = 400
 
 
-def host(address="127.0.1.1"):
+def host(address: str = "127.0.1.1") -> socket.socket:
     opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     opened.bind((address, 0))
     opened.settimeout(DEADLINE_S)
     return opened
 
 
-def test_datagrams_go_through_the_program_and_back(start):
+def test_datagrams_go_through_the_program_and_back(start: Start) -> None:
     switch = start("--ports", "3", *ECHO)
     assert switch.ready["device_id"] == 1
     with host() as one, host("127.0.1.2") as two:
@@ -44,7 +47,7 @@ def test_datagrams_go_through_the_program_and_back(start):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_it_cleanly(start, number):
+def test_signals_end_it_cleanly(start: Start, number: signal.Signals) -> None:
     switch = start("--ports", "2")
     status, output, errors = switch.stop(number)
     assert status == 0
@@ -53,14 +56,14 @@ def test_signals_end_it_cleanly(start, number):
     assert output == f"ready: P4Runtime {switch.ready['p4runtime']} device 1, ports {addresses}\n"
 
 
-def exchange(start, tmp_path, seed, count=1500):
+def exchange(start: Start, tmp_path: Path, seed: int, count: int = 1500) -> tuple[list[int], Any]:
     """Send numbered datagrams one by one through the echo program with 10 % loss; returns what came back."""
     counts, status = tmp_path / f"counts{seed}.json", tmp_path / "status"
     options = ["--drop-ppm", "100000", "--seed", seed, "--statistics", counts, "--status", status]
     switch = start("--ports", "1", *options, *ECHO)
-    back = []
+    back: list[int] = []
 
-    def hear_all(sent):
+    def hear_all(sent: int) -> None:
         """Receive until the switch is done with what was sent."""
         deadline = time.monotonic() + DEADLINE_S
         while (told := switch.status(status)["ports"]["0"])["received"] < sent or len(back) < told["sent"]:
@@ -79,7 +82,7 @@ def exchange(start, tmp_path, seed, count=1500):
     return back, json.loads(counts.read_text())["ports"]["0"]
 
 
-def test_losses_each_way_are_counted_and_the_same_for_a_seed(start, tmp_path):
+def test_losses_each_way_are_counted_and_the_same_for_a_seed(start: Start, tmp_path: Path) -> None:
     back, counts = exchange(start, tmp_path, 7)
     assert counts["received"] == 1500
     assert counts["overrun"] == counts["refused"] == counts["not_udp"] == 0
@@ -92,10 +95,10 @@ def test_losses_each_way_are_counted_and_the_same_for_a_seed(start, tmp_path):
 
 
 @pytest.fixture
-def complaint(capsys):
+def complaint(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a switch that must not start; returns what it says."""
 
-    def run_with(*arguments):
+    def run_with(*arguments: object) -> str:
         assert main(["--p4runtime", "127.0.0.1:0", *map(str, arguments)]) in (1, 2)
         output, errors = capsys.readouterr()
         assert output == ""
@@ -105,7 +108,7 @@ def complaint(capsys):
     return run_with
 
 
-def test_a_process_that_cannot_start_ends_with_a_sentence():
+def test_a_process_that_cannot_start_ends_with_a_sentence() -> None:
     command = [sys.executable, "-m", "sim.switch.serve", "--p4runtime", "127.0.0.1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stdout) == (2, "")
@@ -113,7 +116,9 @@ def test_a_process_that_cannot_start_ends_with_a_sentence():
     assert "Traceback" not in done.stderr
 
 
-def test_foreseeable_faults_are_one_sentence(complaint, start, tmp_path):
+def test_foreseeable_faults_are_one_sentence(
+    complaint: Callable[..., str], start: Start, tmp_path: Path
+) -> None:
     with host("127.0.0.1") as taken:
         port = taken.getsockname()[1]
         assert f"UDP 127.0.0.1:{port}: it is in use" in complaint("--udp-ports", port)
@@ -143,7 +148,7 @@ def test_foreseeable_faults_are_one_sentence(complaint, start, tmp_path):
     assert "cannot make the status socket" in complaint("--ports", "0", "--status", "/dev/null/x")
 
 
-def test_every_ports_packets_are_written_down_up_to_a_limit(start, tmp_path):
+def test_every_ports_packets_are_written_down_up_to_a_limit(start: Start, tmp_path: Path) -> None:
     switch = start("--ports", "2", "--pcap", tmp_path / "pcaps", "--pcap-limit", "1000", *ECHO)
     with host() as one:
         for number in range(12):

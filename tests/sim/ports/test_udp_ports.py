@@ -4,18 +4,20 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 
-from sim.switch.ports.udp import DEFAULT_BASE_PORT, PortUnavailableError, UdpPorts
+from sim.switch.ports import PortUnavailableError
+from sim.switch.ports.udp import DEFAULT_BASE_PORT, UdpPorts
 
 DEADLINE_MS = 400_000
 
 
-def host(address="127.0.1.1"):
+def host(address: str = "127.0.1.1") -> contextlib.closing[socket.socket]:
     """A host's socket."""
     opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     opened.bind((address, 0))
@@ -23,20 +25,20 @@ def host(address="127.0.1.1"):
     return contextlib.closing(opened)
 
 
-def frames_of(ports, count):
+def frames_of(ports: UdpPorts, count: int) -> list[tuple[int, bytes]]:
     return [(int(ports.ports[i]), ports.frames[i, : ports.lengths[i]].tobytes()) for i in range(count)]
 
 
-def receive(ports, expected):
+def receive(ports: UdpPorts, expected: int) -> list[tuple[int, bytes]]:
     """Receive until there are as many frames as expected."""
-    found = []
+    found: list[tuple[int, bytes]] = []
     deadline = time.monotonic() + DEADLINE_MS / 1000
     while len(found) < expected and time.monotonic() < deadline:
         found += frames_of(ports, ports.receive(100))
     return found
 
 
-def transmit(ports, frames):
+def transmit(ports: UdpPorts, frames: Sequence[tuple[int, bytes]]) -> int:
     lengths = np.array([len(frame) for _, frame in frames], np.int32)
     rows = np.zeros((len(frames), max(lengths, default=1)), np.uint8)
     for row, (_, frame) in zip(rows, frames, strict=True):
@@ -44,7 +46,7 @@ def transmit(ports, frames):
     return ports.transmit(np.array([port for port, _ in frames], np.uint16), lengths, rows)
 
 
-def datagram(source, destination, payload):
+def datagram(source: tuple[str, int], destination: tuple[str, int], payload: bytes) -> bytes:
     """A frame with a datagram from (ip, port) to (ip, port)."""
     return bytes(
         Ether(dst="02:00:7f:00:01:01", src="02:00:7f:00:00:01")
@@ -54,7 +56,7 @@ def datagram(source, destination, payload):
     )
 
 
-def test_a_datagram_is_the_frame_it_would_be_on_a_network():
+def test_a_datagram_is_the_frame_it_would_be_on_a_network() -> None:
     with UdpPorts([(3, 0), (9, 0)]) as ports, host() as one:
         one.sendto(b"gradients", ports.addresses[9])
         ((port, frame),) = receive(ports, 1)
@@ -76,7 +78,7 @@ def test_a_datagram_is_the_frame_it_would_be_on_a_network():
         assert ports.statistics()[3]["received"] == 0
 
 
-def test_a_frame_is_sent_as_datagram_from_the_ports_own_address():
+def test_a_frame_is_sent_as_datagram_from_the_ports_own_address() -> None:
     with UdpPorts([(0, 0), (1, 0)]) as ports, host() as one, host("127.0.1.2") as two:
         source = ("10.0.0.1", 28275)
         strangers = transmit(
@@ -96,13 +98,13 @@ def test_a_frame_is_sent_as_datagram_from_the_ports_own_address():
         assert ports.statistics()[0]["sent_bytes"] == 1400
 
 
-def test_order_on_a_port_is_kept_over_several_batches():
+def test_order_on_a_port_is_kept_over_several_batches() -> None:
     with UdpPorts([(0, 0), (1, 0)], batch=16) as ports, host() as one:
         frames = [
             (i % 2, datagram(("10.0.0.1", 1), one.getsockname(), i.to_bytes(2, "big"))) for i in range(100)
         ]
         transmit(ports, frames)
-        heard = {address: [] for address in ports.addresses.values()}
+        heard: dict[tuple[str, int], list[int]] = {address: [] for address in ports.addresses.values()}
         for _ in frames:
             payload, address = one.recvfrom(100)
             heard[address].append(int.from_bytes(payload, "big"))
@@ -110,7 +112,7 @@ def test_order_on_a_port_is_kept_over_several_batches():
         assert heard[ports.addresses[1]] == list(range(1, 100, 2))
 
 
-def test_frames_without_a_datagram_are_counted_not_sent():
+def test_frames_without_a_datagram_are_counted_not_sent() -> None:
     ether = Ether(dst="02:00:7f:00:01:01")
     bad = [
         bytes(ether / ARP()),
@@ -131,7 +133,7 @@ def test_frames_without_a_datagram_are_counted_not_sent():
         assert ports.statistics()[0]["sent"] == 1
 
 
-def test_what_the_system_will_not_send_is_counted_and_the_rest_goes_on():
+def test_what_the_system_will_not_send_is_counted_and_the_rest_goes_on() -> None:
     with UdpPorts([(0, 0)]) as ports, host() as one:
         unreachable = datagram(("127.0.0.1", 1), ("192.0.2.1", 9), b"nowhere")
         good = datagram(("127.0.0.1", 1), one.getsockname(), b"good")
@@ -140,7 +142,7 @@ def test_what_the_system_will_not_send_is_counted_and_the_rest_goes_on():
         assert ports.statistics()[0]["refused"] == 2
 
 
-def test_datagrams_that_are_too_long_are_counted_and_do_not_hurt_the_others():
+def test_datagrams_that_are_too_long_are_counted_and_do_not_hurt_the_others() -> None:
     with UdpPorts([(0, 0)], capacity_bytes=256) as ports, host() as one:
         for payload in (b"a", b"x" * 215, b"b", b"y" * 214, b"c"):
             one.sendto(payload, ports.addresses[0])
@@ -149,7 +151,7 @@ def test_datagrams_that_are_too_long_are_counted_and_do_not_hurt_the_others():
         assert ports.statistics()[0]["oversized"] == 1
 
 
-def test_one_busy_port_does_not_starve_the_others():
+def test_one_busy_port_does_not_starve_the_others() -> None:
     with UdpPorts([(i, 0) for i in range(4)], batch=16) as ports, host() as one:
         for _ in range(100):
             one.sendto(b"busy", ports.addresses[0])
@@ -159,9 +161,10 @@ def test_one_busy_port_does_not_starve_the_others():
         assert {port for port, _ in first} == {0, 1, 2, 3}
 
 
-def test_losses_are_as_asked_counted_and_repeat_with_the_seed():
-    def run(seed):
-        payloads, kept = 2000, []
+def test_losses_are_as_asked_counted_and_repeat_with_the_seed() -> None:
+    def run(seed: int) -> tuple[list[int], list[int]]:
+        payloads = 2000
+        kept: list[int] = []
         with UdpPorts([(0, 0), (1, 0)], drop_ppm=100_000, seed=seed) as ports, host() as one:
             for number in range(payloads):
                 one.sendto(number.to_bytes(2, "big"), ports.addresses[number % 2])
@@ -172,7 +175,7 @@ def test_losses_are_as_asked_counted_and_repeat_with_the_seed():
                 assert time.monotonic() < deadline
                 for _, frame in frames_of(ports, ports.receive(10)):
                     kept.append(int.from_bytes(frame[42:], "big"))
-            heard = []
+            heard: list[int] = []
             headers = datagram(("10.0.0.1", 1), one.getsockname(), bytes(2))[:-2]
             for number in range(payloads):
                 before = ports.statistics()[number % 2]["sent"]
@@ -194,7 +197,7 @@ def test_losses_are_as_asked_counted_and_repeat_with_the_seed():
     assert other[1] != first[1]
 
 
-def test_all_or_nothing_can_be_lost():
+def test_all_or_nothing_can_be_lost() -> None:
     with UdpPorts([(0, 0)], drop_ppm=1_000_000) as ports, host() as one:
         for _ in range(10):
             one.sendto(b"x", ports.addresses[0])
@@ -205,7 +208,7 @@ def test_all_or_nothing_can_be_lost():
         UdpPorts([(0, 0)], drop_ppm=1_000_001)
 
 
-def test_waiting_ends_at_the_deadline_and_when_woken():
+def test_waiting_ends_at_the_deadline_and_when_woken() -> None:
     with UdpPorts([(0, 0)]) as ports:
         ports.receive(0)
         begin = time.monotonic()
@@ -219,7 +222,7 @@ def test_waiting_ends_at_the_deadline_and_when_woken():
         timer.join()
 
 
-def test_a_port_in_use_is_one_sentence_and_leaves_nothing_open():
+def test_a_port_in_use_is_one_sentence_and_leaves_nothing_open() -> None:
     with host("127.0.0.1") as taken, host("127.0.0.1") as free:
         address = free.getsockname()
         free.close()
@@ -230,17 +233,17 @@ def test_a_port_in_use_is_one_sentence_and_leaves_nothing_open():
 
 
 @pytest.mark.parametrize("numbers", [[0, 0], [512], [-1]])
-def test_impossible_port_numbers_are_refused(numbers):
+def test_impossible_port_numbers_are_refused(numbers: list[int]) -> None:
     with pytest.raises(ValueError, match="expected different switch ports between 0 and 511"):
         UdpPorts([(number, 0) for number in numbers])
 
 
-def test_an_address_that_is_not_ours_is_one_sentence():
+def test_an_address_that_is_not_ours_is_one_sentence() -> None:
     with pytest.raises(PortUnavailableError, match="choose another address"):
         UdpPorts([(0, 0)], host="192.0.2.1")
 
 
-def test_datagrams_beyond_the_receive_buffer_are_counted_as_overrun():
+def test_datagrams_beyond_the_receive_buffer_are_counted_as_overrun() -> None:
     with UdpPorts([(0, 0)]) as ports, host() as one:
         sent = 40_000
         for number in range(sent):

@@ -6,9 +6,7 @@ port: BMv2 waits for the next packet of the port it read last.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import socket
 import struct
 import subprocess
@@ -19,21 +17,13 @@ from types import TracebackType
 from typing import BinaryIO
 
 from sim.switch import Exact, Lpm, Optional, Range, TableEntry, Ternary, ir
+from tests.free_ports import free_port
 
 __all__ = ["Bmv2", "commands_for_entry"]
 
 _PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
 _DEADLINE_S = 400.0
 _HIGHEST = 1 << 24
-
-
-def _free_port() -> int:
-    """Return a TCP port outside of those that the system hands out, so that nobody gets it meanwhile."""
-    while True:
-        port = random.SystemRandom().randrange(10_000, 32_000)
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("", port))
-            return port
 
 
 def commands_for_entry(program: ir.Program, table: str, entry: TableEntry) -> list[str]:
@@ -77,7 +67,7 @@ class Bmv2:
     def __init__(self, program: Path, ports: Sequence[int], directory: Path) -> None:
         self.directory = directory
         self.ports = list(ports)
-        self.thrift_port = _free_port()
+        self.thrift_port = free_port()
         for port in self.ports:
             os.mkfifo(directory / f"p{port}_in.pcap")
         interfaces = [option for p in self.ports for option in ("-i", f"{p}@p{p}")]

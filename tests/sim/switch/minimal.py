@@ -80,7 +80,7 @@ def document(
             "action_entry_const": True,
         },
     }
-    empty = {"tables": [], "conditionals": [], "action_profiles": [], "init_table": None}
+    empty: dict[str, Any] = {"tables": [], "conditionals": [], "action_profiles": [], "init_table": None}
     return {
         "__meta__": {"version": [2, 24]},
         "header_types": [{"name": n, "id": i, "fields": f} for i, (n, f) in enumerate(types)],

@@ -156,8 +156,9 @@ def _set_up_externs(switch: Switch) -> list[str]:
         switch.group_insert("I.selector", group, [(m, 1) for m in members])
         commands.append("act_prof_create_group I.selector")
         commands += [f"act_prof_add_member_to_group I.selector {m} {group}" for m in members]
-    for what, leads in ((1, {"group": 0}), (2, {"group": 1}), (3, {"member": 3})):
-        commands += _insert(switch, "I.t_select", TableEntry((Exact(what),), **leads))
+    for key, chosen in ((1, 0), (2, 1)):
+        commands += _insert(switch, "I.t_select", TableEntry((Exact(key),), group=chosen))
+    commands += _insert(switch, "I.t_select", TableEntry((Exact(3),), member=3))
     return commands
 
 

@@ -33,7 +33,8 @@ def test_damaged_file_is_replaced(tmp_path: Path, damage: str) -> None:
     (path,) = _files(tmp_path)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
-    path.write_bytes({"empty": b"", "cut": content[:-9], "flipped": content, "other": b"\x7fELF"}[damage])
+    damaged = {"empty": b"", "cut": bytes(content[:-9]), "flipped": bytes(content), "other": b"\x7fELF"}
+    path.write_bytes(damaged[damage])
     assert not Switch(load_program(PROGRAM), tmp_path).cached
     assert Switch(load_program(PROGRAM), tmp_path).cached
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,6 +79,7 @@ def test_precedence(matching: Switch) -> None:
         prefix = 0x0A0B0C0D >> (32 - length) << (32 - length)
         matching.table_insert("I.t_lpm", TableEntry((Lpm(prefix, length),), 0, "I.set_lpm", (value,)))
     assert [_found(matching, ip=ip)[1] for ip in (0x0A0B0C01, 0x0A0B0101, 0x0A010101, 0)] == [3, 2, 1, 0]
+    key: tuple[Any, ...]
     for priority, mask in ((5, 0xFF), (9, 0xF0), (7, 0)):
         key = (Ternary(0, 0), Ternary(0x11 & mask, mask))
         matching.table_insert("I.t_ternary", TableEntry(key, priority, "I.set_ternary", (priority,)))
@@ -315,7 +317,7 @@ def test_value_sets_and_stacks_of_unions() -> None:
 
 
 def test_marking_a_copy_of_the_metadata_does_not_drop(tmp_path: Path) -> None:
-    mark = [{"op": "mark_to_drop", "parameters": [{"type": "header", "value": "copy"}]}]
+    mark: list[dict[str, Any]] = [{"op": "mark_to_drop", "parameters": [{"type": "header", "value": "copy"}]}]
     program = document([["a", 8, False]], [["r", 8, False]], mark)
     instance = {"name": "copy", "id": 9, "header_type": "standard_metadata", "metadata": True}
     program["headers"].append(instance)

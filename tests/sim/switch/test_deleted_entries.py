@@ -15,7 +15,7 @@ def _frame(station: int) -> bytes:
     return station.to_bytes(6, "big") + bytes(6) + b"\x12\x34" + bytes(50)
 
 
-def test_lookups_follow_inserts_and_deletes():
+def test_lookups_follow_inserts_and_deletes() -> None:
     switch = Switch(load_program(PROGRAM))
     rng = random.Random(1)
     held: dict[int, int] = {}

@@ -94,7 +94,7 @@ def test_bad_arrays_are_refused() -> None:
     with pytest.raises(ValueError, match="lengths must lie"):
         Packets(good.ports, np.array([9], np.int32), good.frames)
     with pytest.raises(ValueError, match="ports must be"):
-        Packets(good.ports.astype(np.int64), good.lengths, good.frames)  # type: ignore[arg-type]
+        Packets(good.ports.astype(np.int64), good.lengths, good.frames)
 
 
 def test_assertion_drops_the_packet_alone() -> None:

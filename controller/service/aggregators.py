@@ -1,0 +1,182 @@
+"""Aggregators on hosts: the switch's program in an embedded switch, for jobs that no switch adds for.
+
+An agent on the host registers with the controller and keeps a stream to it. The controller has it start the embedded switch
+when the first job needs one, and then treats it as a switch with one port, which all workers reach by their network's own ways.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from controller.addresses import ipv4_int
+from controller.service.jobs import Kind, RefusalError
+from controller.service.network import SwitchSite
+from controller.service.requests import check_name
+from host_agent.job_api import jobs_pb2
+from host_agent.job_api.jobs_pb2 import ToAggregator
+
+log = logging.getLogger(__name__)
+
+START_S = 120.0
+"""How long an agent may take to start its switch, in seconds: a first start compiles."""
+
+
+class HostState(Enum):
+    """Where an aggregator host stands."""
+
+    REGISTERED = "registered"
+    STARTING = "starting"
+    RUNNING = "running"
+
+
+@dataclass(eq=False)
+class AggregatorHost:
+    """A host whose agent has registered.
+
+    Attributes
+    ----------
+    name, ip
+        Its name in messages; where workers send to.
+    outbox
+        The messages to its agent; None ends the stream.
+    udp_port
+        Where its switch takes contributions; 0 until it runs.
+    failure
+        Why it did not start the last time; empty if it did, or has not tried.
+    """
+
+    name: str
+    ip: str
+    outbox: asyncio.Queue[ToAggregator | None] = field(default_factory=asyncio.Queue)
+    state: HostState = HostState.REGISTERED
+    udp_port: int = 0
+    failure: str = ""
+    timer: asyncio.TimerHandle | None = None
+
+    def stop_timer(self) -> None:
+        """Cancel the timer of its start."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class Aggregators:
+    """The aggregator hosts of a controller.
+
+    Parameters
+    ----------
+    taken
+        Returns whether a switch or host has a name.
+    on_started
+        Called with the switch that runs on a host.
+    on_lost
+        Called with the name of a host whose switch is gone.
+    on_changed
+        Called when a job that waits for a host should be looked at again.
+    start_s
+        How long an agent may take to start its switch, in seconds.
+    """
+
+    def __init__(
+        self,
+        taken: Callable[[str], bool],
+        on_started: Callable[[SwitchSite], None],
+        on_lost: Callable[[str], None],
+        on_changed: Callable[[], None],
+        start_s: float = START_S,
+    ) -> None:
+        self.hosts: dict[str, AggregatorHost] = {}
+        self._taken = taken
+        self._on_started = on_started
+        self._on_lost = on_lost
+        self._on_changed = on_changed
+        self._start_s = start_s
+
+    def register(self, offer: jobs_pb2.Offer) -> AggregatorHost:
+        """Take in a host.
+
+        Raises
+        ------
+        RefusalError
+            Its name or address cannot be used.
+        """
+        check_name(offer.name)
+        if offer.name in self.hosts or self._taken(offer.name):
+            raise RefusalError(
+                Kind.TAKEN, f"there is a switch or aggregator named {offer.name} already: choose another name"
+            )
+        try:
+            ipv4_int(offer.ip)
+        except ValueError as error:
+            raise RefusalError(Kind.WRONG, f"aggregator {offer.name}: {error}") from None
+        host = self.hosts[offer.name] = AggregatorHost(offer.name, offer.ip)
+        log.info("aggregator %s registered: workers reach it at %s", host.name, host.ip)
+        self._on_changed()
+        return host
+
+    def start_one(self) -> str:
+        """Have a host start its switch, unless one does; return a sentence on what happens, empty if no host is left to try."""
+        starting = [host for host in self.hosts.values() if host.state is HostState.STARTING]
+        if not starting:
+            idle = [
+                host
+                for host in self.hosts.values()
+                if host.state is HostState.REGISTERED and not host.failure
+            ]
+            if not idle:
+                return ""
+            starting = [idle[0]]
+            idle[0].state = HostState.STARTING
+            idle[0].outbox.put_nowait(ToAggregator(start=jobs_pb2.Start()))
+            idle[0].timer = asyncio.get_running_loop().call_later(self._start_s, self._too_late, idle[0])
+        return f"the aggregator on host {starting[0].name} starts"
+
+    @property
+    def failures(self) -> str:
+        """Why hosts do not run their switch, as a clause; empty if no start has failed."""
+        return "; ".join(host.failure for host in self.hosts.values() if host.failure)
+
+    def started(self, host: AggregatorHost, message: jobs_pb2.Started) -> None:
+        """Take in what an agent says of its start.
+
+        Raises
+        ------
+        RefusalError
+            The controller did not ask for it.
+        """
+        if host.state is not HostState.STARTING:
+            raise RefusalError(Kind.WRONG, f"aggregator {host.name} was not asked to start")
+        host.stop_timer()
+        if message.failure:
+            self._fail(host, f"aggregator {host.name} cannot start: {message.failure}")
+            return
+        host.state, host.udp_port = HostState.RUNNING, message.udp_port
+        mac = "02:00:" + socket.inet_aton(host.ip).hex(":")
+        self._on_started(SwitchSite(host.name, message.p4runtime, message.device_id, host.ip, mac, {}))
+
+    def lost(self, host: AggregatorHost) -> None:
+        """Forget a host whose agent has gone."""
+        host.stop_timer()
+        if self.hosts.get(host.name) is host:
+            del self.hosts[host.name]
+            log.warning("aggregator %s is gone", host.name)
+            if host.state is HostState.RUNNING:
+                self._on_lost(host.name)
+            self._on_changed()
+
+    def close(self) -> None:
+        """End the streams."""
+        for host in self.hosts.values():
+            host.stop_timer()
+            host.outbox.put_nowait(None)
+
+    def _too_late(self, host: AggregatorHost) -> None:
+        self._fail(host, f"aggregator {host.name} at {host.ip} did not start within {self._start_s:g} s")
+
+    def _fail(self, host: AggregatorHost, failure: str) -> None:
+        log.warning("%s", failure)
+        host.state, host.failure = HostState.REGISTERED, failure
+        self._on_changed()

@@ -1,0 +1,200 @@
+"""Moving a running job to other slots, in a new epoch that its workers enter between the same two collectives.
+
+The workers stop beginning collectives and say how many they have begun. The largest of these numbers is the boundary: those
+that have begun fewer go on up to it. When all have ended the collectives before it, nothing of the old epoch is under way, and
+the controller takes it off the switches before it writes the new one. Until then the move can be given up at any time: the
+workers go on in the old epoch, which the switches still hold.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from controller.service.jobs import Seat, ServiceJob
+from controller.service.states import JobEvent, JobState
+from host_agent.job_api import jobs_pb2
+from host_agent.job_api.jobs_pb2 import ToWorker
+from host_agent.words import plural
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_S = 1.0
+LAST_BACKOFF_S = 60.0
+
+
+@dataclass
+class Move:
+    """A move that waits for a job's workers.
+
+    Attributes
+    ----------
+    slots
+        How many slots the job is to have on each of its switches.
+    home
+        Whether it returns from an aggregator host to its switches.
+    begun, ended
+        Collectives, by rank, as far as the workers have said.
+    until
+        The boundary; None while workers have not said how many collectives they have begun.
+    timer
+        Gives the move up.
+    """
+
+    slots: int
+    home: bool = False
+    begun: dict[int, int] = field(default_factory=dict)
+    ended: dict[int, int] = field(default_factory=dict)
+    until: int | None = None
+    timer: asyncio.TimerHandle | None = None
+
+    def missing(self, job: ServiceJob) -> list[int]:
+        """Return the ranks that the move waits for."""
+        if self.until is None:
+            return [rank for rank in job.seats if rank not in self.begun]
+        return [rank for rank in job.seats if self.ended.get(rank, -1) < self.until]
+
+    def hold(self, job: ServiceJob) -> ToWorker:
+        """Return what a worker is told at this stage."""
+        message = jobs_pb2.Hold(epoch=job.record.epoch, missing=self.missing(job))
+        if self.until is not None:
+            message.until = self.until
+        return ToWorker(hold=message)
+
+    def stop_timer(self) -> None:
+        """Cancel the timer."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class Moves:
+    """The moves of a controller's jobs.
+
+    Parameters
+    ----------
+    wait_s
+        How long a worker may take to answer, and the last one to end a collective that another has ended, in seconds.
+    carry_out
+        Called when no worker has anything under way.
+    again
+        Called when a move that was given up may be tried again.
+    """
+
+    def __init__(
+        self, wait_s: float, carry_out: Callable[[ServiceJob, Move], None], again: Callable[[], None]
+    ) -> None:
+        self._wait_s = wait_s
+        self._carry_out = carry_out
+        self._again = again
+        self._moves: dict[ServiceJob, Move] = {}
+        self._backoff_s: dict[ServiceJob, float] = {}
+        self._retries: dict[ServiceJob, asyncio.TimerHandle] = {}
+
+    def possible(self, job: ServiceJob) -> bool:
+        """Whether a move of a job can begin now."""
+        return (
+            job.state is JobState.RUNNING
+            and job not in self._retries
+            and all(
+                seat.outbox is not None and seat.told_epoch == job.record.epoch for seat in job.seats.values()
+            )
+        )
+
+    def begin(self, job: ServiceJob, slots: int, home: bool = False) -> None:
+        """Hold a job's workers for a move."""
+        job.on(JobEvent.HOLD)
+        move = self._moves[job] = Move(slots, home)
+        self._start_timer(job, move)
+        job.tell(move.hold(job))
+
+    def take(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> None:
+        """Process what a worker says of how far it has come."""
+        move = self._moves.get(job)
+        if move is None or job.state is not JobState.HELD or held.epoch != job.record.epoch:
+            return
+        if held.fixed:
+            self.give_up(job, f"worker {seat.rank} cannot take part: {held.fixed}")
+            return
+        move.begun[seat.rank], move.ended[seat.rank] = held.begun, held.ended
+        if move.missing(job):
+            self._watch_the_last(job, move)
+            return
+        if move.until is None:
+            move.until = max(move.begun.values())
+            move.stop_timer()  # A worker may compute for long before the collective that others have begun.
+            self._watch_the_last(job, move)
+            if move.missing(job):
+                job.tell(move.hold(job))
+                return
+        move.stop_timer()
+        del self._moves[job]
+        self._forget(job)
+        self._carry_out(job, move)
+
+    def tell(self, job: ServiceJob, seat: Seat) -> None:
+        """Tell a worker that has attached again where its job stands: its move goes on, or was given up."""
+        move = self._moves.get(job)
+        if move is not None:
+            seat.tell(move.hold(job))
+        elif job.state is JobState.RUNNING and seat.told_epoch == job.record.epoch:
+            seat.tell(_release(job))
+
+    def give_up(self, job: ServiceJob, reason: str) -> None:
+        """Let the workers go on in the epoch that they are in, if the job is held."""
+        move = self._moves.pop(job, None)
+        if move is None:
+            return
+        move.stop_timer()
+        if job.state is not JobState.HELD:
+            return
+        log.warning("job %s keeps its %s: %s", job.name, plural(job.record.slot_count, "slot"), reason)
+        job.on(JobEvent.RELEASE)
+        job.reason = f"it keeps its slots: {reason}"
+        job.tell(_release(job))
+        backoff_s = self._backoff_s.get(job, FIRST_BACKOFF_S)
+        self._backoff_s[job] = min(2 * backoff_s, LAST_BACKOFF_S)
+        self._retries[job] = asyncio.get_running_loop().call_later(backoff_s, self._retry, job)
+
+    def drop(self, job: ServiceJob) -> None:
+        """Forget a job that has ended or is restarted."""
+        move = self._moves.pop(job, None)
+        if move is not None:
+            move.stop_timer()
+        self._forget(job)
+
+    def close(self) -> None:
+        """Cancel all timers."""
+        for job in [*self._moves, *self._retries]:
+            self.drop(job)
+
+    def _watch_the_last(self, job: ServiceJob, move: Move) -> None:
+        """Start the timer once a worker has ended all: the others have then contributed to all, and end soon, or never."""
+        until = move.until
+        if until is not None and move.timer is None and any(ended >= until for ended in move.ended.values()):
+            self._start_timer(job, move)
+
+    def _start_timer(self, job: ServiceJob, move: Move) -> None:
+        move.timer = asyncio.get_running_loop().call_later(self._wait_s, self._too_late, job, move)
+
+    def _too_late(self, job: ServiceJob, move: Move) -> None:
+        if self._moves.get(job) is not move:
+            return
+        missing = move.missing(job)
+        names = f"worker{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+        did = "did not answer" if move.until is None else f"did not end collective {move.until - 1}"
+        self.give_up(job, f"{names} {did} within {self._wait_s:g} s")
+
+    def _retry(self, job: ServiceJob) -> None:
+        del self._retries[job]
+        self._again()
+
+    def _forget(self, job: ServiceJob) -> None:
+        self._backoff_s.pop(job, None)
+        retry = self._retries.pop(job, None)
+        if retry is not None:
+            retry.cancel()
+
+
+def _release(job: ServiceJob) -> ToWorker:
+    return ToWorker(release=jobs_pb2.Release(epoch=job.record.epoch))

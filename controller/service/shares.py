@@ -1,0 +1,111 @@
+"""How many slots each of a service's jobs is to have now, where jobs share them. No I/O."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from controller.errors import JobRefusedError
+from controller.jobs import JobLedger
+from controller.service.aggregators import START_S
+from controller.service.jobs import ServiceJob
+from controller.service.sizing import slots_for
+from controller.service.trees import JobTrees
+from controller.sharing import Claim, Policy, jain, share_out
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """By what jobs share slots; see `RegistryOptions`."""
+
+    policy: Policy = "fixed"
+    least_slots: int = 1
+    move_s: float = 5.0
+    start_s: float = START_S
+
+
+class Shares:
+    """The shares of a controller's jobs.
+
+    Parameters
+    ----------
+    sharing
+        The policy.
+    trees, ledgers
+        Where jobs are added, and what they hold there.
+    lanes
+        int32 values a packet carries.
+    jobs
+        The jobs that have not ended, by name; only read here.
+    """
+
+    def __init__(
+        self,
+        sharing: Sharing,
+        trees: JobTrees,
+        ledgers: Mapping[str, JobLedger],
+        lanes: int,
+        jobs: Mapping[str, ServiceJob],
+    ) -> None:
+        self.policy = sharing.policy
+        self._least = sharing.least_slots
+        self._trees = trees
+        self._ledgers = ledgers
+        self._lanes = lanes
+        self._jobs = jobs
+
+    @property
+    def active(self) -> bool:
+        """Whether jobs share slots."""
+        return self.policy != "fixed"
+
+    def plan(self, ready: Collection[str], also: ServiceJob | None = None) -> dict[str, int]:
+        """Return how many slots each job is to have: those that hold some, and those that wait for some.
+
+        Parameters
+        ----------
+        ready
+            The switches that answer.
+        also
+            A job that asks for slots now.
+        """
+        holding = [job for job in self._jobs.values() if job.record.job_id and not job.record.aggregator]
+        # They return where there is room for them beside all others.
+        on_hosts = [job for job in self._jobs.values() if job.record.aggregator]
+        asking = [job for job in self._jobs.values() if job.queue_place and not job.record.job_id]
+        if also is not None and also not in asking and not also.record.job_id:
+            asking.append(also)
+        last = 1 + max((job.queue_place for job in asking), default=0)
+        ordered = [
+            *sorted(holding, key=lambda job: job.record.created),
+            *sorted(asking, key=lambda job: job.queue_place or last),
+            *sorted(on_hosts, key=lambda job: job.record.created),
+        ]
+        claims = [claim for job in ordered if (claim := self._claim(job, ready)) is not None]
+        capacities = {name: ledger.capacity for name, ledger in self._ledgers.items()}
+        return share_out(claims, capacities, self._least)
+
+    def jain(self) -> float:
+        """Return Jain's index of what jobs hold by their weights; those that have all they can use do not count."""
+        short = []
+        for job in self._jobs.values():
+            counts = job.record.running and not job.record.aggregator
+            claim = self._claim(job, ()) if counts else None
+            if claim is not None and job.record.slot_count < claim.most:
+                short.append(job.record.slot_count / claim.weight)
+        return jain(short)
+
+    def _claim(self, job: ServiceJob, ready: Collection[str]) -> Claim | None:
+        record = job.record.at_home() if job.record.aggregator else job.record
+        switches: Collection[str] = record.slots_on.keys()
+        try:
+            if not switches and record.spread:
+                if job.missing:
+                    return None
+                tree = self._trees.place(replace(record, switch=""), ready)
+                switches = [branch.switch for branch in tree.branches]
+            switches = switches or [record.switch]
+            capacity = min(self._ledgers[switch].capacity for switch in switches)
+            most = min(slots_for(record.slots, self._lanes, capacity), capacity)
+        except JobRefusedError:
+            return None
+        weight = {"weighted": record.weight, "demand": float(most)}.get(self.policy, 1.0)
+        return Claim(record.name, switches, most, weight)

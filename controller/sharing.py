@@ -1,0 +1,102 @@
+"""How jobs share the slots of switches: how many each gets, as plain numbers. No I/O.
+
+Slots are shared max-min fairly: all jobs grow together, each in proportion to its weight, until a switch has no room for all
+that would grow on it, or a job has all it can use. A job's slots are a power of two, so it grows by doubling, and equal jobs
+double together or not at all: what is left over is less than it takes to double all of them.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+Policy = Literal["fixed", "fair", "weighted", "demand"]
+"""By what jobs share slots: not at all, alike, by their weights, or by their demand (rate times round trip)."""
+
+POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a job claims of the switches that add for it.
+
+    Attributes
+    ----------
+    name
+        The job.
+    switches
+        Those switches; it has the same number of slots on each.
+    most
+        Slots that it can use, a power of two.
+    weight
+        Above 0; equal jobs have equal weights.
+    fixed
+        The slots that it has and keeps; None if they may change.
+    """
+
+    name: str
+    switches: Collection[str]
+    most: int
+    weight: float = 1.0
+    fixed: int | None = None
+
+
+def share_out(claims: Sequence[Claim], capacities: Mapping[str, int], least: int = 1) -> dict[str, int]:
+    """Return how many slots each job gets.
+
+    Parameters
+    ----------
+    claims
+        The jobs, in the order in which they get slots where not all can.
+    capacities
+        Slots of each switch.
+    least
+        Slots below which a job gets none, a power of two; a job that can use fewer gets those.
+
+    Returns
+    -------
+    dict
+        By job: a power of two, or 0 if the earlier jobs leave less than the least.
+    """
+    free = dict(capacities)
+    counts = {claim.name: 0 for claim in claims}
+
+    def take(claim: Claim, more: int) -> None:
+        counts[claim.name] += more
+        for switch in claim.switches:
+            free[switch] -= more
+
+    for claim in claims:
+        if claim.fixed is not None:
+            take(claim, claim.fixed)
+    growing = []
+    for claim in claims:
+        first = min(least, claim.most)
+        if claim.fixed is None and all(free[switch] >= first for switch in claim.switches):
+            take(claim, first)
+            growing.append(claim)
+    while growing := [claim for claim in growing if counts[claim.name] < claim.most]:
+        lowest = min(counts[claim.name] / claim.weight for claim in growing)
+        doubling = [claim for claim in growing if counts[claim.name] / claim.weight == lowest]
+        needed: dict[str, int] = {}
+        for claim in doubling:
+            for switch in claim.switches:
+                needed[switch] = needed.get(switch, 0) + counts[claim.name]
+        full = {switch for switch, count in needed.items() if count > free[switch]}
+        stopped = {claim.name for claim in doubling if full.intersection(claim.switches)}
+        if stopped:
+            growing = [claim for claim in growing if claim.name not in stopped]
+            continue
+        for claim in doubling:
+            take(claim, counts[claim.name])
+    return counts
+
+
+def jain(shares: Iterable[float]) -> float:
+    """Return Jain's fairness index: 1 if all shares are equal, 1/n if one of n has everything; 1 of nothing.
+
+    Jain, Chiu, Hawe: A Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared Computer
+    Systems, DEC-TR-301, 1984.
+    """
+    values = list(shares)
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0

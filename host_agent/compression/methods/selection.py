@@ -1,0 +1,32 @@
+"""What compressors that send some coordinates have in common: which, how many, and putting them back in their places."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from host_agent.compression.compressor import Context, fraction_of, require
+
+
+def checked_fraction(fraction: float) -> float:
+    """Return a share of the coordinates.
+
+    Raises
+    ------
+    MisuseError
+        It is not in (0, 1].
+    """
+    require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
+    return fraction
+
+
+def largest(values: Tensor, fraction: float) -> Tensor:
+    """Return the indices of a share of flat values, those of largest magnitude: int64, unsorted."""
+    return values.abs().topk(fraction_of(values.numel(), fraction), sorted=False).indices
+
+
+def scattered(values: Tensor, indices: Tensor, context: Context) -> Tensor:
+    """Return a tensor of the context's shape, zero but for the values at these flat indices."""
+    dense = torch.zeros(context.elements, device=values.device)
+    dense[indices.to(torch.int64)] = values
+    return dense.view(context.shape)

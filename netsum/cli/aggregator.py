@@ -1,0 +1,86 @@
+"""`netsum aggregator`: a host that adds for jobs which no switch has slots for."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netsum.cli.texts import epilog
+
+aggregator_app = typer.Typer(
+    help="Hosts that add for jobs which no switch has slots for.", no_args_is_help=True
+)
+
+
+@aggregator_app.command(
+    "serve",
+    epilog=epilog(
+        ("netsum aggregator serve --ip 10.0.0.7", "register this host with the controller"),
+        ("netsum controller serve --config network.toml", "the controller, on the same machine"),
+        ok="it was stopped by Ctrl-C",
+    ),
+)
+def serve(
+    controller: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="HOST:PORT or unix:PATH. Default: NETSUM_CONTROLLER."),
+    ] = None,
+    ip: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Where workers send to. Default: this host's.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The host's name. Default: aggregator-ADDRESS.")
+    ] = None,
+    udp_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="UDP port for contributions; 0: any.")
+    ] = 28275,
+    p4runtime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="HOST:PORT or unix:PATH at which the controller reaches the switch here. Default: a unix socket.",
+        ),
+    ] = None,
+    allow_remote: Annotated[
+        bool,
+        typer.Option("--allow-remote", help="Take table entries on an address that other machines reach."),
+    ] = False,
+) -> None:
+    """Register this host as an aggregator, and add for jobs on it, until Ctrl-C.
+
+    The controller has it start the embedded switch, with the switches' own program, when the first job needs it.
+    """
+    import os
+    import tempfile
+
+    from ground.channel import TlsFiles
+    from host_agent.job_api import CONTROLLER_VARIABLE
+    from host_agent.joining.addresses import own_addresses
+    from netsum.aggregator import Agent
+    from netsum.command_errors import UsageError
+    from netsum.terminal import say
+    from topologies.children import ending_in_order
+
+    target = controller or os.environ.get(CONTROLLER_VARIABLE)
+    if not target:
+        raise UsageError(
+            f"which controller? Give --controller HOST:PORT or unix:PATH, or set {CONTROLLER_VARIABLE}"
+        )
+    address = ip or next(iter(own_addresses()), "")
+    if not address:
+        raise UsageError("this host has no address but loopback: give the one that workers reach by --ip")
+    with (
+        ending_in_order(),
+        tempfile.TemporaryDirectory(prefix="netsum-aggregator-") as folder,
+        Agent(
+            target,
+            name or f"aggregator-{address}",
+            address,
+            p4runtime or f"unix:{folder}/p4runtime.sock",
+            Path(folder),
+            udp_port=udp_port,
+            tls=TlsFiles.from_environment(),
+            allow_remote=allow_remote,
+        ) as agent,
+    ):
+        agent.serve(lambda: say(f"registered with {target}: workers reach this host at {address}"))

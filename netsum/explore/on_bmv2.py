@@ -1,0 +1,187 @@
+"""`netsum explore --replay FILE --bmv2`: the packets of a schedule through BMv2, beside the embedded switch's answers."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.entries import Entry, Group, result_group
+from controller.p4runtime_writer import P4RuntimeWriter
+from controller.program import CompiledFiles
+from controller.session import P4RuntimeSession
+from controller.table_writer import Change
+from host_agent.wire.constants import HEADER_OFFSET_EXPONENT, KIND_PROBE, KIND_STATUS
+from host_agent.wire.header import Header
+from netsum.command_errors import CommandError
+from netsum.programs import CompiledProgram
+from sim.explore.engine.frames import HEADERS_BYTES
+from sim.explore.engine.step_codes import LOSE
+from sim.explore.engine.world import AT_RESTARTS, AT_TABLES, DEAD, DEAD_NUMBER, NOTHING, UP
+from sim.explore.faults.fault import Fault
+from sim.explore.faults.program import changed_program
+from sim.explore.story import Packet, Step, Walk
+from sim.explore.system import System
+from topologies.cabled_bmv2 import DEVICE_ID, CabledBmv2, missing_for_cabled_bmv2
+from topologies.children import TestbedError
+
+__all__ = ["Answers", "answers_of_bmv2", "require_bmv2"]
+
+_TIMEOUT_S = 60.0
+_SETTLE_S = 0.02
+"""How long to wait for an answer too many."""
+_CPU_PORT = 510
+_NUMBER_AT = HEADERS_BYTES + HEADER_OFFSET_EXPONENT
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What both switches answered to one packet.
+
+    Attributes
+    ----------
+    packet
+        That arrived at the switch.
+    embedded, bmv2
+        (port, frame) of the answers, sorted; the number of a PROBE is zero in them.
+    """
+
+    packet: Packet
+    embedded: tuple[tuple[int, bytes], ...]
+    bmv2: tuple[tuple[int, bytes], ...]
+
+
+def require_bmv2(fault: Fault | None) -> None:
+    """See that BMv2 can run a schedule here.
+
+    Raises
+    ------
+    CommandError
+        It cannot; the message says why.
+    """
+    missing = missing_for_cabled_bmv2()
+    if missing is not None:
+        raise CommandError(missing)
+    if fault is not None and fault.source:
+        raise CommandError(
+            f"{fault.source} is a program of its own without forwarding tables: only the embedded switch runs it"
+        )
+
+
+def answers_of_bmv2(
+    system: System, program: CompiledProgram, fault: Fault | None, made: Sequence[Step]
+) -> Iterator[Answers]:
+    """Make the steps of a schedule, and give BMv2 every packet that arrives at the switch.
+
+    Parameters
+    ----------
+    system
+        Of the schedule's scenario, with its fault.
+    program
+        The shipped program.
+    fault
+        What is changed in it, if anything.
+    made
+        The steps.
+
+    Raises
+    ------
+    CommandError
+        BMv2 does not start, or ends.
+    """
+    walk = Walk(system)
+    state = system.world.arrays["state"]
+    try:
+        with _bmv2(system, program, fault) as switch:
+            for step in made:
+                before = int(state[AT_TABLES]), int(state[AT_RESTARTS])
+                event = walk.make(step)
+                if event is None or event.result == NOTHING:
+                    continue
+                after = int(state[AT_TABLES]), int(state[AT_RESTARTS])
+                if after != before:
+                    switch.set_tables(after[0], restarted=after[1] != before[1])
+                packet = step.packet
+                if packet is not None and packet.way == UP and step.kind != LOSE:
+                    expected = tuple(sorted((each.host, _without_number(each.frame)) for each in event.sent))
+                    yield Answers(packet, expected, switch.answers(packet, len(expected)))
+                if event.result < 0:
+                    return
+    except TestbedError as error:
+        raise CommandError(str(error)) from None
+
+
+class _Bmv2:
+    """BMv2 with the scenario's program and entries."""
+
+    def __init__(self, system: System, switch: CabledBmv2, writer: P4RuntimeWriter) -> None:
+        self._versions = [entries for entries, _ in system.table_versions()]
+        self._address = system.switch_address
+        self._groups: list[Group] = [result_group(jobs[0]) for jobs in system.jobs]
+        self._switch, self._writer = switch, writer
+        self._held: list[Entry] = []
+        self.set_tables(0, restarted=True)
+
+    def set_tables(self, version: int, *, restarted: bool) -> None:
+        """Bring the tables to a version; a restarted switch has lost entries and registers."""
+        if restarted:
+            self._writer.set_pipeline()
+            self._held = []
+            self._writer.write(Change.INSERT, [self._address], "the schedule")
+            for group in self._groups:
+                self._writer.set_group(group, "the schedule")
+        wanted = self._versions[version]
+        gone = [entry for entry in self._held if entry not in wanted]
+        new = [entry for entry in wanted if entry not in self._held]
+        if gone:
+            self._writer.write(Change.DELETE, gone, "the schedule")
+        if new:
+            self._writer.write(Change.INSERT, new, "the schedule")
+        self._held = list(wanted)
+
+    def answers(self, packet: Packet, count: int) -> tuple[tuple[int, bytes], ...]:
+        """Send a packet; returns its answers: at least so many, unless fewer come within the time limit."""
+        self._switch.send(packet.host, _with_number(packet))
+        found: list[tuple[int, bytes]] = []
+        deadline = time.monotonic() + _TIMEOUT_S
+        while len(found) < count and time.monotonic() < deadline:
+            found += self._switch.receive(0.2)
+            self._switch.require_running()
+        while more := self._switch.receive(_SETTLE_S):
+            found += more
+        return tuple(sorted((port, _without_number(frame)) for port, frame in found))
+
+
+@contextmanager
+def _bmv2(system: System, program: CompiledProgram, fault: Fault | None) -> Iterator[_Bmv2]:
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = program.json
+        if fault is not None and fault.program is not None:
+            compiled = changed_program(compiled, fault.program, Path(folder, "changed.json"))
+        switch = CabledBmv2(system.scenario.hosts, _CPU_PORT)
+        try:
+            session = P4RuntimeSession(switch.address, DEVICE_ID, 1, _TIMEOUT_S)
+            try:
+                yield _Bmv2(system, switch, P4RuntimeWriter(session, CompiledFiles(compiled, program.p4info)))
+            finally:
+                session.tear_down()
+        finally:
+            switch.close()
+
+
+def _with_number(packet: Packet) -> bytes:
+    """Return a packet's frame with a number in place of its label."""
+    if packet.label == 0:
+        return packet.frame
+    number = DEAD_NUMBER if packet.label == DEAD else packet.label
+    return packet.frame[:_NUMBER_AT] + number.to_bytes(2, "big") + packet.frame[_NUMBER_AT + 2 :]
+
+
+def _without_number(frame: bytes) -> bytes:
+    """Return a frame with zero for the number of a PROBE that it repeats."""
+    if Header.from_bytes(frame[HEADERS_BYTES:]).kind not in (KIND_PROBE, KIND_STATUS):
+        return frame
+    return frame[:_NUMBER_AT] + bytes(2) + frame[_NUMBER_AT + 2 :]

@@ -1,0 +1,168 @@
+"""A process group of torch.distributed over workers in virtual time."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from netsum.virtual.network import UniformLinks
+from netsum.virtual.timeline import Links
+from netsum.virtual.world import Threads, World
+
+__all__ = ["VirtualGroup", "groups", "run_workers"]
+
+Result = TypeVar("Result")
+_SUM: Final = dist.ReduceOp.SUM
+
+
+def groups(world: World) -> list[VirtualGroup]:
+    """Return the group of all workers of a world, as each of them has it."""
+    exchange = _Shared()
+    members = list(range(world.workers))
+    return [VirtualGroup(world, members, rank, exchange) for rank in members]
+
+
+@dataclass
+class _Meeting:
+    """A collective under way."""
+
+    given: dict[int, Tensor] = field(default_factory=dict)
+    result: Any = None
+
+
+class _Shared:
+    """What workers hand to one another."""
+
+    def __init__(self) -> None:
+        self.meetings: dict[tuple[int, ...], _Meeting] = {}
+        self.messages: dict[tuple[int, int, int], deque[Tensor]] = defaultdict(deque)
+
+
+class _Done(dist._Work):
+    """Work that is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Return at once."""
+        return True
+
+
+class VirtualGroup(dist.ProcessGroup):
+    """Collectives and messages among workers of one process, in virtual time; sums are added in the order of ranks.
+
+    Give it to a strategy as `group`. Strategies' functions of `torch.distributed` work with it; it is not registered there, so
+    those that look a group up do not.
+
+    Parameters
+    ----------
+    world : World
+        The clock.
+    members : list of int
+        Workers of the world.
+    rank : int
+        The calling worker's place among them.
+    shared
+        What the group of all workers has made.
+    """
+
+    def __init__(self, world: World, members: list[int], rank: int, shared: _Shared) -> None:
+        super().__init__(rank, len(members))
+        self._world, self._members, self._shared = world, members, shared
+        self._place = rank
+        self.threads = Threads(world)
+
+    def divided(self, ranks: list[int]) -> VirtualGroup:
+        """Return the group of some of its ranks, this worker among them."""
+        members = [self._members[each] for each in ranks]
+        return VirtualGroup(self._world, members, ranks.index(self._place), self._shared)
+
+    def getBackendName(self) -> str:
+        """Return "virtual"."""
+        return "virtual"
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        """Add tensors, or take their maxima."""
+        operation = _SUM if opts is None else opts.reduceOp
+        op = "sum" if operation == _SUM else "max"
+        (tensor,) = tensors
+
+        def combine(given: list[Tensor]) -> Tensor:
+            total = given[0].clone()
+            for each in given[1:]:
+                total = total + each if op == "sum" else torch.maximum(total, each)
+            return total
+
+        tensor.copy_(self._meet(op, tensor, combine))
+        return _Done()
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Give everyone's tensor to all."""
+        for output, each in zip(outputs[0], self._meet("gather", inputs[0], list), strict=True):
+            output.copy_(each)
+        return _Done()
+
+    def broadcast(self, tensors: Any, opts: Any = None) -> Any:
+        """Give one rank's tensor to all."""
+        root = opts.rootRank
+        tensors[0].copy_(self._meet("broadcast", tensors[0], lambda given: given[root]))
+        return _Done()
+
+    def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
+        """Send to one rank."""
+        receiver, (tensor,) = self._members[dst], tensors
+        self._shared.messages[self._me, receiver, tag].append(tensor.clone())
+        self._world.do(["send", receiver, tag, tensor.nbytes])
+        return _Done()
+
+    def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
+        """Wait for a message of one rank."""
+        sender = self._members[src]
+        self._world.do(["receive", sender, tag])
+        tensors[0].copy_(self._shared.messages[sender, self._me, tag].popleft())
+        return _Done()
+
+    @property
+    def _me(self) -> int:
+        return self._members[self._place]
+
+    def _meet(self, op: str, tensor: Tensor, combine: Any) -> Any:
+        key = tuple(self._members)
+        meeting = self._shared.meetings.setdefault(key, _Meeting())
+        meeting.given[self._place] = tensor.clone()
+        if len(meeting.given) == len(key):
+            meeting.result = combine([meeting.given[each] for each in range(len(key))])
+            del self._shared.meetings[key]
+        self._world.do(["meet", self._members, op, tensor.nbytes])
+        return meeting.result
+
+
+def run_workers(
+    workers: int, body: Callable[[int, VirtualGroup, World], Result], links: Links | None = None
+) -> tuple[list[Result], World]:
+    """Run `body(rank, group, world)` at each of several workers in virtual time.
+
+    Parameters
+    ----------
+    workers : int
+        How many.
+    body : callable
+        What each does.
+    links : Links, optional
+        By default communication takes no time.
+
+    Returns
+    -------
+    list, World
+        What each returned, and the world with its events.
+    """
+    world = World(workers, links or UniformLinks())
+    members = groups(world)
+    return world.run(lambda rank: body(rank, members[rank], world)), world

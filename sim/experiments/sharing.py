@@ -1,0 +1,407 @@
+"""Eight jobs that come and go: slots shared by the controller's policy, against a static partition and an aggregator on a host.
+
+Workers, switch program, ledger of slots and sharing policy are those that netsum runs. Messages between controller and workers
+and writes of table entries take a stated time each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.jobs import Job, JobLedger
+from controller.sharing import Claim, jain, share_out
+from host_agent.boundary import Standing
+from host_agent.collectives import Collective, plan_allreduce
+from host_agent.schedule import Outcome
+from host_agent.wire import Admission
+from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
+from sim.errors import SimulationError
+from sim.network.graph import Node
+from sim.network.network import Network
+from sim.network.parameters import LinkParameters, SwitchCost
+from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
+from sim.network.worker import Plan, Worker
+
+__all__ = ["ARMS", "LANES", "Arm", "Arrival", "Result", "Setting", "poisson_trace", "run"]
+
+Arm = Literal["static", "shared", "host"]
+ARMS: Final[tuple[Arm, ...]] = get_args(Arm)
+LANES: Final = 256
+_VALUE_BYTES: Final = 4
+_TOKEN: Final = 0x9E3779B1
+_HOST_IP, _HOST_MAC = "10.0.255.1", "02:00:0a:00:ff:01"
+_SWITCH: Final = "s1"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is simulated.
+
+    Attributes
+    ----------
+    jobs, workers
+        Number of jobs, and of workers of each.
+    slots
+        Of the switch, a power of two.
+    rate_bps, latency_ns
+        Of every link, and how long a bit is under way on it.
+    array_bytes
+        Of a float32 array that is summed.
+    collectives
+        The fewest and the most sums of a job.
+    mean_gap_ns
+        Between the arrivals of two jobs.
+    control_ns
+        For a message between the controller and a worker, and for the entries of a job.
+    host_packet_ns
+        What an aggregator on a host spends on a packet.
+    """
+
+    jobs: int = 8
+    workers: int = 4
+    slots: int = 64
+    rate_bps: int = 10_000_000_000
+    latency_ns: int = 25_000
+    array_bytes: int = 1 << 18
+    collectives: tuple[int, int] = (16, 48)
+    mean_gap_ns: int = 20_000_000
+    control_ns: int = 1_000_000
+    host_packet_ns: int = 1_000
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A job of a trace: when it comes, and how many sums it wants."""
+
+    at_ns: int
+    collectives: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one arm came to.
+
+    Attributes
+    ----------
+    completion_ns
+        Of each job, from its arrival to its end.
+    bytes_of
+        What each job has summed.
+    end_ns
+        When the last job ended.
+    moves
+        How often jobs got other slots while they ran.
+    jain
+        Jain's index of the throughputs of the jobs that ran together, over the time that at least two did.
+    """
+
+    completion_ns: list[int]
+    bytes_of: list[int]
+    end_ns: int
+    moves: int
+    jain: float
+
+    @property
+    def throughput(self) -> float:
+        """What a job sums in its time, in bytes/s, over all jobs."""
+        return mean(each / took * 1e9 for each, took in zip(self.bytes_of, self.completion_ns, strict=True))
+
+
+def poisson_trace(setting: Setting, seed: int) -> list[Arrival]:
+    """Return jobs with exponentially distributed gaps; the same seed gives the same trace."""
+    dice = np.random.default_rng(seed)
+    gaps = dice.exponential(setting.mean_gap_ns, setting.jobs)
+    least, most = setting.collectives
+    return [Arrival(int(at), int(dice.integers(least, most + 1))) for at in np.cumsum(gaps) - gaps[0]]
+
+
+@dataclass
+class _SimulatedJob:
+    """A job under way."""
+
+    number: int
+    arrival: Arrival
+    hosts: list[Node]
+    placed: Job | None = None
+    workers: list[Worker] = field(default_factory=list)
+    ended: int = 0
+    chunks_before: int = 0
+    move_to: int = 0
+    until: int | None = None
+    first: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"job{self.number}"
+
+    @property
+    def chunks(self) -> int:
+        """Chunks that its first worker has completed."""
+        counted = self.workers[0].core.counters()["chunks"] if self.workers else 0
+        return self.chunks_before + counted
+
+
+class _Trace:
+    """One run of a trace."""
+
+    def __init__(
+        self, setting: Setting, arm: Arm, arrivals: Sequence[Arrival], seed: int, program: Path
+    ) -> None:
+        self.setting, self.arm = setting, arm
+        self.network = Network(seed, lanes=LANES)
+        on_host = arm == "host"
+        self.capacity = POOL_SLOTS if on_host else setting.slots
+        self.programmed = ProgrammedSwitch(
+            program, LANES, ip=_HOST_IP if on_host else DEFAULT_IP, mac=_HOST_MAC if on_host else DEFAULT_MAC
+        )
+        link = LinkParameters(rate_bps=setting.rate_bps, latency_ns=setting.latency_ns)
+        switch = self.network.add_switch(
+            _SWITCH, DEFAULT_IP, DEFAULT_MAC, programmed=None if on_host else self.programmed
+        )
+        self.adds = switch
+        if on_host:
+            cost = SwitchCost(service_ns=setting.host_packet_ns)
+            self.adds = self.network.add_switch(
+                "aggregator", _HOST_IP, _HOST_MAC, programmed=self.programmed, cost=cost
+            )
+            self.network.connect(switch, self.adds, link)
+        self.jobs = []
+        for number, arrival in enumerate(arrivals):
+            hosts = []
+            for rank in range(setting.workers):
+                index = number * setting.workers + rank + 1
+                host = self.network.add_host(
+                    f"h{index}", f"10.0.{index // 250}.{index % 250 + 1}", f"02:00:0a:00:01:{index:02x}"
+                )
+                self.network.connect(host, switch, link)
+                hosts.append(host)
+            self.jobs.append(_SimulatedJob(number, arrival, hosts))
+        self.ledger = JobLedger(self.capacity, LANES)
+        self.tokens = 0
+        self.moves = 0
+        self.completion_ns = [0] * len(self.jobs)
+        self.running: list[_SimulatedJob] = []
+        self.waiting: list[_SimulatedJob] = []
+        self._marks: tuple[int, dict[int, int]] = (0, {})
+        self._fair_ns = 0
+        self._fairness = 0.0
+        for job in self.jobs:
+            self.network.pending += 1
+            self.network.at(job.arrival.at_ns, self._arrive, job)
+
+    # Slots
+
+    def _plan(self) -> dict[str, int]:
+        """Return how many slots each job is to have."""
+        present = [*self.running, *self.waiting]
+        if self.arm == "static":
+            return {job.name: self.capacity // self.setting.jobs for job in present}
+        return share_out(
+            [Claim(job.name, (_SWITCH,), self.capacity) for job in present], {_SWITCH: self.capacity}
+        )
+
+    def _arrive(self, job: _SimulatedJob) -> None:
+        self.waiting.append(job)
+        self._later(self._share)
+
+    def _share(self) -> None:
+        """Start what can start, and let jobs move whose share has changed."""
+        plan = self._plan()
+        for job in list(self.waiting):
+            if self.ledger.largest_free >= plan[job.name] > 0:
+                self.waiting.remove(job)
+                self._measure()
+                self.running.append(job)
+                self.ledger.reserve(job.name, plan[job.name])
+                self._install(job)
+        for job in self.running:
+            if job.placed is None or job.move_to:
+                continue
+            held, share = job.placed.slots.count, plan[job.name]
+            if share > held:
+                share = held if self.waiting else self.ledger.would_have(job.name, share)
+            if share != held:
+                job.move_to = share
+                self._later(self._hold, job, None)
+
+    def _hold(self, job: _SimulatedJob, until: int | None) -> None:
+        """Hold the workers of a job, as the service does; at the end of its collectives there is nothing to move."""
+        if job not in self.running:
+            return
+        for worker in job.workers:
+            worker.schedule.boundary.hold(None if until is None else until - job.first)
+        if until is None:
+            begun = [worker.schedule.boundary.standing.begun for worker in job.workers]
+            self._later(self._hold, job, job.first + max(begun))
+            return
+        job.until = until
+        for worker in job.workers:
+            self.network.look_after(worker.number)
+        self._reached(job)
+
+    def _reached(self, job: _SimulatedJob) -> None:
+        """Move a job whose workers have all ended the collectives before the boundary."""
+        if job.until is None or job not in self.running:
+            return
+        ended = [worker.schedule.boundary.standing.ended for worker in job.workers]
+        if all(job.first + each >= job.until for each in ended):
+            job.first, job.until = job.until, None
+            self._later(self._move, job)
+
+    def _move(self, job: _SimulatedJob) -> None:
+        if job not in self.running:
+            return
+        assert job.placed is not None
+        self.programmed.tables.withdraw(job.placed)
+        self.ledger.resize(job.name, job.move_to)
+        job.move_to = 0
+        self.moves += 1
+        self._install(job)
+        self._share()
+
+    def _install(self, job: _SimulatedJob) -> None:
+        """Write a job's next epoch, and let its workers go on in it after the message to them."""
+        self.tokens += 1
+        token, epoch = self.tokens * _TOKEN & 0xFFFFFFFF, self.ledger.last_epoch + 1
+        if job.placed is None:
+            endpoints = self.network.endpoints(job.hosts, self.adds)
+            job.placed = self.ledger.admit(
+                job.name,
+                endpoints,
+                0,
+                switch=(self.adds.ip, UDP_PORT),
+                token=token,
+                unix_seconds=epoch,
+            )
+        else:
+            job.placed = self.ledger.renew(job.placed, token=token, unix_seconds=epoch)
+        self.programmed.tables.install(job.placed)
+        self._later(self._enter, job, times=2)
+
+    def _enter(self, job: _SimulatedJob) -> None:
+        assert job.placed is not None
+        if job.workers:
+            job.chunks_before = job.chunks
+        for worker in job.workers:
+            worker.alive = False
+        first, last = job.first, job.arrival.collectives
+        job.workers = self.network.add_job(
+            job.placed,
+            job.hosts,
+            self.adds,
+            lambda rank: [_plan(self.setting, job.number, rank, number) for number in range(first, last)],
+            on_ended=self._on_ended(job),
+        )
+        for worker in job.workers:
+            worker.schedule.boundary.on_reached = lambda standing: self._on_reached(job, standing)
+
+    # Workers
+
+    def _on_reached(self, job: _SimulatedJob, standing: Standing) -> None:
+        del standing
+        if job.until is not None:
+            self._later(self._reached, job)
+
+    def _on_ended(self, job: _SimulatedJob) -> Callable[[Worker, Outcome], None]:
+        first = job.first
+
+        def ended(worker: Worker, outcome: Outcome) -> None:
+            if outcome.error is not None:
+                raise SimulationError(f"{job.name}: {outcome.error}")
+            number = first + len(worker.outcomes) - 1
+            expected = _sum(self.setting, job.number, number)
+            if outcome.result is None or not (outcome.result == expected).all():
+                raise SimulationError(f"{job.name}: sum {number} is wrong")
+            if number == job.arrival.collectives - 1:
+                job.ended += 1
+                if job.ended == self.setting.workers:
+                    self._end(job)
+
+        return ended
+
+    def _end(self, job: _SimulatedJob) -> None:
+        self._measure()
+        self.running.remove(job)
+        self.completion_ns[job.number] = self.network.now_ns - job.arrival.at_ns
+        self.network.pending -= 1
+        self._later(self._free, job)
+
+    def _free(self, job: _SimulatedJob) -> None:
+        assert job.placed is not None
+        self.programmed.tables.withdraw(self.ledger.current(job.placed))
+        self.ledger.discard(job.name)
+        self._share()
+
+    # Measuring
+
+    def _measure(self) -> None:
+        """Take in what the jobs have done since one last came or went."""
+        then, chunks = self._marks
+        now = self.network.now_ns
+        done = [job.chunks - chunks[job.number] for job in self.running if job.number in chunks]
+        if len(done) > 1 and now > then:
+            self._fairness += jain(done) * (now - then)
+            self._fair_ns += now - then
+        self._marks = now, {job.number: job.chunks for job in self.running}
+
+    def _later(self, action: Callable[..., None], *arguments: Any, times: int = 1) -> None:
+        self.network.at(self.network.now_ns + times * self.setting.control_ns, action, *arguments)
+
+    def result(self) -> Result:
+        """Run, and return what came of it."""
+        self.network.run()
+        return Result(
+            self.completion_ns,
+            [job.arrival.collectives * self.setting.array_bytes for job in self.jobs],
+            max(job.arrival.at_ns + took for job, took in zip(self.jobs, self.completion_ns, strict=True)),
+            self.moves,
+            self._fairness / self._fair_ns if self._fair_ns else 1.0,
+        )
+
+
+def _values(setting: Setting, job: int, rank: int, number: int) -> npt.NDArray[np.float32]:
+    """Return what a worker contributes: small integers, so that sums of floats are exact."""
+    elements = setting.array_bytes // _VALUE_BYTES
+    return (np.arange(elements, dtype=np.float32) % 97) * (rank + 1) + (job + number)
+
+
+def _sum(setting: Setting, job: int, number: int) -> npt.NDArray[np.float32]:
+    parts = [_values(setting, job, rank, number) for rank in range(setting.workers)]
+    total: npt.NDArray[np.float32] = np.sum(parts, axis=0, dtype=np.float32)
+    return total
+
+
+def _plan(setting: Setting, job: int, rank: int, number: int) -> Plan:
+    def plan(admission: Admission, sequence: int) -> Collective:
+        values = _values(setting, job, rank, number)
+        return plan_allreduce(admission, sequence, values, "sum", None, "raise")
+
+    return plan
+
+
+def run(setting: Setting, arm: Arm, seed: int, program: Path) -> Result:
+    """Simulate a trace of jobs; every sum is checked.
+
+    Parameters
+    ----------
+    setting, seed
+        What is simulated, and which trace.
+    arm
+        How jobs get slots: shared by the controller's policy, in equal partitions of the switch, or shared on an aggregator
+        on a host.
+    program
+        The compiled program of `LANES` lanes, BMv2 JSON.
+
+    Raises
+    ------
+    SimulationError
+        A sum is wrong, or a worker failed.
+    """
+    return _Trace(setting, arm, poisson_trace(setting, seed), seed, program).result()

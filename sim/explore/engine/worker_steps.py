@@ -1,0 +1,375 @@
+"""The steps of a worker: it sends, a packet arrives at it, it begins a round, dies, or joins the next epoch."""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from host_agent.protocol.records import (
+    CORE,
+    DUE_NO,
+    FAILURE_MISMATCH,
+    FAILURE_NONE,
+    NEVER,
+    PASS,
+    PASS_RING,
+    SLOT,
+)
+from sim.explore.engine.compiled import Integer, Record, call_worker, carray, compiled, copy_bytes, pointer
+from sim.explore.engine.frames import HEADERS_BYTES
+from sim.explore.engine.packets import add_entry, datagram_label, entry_of, intern, packet_at, write_number
+from sim.explore.engine.packing import (
+    LATER_NS,
+    MANY_TRIES,
+    NOW_NS,
+    core_of,
+    host_at,
+    label_of,
+    owner_of,
+    pack,
+    probe_sequence_of,
+    relabelled,
+    unpack,
+)
+from sim.explore.engine.step_codes import ANSWERED, TIRED
+from sim.explore.engine.world import (
+    AGREED_FALSELY,
+    ALIVE,
+    AT_BEGUN,
+    AT_BITS,
+    AT_CHUNK,
+    AT_DONE,
+    AT_EPOCH,
+    AT_FAILURE,
+    AT_KILLS,
+    AT_LIFE,
+    AT_TABLES,
+    CHANGED,
+    DEAD,
+    DEAD_HOST,
+    DISPUTED_FALSELY,
+    ELEMENTS,
+    HOST_BYTES,
+    LABEL_SHIFT,
+    MACHINE_ERROR,
+    MAX_ENTRIES,
+    MAX_PACKETS,
+    NOTHING,
+    PACKET_SHIFT,
+    SLOT_BYTES,
+    STRAY_WRITE,
+    TX_ROWS,
+    UP,
+    WRONG_RESULT,
+)
+
+_CORE_BYTES: Final = CORE.itemsize
+_SLOT_RECORD_BYTES: Final = SLOT.itemsize
+_PASS_BYTES: Final = PASS.itemsize
+_BEFORE: Final = 0x5EA15EA1
+"""What stands in a target before a result is written to it."""
+
+
+@compiled
+def after_worker(world: Record, host: Integer, owner: Integer, sent: Integer) -> Integer:
+    """Pack a worker after a call of its core, and put what it sent into flight."""
+    changed = pack(world, host, owner)
+    core = core_of(world, owner)
+    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
+    # Labels move when chunks are sent again or done. They become smaller, or dead, so entries may fall together.
+    if world.old_count > 0:
+        place = np.int64(0)
+        while place < world.entry_count:
+            entry = np.int64(entries[place])
+            label = entry >> LABEL_SHIFT & 15
+            if label == 0 or owners[entry >> PACKET_SHIFT] != owner:
+                place += 1
+                continue
+            moved = relabelled(world, label)
+            if moved == label or label == DEAD:
+                place += 1
+                continue
+            changed = True
+            place = _relabel(world, place, moved)
+    lengths = carray(pointer(world.tx_lengths), (TX_ROWS,), np.int32)
+    templates = carray(pointer(world.headers), (world.hosts, 3, HEADERS_BYTES), np.uint8)
+    for row in range(sent):
+        length = np.int64(lengths[row])
+        datagram = world.tx + row * world.row_bytes
+        header_only = length == 20
+        frame = carray(pointer(world.in_frame), (HEADERS_BYTES,), np.uint8)
+        for each in range(HEADERS_BYTES):
+            frame[each] = templates[host, 0 if header_only else 1, each]
+        copy_bytes(np.uintp(world.in_frame + HEADERS_BYTES), np.uintp(datagram), np.uintp(length))
+        probe = datagram_label(world, np.int64(UP), world.in_frame, length + HEADERS_BYTES)
+        label = np.int64(0)
+        if probe != 0:
+            label = label_of(world, probe_sequence_of(core, probe))
+        number = intern(world, np.int64(UP), owner, host, world.in_frame, length + HEADERS_BYTES)
+        if number < 0 or world.entry_count + 8 > MAX_ENTRIES:
+            return np.int64(MACHINE_ERROR)
+        changed |= add_entry(world, entry_of(number, label))
+    return np.int64(CHANGED if changed else NOTHING)
+
+
+@compiled
+def _relabel(world: Record, place: Integer, label: Integer) -> Integer:
+    """Give the packet at a place another label; returns the place of the next one that has not been looked at."""
+    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    entry = np.int64(entries[place])
+    copies = entry & 255
+    world.entry_count -= 1
+    for each in range(place, world.entry_count):
+        entries[each] = entries[each + 1]
+    changed = entry >> PACKET_SHIFT << PACKET_SHIFT | label << LABEL_SHIFT
+    before = world.entry_count
+    for _ in range(copies):
+        add_entry(world, changed | 1)
+    if label < (entry >> LABEL_SHIFT & 15):
+        # It has moved before this place, or into an entry there.
+        return place + (world.entry_count - before)
+    return place
+
+
+@compiled
+def deliver_down(world: Record, entry: Integer, how: Integer) -> Integer:
+    """Hand a packet to the worker it is for."""
+    number = entry >> PACKET_SHIFT
+    host = np.int64(carray(pointer(world.ports), (MAX_PACKETS,), np.int16)[number])
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    if state[host_at(world, host)] != ALIVE:
+        return np.int64(NOTHING)
+    owner = unpack(world, host)
+    core = core_of(world, owner)
+    slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)
+    if how & TIRED:
+        for each in range(world.slots):
+            slots[owner, each].retransmissions = MANY_TRIES
+    length = np.int64(carray(pointer(world.lengths), (MAX_PACKETS,), np.int32)[number]) - HEADERS_BYTES
+    frame = packet_at(world, number)
+    copy_bytes(np.uintp(world.in_frame), np.uintp(frame), np.uintp(length + HEADERS_BYTES))
+    label = entry >> LABEL_SHIFT & 15
+    write_number(world, number, np.int64(DEAD) if how & ANSWERED else label, world.in_frame)
+    kept = min(length, world.row_bytes)
+    copy_bytes(np.uintp(world.rx), np.uintp(world.in_frame + HEADERS_BYTES), np.uintp(kept))
+    carray(pointer(world.rx_length), (1,), np.int32)[0] = length
+    chunk = np.int64(np.uint32(_chunk_of(world)))
+    slot = slots[owner, chunk & (world.slots - 1)]
+    at_pass, at_index = slot.pass_number, slot.index
+    words = carray(pointer(world.targets), (world.owners, world.words), np.uint32)
+    for each in range(world.words):
+        words[owner, each] = np.uint32(_BEFORE)
+    failure = core.failure
+    receive_now(world, owner)
+    result = _check_targets(world, owner, core.chunks, at_pass, at_index)
+    if result < 0:
+        return result
+    if core.failure == FAILURE_MISMATCH and failure == FAILURE_NONE and not _anyone_disagrees(world, owner):
+        return np.int64(DISPUTED_FALSELY)
+    if world.batches == 0:
+        return after_worker(world, host, owner, send_now(world, owner))
+    return after_worker(world, host, owner, np.int64(0))
+
+
+@compiled
+def _chunk_of(world: Record) -> Integer:
+    data = carray(pointer(world.rx), (20,), np.uint8)
+    return np.int64(data[12]) << 24 | np.int64(data[13]) << 16 | np.int64(data[14]) << 8 | np.int64(data[15])
+
+
+@compiled
+def _anyone_disagrees(world: Record, owner: Integer) -> bool:
+    good = carray(pointer(world.acceptable), (world.owners, world.rounds), np.uint8)
+    return good[owner, :].min() == 0
+
+
+@compiled
+def _check_targets(
+    world: Record, owner: Integer, accepted: Integer, number: Integer, index: Integer
+) -> Integer:
+    """Compare what the core has written with what it should have: one block of one round, if it accepted a RESULT."""
+    words = carray(pointer(world.targets), (world.owners, world.words), np.uint32)
+    expected = carray(pointer(world.expected), (world.owners, world.words), np.uint32)
+    good = carray(pointer(world.acceptable), (world.owners, world.rounds), np.uint8)
+    works = carray(pointer(world.works), (world.owners, world.rounds), PASS)
+    written = np.int64(-1)
+    if accepted > 0:
+        if good[owner, number] == 0:
+            return np.int64(AGREED_FALSELY)
+        if index >= works[owner, number].lead and works[owner, number].payload.elements > 0:
+            written = number
+    for each in range(world.words):
+        word = words[owner, each]
+        if each // ELEMENTS == written:
+            if word != expected[owner, each]:
+                return np.int64(WRONG_RESULT)
+        elif word != np.uint32(_BEFORE):
+            return np.int64(STRAY_WRITE)
+    return np.int64(NOTHING)
+
+
+@compiled
+def receive_now(world: Record, owner: Integer) -> None:
+    """Let an unpacked core take in the datagram in the receive row."""
+    world.worker_calls += 1
+    call_worker(
+        world.receive,
+        (
+            np.int64(world.cores + owner * _CORE_BYTES),
+            np.int64(world.core_slots + owner * world.slots * _SLOT_RECORD_BYTES),
+            np.int64(world.slots),
+            np.int64(world.core_passes + owner * PASS_RING * _PASS_BYTES),
+            np.int64(world.rx),
+            np.int64(world.row_bytes),
+            np.int64(world.rx_length),
+            np.int64(NOW_NS),
+        ),
+    )
+
+
+@compiled
+def send_now(world: Record, owner: Integer) -> Integer:
+    """Let an unpacked core send; returns how many datagrams are in the rows."""
+    world.worker_calls += 1
+    return call_worker(
+        world.send,
+        (
+            np.int64(world.cores + owner * _CORE_BYTES),
+            np.int64(world.core_slots + owner * world.slots * _SLOT_RECORD_BYTES),
+            np.int64(world.slots),
+            np.int64(world.core_passes + owner * PASS_RING * _PASS_BYTES),
+            np.int64(world.tx),
+            np.int64(TX_ROWS),
+            np.int64(world.row_bytes),
+            np.int64(world.tx_lengths),
+            np.int64(NOW_NS),
+        ),
+    )
+
+
+@compiled
+def timers_of(world: Record, owner: Integer) -> Integer:
+    """Return the timers of an unpacked core that are armed: bit 0, no RESULT has come for a while; bit 1 + s, slot s."""
+    core = core_of(world, owner)
+    slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)[owner]
+    if core.failure != FAILURE_NONE or core.in_flight == 0:
+        return np.int64(0)
+    armed = np.int64(0)
+    if core.quiet_ns != NEVER:
+        armed |= 1
+    if core.check_ns == NEVER and core.overtaker <= core.looked_at:
+        return armed
+    for number in range(world.slots):
+        slot = slots[number]
+        if slot.in_flight == 0 or slot.due != DUE_NO:
+            continue
+        if slot.check_ns != NEVER or slot.last_sequence < core.overtaker:
+            armed |= 2 << number
+    return armed
+
+
+@compiled
+def drive(world: Record, host: Integer, timers: Integer) -> Integer:
+    """Let a worker send, at a time when these of its timers have expired and the others have not."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    if state[host_at(world, host)] != ALIVE:
+        return np.int64(NOTHING)
+    owner = unpack(world, host)
+    fire(world, owner, timers)
+    return after_worker(world, host, owner, send_now(world, owner))
+
+
+@compiled
+def fire(world: Record, owner: Integer, timers: Integer) -> None:
+    """Set the times of an unpacked core so that these timers have expired."""
+    core = core_of(world, owner)
+    slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)[owner]
+    if timers & 1:
+        core.quiet_ns = NOW_NS
+    for number in range(world.slots):
+        slot = slots[number]
+        if timers >> (1 + number) & 1 == 0:
+            continue
+        if slot.check_ns != NEVER:
+            slot.check_ns = NOW_NS
+        slot.last_sent_ns = NOW_NS - LATER_NS // 4
+        if core.check_ns != NEVER:
+            core.check_ns = NOW_NS
+
+
+@compiled
+def begin(world: Record, host: Integer) -> Integer:
+    """Let a worker begin its next round."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    at = host_at(world, host)
+    begun, done = np.int64(state[at + AT_BEGUN]), np.int64(state[at + AT_DONE])
+    if state[at + AT_LIFE] != ALIVE or state[at + AT_FAILURE] != FAILURE_NONE or begun >= world.rounds:
+        return np.int64(NOTHING)
+    if world.ahead == 0 and begun != done:
+        return np.int64(NOTHING)
+    owner = unpack(world, host)
+    world.worker_calls += 1
+    call_worker(
+        world.begin,
+        (
+            np.int64(world.cores + owner * _CORE_BYTES),
+            np.int64(world.core_passes + owner * PASS_RING * _PASS_BYTES),
+            np.int64(world.works + (owner * world.rounds + begun) * _PASS_BYTES),
+            np.int64(NOW_NS),
+        ),
+    )
+    sent = np.int64(0)
+    if world.batches == 0:
+        sent = send_now(world, owner)
+    return after_worker(world, host, owner, sent)
+
+
+@compiled
+def kill(world: Record, host: Integer) -> Integer:
+    """Let a worker die."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    at = host_at(world, host)
+    if state[AT_KILLS] >= world.kills or state[at + AT_LIFE] != ALIVE:
+        return np.int64(NOTHING)
+    state[AT_KILLS] += np.uint8(1)
+    for each in range(world.host_bytes):
+        slot, field = divmod(each - HOST_BYTES, SLOT_BYTES)
+        # How far it was says which of its packets are finished.
+        if 0 <= slot < world.slots and field == AT_BITS:
+            state[at + each] &= np.uint8(1)
+        elif each != AT_EPOCH and not (0 <= slot < world.slots and field == AT_CHUNK):
+            state[at + each] = np.uint8(0)
+    state[at + AT_LIFE] = np.uint8(DEAD_HOST)
+    _bury_labels(world, owner_of(world, host, np.int64(state[at + AT_EPOCH])))
+    return np.int64(CHANGED)
+
+
+@compiled
+def _bury_labels(world: Record, owner: Integer) -> None:
+    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
+    place = np.int64(0)
+    while place < world.entry_count:
+        entry = np.int64(entries[place])
+        label = entry >> LABEL_SHIFT & 15
+        if label != 0 and label != DEAD and owners[entry >> PACKET_SHIFT] == owner:
+            place = _relabel(world, place, np.int64(DEAD))
+        else:
+            place += 1
+
+
+@compiled
+def join(world: Record, host: Integer, blank: Integer) -> Integer:
+    """Let a worker start again in the second epoch, once the controller has admitted all of it."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    at = host_at(world, host)
+    if state[AT_TABLES] != world.versions - 1 or state[at + AT_EPOCH] != 0 or world.epochs < 2:
+        return np.int64(NOTHING)
+    _bury_labels(world, owner_of(world, host, np.int64(0)))
+    copy_bytes(np.uintp(world.state + at), np.uintp(blank), np.uintp(world.host_bytes))
+    state[at + AT_EPOCH] = np.uint8(1)
+    return np.int64(CHANGED)

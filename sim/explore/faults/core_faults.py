@@ -1,0 +1,227 @@
+"""Faults of the worker core: what each changes, where it is looked for, and why it is harmless if it is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sim.explore.faults.fault import DISAGREEMENT, EPOCHS, HEADERS, ONE_SUM, SUMS, TWO_SLOTS, UNEQUAL, Fault
+from sim.explore.scenario import Round, Scenario
+
+__all__ = ["CORE_FAULTS"]
+
+CORE_FAULTS: Final = (
+    Fault(
+        "token-not-compared",
+        "a RESULT of another epoch is accepted",
+        (EPOCHS,),
+        None,
+        "",
+        "arrivals",
+        ((" and token == core.token", ""),),
+    ),
+    Fault(
+        "worker-not-compared",
+        "a RESULT for another worker is accepted",
+        (ONE_SUM,),
+        None,
+        "",
+        "arrivals",
+        ((" and worker_id == core.worker_id", ""),),
+        "the switch addresses each copy to its worker, and all copies carry the same",
+    ),
+    Fault(
+        "chunk-not-compared",
+        "a RESULT of an older chunk of the slot is accepted",
+        (SUMS,),
+        None,
+        "",
+        "arrivals",
+        (
+            (
+                "if slot.chunk < 0 or slot.chunk & CHUNK_MASK != chunk:\n        core.stale",
+                "if slot.chunk < 0:\n        core.stale",
+            ),
+        ),
+    ),
+    Fault(
+        "index-not-compared",
+        "the pool index of a RESULT is not looked at",
+        (SUMS,),
+        None,
+        "",
+        "arrivals",
+        (("    known &= pool_index == pool_index_of(core, chunk)\n", ""),),
+        "the chunk number says the same, and is compared",
+    ),
+    Fault(
+        "result-twice",
+        "a RESULT that comes again counts again",
+        (TWO_SLOTS, SUMS),
+        None,
+        "",
+        "arrivals",
+        (
+            (
+                "    if slot.in_flight == 0:\n        core.duplicates += 1\n        return\n    record",
+                "    record",
+            ),
+        ),
+    ),
+    Fault(
+        "collective-not-compared-by-worker",
+        "a RESULT of another collective is accepted",
+        (DISAGREEMENT,),
+        None,
+        "",
+        "arrivals",
+        (
+            (
+                "    if op != record.op or fingerprint != record.fingerprint:\n"
+                "        core.foreign += 1\n        return\n    index",
+                "    index",
+            ),
+        ),
+        "the switch never adds two collectives, so there is no such RESULT",
+    ),
+    Fault(
+        "mismatch-not-heard",
+        "a worker does not listen to MISMATCH",
+        (DISAGREEMENT,),
+        None,
+        "",
+        "arrivals",
+        (("elif core.failure == FAILURE_NONE:", "elif core.failure != FAILURE_NONE:"),),
+    ),
+    Fault(
+        "missing-not-heard",
+        "a worker does not send again what a STATUS says is missing",
+        (ONE_SUM,),
+        None,
+        "",
+        "arrivals",
+        (("missing = not held or seen >> core.path_worker[level] & 1 == 0", "missing = False"),),
+    ),
+    Fault(
+        "full-not-heard",
+        "a worker does not fetch the RESULT of a slot that is full",
+        (ONE_SUM,),
+        None,
+        "",
+        "arrivals",
+        (("full = held and seen == everyone", "full = False"),),
+    ),
+    Fault(
+        "status-order",
+        "a STATUS counts although its PROBE left before the last transmission",
+        (ONE_SUM, TWO_SLOTS),
+        None,
+        "",
+        "arrivals",
+        (("        if slot.last_sequence > core.probe_sequence[probe]:\n            return\n", ""),),
+        "a needless retransmission costs a packet and changes nothing",
+    ),
+    Fault(
+        "exponent-not-learned",
+        "the exponent of a RESULT is not kept",
+        (UNEQUAL,),
+        None,
+        "",
+        "arrivals",
+        (
+            (
+                "        learn_exponent(record.payload, index, exponent)\n",
+                "        learn_exponent(record.payload, index, slot.exponent)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "lost-for-ever",
+        "what was sent too often is never sent again",
+        (ONE_SUM,),
+        None,
+        "",
+        "departures",
+        (
+            ("DUE_AGAIN if slot.lost else DUE_PROBE", "DUE_PROBE"),
+            (
+                "if slot.due != DUE_PROBE:\n        if slot.due",
+                "if slot.due != DUE_PROBE and slot.lost == 0:\n        if slot.due",
+            ),
+        ),
+    ),
+    Fault(
+        "window-of-one-too-many",
+        "a chunk is sent although the slot's last one has no RESULT yet",
+        (SUMS, TWO_SLOTS),
+        None,
+        "",
+        "departures",
+        (("    if slots[slot_of(core, chunk)].in_flight != 0:\n        return False\n", ""),),
+    ),
+    Fault(
+        "dependency-ignored",
+        "lanes are sent before all workers' exponent is known",
+        (Scenario("exponents on two slots", slots=2, rounds=(Round("float32"),), batches=False),),
+        None,
+        "",
+        "departures",
+        (
+            (
+                "        if needed.in_flight != 0 and needed.chunk == chunk - dependency:\n            return False\n",
+                "",
+            ),
+        ),
+    ),
+    Fault(
+        "wrong-chunk-asked",
+        "a PROBE asks for the chunk after",
+        (ONE_SUM,),
+        None,
+        "",
+        "departures",
+        (
+            (
+                "        pool_index_of(core, slot.chunk),\n        slot.chunk,",
+                "        pool_index_of(core, slot.chunk),\n        slot.chunk + (1 if kind == KIND_PROBE else 0),",
+            ),
+        ),
+    ),
+    Fault(
+        "quiet-for-ever",
+        "the timer for a time without RESULTs is never armed",
+        (ONE_SUM,),
+        None,
+        "",
+        "departures",
+        (
+            (
+                "    if core.in_flight == 0:\n        core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))\n",
+                "    if core.in_flight == 0:\n        core.quiet_ns = NEVER\n",
+            ),
+        ),
+    ),
+    Fault(
+        "asked-once",
+        "a chunk is asked after once",
+        (ONE_SUM,),
+        None,
+        "",
+        "departures",
+        (("    core.check_ns = min(core.check_ns, slot.check_ns)\n    core.probe = ", "    core.probe = "),),
+    ),
+    Fault(
+        "no-room",
+        "a header-only contribution is never sent with lanes",
+        (HEADERS,),
+        None,
+        "",
+        "departures",
+        (
+            (
+                "if contributes == CONTRIBUTES_NOTHING and slot.room == 0:",
+                "if contributes == CONTRIBUTES_NOTHING:",
+            ),
+        ),
+        "with 64 lanes a packet may grow by all its lanes; with 256, workers send zeros from the beginning",
+    ),
+)

@@ -1,0 +1,60 @@
+"""A fault, and the scenarios that faults are looked for in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sim.explore.faults.program import Program
+from sim.explore.scenario import Round, Scenario
+
+ONE: Final = (Round(),)
+TWO: Final = (Round(), Round())
+THREE: Final = (Round(), Round(), Round())
+SUMS: Final = Scenario("three sums", rounds=THREE, batches=False)
+FIVE: Final = Scenario("five sums", rounds=THREE + TWO, batches=False)
+UNEQUAL: Final = Scenario("exponents that differ", rounds=(Round("float32"),))
+UNEQUAL_TWICE: Final = Scenario(
+    "exponents that differ twice", rounds=(Round("float32"), Round("float32")), batches=False
+)
+HEADERS: Final = Scenario(
+    "header-only", rounds=(Round("broadcast"), Round("barrier"), Round("sum")), batches=False
+)
+EPOCHS: Final = Scenario("a new epoch", rounds=ONE, epochs=2)
+WRAP: Final = Scenario("chunk numbers wrap", rounds=THREE, first_chunk=(1 << 32) - 1, batches=False)
+DISAGREEMENT: Final = Scenario("disagreement", rounds=(Round(agreed=False),))
+DEATH: Final = Scenario("a dead worker", rounds=TWO, kills=1)
+TWO_SLOTS: Final = Scenario("two slots", slots=2, rounds=TWO, batches=False)
+ONE_SUM: Final = Scenario("a sum", rounds=ONE)
+VERSIONS: Final = Scenario("four sums", rounds=TWO + TWO, batches=False)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault.
+
+    Attributes
+    ----------
+    name, what
+        For people.
+    scenarios
+        Where it is looked for, in order.
+    program
+        Changes the P4 program.
+    source
+        Or: a program of `sim/explore/programs` that takes its place.
+    module, changes
+        Or: changes the text of a module of the worker core: (as it stands, in its place).
+    harmless
+        Why no schedule of the scenarios violates a guarantee; empty if one must be found.
+    """
+
+    name: str
+    what: str
+    scenarios: tuple[Scenario, ...]
+    program: Callable[[Program], None] | None = None
+    source: str = ""
+    module: str = ""
+    changes: tuple[tuple[str, str], ...] = ()
+    harmless: str = ""

@@ -1,0 +1,219 @@
+"""Faults of the P4 program: what each changes, where it is looked for, and why it is harmless if it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sim.explore.faults.fault import (
+    DEATH,
+    DISAGREEMENT,
+    EPOCHS,
+    FIVE,
+    ONE_SUM,
+    SUMS,
+    UNEQUAL,
+    UNEQUAL_TWICE,
+    VERSIONS,
+    WRAP,
+    Fault,
+)
+from sim.explore.faults.program import Program, binary, constant
+
+__all__ = ["PROGRAM_FAULTS"]
+
+
+def _on(*pieces: str, taken: bool) -> Callable[[Program], None]:
+    return lambda program: program.always(program.branch(*pieces), taken)
+
+
+def _without(action: str, primitive: str, *more: str) -> Callable[[Program], None]:
+    return lambda program: program.drop(program.action(action, *more), primitive)
+
+
+def _one_of(which: int, *pieces: str, taken: bool) -> Callable[[Program], None]:
+    return lambda program: program.always(program.branches(*pieces)[which], taken)
+
+
+def _go(piece: str, way: str, target: str) -> Callable[[Program], None]:
+    """Redirect a way out of a branch to the table that sets an outcome or a step."""
+
+    def change(program: Program) -> None:
+        program.branch(piece)[way] = program.table_of(program.action(target))
+
+    return change
+
+
+def _one_version(program: Program) -> None:
+    for action in program.document["actions"]:
+        if action["name"].endswith(".admit"):
+            for primitive in action["primitives"]:
+                if "_admission_index" in str(primitive["parameters"][0]):
+                    value = primitive["parameters"][1]["value"]
+                    primitive["parameters"][1]["value"] = binary("&", value, constant(0xFFFE))
+
+
+def _unsigned_age(program: Program) -> None:
+    chunk = {"type": "field", "value": ["scalars", "slot_chunk_1"]}
+    asked = {"type": "field", "value": ["netsum", "chunk"]}
+    program.branch("slot_age >>")["expression"] = {"type": "expression", "value": binary("<", asked, chunk)}
+
+
+def _first_packets_chunk(program: Program) -> None:
+    status = program.action("assign status.slot_chunk")
+    primitive = program.primitive(status, "assign status.slot_chunk")
+    primitive["parameters"][1] = {"type": "field", "value": ["netsum", "chunk"]}
+
+
+def _nobody_seen(program: Program) -> None:
+    primitive = program.primitive(program.action("assign status.seen"), "assign status.seen")
+    primitive["parameters"][1] = constant(0)
+
+
+_ADDED: Final = "register_write NetsumIngress.slot.slot_seen"
+_IS_FULL: Final = "^(scalars.slot_seen == scalars.metadata_t._admission_full_mask"
+_OTHER_COLLECTIVE: Final = "^(scalars.slot_collective !="
+_NEWER: Final = "assign scalars.slot_marks 0x00"
+_OUTCOME: Final = "_outcome15 0x"
+
+PROGRAM_FAULTS: Final = (
+    Fault(
+        "switchml",
+        "SwitchML's published protocol, a P4 program of its own: version bit and count, no tags",
+        (VERSIONS,),
+        source="switchml",
+    ),
+    Fault(
+        "stale-accepted",
+        "a packet older than the slot is taken for a new one",
+        (FIVE,),
+        _on("slot_age >>", taken=False),
+    ),
+    Fault(
+        "stale-answered",
+        "a slot that has moved on answers an old packet with what it holds",
+        (SUMS, FIVE),
+        _go("slot_age >>", "true_next", _OUTCOME + "0a"),
+        harmless="a slot moves on only when every worker has the old RESULT; another one is a duplicate",
+    ),
+    Fault(
+        "seen-skipped",
+        "a worker's bit is not tested: duplicates are added",
+        (ONE_SUM,),
+        _on("slot_seen &", taken=True),
+    ),
+    Fault(
+        "seen-not-kept",
+        "a worker's bit is not kept",
+        (ONE_SUM,),
+        _without(_ADDED, "register_write NetsumIngress.slot.slot_seen"),
+    ),
+    Fault(
+        "seen-not-cleared",
+        "the bits of the older chunk count for the newer one",
+        (SUMS,),
+        _without(_NEWER, "assign scalars.slot_seen"),
+    ),
+    Fault(
+        "chunk-not-kept",
+        "a slot does not keep its chunk",
+        (SUMS,),
+        _without(_ADDED, "register_write NetsumIngress.slot.slot_chunk"),
+    ),
+    Fault(
+        "lanes-not-cleared",
+        "lanes of a newer chunk are added to those of the older one",
+        (SUMS,),
+        _without(_NEWER, "assign scalars.slot_marks"),
+    ),
+    Fault(
+        "exponent-not-cleared",
+        "the exponent of the older chunk counts for the newer one",
+        (UNEQUAL_TWICE,),
+        _without(_NEWER, "assign scalars.slot_exponent"),
+    ),
+    Fault(
+        "epoch-not-compared",
+        "a slot of an older epoch is taken for this one's",
+        (EPOCHS,),
+        _on("slot_epoch", taken=False),
+    ),
+    Fault(
+        "epoch-not-kept",
+        "a slot does not keep its epoch",
+        (ONE_SUM,),
+        _without(_ADDED, "register_write NetsumIngress.slot.slot_epoch"),
+    ),
+    Fault(
+        "complete-too-early",
+        "the first contribution completes a slot",
+        (ONE_SUM,),
+        _on("slot_complete) and ( not", taken=True),
+    ),
+    Fault(
+        "answered-too-early",
+        "a retransmission is answered although others are missing",
+        (ONE_SUM,),
+        _on(_IS_FULL, taken=True),
+    ),
+    Fault(
+        "never-answered",
+        "the retransmission of a complete slot is not answered",
+        (ONE_SUM,),
+        _on(_IS_FULL, taken=False),
+    ),
+    Fault(
+        "first-lanes-added",
+        "the first lanes are added to what the slot holds",
+        (SUMS,),
+        _on("^(scalars.slot_marks == 0x00", taken=False),
+    ),
+    Fault(
+        "collective-not-compared",
+        "different collectives are added",
+        (DISAGREEMENT,),
+        _one_of(1, _OTHER_COLLECTIVE, taken=False),
+    ),
+    Fault(
+        "dispute-not-kept",
+        "a mismatch is told once and forgotten",
+        (DISAGREEMENT,),
+        _without("register_write NetsumIngress.slot.slot_collective", "register_write", _OUTCOME + "06"),
+        harmless="a worker that is told contributes eight times more, and each of these is told as a mismatch again",
+    ),
+    Fault(
+        "probe-mismatch-not-told",
+        "a PROBE is not told that workers disagree",
+        (DISAGREEMENT,),
+        _one_of(0, _OTHER_COLLECTIVE, taken=False),
+        harmless="the STATUS says that the contribution is missing, and sending it again brings the MISMATCH",
+    ),
+    Fault(
+        "probe-adds",
+        "a PROBE counts as a contribution",
+        (ONE_SUM,),
+        _one_of(0, "^(netsum.kind == 0x03", taken=False),
+    ),
+    Fault(
+        "status-of-the-asker",
+        "a STATUS repeats the asker's chunk in place of the slot's",
+        (SUMS,),
+        _first_packets_chunk,
+    ),
+    Fault("status-sees-nobody", "a STATUS says that nobody has contributed", (ONE_SUM, DEATH), _nobody_seen),
+    Fault("one-version", "both pool versions of a slot are one", (SUMS,), _one_version),
+    Fault("unsigned-age", "chunk numbers are compared without regard to their wrap", (WRAP,), _unsigned_age),
+    Fault(
+        "exponent-first",
+        "the exponent of a slot is that of its first contribution",
+        (UNEQUAL,),
+        _on("^(netsum.exponent >", taken=False),
+    ),
+    Fault(
+        "results-to-one",
+        "a RESULT goes to the worker that completed the slot alone",
+        (ONE_SUM,),
+        _on("0x08) or", "0x06)", taken=False),
+        harmless="the others ask and are answered: only time is lost",
+    ),
+)

@@ -1,0 +1,301 @@
+"""The graph of a network: its hosts, switches and links, and where packets go in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.addresses import ipv4_int
+from controller.jobs import WorkerEndpoint
+from sim.errors import SimulationError
+from sim.network.engine.dice import chance_of
+from sim.network.engine.packets import HEADERS_BYTES
+from sim.network.engine.records import COUNTS, LINK, NEVER, NODE, PS_PER_NS, PS_PER_S, SWITCH
+from sim.network.engine.switches import HOST_NODE, SWITCH_NODE
+from sim.network.frames import FIRST_UDP_PORT
+from sim.network.memory import Memory, Rows
+from sim.network.parameters import HostCost, LinkParameters, SwitchCost
+from sim.network.programming import ProgrammedSwitch
+from sim.network.routes import next_links
+
+__all__ = ["ENDPOINTS_PER_NODE", "Graph", "NetworkError", "Node"]
+
+ENDPOINTS_PER_NODE: Final = 16
+"""Workers of a host at a time."""
+_HEADER_ONLY_BYTES: Final = HEADERS_BYTES + 28
+"""No frame without lanes is longer: headers, the protocol's header, a STATUS."""
+
+
+class NetworkError(SimulationError):
+    """A network cannot be built or run as asked; the message says why."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host or switch of a network."""
+
+    name: str
+    number: int
+    ip: str
+    mac: str
+    is_switch: bool
+
+
+class Graph:
+    """Hosts, switches and the links between them.
+
+    Parameters
+    ----------
+    memory : Memory
+        Where compiled code finds them.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        All of them, by number.
+    programmed : list of ProgrammedSwitch or None
+        The program of each switch, in the order of `switch_records`; None: it only forwards.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.nodes: list[Node] = []
+        self.programmed: list[ProgrammedSwitch | None] = []
+        self._links = Rows(memory.world, "links", LINK)
+        self._node_rows = Rows(memory.world, "nodes", NODE)
+        self._switch_rows = Rows(memory.world, "switches", SWITCH)
+        self._ports: list[dict[int, int]] = []
+        self._is_built = False
+
+    # Building.
+
+    def add_host(self, name: str, ip: str, mac: str, cost: HostCost | None = None) -> Node:
+        """Add a host; `cost` is that of peers and flows on it, workers have their own."""
+        cost = cost or HostCost()
+        return self._add_node(
+            Node(name, len(self.nodes), ip, mac, False),
+            kind=HOST_NODE,
+            packet_ps=round((cost.send_ns + cost.receive_ns) / 2 * PS_PER_NS),
+            byte_ps=round(cost.byte_ns * PS_PER_NS),
+            slower=round(cost.slower * 100),
+        )
+
+    def add_switch(
+        self,
+        name: str,
+        ip: str,
+        mac: str,
+        *,
+        programmed: ProgrammedSwitch | None = None,
+        cost: SwitchCost | None = None,
+        added_bytes: int = 0,
+    ) -> Node:
+        """Add a switch.
+
+        Parameters
+        ----------
+        programmed
+            What runs in it; None: it only forwards.
+        added_bytes
+            On the wire, of each packet with lanes: lanes that are not simulated.
+        """
+        cost = cost or SwitchCost()
+        service_ps = round(cost.service_ns * PS_PER_NS)
+        number = self._switch_rows.add(
+            node=len(self.nodes),
+            latency_ps=round(cost.latency_ns * PS_PER_NS),
+            service_ps=service_ps,
+            queue_ps=NEVER if cost.queue_pkts is None or not service_ps else cost.queue_pkts * service_ps,
+            alive=1,
+            added_bytes=added_bytes,
+            header_only_bytes=_HEADER_ONLY_BYTES,
+        )
+        self.programmed.append(programmed)
+        self._ports.append({})
+        return self._add_node(Node(name, len(self.nodes), ip, mac, True), kind=SWITCH_NODE, index=number)
+
+    def connect(
+        self,
+        one: Node,
+        other: Node,
+        parameters: LinkParameters,
+        *,
+        one_port: int | None = None,
+        other_port: int | None = None,
+    ) -> tuple[int, int]:
+        """Connect two nodes; returns the numbers of the links from the one to the other and back.
+
+        Ports that are not given are the next free ones of a switch, from 1 on.
+        """
+        if self._is_built:
+            raise NetworkError("connect everything before the first run")
+        ports = [self._free_port(node, port) for node, port in ((one, one_port), (other, other_port))]
+        numbers = []
+        for source, target, port in ((one, other, ports[1]), (other, one, ports[0])):
+            number = self._links.add(from_node=source.number, to_node=target.number, to_port=port)
+            self.set_link(number, parameters)
+            numbers.append(number)
+        for node, port, number in ((one, ports[0], numbers[0]), (other, ports[1], numbers[1])):
+            if node.is_switch:
+                self._ports[self._switch_number(node)][port] = number
+        return numbers[0], numbers[1]
+
+    def set_link(self, number: int, parameters: LinkParameters) -> None:
+        """Make one direction of a link what the parameters say, from now on."""
+        link, faults = self._links[number], parameters.faults
+        rate = parameters.rate_bps or 0
+
+        def queue_ps(size: int | None) -> int:
+            return NEVER if size is None or not rate else size * 8 * PS_PER_S // rate
+
+        link["rate_bps"] = rate
+        link["latency_ps"] = parameters.latency_ns * PS_PER_NS
+        link["framing_bytes"] = parameters.framing_bytes
+        link["mtu"] = parameters.mtu
+        link["queue_ps"] = queue_ps(parameters.queue_bytes)
+        link["mark_ps"] = queue_ps(parameters.mark_bytes)
+        link["up"] = 1
+        link["loss"] = chance_of(faults.loss)
+        link["duplicate"] = chance_of(faults.duplicate)
+        link["jitter_ps"] = faults.jitter_ns * PS_PER_NS
+        link["straggle"] = chance_of(faults.straggle)
+        link["straggle_ps"] = faults.straggle_ns * PS_PER_NS
+        link["bursts"] = int(faults.bursts is not None)
+        if faults.bursts is not None:
+            link["to_bad"] = chance_of(faults.bursts.to_bad)
+            link["to_good"] = chance_of(faults.bursts.to_good)
+            link["loss_bad"] = chance_of(faults.bursts.loss_bad)
+        link["faulty"] = int(faults.any or bool(link["scripted"]))
+
+    def set_link_up(self, number: int, up: bool) -> None:
+        """Take one direction of a link down, which loses what is on it, or up."""
+        self._links[number]["up"] = int(up)
+
+    def set_switch_alive(self, switch: Node, alive: bool) -> None:
+        """Let a switch handle packets, or lose them all."""
+        self._switch_rows[self._switch_number(switch)]["alive"] = int(alive)
+
+    def build(self) -> None:
+        """Lay out routes, ports and addresses for compiled code, once; nothing can be added to the graph afterwards."""
+        if self._is_built:
+            return
+        self._is_built = True
+        memory, count = self._memory, len(self.nodes)
+        world = memory.world[0]
+        world["node_count"] = count
+        links = self._links.rows
+        self._next_link = memory.keep("next_link", next_links(count, links["from_node"], links["to_node"]))
+        self._endpoints = memory.keep("endpoints", np.full((count, ENDPOINTS_PER_NODE), -1, np.int32))
+        world["endpoints_per_node"] = ENDPOINTS_PER_NODE
+        addresses = sorted((ipv4_int(node.ip), node.number) for node in self.nodes)
+        memory.keep("addresses", np.array(addresses, np.int64).reshape(-1, 2))
+        world["address_count"] = count
+        port_links: list[int] = []
+        for number, ports in enumerate(self._ports):
+            size = max(ports, default=0) + 1
+            self._switch_rows[number]["port_links"] = len(port_links)
+            self._switch_rows[number]["port_count"] = size
+            port_links += [ports.get(port, -1) for port in range(size)]
+            memory.need(4 * size + 1024)
+        memory.keep("port_links", np.array(port_links or [-1], np.int32))
+
+    # Finding.
+
+    def node(self, name: str) -> Node:
+        """Return a node by its name.
+
+        Raises
+        ------
+        KeyError
+            There is none.
+        """
+        return next((node for node in self.nodes if node.name == name), None) or _missing(name)
+
+    def switch_of(self, host: Node) -> Node:
+        """Return the switch that a host is connected to; the first, if there are several."""
+        for link in self._links.rows:
+            target = self.nodes[int(link["to_node"])]
+            if link["from_node"] == host.number and target.is_switch:
+                return target
+        raise NetworkError(f"host {host.name} is not connected to a switch")
+
+    def neighbours(self, switch: Node) -> dict[str, int]:
+        """Return the port that leads to each neighbouring switch, by that switch's name."""
+        found: dict[str, int] = {}
+        for port, number in sorted(self._ports[self._switch_number(switch)].items()):
+            other = self.nodes[self._links[number]["to_node"]]
+            if other.is_switch:
+                found.setdefault(other.name, port)
+        return found
+
+    def endpoints(self, hosts: Sequence[Node], switch: Node, place: int = 0) -> list[WorkerEndpoint]:
+        """Return where workers on these hosts are, as the switch sees them.
+
+        Parameters
+        ----------
+        place
+            Which of the workers of each host, 0 and up.
+        """
+        self.build()
+        return [
+            WorkerEndpoint(self._port_towards(switch, host), host.ip, host.mac, FIRST_UDP_PORT + place)
+            for host in hosts
+        ]
+
+    def link_name(self, number: int) -> str:
+        """Return a name of one direction of a link: ``h1>s1``."""
+        link = self._links[number]
+        return f"{self.nodes[link['from_node']].name}>{self.nodes[link['to_node']].name}"
+
+    def link_counts(self, number: int) -> dict[str, int]:
+        """Return what was counted on one direction of a link."""
+        return {name: int(self._links[number][name]) for name in COUNTS}
+
+    @property
+    def link_records(self) -> npt.NDArray[Any]:
+        """What it holds of each direction of a link (`records.LINK`)."""
+        return self._links.rows
+
+    @property
+    def switch_records(self) -> npt.NDArray[Any]:
+        """What it holds of each switch (`records.SWITCH`)."""
+        return self._switch_rows.rows
+
+    @property
+    def node_records(self) -> npt.NDArray[Any]:
+        """What it holds of each node (`records.NODE`)."""
+        return self._node_rows.rows
+
+    def _add_node(self, node: Node, **values: int) -> Node:
+        if self._is_built:
+            raise NetworkError("add all hosts and switches before the first run")
+        self._node_rows.add(**values)
+        self.nodes.append(node)
+        return node
+
+    def _switch_number(self, node: Node) -> int:
+        return int(self._node_rows[node.number]["index"])
+
+    def _free_port(self, node: Node, port: int | None) -> int:
+        if not node.is_switch:
+            return 0
+        taken = self._ports[self._switch_number(node)]
+        chosen = port if port is not None else next(each for each in range(1, 512) if each not in taken)
+        if chosen in taken:
+            raise NetworkError(f"port {chosen} of {node.name} has a link already")
+        return chosen
+
+    def _port_towards(self, switch: Node, host: Node) -> int:
+        link = int(self._next_link[switch.number, host.number])
+        for port, number in self._ports[self._switch_number(switch)].items():
+            if number == link:
+                return port
+        raise NetworkError(f"host {host.name} is not connected to {switch.name}")
+
+
+def _missing(name: str) -> Node:
+    raise KeyError(name)

@@ -1,0 +1,54 @@
+"""What a network writes down: the packets of its links."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.network.engine.packets import HEADERS_BYTES, PAYLOAD_AT
+from sim.network.engine.records import TRACE
+from sim.network.memory import Memory
+
+__all__ = ["PacketTrace"]
+
+_ROWS: Final = 1 << 16
+"""Packets that compiled code writes down before Python takes them."""
+
+
+class PacketTrace:
+    """The packets of the links that are tapped.
+
+    Parameters
+    ----------
+    memory : Memory
+        Where compiled code writes them down.
+
+    Attributes
+    ----------
+    parts : list of (TRACE array, uint8 array)
+        What was taken so far, in order: a record of each packet, and its first bytes.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.parts: list[tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]] = []
+
+    def start(self, frame_bytes: int | None) -> None:
+        """Make room for packets, and for so many bytes of each; the first call decides, None is all bytes."""
+        world = self._memory.world[0]
+        if world["trace_room"]:
+            return
+        size = int(world["row_bytes"]) - PAYLOAD_AT + HEADERS_BYTES if frame_bytes is None else frame_bytes
+        world["trace_frame_bytes"], world["trace_room"] = size, _ROWS
+        self._records = self._memory.keep("trace", np.zeros(_ROWS, TRACE))
+        self._frames = self._memory.keep("trace_frames", np.zeros((_ROWS, size), np.uint8))
+
+    def take(self) -> None:
+        """Move what was written down since the last call to `parts`."""
+        world = self._memory.world[0]
+        count = int(world["trace_count"])
+        if count:
+            self.parts.append((self._records[:count].copy(), self._frames[:count].copy()))
+            world["trace_count"] = 0

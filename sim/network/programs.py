@@ -1,0 +1,70 @@
+"""The programs of a network's switches: where their memory is, and what they need Python for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sim.network.engine.packets import release
+from sim.network.engine.switches import send_output
+from sim.network.memory import Memory, Rows, address_of
+from sim.network.programming import ProgrammedSwitch
+
+__all__ = ["Programs"]
+
+
+class Programs:
+    """Shows compiled code the programs of the switches.
+
+    Parameters
+    ----------
+    memory : Memory
+        The world and its frames.
+    rows : Rows
+        A row of `records.SWITCH` for each switch.
+    programmed : sequence
+        The program of each switch, or None.
+    """
+
+    def __init__(self, memory: Memory, rows: Rows, programmed: Sequence[ProgrammedSwitch | None]) -> None:
+        self._memory = memory
+        self._rows = rows
+        self._programmed = programmed
+        self._versions: dict[int, int] = {}
+
+    def refresh(self) -> None:
+        """Take over what the control plane has changed, and where programs' memory is now."""
+        for number, programmed in enumerate(self._programmed):
+            if programmed is not None and programmed.engine.version != self._versions.get(number):
+                with programmed.engine.in_flight(self._memory.frames[:64]) as flight:
+                    self._point_at(number, flight)
+                self._versions[number] = programmed.engine.version
+
+    def finish(self, number: int) -> None:
+        """Give a program the memory that it needs, run it on, and send what it puts out."""
+        programmed = self._programmed[number]
+        assert programmed is not None
+        switch = self._rows[number]
+        with programmed.engine.in_flight(self._memory.frames[:1]) as flight:
+            flight.resume(int(self._memory.world["switch_status"][0]))
+            self._point_at(number, flight)
+        send_output(self._memory.world[0], number)
+        release(self._memory.world[0], int(switch["pending"]) - 1)
+        switch["pending"] = 0
+
+    def _point_at(self, number: int, flight: Any) -> None:
+        switch, at = self._rows[number], flight.at
+        values = {
+            "code": flight.machine.address,
+            "words": address_of(flight.words),
+            "inputs": at["in_frames"],
+            "out_count": at["out_count"],
+            "now_us": at["now_us"],
+            "digest_count": at["digest_count"],
+            "ports": address_of(flight.out_ports),
+            "lengths": address_of(flight.out_lengths),
+            "frames": address_of(flight.out_frames),
+            "stride": flight.out_frames.shape[1],
+        }
+        for name, value in values.items():
+            switch[name] = value

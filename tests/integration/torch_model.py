@@ -1,0 +1,19 @@
+"""A small model for tests of training, its inputs, and what came of it."""
+
+import torch
+
+
+def small_model() -> torch.nn.Module:
+    """Return the same model in every process."""
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Tanh(), torch.nn.Linear(30, 5))
+
+
+def inputs_of(step: int, rank: int) -> torch.Tensor:
+    """Return a rank's inputs of a step."""
+    return torch.randn(8, 20, generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def flat(model: torch.nn.Module) -> list[float]:
+    """Return all parameters, one after the other."""
+    return [float(each) for parameter in model.parameters() for each in parameter.detach().flatten()]
