@@ -16,6 +16,8 @@ from topologies.interruptions import Unwinding
 DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 STOP_GRACE_S = 3.0
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_living: set["Child"] = set()
+"""What was started and not yet waited for; see `ending_in_order`."""
 
 
 class TestbedError(Exception):
@@ -58,7 +60,8 @@ class Child:
         self.name = name
         self.log = log
         bound = [sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid()), *command]
-        with log.open("ab") as log_file:
+        # An interruption between the fork and the assignment would leave a child that nobody stops.
+        with log.open("ab") as log_file, uninterrupted():
             self._popen = subprocess.Popen(
                 bound,
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
@@ -68,6 +71,7 @@ class Child:
                 start_new_session=True,
                 pass_fds=pass_fds,
             )
+            _living.add(self)
 
     @property
     def pid(self) -> int:
@@ -140,6 +144,7 @@ class Child:
 
     def _close(self) -> None:
         self._popen.wait()
+        _living.discard(self)
         for pipe in (self._popen.stdin, self._popen.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -177,6 +182,14 @@ def uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Make SIGTERM, SIGHUP and Ctrl-C unwind the stack, so that every ``with`` block cleans up; see `Unwinding`."""
+    """Make SIGTERM, SIGHUP and Ctrl-C unwind the stack, so that every ``with`` block cleans up; see `Unwinding`.
+
+    At the end, children that were started in the block are stopped: the stack may unwind before a ``with`` block holds one.
+    """
+    before = _living.copy()
     with Unwinding():
-        yield
+        try:
+            yield
+        finally:
+            with uninterrupted():
+                stop_all(list(_living - before))

@@ -122,3 +122,22 @@ def test_sigterm_unwinds_the_stack() -> None:
         run()
     assert caught.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_signal_during_the_start_of_a_child_leaves_no_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    fork_exec = subprocess._fork_exec  # type: ignore[attr-defined]  # Private, and the only moment that shows the defect.
+
+    def interrupted(*arguments: object) -> int:
+        pid: int = fork_exec(*arguments)
+        started.append(pid)
+        signal.raise_signal(signal.SIGTERM)
+        return pid
+
+    monkeypatch.setattr(subprocess, "_fork_exec", interrupted)
+    with pytest.raises(SystemExit), ending_in_order():
+        Child("sleeper", SLEEPER, tmp_path / "log")
+    assert len(started) == 1
+    assert not Path(f"/proc/{started[0]}").exists()
