@@ -360,7 +360,7 @@ class JobLedger:
         SlotRange
             At least as many slots as before unless `count` is less.
         """
-        held = self._reserved.get(name) or next(job for job in self.jobs if job.name == name)
+        held = self._held_by(name)
         slots = self._allocator.resize(held.slots, count)
         if isinstance(held, Reservation):
             self._reserved[name] = replace(held, slots=slots)
@@ -370,8 +370,11 @@ class JobLedger:
 
     def would_have(self, name: str, count: int) -> int:
         """Return how many slots `resize` would give a job or reservation."""
-        held = self._reserved.get(name) or next(job for job in self.jobs if job.name == name)
-        return self._allocator.would_have(held.slots, count)
+        return self._allocator.would_have(self._held_by(name).slots, count)
+
+    def _held_by(self, name: str) -> Job | Reservation:
+        """Return the reservation or job of a name, which exists."""
+        return self._reserved.get(name) or next(job for job in self.jobs if job.name == name)
 
     def discard(self, name: str) -> None:
         """Free what a name holds, a job or a reservation, if anything."""

@@ -103,7 +103,7 @@ class Aggregators:
         RefusalError
             Its name or address cannot be used.
         """
-        check_name(offer.name)
+        check_name(offer.name, "an aggregator")
         if offer.name in self.hosts or self._taken(offer.name):
             raise RefusalError(
                 Kind.TAKEN, f"there is a switch or aggregator named {offer.name} already: choose another name"

@@ -577,7 +577,7 @@ class Placement:
             job.tell_epoch_to(seat, self._report_s)
             if knows:  # An earlier controller may have held it.
                 self.moves.tell(job, seat)
-        self.begin(self._rebalance_soon())
+        self.rebalance_soon()
         log.info(
             "job %s runs: epoch %d, %s",
             job.name,
@@ -588,12 +588,13 @@ class Placement:
             ),
         )
 
-    def attached(self) -> None:
-        """Begin the moves that waited for a worker that has attached again."""
-        self.begin(self._rebalance_soon())
+    def rebalance_soon(self) -> None:
+        """Rebalance once the present event has been dealt with: a job runs, or a worker that a move waited for has attached."""
 
-    async def _rebalance_soon(self) -> None:
-        self.rebalance()
+        async def rebalance() -> None:
+            self.rebalance()
+
+        self.begin(rebalance())
 
     async def _bring_up(self, link: SwitchLink) -> None:
         """Reconcile a switch at the beginning of a session with it."""

@@ -103,8 +103,8 @@ def same_secret(held: str, shown: str) -> bool:
     return secrets.compare_digest(held.encode(), shown.encode())
 
 
-def check_name(name: str) -> None:
-    """Refuse an invalid job name.
+def check_name(name: str, of: str = "a job") -> None:
+    """Refuse an invalid name of a job, or of what else `of` says.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def check_name(name: str) -> None:
         The name is invalid.
     """
     if not name or len(name) > 200 or not name.isprintable():
-        raise RefusalError(Kind.WRONG, "a job needs a name of 1 to 200 printable characters")
+        raise RefusalError(Kind.WRONG, f"{of} needs a name of 1 to 200 printable characters")
 
 
 def check_weight(weight: float) -> float:

@@ -139,7 +139,7 @@ class WorkerSeats:
         elif job.state in (JobState.RUNNING, JobState.HELD):
             job.tell_epoch_to(seat, self._registry.options.report_s)
             self._registry.placement.moves.tell(job, seat)
-            self._registry.placement.attached()
+            self._registry.placement.rebalance_soon()
         return job, seat
 
     def detach(self, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:

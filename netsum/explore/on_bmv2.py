@@ -27,13 +27,13 @@ from sim.explore.story import Packet, Step, Walk
 from sim.explore.system import System
 from topologies.cabled_bmv2 import DEVICE_ID, CabledBmv2, missing_for_cabled_bmv2
 from topologies.children import TestbedError
+from topologies.topology import CPU_PORT
 
 __all__ = ["Answers", "answers_of_bmv2", "require_bmv2"]
 
 _TIMEOUT_S = 60.0
 _SETTLE_S = 0.02
 """How long to wait for an answer too many."""
-_CPU_PORT = 510
 _NUMBER_AT = HEADERS_BYTES + HEADER_OFFSET_EXPONENT
 
 
@@ -161,7 +161,7 @@ def _bmv2(system: System, program: CompiledProgram, fault: Fault | None) -> Iter
         compiled = program.json
         if fault is not None and fault.program is not None:
             compiled = changed_program(compiled, fault.program, Path(folder, "changed.json"))
-        switch = CabledBmv2(system.scenario.hosts, _CPU_PORT)
+        switch = CabledBmv2(system.scenario.hosts, CPU_PORT)
         try:
             session = P4RuntimeSession(switch.address, DEVICE_ID, 1, _TIMEOUT_S)
             try:

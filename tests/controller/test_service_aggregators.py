@@ -164,6 +164,13 @@ def test_two_hosts_of_one_name(bench: Bench) -> None:
     first.leave()
 
 
+@pytest.mark.parametrize("name", ["", "a\nb", 201 * "a"])
+def test_the_name_of_an_aggregator_is_checked(bench: Bench, name: str) -> None:
+    bench.serve().ready()
+    with pytest.raises(grpc.RpcError, match="an aggregator needs a name of 1 to 200 printable characters"):
+        ScriptedAgent(bench, name).hears()
+
+
 def test_what_is_said_of_a_registration(bench: Bench) -> None:
     bench.serve().ready()
     with pytest.raises(grpc.RpcError, match="aggregator agg: .*somewhere"):
