@@ -120,9 +120,6 @@ def up(
         raise UsageError(f"{option} is of netsum's program, and {network.name} runs your own: leave it out")
     controller = controller and not own
     kind = switch.value
-    lacking = missing_for_mininet() or missing_for_switch(kind)
-    if lacking is not None:
-        raise CommandError(lacking)
     name = name or network.name
     lane_count = int(lanes or (Lanes.narrow if switch is SwitchKind.bmv2 else Lanes.wide))
     needed = IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lane_count
@@ -132,6 +129,9 @@ def up(
             f"{network.mtu:,}: "
             + ("use --lanes 64, or a larger mtu" if lane_count > 64 else "use a larger mtu")
         )
+    lacking = missing_for_mininet() or missing_for_switch(kind)
+    if lacking is not None:
+        raise CommandError(lacking)
     folder = new_run_folder(RUNS.resolve(), name)
     keep_copies(folder, own)
     plan = keeper.Plan(
