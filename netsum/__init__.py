@@ -90,7 +90,16 @@ def __getattr__(name: str) -> object:
         room = "host_agent.compression"
     elif name in _STRATEGIES:
         room = "host_agent.strategies"
-    return getattr(import_module(room), name)
+    try:
+        return getattr(import_module(room), name)
+    except ModuleNotFoundError as missing:
+        if missing.name != "torch":
+            raise
+        from netsum.extras import install_command
+
+        raise ModuleNotFoundError(
+            f"netsum.{name} needs PyTorch: {install_command('torch')}", name="torch"
+        ) from None
 
 
 def __dir__() -> list[str]:

@@ -126,3 +126,18 @@ except AttributeError as error:
 """
     said = subprocess.check_output([sys.executable, "-c", script], text=True)
     assert said == "module 'netsum' has no attribute 'nothing'\n"
+
+
+@pytest.mark.parametrize("name", ["Compression", "compress", "strategy"])
+def test_without_pytorch_a_name_that_needs_it_says_so(name: str) -> None:
+    script = f"""
+import sys
+sys.modules["torch"] = None  # As if it were not installed.
+import netsum
+try:
+    netsum.{name}
+except ModuleNotFoundError as missing:
+    print(missing.name, missing, missing.__cause__, missing.__suppress_context__)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"torch netsum.{name} needs PyTorch: pip install 'torch>=2.13' None True\n"
