@@ -8,10 +8,9 @@ from torch import Tensor
 
 from host_agent.compression.background import Background
 from host_agent.compression.compressor import Compressor
-from host_agent.compression.exchange import Exchange, TorchExchange, reduce_over
+from host_agent.compression.exchange import Exchange, TorchExchange, reduce_in_place, reduce_over
 from host_agent.compression.granularity import GRANULARITIES, Granularity, gathered, scattered, units
-from host_agent.compression.memory import Memory, NoMemory
-from host_agent.compression.methods.identity import Identity
+from host_agent.compression.memory import Memory
 from host_agent.compression.reducer import CompressionStatistics, Reducer
 from host_agent.compression.registry import compressor_of, make_compressor, make_memory
 from host_agent.errors import MisuseError
@@ -98,7 +97,7 @@ class CompressionState:
         for chosen, reducer in ((large, self.reducer), (small, self._plain)):
             sizes = [(name, each.numel()) for name, each in chosen.items()]
             # What is sent as it is comes out the same in fewer pieces.
-            granularity = "bucket" if _sends_all(reducer) else self.granularity
+            granularity = "bucket" if reducer.sends_all else self.granularity
             for unit in units(sizes, granularity, self.block) if sizes else []:
                 tensor = gathered(unit, chosen)
                 layout = (
@@ -117,7 +116,7 @@ class CompressionState:
         }
         future: torch.futures.Future[Tensor | Exception] = torch.futures.Future()
         self._waiting.append((tensors, buffer, future))
-        if self.granularity == "model" and not bucket.is_last() and not _sends_all(self.reducer):
+        if self.granularity == "model" and not bucket.is_last() and not self.reducer.sends_all:
             return future.then(_buffer_of)
         waiting, self._waiting = self._waiting, []
         if buffer.is_cuda:
@@ -130,11 +129,16 @@ class CompressionState:
     def _finish(self, waiting: list[Waiting]) -> None:
         """Reduce buckets together, and resolve their futures."""
         try:
-            everything = {name: each for part, _, _ in waiting for name, each in part.items()}
-            if self.granularity == "model":
-                # In the order of names, so that a rebuilding of the buckets does not move elements.
-                everything = {name: everything[name] for name in sorted(everything)}
-            self.reduce(everything)
+            if self.reducer.sends_all and all(buffer.dtype == torch.float32 for _, buffer, _ in waiting):
+                for tensors, buffer, _ in waiting:
+                    (unit,) = units([(name, each.numel()) for name, each in tensors.items()], "bucket")
+                    reduce_in_place(self.exchange, self.reducer, unit.key, buffer)
+            else:
+                everything = {name: each for part, _, _ in waiting for name, each in part.items()}
+                if self.granularity == "model":
+                    # In the order of names, so that a rebuilding of the buckets does not move elements.
+                    everything = {name: everything[name] for name in sorted(everything)}
+                self.reduce(everything)
         except Exception as error:
             for _, _, future in waiting:
                 future.set_result(error)
@@ -174,10 +178,6 @@ def _buffer_of(future: torch.futures.Future[Tensor | Exception]) -> Tensor:
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
-
-
-def _sends_all(reducer: Reducer) -> bool:
-    return isinstance(reducer.compressor, Identity) and isinstance(reducer.memory, NoMemory)
 
 
 def compression_hook(state: CompressionState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:

@@ -22,6 +22,7 @@ from host_agent.compression.compressor import (
     payload_bytes,
 )
 from host_agent.compression.memory import Layout, Memory, NoMemory
+from host_agent.compression.methods.identity import Identity
 from host_agent.errors import MisuseError
 
 
@@ -37,11 +38,14 @@ class Round:
         The result of "gather" is `Gathered`; of the others a tuple like `tensors`.
     root : int
         The sender of a broadcast.
+    in_place : bool
+        Whether the result of a sum is written over the only tensor.
     """
 
     tensors: Payload
     op: Literal["sum", "max", "broadcast", "gather"]
     root: int = 0
+    in_place: bool = False
 
 
 class Gathered(list[Payload]):
@@ -218,6 +222,26 @@ class Reducer:
         statistics.compress_ns += time.perf_counter_ns() - began
         self._count(key, statistics)
         return estimate.to(gradient.dtype)
+
+    @property
+    def sends_all(self) -> bool:
+        """Whether tensors are sent as they are, and nothing is remembered."""
+        return type(self.compressor) is Identity and isinstance(self.memory, NoMemory)
+
+    def rounds_in_place(self, key: str, gradient: Tensor) -> Rounds:
+        """Return the round that replaces a float32 tensor by its mean over the workers, without a copy; if `sends_all`.
+
+        A value that is not finite comes out as the back end has it in its sums.
+        """
+        began = time.perf_counter_ns()
+        size = gradient.numel() * gradient.element_size()
+        statistics = CompressionStatistics(steps=1, bytes_before=size, bytes_payload=size)
+        gradient.mul_(1.0 / self.workers)  # Before the sum, as DDP itself does: the bits are the same.
+        statistics.compress_ns = time.perf_counter_ns() - began
+        yield Round((gradient,), "sum", in_place=True)
+        self._steps[key] = self._steps.get(key, 0) + 1
+        self._count(key, statistics)
+        return gradient
 
     @property
     def _needs_no_own(self) -> bool:

@@ -119,6 +119,28 @@ def test_ddp_trains_with_the_same_bits_at_all_ranks(ranks: Ranks, settings: dict
         assert outcomes[0]["ratio"] < 0.7
 
 
+def gradients_with_and_without(rank: int, world: int) -> tuple[list[torch.Tensor], dict[str, int]]:
+    gradients = []
+    totals = {}
+    for hooked in (False, True):
+        torch.manual_seed(0)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 40))
+        state = compress(model, "identity") if hooked else None
+        model(torch.randn(8, 300, generator=torch.Generator().manual_seed(rank))).square().sum().backward()
+        gradients.append(torch.cat([each.grad.flatten() for each in model.parameters()]))
+        if state is not None:
+            totals = vars(state.total())
+    return gradients, totals
+
+
+def test_identity_gives_the_bits_of_ddp_without_a_hook(ranks: Ranks) -> None:
+    for (without, with_hook), total in ranks.run(gradients_with_and_without):
+        assert torch.equal(without, with_hook)
+        assert total["steps"] == 1
+        assert total["bytes_before"] == total["bytes_payload"] == 4 * (300 * 40 + 40)
+        assert total["bytes_sent"] > total["bytes_payload"]
+
+
 def _alone(world: int) -> torch.Tensor:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(20, 40), torch.nn.Tanh(), torch.nn.Linear(40, 5))
