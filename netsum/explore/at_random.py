@@ -11,12 +11,11 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from controller.entries import COUNTERS
 from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program
 from netsum.terminal import Rows, say
 from sim.explore.branches import counting_worker
-from sim.explore.random_runs import SYSTEMS, RandomRuns, Tally
+from sim.explore.random_runs import OUTCOMES, SYSTEMS, RandomRuns, Tally
 from sim.explore.random_walk import FAULT_KINDS
 
 __all__ = ["run_at_random"]
@@ -112,21 +111,25 @@ def _print_branches(taken: dict[str, int]) -> None:
 
 
 def _print(tallies: dict[str, Tally]) -> None:
-    shown = Rows("system", ">workers", ">slots", ">runs", ">rounds", ">steps", ">ended by fair network")
+    shown = Rows(
+        "system", ">workers", ">switches", ">slots", ">runs", ">rounds", ">steps", ">ended by fair network"
+    )
     total = Tally()
     for scenario in SYSTEMS:
         tally = tallies.get(scenario.name, Tally())
         total.add(tally)
         counts = (tally.runs, tally.rounds, tally.steps, tally.ended)
         shown.add(
-            scenario.name, str(scenario.workers), str(scenario.slots), *(f"{count:,}" for count in counts)
+            scenario.name,
+            *map(str, (scenario.workers, scenario.shape.switches, scenario.slots)),
+            *(f"{count:,}" for count in counts),
         )
     counts = (total.runs, total.rounds, total.steps, total.ended)
-    shown.add("all", "", "", *(f"{count:,}" for count in counts))
+    shown.add("all", "", "", "", *(f"{count:,}" for count in counts))
     shown.print()
     say("")
     pairs = Rows("outcome in the switch", *(f">{kind}" for kind in FAULT_KINDS))
-    for outcome, row in zip(COUNTERS, total.pairs.tolist(), strict=True):
+    for outcome, row in zip(OUTCOMES, total.pairs.tolist(), strict=True):
         pairs.add(outcome, *(f"{count:,}" for count in row))
     pairs.print()
     say("")

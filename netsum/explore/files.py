@@ -22,12 +22,13 @@ def write_schedule_files(
     events = shrink(system, made, violation)
     stem.parent.mkdir(parents=True, exist_ok=True)
     title, ending = f"netsum explore: {stem.name}", VIOLATIONS[violation]
-    told = text(events, title, ending)
+    shape = system.shape
+    told = text(events, shape, title, ending)
     for line in told.splitlines():
         say(line)
     stem.with_suffix(".txt").write_text(told)
-    stem.with_suffix(".svg").write_text(svg(events, system.scenario.hosts, title, ending))
-    stem.with_suffix(".pcap").write_bytes(pcap(events))
+    stem.with_suffix(".svg").write_text(svg(events, shape, title, ending))
+    stem.with_suffix(".pcap").write_bytes(pcap(events, shape))
     write_schedule(stem.with_suffix(".json"), system.scenario, fault, violation, events)
     say(f"written: {stem}.txt, .svg, .pcap, and .json for --replay")
     return events

@@ -23,6 +23,7 @@ from sim.explore.engine.step_codes import LOSE
 from sim.explore.engine.world import AT_RESTARTS, AT_TABLES, DEAD, DEAD_NUMBER, NOTHING, UP
 from sim.explore.faults.fault import Fault
 from sim.explore.faults.program import changed_program
+from sim.explore.scenario import Scenario
 from sim.explore.story import Packet, Step, Walk
 from sim.explore.system import System
 from topologies.cabled_bmv2 import DEVICE_ID, CabledBmv2, missing_for_cabled_bmv2
@@ -54,7 +55,7 @@ class Answers:
     bmv2: tuple[tuple[int, bytes], ...]
 
 
-def require_bmv2(fault: Fault | None) -> None:
+def require_bmv2(scenario: Scenario, fault: Fault | None) -> None:
     """See that BMv2 can run a schedule here.
 
     Raises
@@ -62,6 +63,8 @@ def require_bmv2(fault: Fault | None) -> None:
     CommandError
         It cannot; the message says why.
     """
+    if scenario.parents:
+        raise CommandError("--bmv2 compares one switch, and this schedule is of a tree of switches")
     missing = missing_for_cabled_bmv2()
     if missing is not None:
         raise CommandError(missing)
@@ -118,8 +121,8 @@ class _Bmv2:
     """BMv2 with the scenario's program and entries."""
 
     def __init__(self, system: System, switch: CabledBmv2, writer: P4RuntimeWriter) -> None:
-        self._versions = [entries for entries, _ in system.table_versions()]
-        self._address = system.switch_address
+        self._versions = [stage.entries for stage in system.stages[0]]
+        self._address = system.placement.addresses[0]
         self._groups: list[Group] = [result_group(jobs[0]) for jobs in system.jobs]
         self._switch, self._writer = switch, writer
         self._held: list[Entry] = []

@@ -35,10 +35,11 @@ _PROGRESS_S = 2.0
 
 def print_configurations() -> None:
     """Print what can be explored."""
-    shown = Rows("name", ">workers", ">jobs", ">slots", "rounds", "what else may happen")
+    shown = Rows("name", ">workers", ">jobs", ">switches", ">slots", "rounds", "what else may happen")
     for each in CONFIGURATIONS.values():
         rounds = ",".join(r.kind + ("" if r.agreed else "?") for r in each.rounds)
-        shown.add(each.name, str(each.workers), str(each.jobs), str(each.slots), rounds, _extras(each))
+        counts = (each.workers, each.jobs, each.shape.switches, each.slots)
+        shown.add(each.name, *map(str, counts), rounds, _extras(each))
     shown.print()
 
 
@@ -47,7 +48,7 @@ def _extras(scenario: Scenario) -> str:
     if scenario.kills:
         extras.append(f"{scenario.kills} worker dies")
     if scenario.switch_restarts:
-        extras.append("the switch restarts")
+        extras.append("a switch restarts" if scenario.parents else "the switch restarts")
     if scenario.epochs > 1:
         extras.append("the job moves to a new epoch")
     if scenario.first_chunk:
@@ -155,7 +156,7 @@ def replay(path: Path, *, on_bmv2: bool = False) -> bool:
         raise UsageError(f"{path}: there is no fault {fault!r} in the catalogue")
     chosen = FAULTS.get(fault)
     if on_bmv2:
-        require_bmv2(chosen)
+        require_bmv2(scenario, chosen)
     _say("compiling or loading the explorer …")
     program = compiled_program(_LANES)
     system = faulty_system(chosen, scenario, program.json)
@@ -166,7 +167,7 @@ def replay(path: Path, *, on_bmv2: bool = False) -> bool:
     ending = VIOLATIONS[found] if found else "no guarantee is violated on the way"
     if not found and violation:
         ending += f"; the file says: {VIOLATIONS[violation]}"
-    print(text(events, f"{path}: {scenario.name}", ending), flush=True)
+    print(text(events, system.shape, f"{path}: {scenario.name}", ending), flush=True)
     alike = _compare_bmv2(system, program, chosen, made) if on_bmv2 else True
     return not found and alike
 

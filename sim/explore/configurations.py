@@ -13,6 +13,13 @@ def _rounds(*kinds: Kind) -> tuple[Round, ...]:
     return tuple(Round(kind) for kind in kinds)
 
 
+def _leaves(name: str, rounds: tuple[Round, ...], epochs: int = 1, switch_restarts: int = 0) -> Scenario:
+    """Return a scenario of a root and two leaves with a worker each."""
+    return Scenario(
+        name, rounds=rounds, epochs=epochs, switch_restarts=switch_restarts, parents=(0, 0), leaves=(1, 2)
+    )
+
+
 _ALL: Final = (
     Scenario("smallest", rounds=_rounds("sum", "sum", "sum")),
     Scenario("five-rounds", rounds=_rounds("sum", "sum", "sum", "sum", "sum")),
@@ -34,6 +41,32 @@ _ALL: Final = (
     Scenario("wrap", rounds=_rounds("sum", "sum", "sum"), first_chunk=(1 << 32) - 2),
     Scenario("disagreement", rounds=(Round("sum"), Round("sum", agreed=False))),
     Scenario("unknown-sources", rounds=_rounds("sum", "sum"), unknown_sources=True),
+    _leaves("tree-two-leaves", _rounds("sum", "sum")),
+    _leaves("tree-three-rounds", _rounds("sum", "sum", "sum")),
+    _leaves("tree-exponents", _rounds("int32", "float32")),
+    _leaves("tree-header-only", _rounds("broadcast", "barrier", "max")),
+    _leaves("tree-disagreement", (Round("sum"), Round("sum", agreed=False))),
+    _leaves("tree-new-epoch", _rounds("sum"), epochs=2),
+    _leaves("tree-switch-restart", _rounds("sum"), epochs=2, switch_restarts=1),
+    _leaves("tree-leaf-restarts", _rounds("sum", "sum"), epochs=2, switch_restarts=1),
+    Scenario("tree-worker-on-root", rounds=_rounds("sum", "sum", "sum"), parents=(0,), leaves=(0, 1)),
+    Scenario("tree-leaf-of-two", workers=3, rounds=_rounds("sum"), parents=(0,), leaves=(0, 1, 1)),
+    Scenario(
+        "tree-two-leaves-of-two",
+        workers=4,
+        rounds=_rounds("sum"),
+        batches=False,
+        parents=(0, 0),
+        leaves=(1, 1, 2, 2),
+    ),
+    Scenario(
+        "tree-three-levels",
+        workers=3,
+        rounds=_rounds("sum"),
+        batches=False,
+        parents=(0, 1),
+        leaves=(0, 1, 2),
+    ),
 )
 
 CONFIGURATIONS: Final = {each.name: each for each in _ALL}

@@ -6,6 +6,7 @@ from html import escape
 
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine.world import DOWN, UP
+from sim.explore.shape import Shape
 from sim.explore.story import Event, Packet, sentence
 
 __all__ = ["svg", "text"]
@@ -14,20 +15,20 @@ _COLUMN, _ROW, _TOP, _LEFT = 230, 34, 70, 110
 _HALO = ' stroke="white" stroke-width="3" paint-order="stroke"'
 
 
-def text(events: list[Event], title: str, ending: str) -> str:
+def text(events: list[Event], shape: Shape, title: str, ending: str) -> str:
     """Return a schedule as numbered lines."""
     lines = [title, ""]
-    lines += [f"{number:3}. {sentence(event)}" for number, event in enumerate(events, 1)]
+    lines += [f"{number:3}. {sentence(event, shape)}" for number, event in enumerate(events, 1)]
     return "\n".join([*lines, "", ending, ""])
 
 
-def svg(events: list[Event], hosts: int, title: str, ending: str) -> str:
+def svg(events: list[Event], shape: Shape, title: str, ending: str) -> str:
     """Return a schedule as an SVG document.
 
-    The switch is in the middle, workers on both sides. A packet that never arrives ends in a cross.
+    A switch is in the middle of its children. A packet that never arrives ends in a cross.
     """
-    places = _places(hosts)
-    columns = hosts + 1
+    hosts, columns = shape.hosts, shape.hosts + shape.switches
+    places = {actor: place for place, actor in enumerate(shape.in_order())}
     width = 2 * _LEFT + _COLUMN * (columns - 1)
     height = _TOP + _ROW * (len(events) + 3)
 
@@ -45,14 +46,14 @@ def svg(events: list[Event], hosts: int, title: str, ending: str) -> str:
         f'<rect width="{width}" height="{height}" fill="white"/>',
         f'<text x="{width / 2}" y="20" font-size="14" text-anchor="middle">{escape(title)}</text>',
     ]
-    for actor in range(hosts + 1):
-        name = "switch" if actor == hosts else f"worker {actor}"
+    for actor in range(columns):
+        name = shape.name(actor)
         parts.append(f'<text x="{x(actor)}" y="45" font-weight="bold" text-anchor="middle">{name}</text>')
         parts.append(
             f'<line x1="{x(actor)}" y1="55" x2="{x(actor)}" y2="{y(len(events) + 1)}" stroke="#bbb"/>'
         )
     names = []
-    for row, source, target, packet, arrived in _arrows(events, hosts):
+    for row, source, target, packet, arrived in _arrows(events, shape):
         end = arrived if arrived is not None else row + 0.7
         x1, x2 = float(x(source)), float(x(target))
         if arrived is None:
@@ -74,8 +75,9 @@ def svg(events: list[Event], hosts: int, title: str, ending: str) -> str:
     parts += names
     for row, event in enumerate(events):
         if event.step.packet is None or event.step.kind == codes.LOSE:
-            actor = hosts if event.step.kind in (codes.CONTROL, codes.RESTART) else event.step.host
-            said = sentence(event).partition("  ⇒")[0].partition(": ")[2] or sentence(event)
+            actor = event.step.host + (hosts if event.step.kind in (codes.CONTROL, codes.RESTART) else 0)
+            told = sentence(event, shape)
+            said = told.partition("  ⇒")[0].partition(": ")[2] or told
             parts.append(f'<circle cx="{x(actor)}" cy="{y(row)}" r="3"/>')
             parts.append(f'<text x="{x(actor) + 6}" y="{y(row) + 4}" fill="#36c">{escape(said)}</text>')
     parts.append(
@@ -84,14 +86,7 @@ def svg(events: list[Event], hosts: int, title: str, ending: str) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _places(hosts: int) -> dict[int, int]:
-    """Return each actor's column; the last actor, the switch, stands in the middle."""
-    middle = (hosts + 1) // 2
-    order = [*range(middle), hosts, *range(middle, hosts)]
-    return {actor: place for place, actor in enumerate(order)}
-
-
-def _arrows(events: list[Event], hosts: int) -> list[tuple[int, int, int, Packet, int | None]]:
+def _arrows(events: list[Event], shape: Shape) -> list[tuple[int, int, int, Packet, int | None]]:
     """Return (row sent, from, to, packet, row it arrived) for each packet that was sent and each arrival."""
     arrows: list[tuple[int, int, int, Packet, int | None]] = []
     sent: dict[tuple[int, int, bytes], int] = {}
@@ -105,15 +100,13 @@ def _arrows(events: list[Event], hosts: int) -> list[tuple[int, int, int, Packet
         packet = event.step.packet
         if packet is not None and event.step.kind != codes.LOSE:
             key = packet.way, packet.host, _plain(packet)
-            ends = (packet.host, hosts) if packet.way == UP else (hosts, packet.host)
-            arrows.append((sent.get(key, row), *ends, packet, row))
+            arrows.append((sent.get(key, row), *shape.ends(packet.way, packet.host), packet, row))
             arrived.add(key)
         for each in event.sent:
             key = each.way, each.host, _plain(each)
             sent.setdefault(key, row)
             if key not in delivered:
-                ends = (each.host, hosts) if each.way == UP else (hosts, each.host)
-                arrows.append((row, *ends, each, None))
+                arrows.append((row, *shape.ends(each.way, each.host), each, None))
     return arrows
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from controller.entries import COUNTERS
+from controller.entries import COUNTERS, TREE_COUNTERS
 from host_agent.protocol.records import COUNTERS as CORE_COUNTERS
 from sim.explore.engine.fair import FAIR_ROUNDS
 from sim.explore.random_walk import FAULT_KINDS, WEIGHTS, random_runs
@@ -20,7 +20,10 @@ from sim.explore.story import Step, Walk
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode
 
-__all__ = ["SYSTEMS", "RandomRuns", "Tally"]
+__all__ = ["OUTCOMES", "SYSTEMS", "RandomRuns", "Tally"]
+
+OUTCOMES: Final = (*COUNTERS, *TREE_COUNTERS)
+"""What the P4 program counts."""
 
 _ROUNDS: Final = (
     *(Round("sum"), Round("int32"), Round("max"), Round("broadcast"), Round("float32"), Round("barrier")),
@@ -53,6 +56,30 @@ SYSTEMS: Final = (
         attrition=False,
         kills=2,
         epochs=2,
+    ),
+    Scenario(
+        "tree",
+        workers=5,
+        slots=4,
+        rounds=_ROUNDS,
+        copies=4,
+        batches=False,
+        attrition=False,
+        parents=(0, 0),
+        leaves=(0, 1, 1, 2, 2),
+    ),
+    Scenario(
+        "tree restarts",
+        workers=6,
+        slots=4,
+        rounds=_ROUNDS,
+        copies=4,
+        batches=False,
+        attrition=False,
+        epochs=2,
+        switch_restarts=1,
+        parents=(0, 0, 1, 1),
+        leaves=(2, 2, 3, 3, 4, 4),
     ),
 )
 """What is run at random, in turn."""
@@ -94,7 +121,7 @@ class Tally:
     steps: int = 0
     ended: int = 0
     pairs: npt.NDArray[np.int64] = field(
-        default_factory=lambda: np.zeros((len(COUNTERS), len(FAULT_KINDS)), np.int64)
+        default_factory=lambda: np.zeros((len(OUTCOMES), len(FAULT_KINDS)), np.int64)
     )
     core: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
@@ -134,9 +161,9 @@ class RandomRuns:
         self._weights = np.array([_WEIGHTS.get(name, 0) for name in WEIGHTS], np.int64)
         self._trail = np.zeros((_LIMIT, 2), np.uint32)
         self._totals = np.zeros(6, np.int64)
-        cells = [system.counter_address(name, 1) for name in COUNTERS]
+        cells = [system.counter_address(name, 1) for name in OUTCOMES]
         self._counters = np.array(cells, np.int64)
-        self._before = np.zeros(len(COUNTERS), np.int64)
+        self._before = np.zeros(len(OUTCOMES), np.int64)
         self._work: tuple[npt.NDArray[Any], ...] = (
             np.zeros((8, 3), np.uint64),
             np.zeros((FAIR_ROUNDS, 2), np.uint64),

@@ -27,18 +27,18 @@ from sim.explore.engine.step_codes import (
     step_code,
 )
 from sim.explore.engine.steps import apply
+from sim.explore.engine.switch_steps import stage_of
 from sim.explore.engine.worker_steps import drive, timers_of
 from sim.explore.engine.world import (
     ALIVE,
     AT_DONE,
     AT_KILLS,
     AT_LIFE,
-    AT_TABLES,
     MAX_ENTRIES,
     MAX_PACKETS,
     PACKET_SHIFT,
     STUCK,
-    UP,
+    TO_WORKER,
 )
 
 __all__ = ["FAULT_KINDS", "WEIGHTS", "random_runs"]
@@ -140,7 +140,7 @@ def random_runs(
     made = np.int64(0)
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
-    ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
+    targets = carray(pointer(world.to), (MAX_PACKETS,), np.int8)
     owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
     while made < budget:
         totals[5] = np.int64(generator[0])
@@ -160,10 +160,11 @@ def random_runs(
                 kind = np.int64(KILL)
             elif chance < weights[4] + weights[5]:
                 kind = np.int64(CONTROL)
-                if state[AT_TABLES] == world.versions - 1:
+                if stage_of(world) == 2:
                     kind = np.int64(JOIN)
             elif chance < weights[4] + weights[5] + weights[6]:
                 kind = np.int64(RESTART)
+                what = (draw >> 16) % world.switches
             elif chance < weights[4] + weights[5] + weights[6] + weights[3]:
                 kind = np.int64(BEGIN)
             elif chance < weights[4] + weights[5] + weights[6] + weights[3] + weights[2]:
@@ -197,13 +198,13 @@ def random_runs(
                 up = False
                 if kind in (DELIVER, KEEP):
                     packet = np.int64(entries[what]) >> PACKET_SHIFT
-                    up = ways[packet] == UP
+                    up = targets[packet] != TO_WORKER
                     if kind == KEEP:
                         fault = np.int64(1)
                     elif what + 1 < world.entry_count and what > 0:
                         fault = np.int64(2)
                     first_epoch = owners[packet] < world.owners and owners[packet] % world.epochs == 0
-                    if world.epochs > 1 and state[AT_TABLES] > 0 and first_epoch:
+                    if world.epochs > 1 and stage_of(world) > 0 and first_epoch:
                         fault = np.int64(3)
                     if fault != 3 and restarted:
                         fault = np.int64(4)

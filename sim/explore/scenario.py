@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from host_agent.errors import NetsumError
+from sim.explore.engine.world import MAX_SWITCHES
+from sim.explore.shape import Shape
 
 __all__ = ["Round", "Scenario", "ScenarioError", "from_document"]
 
@@ -64,9 +67,13 @@ class Scenario:
     epochs
         2: the controller may move the job to a second epoch, in which the workers start again.
     switch_restarts
-        How often the switch may come up with empty registers and tables; then the job gets its second epoch.
+        How often a switch may come up with empty registers and tables; then the job gets its second epoch.
     unknown_sources
         Whether packets of hosts that were not admitted, and malformed ones of a worker, are about from the beginning.
+    parents
+        Of a tree: the parent of switch 1, 2, …, in ascending order; switch 0 is the root. Empty: there is one switch.
+    leaves
+        Of a tree: the switch of each worker.
     """
 
     name: str
@@ -83,6 +90,8 @@ class Scenario:
     epochs: int = 1
     switch_restarts: int = 0
     unknown_sources: bool = False
+    parents: tuple[int, ...] = ()
+    leaves: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         def expect(condition: bool, what: str) -> None:
@@ -97,8 +106,28 @@ class Scenario:
         expect(self.epochs in (1, 2), f"1 or 2 epochs, not {self.epochs}")
         expect(self.jobs == 1 or self.epochs == 1, "one epoch where there are several jobs")
         expect(self.switch_restarts <= self.epochs - 1, "2 epochs where the switch may restart")
+        if self.parents or self.leaves:
+            self._check_tree(expect)
         for each in self.rounds:
             expect(each.kind in KINDS, f"rounds of the kinds {', '.join(KINDS)}, not {each.kind!r}")
+
+    def _check_tree(self, expect: Callable[[bool, str], None]) -> None:
+        count = 1 + len(self.parents)
+        expect(2 <= count <= MAX_SWITCHES, f"a tree of 2 to {MAX_SWITCHES} switches, not {count}")
+        expect(list(self.parents) == sorted(self.parents), f"parents in ascending order, not {self.parents}")
+        for child, parent in enumerate(self.parents, 1):
+            expect(0 <= parent < child, f"a parent of switch {child} among those before it, not {parent}")
+        expect(len(self.leaves) == self.workers, f"a switch for each worker, not {self.leaves}")
+        for leaf in self.leaves:
+            expect(0 <= leaf < count, f"workers on switches 0 to {count - 1}, not {leaf}")
+        expect(self.jobs == 1, "one job on a tree")
+        expect(self.kills == 0, "workers of a tree that do not die")
+        expect(not self.unknown_sources, "no packets of unknown sources in a tree")
+
+    @property
+    def shape(self) -> Shape:
+        """The switches and who is below whom."""
+        return Shape(self.leaves or (0,) * self.hosts, self.parents)
 
     @property
     def hosts(self) -> int:
@@ -119,6 +148,7 @@ def from_document(document: dict[str, Any]) -> Scenario:
         raise ScenarioError(f"expected a scenario with the members {', '.join(sorted(names))}")
     try:
         rounds = tuple(Round(**each) for each in document.get("rounds", ({},)))
-        return Scenario(**{**document, "rounds": rounds})
+        tree = {name: tuple(document.get(name, ())) for name in ("parents", "leaves")}
+        return Scenario(**{**document, **tree, "rounds": rounds})
     except TypeError as error:
         raise ScenarioError(f"expected a scenario: {error}") from None

@@ -10,8 +10,9 @@ from typing import Any
 
 from host_agent.errors import NetsumError
 from sim.explore.engine import step_codes as codes
-from sim.explore.engine.world import UP
+from sim.explore.engine.world import TO_WORKER, UP
 from sim.explore.scenario import Scenario, from_document
+from sim.explore.shape import Shape
 from sim.explore.story import STEP_NAMES, Event, Packet, Step
 
 __all__ = ["ScheduleError", "pcap", "read_schedule", "write_schedule"]
@@ -76,8 +77,8 @@ def read_schedule(path: Path) -> tuple[Scenario, str, int, list[Step]]:
         raise ScheduleError(f"{path} is no schedule of netsum explore ({fault})") from None
 
 
-def pcap(events: list[Event]) -> bytes:
-    """Return all packets as a capture at the switch: those of workers when they arrive there, its own when they leave.
+def pcap(events: list[Event], shape: Shape) -> bytes:
+    """Return all packets as a capture at the switches: each when it arrives at one, those for workers when they leave one.
 
     A step takes a millisecond.
     """
@@ -85,8 +86,10 @@ def pcap(events: list[Event]) -> bytes:
     for number, event in enumerate(events):
         packet = event.step.packet
         frames = []
-        if packet is not None and packet.way == UP and event.step.kind != codes.LOSE:
-            frames = [packet.frame, *(each.frame for each in event.sent)]
+        at_switch = packet is not None and shape.goes_to(packet.way, packet.host) != TO_WORKER
+        if packet is not None and at_switch and event.step.kind != codes.LOSE:
+            to_workers = [each for each in event.sent if shape.goes_to(each.way, each.host) == TO_WORKER]
+            frames = [packet.frame, *(each.frame for each in to_workers)]
         for place, frame in enumerate(frames):
             at_ns = number * _STEP_NS + place * 1000
             records.append(struct.pack("=IIII", 0, at_ns, len(frame), len(frame)) + frame)

@@ -21,7 +21,8 @@ from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.packing import unpack
 from sim.explore.engine.steps import apply
 from sim.explore.engine.worker_steps import timers_of
-from sim.explore.engine.world import CHANGED, DEAD, DOWN, LABEL_SHIFT, NOTHING, PACKET_SHIFT, UP
+from sim.explore.engine.world import CHANGED, DEAD, DOWN, LABEL_SHIFT, NOTHING, PACKET_SHIFT, TO_WORKER, UP
+from sim.explore.shape import Shape
 from sim.explore.system import System
 
 __all__ = ["Event", "Packet", "Step", "Walk", "tell"]
@@ -52,9 +53,9 @@ class Packet:
     Attributes
     ----------
     way
-        UP, to the switch, or DOWN.
+        UP, towards the root, or DOWN.
     host
-        The host at the other end.
+        The port that it goes by: the host at its other end, or the number of hosts + the lower one of two switches.
     frame
         From the Ethernet header on, without the number of a PROBE.
     label
@@ -168,13 +169,16 @@ class Walk:
         return Event(step, tuple(self._sent(step)), result)
 
     def _sent(self, step: Step) -> list[Packet]:
-        arrays, world = self.world.arrays, self.world
+        arrays, world, shape = self.world.arrays, self.world, self.system.shape
         packets = []
-        if step.packet is not None and step.packet.way == UP and step.kind != codes.LOSE:
+        switch = shape.goes_to(step.packet.way, step.packet.host) if step.packet is not None else TO_WORKER
+        if switch != TO_WORKER and step.kind != codes.LOSE:
             for context in arrays["contexts"]:
                 for row in range(int(context[world.get("out_count")])):
                     frame = arrays["out_frames"][row, : arrays["out_lengths"][row]].tobytes()
-                    packets.append(Packet(DOWN, int(arrays["out_ports"][row]), frame, 0))
+                    port = int(arrays["out_ports"][row])
+                    way = UP if port == shape.hosts + switch else DOWN
+                    packets.append(Packet(way, port, frame, 0))
         else:
             headers = arrays["headers"][step.host]
             for row, length in enumerate(arrays["tx_lengths"].tolist()):
@@ -201,7 +205,12 @@ class Walk:
             ]
             made += [step for step in drives if self._adds(step, fixed)]
         packets = [self.packet(entry) for entry in self.entries()]
-        deliveries = [Step(codes.DELIVER, packet.host, 0, packet) for packet in packets if packet.way == UP]
+        shape = self.system.shape
+        deliveries = [
+            Step(codes.DELIVER, packet.host, 0, packet)
+            for packet in packets
+            if shape.goes_to(packet.way, packet.host) != TO_WORKER
+        ]
         made += [step for step in deliveries if self._adds(step, fixed)]
         state[:] = end
         world.put(entry_count=end_count)
@@ -247,21 +256,25 @@ def tell(system: System, made: list[Step]) -> list[Event]:
     return events
 
 
-def sentence(event: Event) -> str:
-    """Describe an event in a line."""
+def sentence(event: Event, shape: Shape) -> str:
+    """Describe an event in a line; the shape names the switches."""
     step = event.step
     verb = STEP_NAMES[step.kind]
     if step.packet is not None:
-        ends = (f"worker {step.host}", "switch")
-        source, target = ends if step.packet.way == UP else ends[::-1]
+        source, target = map(shape.name, shape.ends(step.packet.way, step.host))
         line = f"{verb}: {source} → {target}: {step.packet.text()}"
     elif step.kind in (codes.CONTROL, codes.RESTART):
-        line = "the controller writes an entry" if step.kind == codes.CONTROL else "the switch restarts"
+        switch = "the " * (step.host == 0) + shape.name(shape.hosts + step.host)
+        line = "the controller writes an entry" if step.kind == codes.CONTROL else f"{switch} restarts"
     else:
         line = f"worker {step.host}: {verb}"
     if step.kind == codes.DRIVE and step.how:
         line += " (timers fire)"
     if step.kind == codes.DELIVER and step.how & codes.TIRED:
         line += " (sent too often)"
-    sent = ", ".join((f"to worker {p.host}: " if p.way == DOWN else "") + p.text() for p in event.sent)
+    from_worker = step.packet is None or shape.goes_to(step.packet.way, step.host) == TO_WORKER
+    sent = ", ".join(
+        ("" if from_worker else f"to {shape.name(shape.ends(p.way, p.host)[1])}: ") + p.text()
+        for p in event.sent
+    )
     return line + (f"  ⇒ {sent}" if sent else "")

@@ -1,4 +1,4 @@
-"""Builds what is explored: an embedded switch, programmed by the controller's own entries, and worker cores, in one record."""
+"""Builds what is explored: embedded switches, programmed by the controller's own entries, and worker cores, in one record."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from controller.entries import Entry, address_entry, admission_entries, result_group, rewrite_entries
-from controller.jobs import Job, WorkerEndpoint
-from controller.slots import SlotRange
+from controller.entries import result_group
+from controller.jobs import Job
 from controller.table_writer import Change
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
@@ -19,12 +18,8 @@ from host_agent.wire.constants import HEADER_BYTES, KIND_CONTRIBUTE, LANE_BYTES,
 from host_agent.wire.header import Header
 from sim.explore.engine.frames import (
     HEADERS_BYTES,
-    SWITCH_IP,
-    SWITCH_MAC,
-    WORKER_UDP_PORT,
+    addressed_to_switch,
     headers,
-    host_ip,
-    host_mac,
 )
 from sim.explore.engine.packets import index_size, intern
 from sim.explore.engine.packing import unlisted_fields
@@ -43,6 +38,7 @@ from sim.explore.engine.world import (
     UP,
     World,
 )
+from sim.explore.placement import Placement, Stage
 from sim.explore.scenario import Scenario
 from sim.explore.work import Task, make_task
 from sim.explore.worker_code import WorkerCode, shipped_worker
@@ -53,8 +49,6 @@ from sim.switch.layout import Context
 __all__ = ["System", "lanes_of"]
 
 _TIMEOUT_NS = 1 << 60
-_FIRST_EPOCH = 1
-_SHIFT_OF_EPOCH = 0x9E3779B1
 
 
 def lanes_of(program: Path) -> int:
@@ -63,7 +57,7 @@ def lanes_of(program: Path) -> int:
 
 
 class System:
-    """The switch and the workers of a scenario.
+    """The switches and the workers of a scenario.
 
     Parameters
     ----------
@@ -84,29 +78,15 @@ class System:
         self.lanes = sum(".lane_" in name for name in self.program.registers)
         self.worker = worker or shipped_worker()
         self.world = World()
-        self.jobs = [self._jobs_of(job) for job in range(scenario.jobs)]
-        self.switch_address = address_entry(SWITCH_IP, SWITCH_MAC)
+        self.shape = scenario.shape
+        self.placement = Placement(scenario, self.lanes)
+        self.stages: list[list[Stage]] = [self.placement.stages(s) for s in range(self.shape.switches)]
+        self._build_tree()
         self._build_hosts()
         self._build_switches()
         self._build_state()
         self.record = self.world.record[0]
         self.root = self._root()
-
-    def _jobs_of(self, number: int) -> list[Job]:
-        """Return a job in each of its epochs."""
-        scenario = self.scenario
-        hosts = range(number * scenario.workers, (number + 1) * scenario.workers)
-        workers = tuple(
-            WorkerEndpoint(host, host_ip(host), host_mac(host), WORKER_UDP_PORT, at, (SWITCH_IP, 28275))
-            for at, host in enumerate(hosts)
-        )
-        slots = SlotRange(number * scenario.slots, scenario.slots)
-        jobs = []
-        for each in range(scenario.epochs):
-            epoch = _FIRST_EPOCH + number * scenario.epochs + each
-            token = epoch * _SHIFT_OF_EPOCH & 0xFFFFFFFF
-            jobs.append(Job(f"job{number}", number + 1, epoch, token, slots, self.lanes, workers))
-        return jobs
 
     def _build_hosts(self) -> None:
         scenario, world = self.scenario, self.world
@@ -125,7 +105,7 @@ class System:
         for owner in range(owners):
             host, epoch = divmod(owner, scenario.epochs)
             number, worker = divmod(host, scenario.workers)
-            admission = self.jobs[number][epoch].admissions[worker]
+            admission = self.placement.admission(number, epoch, worker)
             core = WorkerCore(admission, _TIMEOUT_NS, scenario.first_chunk)
             self.cores.append(core)
             cores[owner] = core.state[0]
@@ -155,13 +135,15 @@ class System:
         )
         place("rx", np.zeros((1, row_bytes), np.uint8)), place("rx_length", np.zeros(1, np.int32))
         lengths = (HEADER_BYTES, HEADER_BYTES + LANE_BYTES * self.lanes)
-        templates = np.zeros((scenario.hosts, 3, HEADERS_BYTES), np.uint8)
-        for host in range(scenario.hosts):
+        templates = np.zeros((scenario.hosts + self.shape.switches, 3, HEADERS_BYTES), np.uint8)
+        for host, leaf in enumerate(self.shape.leaves):
             for at, length in enumerate(lengths):
-                templates[host, at] = np.frombuffer(headers(host, length), np.uint8)
+                templates[host, at] = np.frombuffer(headers(host, length, leaf), np.uint8)
             own = bytearray(headers(host, 0))  # what a frame to the host has: its addresses as destination
             own[0:6], own[30:34], own[36:38] = own[6:12], own[26:30], own[34:36]
             templates[host, 2] = np.frombuffer(bytes(own), np.uint8)
+        for switch in range(self.shape.switches):
+            templates[scenario.hosts + switch, 2] = np.frombuffer(addressed_to_switch(switch), np.uint8)
         place("headers", templates)
         world.put(
             hosts=scenario.hosts,
@@ -190,34 +172,36 @@ class System:
             begin=self.worker.begin,
         )
 
-    def table_versions(self) -> list[tuple[list[Entry], set[int]]]:
-        """Return what the switch's tables hold at each stage, and which owners are admitted then."""
-        scenario = self.scenario
-        if scenario.epochs == 1:
-            entries = [
-                e for jobs in self.jobs for e in (*admission_entries(jobs[0]), *rewrite_entries(jobs[0]))
-            ]
-            return [(entries, set(range(scenario.hosts)))]
-        old, new = self.jobs[0]
-        rewrites = rewrite_entries(old)
-        stages = []
-        for deleted in range(scenario.workers + 1):
-            kept = set(range(deleted, scenario.workers))
-            entries = [admission_entries(old)[worker] for worker in kept]
-            stages.append((entries + rewrites, {worker * scenario.epochs for worker in kept}))
-        for written in range(1, scenario.workers + 1):
-            entries = admission_entries(new)[:written]
-            stages.append((entries + rewrites, {worker * scenario.epochs + 1 for worker in range(written)}))
-        return stages
+    @property
+    def jobs(self) -> list[list[Job]]:
+        """Each job in each of its epochs, as the root holds it."""
+        return self.placement.parts[0]
+
+    def _build_tree(self) -> None:
+        world, shape = self.world, self.shape
+        below = [shape.below(switch) for switch in range(shape.switches)]
+        emptied = [len(stages) // 2 for stages in self.stages]
+        complete = [len(stages) - 1 for stages in self.stages]
+        for name, values in (
+            ("parents", (-1, *shape.parents)),
+            ("below", [sum(1 << host for host in hosts) for hosts in below]),
+            ("first_below", [hosts[0] for hosts in below]),
+            ("emptied", emptied),
+            ("complete", complete),
+            ("leaf_of", shape.leaves),
+        ):
+            world.place(name, np.array(values, np.int64))
+        world.put(switches=shape.switches, versions=max(map(len, self.stages)))
 
     def _build_switches(self) -> None:
-        world, stages = self.world, self.table_versions()
+        world, versions = self.world, self.world.get("versions")
         self.switches: list[Switch] = []
-        for entries, _ in stages:
-            switch = Switch(self.program)
+        held = [(switch, stage) for switch, stages in enumerate(self.stages) for stage in stages]
+        for number, stage in held:
+            switch = Switch(self.program, like=self.switches[0] if self.switches else None)
             writer = InProcessWriter(switch)
-            writer.write(Change.INSERT, [self.switch_address, *entries], "the explorer")
-            for jobs in self.jobs:
+            writer.write(Change.INSERT, [self.placement.addresses[number], *stage.entries], "the explorer")
+            for jobs in self.placement.parts[number]:
                 writer.set_group(result_group(jobs[0]), "the explorer")
             self.switches.append(switch)
         frame_bytes = HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * self.lanes + 64
@@ -227,21 +211,21 @@ class System:
         for switch in self.switches:
             with switch.in_flight(room) as flight:  # the tables are now where the machine code finds them
                 flights.append(flight)
-        owners = world.get("owners")
-        admitted = np.zeros((len(stages), owners + 1), np.uint8)
-        for stage, (_, those) in enumerate(stages):
-            admitted[stage, sorted(those)] = 1
-        world.place("admitted", admitted)
+        columns = (self.shape.hosts + self.shape.switches) * self.scenario.epochs
+        admitted = np.zeros((self.shape.switches * versions, columns + 1), np.uint8)
         flight, at = flights[0], Context(self.program)
-        contexts = np.zeros((len(stages), at.size), np.int64)
-        for stage, other in enumerate(flights):
+        contexts = np.zeros((len(admitted), at.size), np.int64)
+        places = [s * versions + v for s, stages in enumerate(self.stages) for v in range(len(stages))]
+        for place, (_, stage), other in zip(places, held, flights, strict=True):
+            admitted[place, sorted(stage.admitted)] = 1
             # One machine, one set of registers, several sets of tables.
-            contexts[stage] = flight.words
+            contexts[place] = flight.words
             for table in at.tables.values():
                 words = slice(table["rows"], table["group_members"] + 1)
-                contexts[stage, words] = other.words[words]
+                contexts[place, words] = other.words[words]
             for name in ("groups", "sessions", "replicas"):
-                contexts[stage, at.words[name]] = other.words[at.words[name]]
+                contexts[place, at.words[name]] = other.words[at.words[name]]
+        world.place("admitted", admitted)
         world.place("contexts", contexts)
         world.place("in_frame", self.in_frame)
         world.place("in_length", np.zeros(1, np.int32))
@@ -253,7 +237,10 @@ class System:
         world.place("span_at", np.array([s[0] for s in spans], np.int64))
         world.place("span_bytes", np.array([s[1] for s in spans], np.int64))
         world.place("span_job", np.array([s[2] for s in spans], np.int64))
-        world.place("progress_at", np.array(self._progress_cells() or [(0, 0)], np.int64))
+        one_switch = sum(s[1] for s in spans)
+        cells = np.array(self._progress_cells() or [(0, 0)], np.int64)
+        ofs = [cells + switch * one_switch for switch in range(self.shape.switches)]
+        world.place("progress_at", np.concatenate(ofs))
         world.put(
             code=flight.machine.address,
             context_bytes=at.size * 8,
@@ -262,9 +249,9 @@ class System:
             out_stride=flight.out_frames.shape[1],
             in_stride=frame_bytes,
             span_count=len(spans),
-            switch_bytes=sum(s[1] for s in spans),
-            progress_cells=len(self._progress_cells()),
-            versions=len(stages),
+            one_switch_bytes=one_switch,
+            switch_bytes=self.shape.switches * one_switch,
+            progress_cells=self.shape.switches * len(self._progress_cells()),
         )
 
     def _cells(self) -> list[tuple[int, int, str]]:
@@ -329,6 +316,7 @@ class System:
         world.place("ways", np.zeros(MAX_PACKETS, np.int8))
         world.place("of", np.zeros(MAX_PACKETS, np.int16))
         world.place("ports", np.zeros(MAX_PACKETS, np.int16))
+        world.place("to", np.zeros(MAX_PACKETS, np.int8))
         world.place("chunks", np.zeros(MAX_PACKETS, np.int32))
         world.place("index", np.zeros(index_size(), np.int32))
 

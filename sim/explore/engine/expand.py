@@ -58,13 +58,12 @@ from sim.explore.engine.world import (
     AT_KILLS,
     AT_LIFE,
     DEAD,
-    DOWN,
     LABEL_SHIFT,
     MAX_ENTRIES,
     MAX_PACKETS,
     NOTHING,
     PACKET_SHIFT,
-    UP,
+    TO_WORKER,
 )
 
 EXHAUSTED, PAUSED, MORE_ROOM, FOUND = range(4)
@@ -182,7 +181,7 @@ def _only_adds(world: Record) -> bool:
 @compiled
 def _expand(world: Record, search: Record, number: Integer) -> None:
     entries = carray(pointer(world.from_entries), (MAX_ENTRIES,), np.uint32)
-    ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
+    targets = carray(pointer(world.to), (MAX_PACKETS,), np.int8)
     state = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
     useful = carray(pointer(world.useful), (MAX_ENTRIES,), np.uint8)
     tried = carray(pointer(world.snapshot), (MAX_ENTRIES,), np.uint32)
@@ -215,19 +214,21 @@ def _expand(world: Record, search: Record, number: Integer) -> None:
     if world.epochs > 1:
         if not _try(world, search, number, step_code(np.int64(CONTROL), np.int64(0), np.int64(0))):
             return
-        if not _try(world, search, number, step_code(np.int64(RESTART), np.int64(0), np.int64(0))):
-            return
+        for switch in range(world.switches):
+            if not _try(world, search, number, step_code(np.int64(RESTART), np.int64(switch), np.int64(0))):
+                return
     for place in range(world.from_count):
         packet = np.int64(entries[place]) >> PACKET_SHIFT
         label = np.int64(entries[place]) >> LABEL_SHIFT & 15
-        if world.reduce != 0 and ways[packet] == UP:
+        to_worker = targets[packet] == TO_WORKER
+        if world.reduce != 0 and not to_worker:
             while at < world.snapshot_count and tried[at] < entries[place]:
                 at += 1
             if at < world.snapshot_count and tried[at] == entries[place] and useful[at] == 0:
                 continue
         if not _try(world, search, number, step_code(np.int64(DELIVER), place, np.int64(0))):
             return
-        answers_probe = ways[packet] == DOWN and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS
+        answers_probe = to_worker and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS
         tired = step_code(np.int64(DELIVER), place, np.int64(TIRED))
         if world.attrition and answers_probe and not _try(world, search, number, tired):
             return

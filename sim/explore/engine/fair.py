@@ -16,9 +16,9 @@ from host_agent.protocol.records import FAILURE_MISMATCH, FAILURE_NONE
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, pointer
 from sim.explore.engine.packets import remove_copy
 from sim.explore.engine.packing import host_at, unpack
-from sim.explore.engine.switch_steps import control, deliver_up, restore_switch
+from sim.explore.engine.switch_steps import arrive_at_switch, control, restore_switch, stage_of
 from sim.explore.engine.visited import hash_bytes
-from sim.explore.engine.worker_steps import begin, deliver_down, drive, join, timers_of
+from sim.explore.engine.worker_steps import arrive_at_worker, begin, drive, join, timers_of
 from sim.explore.engine.world import (
     ALIVE,
     AT_BEGUN,
@@ -26,14 +26,13 @@ from sim.explore.engine.world import (
     AT_FAILURE,
     AT_LIFE,
     AT_OBJECTIONS,
-    AT_TABLES,
     DEAD_HOST,
-    DOWN,
     MAX_ENTRIES,
     MAX_PACKETS,
     NOTHING,
     PACKET_SHIFT,
     STUCK,
+    TO_WORKER,
 )
 
 __all__ = ["FAIR_ROUNDS", "all_done", "fair_end", "fair_round", "someone_is_dead"]
@@ -88,7 +87,7 @@ def _any_disagreed(world: Record, good: Record) -> bool:
 def fair_round(world: Record, blank: Integer) -> Integer:
     """Let everything happen once; all packets arrive."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    if state[AT_TABLES] > 0:
+    if stage_of(world) > 0 and world.epochs > 1:
         while control(world) != NOTHING:
             pass
         for host in range(world.hosts):
@@ -113,10 +112,10 @@ def fair_round(world: Record, blank: Integer) -> Integer:
 @compiled
 def _deliver_all(world: Record) -> Integer:
     entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
-    ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
+    targets = carray(pointer(world.to), (MAX_PACKETS,), np.int8)
     ports = carray(pointer(world.ports), (MAX_PACKETS,), np.int16)
     number = np.int64(-1)
-    for _ in range(64 * world.hosts * (world.slots + 1)):
+    for _ in range(64 * (world.hosts + world.switches - 1) * (world.slots + 1)):
         if world.entry_count == 0:
             return np.int64(NOTHING)
         # In turn: a PROBE that is sent again and again does not keep others from arriving.
@@ -129,13 +128,14 @@ def _deliver_all(world: Record) -> Integer:
         remove_copy(world, place)
         number = entry >> PACKET_SHIFT
         world.fair_calls += 1
-        if ways[number] == DOWN:
-            result = deliver_down(world, entry, np.int64(0))
+        switch = np.int64(targets[number])
+        if switch == TO_WORKER:
+            result = arrive_at_worker(world, entry, np.int64(0))
             if result >= 0 and world.batches == 1:
                 result = drive(world, np.int64(ports[number]), np.int64(0))
         else:
-            restore_switch(world)
-            result = deliver_up(world, entry)
+            restore_switch(world, switch)
+            result = arrive_at_switch(world, entry)
         if result < 0:
             return result
     return np.int64(NOTHING)

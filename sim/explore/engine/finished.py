@@ -8,6 +8,9 @@ assumed. Two checks of the running code together show it:
   packet that is finished stays finished.
 - For every different pair of switch and worker that was reached, each finished packet that has ever been in flight is
   delivered (`check_part`). It must change nothing, and its answers must be finished themselves.
+
+A packet between two switches of a tree is finished if it would be for every worker below. There the second check takes
+every different combination of all switches and workers that was reached.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -21,8 +24,8 @@ from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_
 from sim.explore.engine.packets import entry_of, packet_kind
 from sim.explore.engine.packing import host_at
 from sim.explore.engine.step_codes import ANSWERED, TIRED
-from sim.explore.engine.switch_steps import deliver_up, restore_switch
-from sim.explore.engine.worker_steps import deliver_down
+from sim.explore.engine.switch_steps import arrive_at_switch, restore_switch
+from sim.explore.engine.worker_steps import arrive_at_worker
 from sim.explore.engine.world import (
     AT_BITS,
     AT_CHUNK,
@@ -39,7 +42,7 @@ from sim.explore.engine.world import (
     NOTHING,
     PACKET_SHIFT,
     SLOT_BYTES,
-    UP,
+    TO_WORKER,
 )
 
 __all__ = ["check_part", "is_finished", "leave_out_finished", "moved_back"]
@@ -51,10 +54,22 @@ def is_finished(world: Record, packet: Integer) -> bool:
     owner = np.int64(carray(pointer(world.of), (MAX_PACKETS,), np.int16)[packet])
     if owner < 0 or owner >= world.owners:
         return False
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     host = owner // world.epochs
-    at = host_at(world, host)
     epoch = owner - host * world.epochs
+    port = np.int64(carray(pointer(world.ports), (MAX_PACKETS,), np.int16)[packet])
+    if port < world.hosts:
+        return _is_finished_for(world, packet, host, epoch)
+    below = carray(pointer(world.below), (world.switches,), np.int64)[port - world.hosts]
+    for each in range(world.hosts):
+        if below >> each & 1 and not _is_finished_for(world, packet, np.int64(each), epoch):
+            return False
+    return True
+
+
+@compiled
+def _is_finished_for(world: Record, packet: Integer, host: Integer, epoch: Integer) -> bool:
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    at = host_at(world, host)
     if state[at + AT_EPOCH] != epoch:
         return state[at + AT_EPOCH] > epoch
     if (
@@ -101,12 +116,13 @@ def moved_back(world: Record) -> bool:
 
 @compiled
 def check_part(world: Record, part: Integer, blank: Integer) -> Integer:
-    """Deliver all finished packets of a worker with a state of the switch and of that worker.
+    """Deliver all finished packets of a worker with a state of the switch and of that worker; of a tree, all finished packets.
 
     Parameters
     ----------
     part
-        Address of the worker's number in a byte, then of the head, the switch and the worker's block.
+        Address of the worker's number in a byte, then of the head, the switch and the worker's block; of a tree, of all
+        switches and workers.
     blank
         Address of a worker's block at the start, for the other workers.
 
@@ -117,20 +133,24 @@ def check_part(world: Record, part: Integer, blank: Integer) -> Integer:
     """
     front = HEAD_BYTES + world.switch_bytes
     host = np.int64(carray(pointer(part), (1,), np.uint8)[0])
-    for each in range(world.hosts):
+    if world.switches > 1:
+        copy_bytes(np.uintp(world.from_state), np.uintp(part + 1), np.uintp(world.fixed_bytes))
+    else:
+        for each in range(world.hosts):
+            copy_bytes(
+                np.uintp(world.from_state + host_at(world, each)), np.uintp(blank), np.uintp(world.host_bytes)
+            )
+        copy_bytes(np.uintp(world.from_state), np.uintp(part + 1), np.uintp(front))
         copy_bytes(
-            np.uintp(world.from_state + host_at(world, each)), np.uintp(blank), np.uintp(world.host_bytes)
+            np.uintp(world.from_state + host_at(world, host)),
+            np.uintp(part + 1 + front),
+            np.uintp(world.host_bytes),
         )
-    copy_bytes(np.uintp(world.from_state), np.uintp(part + 1), np.uintp(front))
-    copy_bytes(
-        np.uintp(world.from_state + host_at(world, host)),
-        np.uintp(part + 1 + front),
-        np.uintp(world.host_bytes),
-    )
     copy_bytes(np.uintp(world.state), np.uintp(world.from_state), np.uintp(world.fixed_bytes))
     owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
     for packet in range(world.packet_count):
-        if owners[packet] // world.epochs != host or not is_finished(world, np.int64(packet)):
+        mine = owners[packet] // world.epochs == host or world.switches > 1
+        if not mine or not is_finished(world, np.int64(packet)):
             continue
         numbered = packet_kind(world, np.int64(packet))[0] in (KIND_PROBE, KIND_STATUS)
         for label in range(DEAD + 1):
@@ -144,16 +164,16 @@ def check_part(world: Record, part: Integer, blank: Integer) -> Integer:
 
 @compiled
 def _is_without_effect(world: Record, entry: Integer, how: Integer) -> bool:
-    ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
+    switch = np.int64(carray(pointer(world.to), (MAX_PACKETS,), np.int8)[entry >> PACKET_SHIFT])
     world.entry_count = 0
     world.finished_calls += 1
-    if ways[entry >> PACKET_SHIFT] == UP:
+    if switch != TO_WORKER:
         if how != 0:
             return True
-        restore_switch(world)
-        result = deliver_up(world, entry)
+        restore_switch(world, switch)
+        result = arrive_at_switch(world, entry)
     else:
-        result = deliver_down(world, entry, how)
+        result = arrive_at_worker(world, entry, how)
     if result < 0:
         return False
     now = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)

@@ -1,4 +1,4 @@
-"""S3, second half: when a worker has died, the others' errors name it."""
+"""S3, second half: when a worker of a job on one switch has died, the others' errors name it."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -55,7 +55,7 @@ def _answer_probes(world: Record, host: Integer, owner: Integer) -> None:
     templates = carray(pointer(world.headers), (world.hosts, 3, HEADERS_BYTES), np.uint8)
     lengths = carray(pointer(world.tx_lengths), (TX_ROWS,), np.int32)
     frame = carray(pointer(world.in_frame), (HEADERS_BYTES,), np.uint8)
-    restore_switch(world)
+    restore_switch(world, np.int64(0))
     fire(world, owner, timers_of(world, owner))
     for row in range(send_now(world, owner)):
         length = np.int64(lengths[row])
@@ -66,7 +66,7 @@ def _answer_probes(world: Record, host: Integer, owner: Integer) -> None:
             np.uintp(world.tx + row * world.row_bytes),
             np.uintp(length),
         )
-        left = run_switch(world, length + HEADERS_BYTES, host)
+        left = run_switch(world, np.int64(0), length + HEADERS_BYTES, host)
         ports = carray(pointer(world.out_ports), (left + 1,), np.uint16)
         sizes = carray(pointer(world.out_lengths), (left + 1,), np.int32)
         for each in range(left):

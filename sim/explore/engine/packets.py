@@ -40,6 +40,7 @@ from sim.explore.engine.world import (
     MAX_ENTRIES,
     MAX_PACKETS,
     PACKET_SHIFT,
+    TO_WORKER,
     UP,
 )
 
@@ -48,6 +49,7 @@ __all__ = [
     "contains",
     "datagram_label",
     "entry_of",
+    "goes_to",
     "intern",
     "merge_labels",
     "packet_at",
@@ -101,6 +103,18 @@ def _equal(one: Integer, other: Integer, length: Integer) -> bool:
 
 
 @compiled
+def goes_to(world: Record, way: Integer, port: Integer) -> Integer:
+    """Return the switch at which a packet arrives that goes up or down by a port, or TO_WORKER."""
+    if port < world.hosts:
+        if way == UP:
+            return carray(pointer(world.leaf_of), (world.hosts,), np.int64)[port]
+        return np.int64(TO_WORKER)
+    if way == UP:
+        return carray(pointer(world.parents), (world.switches,), np.int64)[port - world.hosts]
+    return port - world.hosts
+
+
+@compiled
 def intern(
     world: Record, way: Integer, owner: Integer, port: Integer, frame: Integer, length: Integer
 ) -> Integer:
@@ -111,6 +125,7 @@ def intern(
     owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
     ports = carray(pointer(world.ports), (MAX_PACKETS,), np.int16)
     chunks = carray(pointer(world.chunks), (MAX_PACKETS,), np.int32)
+    targets = carray(pointer(world.to), (MAX_PACKETS,), np.int8)
     at = _hash(frame, length, way * 64 + port)
     while index[at] != 0:
         number = np.int64(index[at]) - 1
@@ -132,6 +147,7 @@ def intern(
     ways[number] = way
     owners[number] = owner
     ports[number] = port
+    targets[number] = goes_to(world, way, port)
     chunks[number] = np.int32(0x7FFFFFFF)
     if length >= HEADERS_BYTES + HEADER_BYTES:
         header = read_header(carray(pointer(frame + HEADERS_BYTES), (HEADER_WORDS,), np.uint32))

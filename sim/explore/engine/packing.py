@@ -38,11 +38,13 @@ from sim.explore.engine.world import (
     AT_OLDEST,
     AT_OVERTAKER,
     AT_PASS,
+    AT_RESTARTS,
     AT_SEQUENCE,
     AT_SLOT_INDEX,
     AT_SLOT_PASS,
     AT_SUSPECTS,
     AT_SUSPECTS_BEFORE,
+    AT_TABLES,
     AT_TRIES,
     DEAD,
     HEAD_BYTES,
@@ -134,6 +136,12 @@ def core_of(world: Record, owner: Integer) -> Record:
 def host_at(world: Record, host: Integer) -> Integer:
     """Return where in the fixed part of a state a host's block begins."""
     return HEAD_BYTES + world.switch_bytes + host * world.host_bytes
+
+
+@compiled_inline
+def tables_at(switch: Integer) -> Integer:
+    """Return where in the head of a state the version of a switch's tables stands."""
+    return AT_RESTARTS + switch if switch > 0 else np.int64(AT_TABLES)
 
 
 @compiled_inline

@@ -28,7 +28,7 @@ from sim.explore.engine.compiled import (
 from sim.explore.engine.fair import FAIR_ROUNDS, fair_end, someone_is_dead
 from sim.explore.engine.names import check_names
 from sim.explore.engine.packets import contains
-from sim.explore.engine.packing import host_at
+from sim.explore.engine.packing import host_at, tables_at
 from sim.explore.engine.visited import hash_bytes, insert
 from sim.explore.engine.world import (
     AT_BEGUN,
@@ -37,7 +37,6 @@ from sim.explore.engine.world import (
     AT_KILLS,
     AT_NEXT,
     AT_RESTARTS,
-    AT_TABLES,
     HEAD_BYTES,
     MAX_ENTRIES,
     STUCK,
@@ -172,9 +171,11 @@ def emit(world: Record, search: Record, parent: Integer, code: Integer) -> bool:
 
 @compiled
 def progress_of(world: Record) -> Integer:
-    """Return how far the workers and the switch are, from 0 to LEVELS - 1. Only the order of the search depends on it."""
+    """Return how far the workers and the switches are, from 0 to LEVELS - 1. Only the order of the search depends on it."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    total = 8 * (np.int64(state[AT_TABLES]) + state[AT_KILLS] + state[AT_RESTARTS])
+    total = 8 * (np.int64(state[AT_KILLS]) + state[AT_RESTARTS])
+    for switch in range(world.switches):
+        total += 8 * np.int64(state[tables_at(switch)])
     for host in range(world.hosts):
         at = host_at(world, host)
         total += 2 * np.int64(state[at + AT_NEXT]) + state[at + AT_DONE] + state[at + AT_BEGUN]
@@ -191,21 +192,24 @@ def progress_of(world: Record) -> Integer:
 
 @compiled
 def _keep_parts(world: Record, search: Record) -> None:
-    """Keep each worker's block with the head and the switch, if that is new, for `check_parts`."""
+    """Keep each worker's block with the head and the switch, or of a tree all of them, if that is new, for `check_parts`."""
     work = carray(pointer(search.work), (2,), np.uint64)
     keys = carray(pointer(search.part_keys), (search.part_mask + 1, 2), np.uint64)
     front = HEAD_BYTES + world.switch_bytes
     size = np.int64(part_bytes(world))
-    for host in range(world.hosts):
+    for host in range(world.hosts if world.switches == 1 else 1):
         part = search.parts + search.part_count * size
         carray(pointer(part), (size,), np.uint8)[:] = np.uint8(0)
         carray(pointer(part), (1,), np.uint8)[0] = np.uint8(host)
-        copy_bytes(np.uintp(part + 1), np.uintp(world.state), np.uintp(front))
-        copy_bytes(
-            np.uintp(part + 1 + front),
-            np.uintp(world.state + host_at(world, host)),
-            np.uintp(world.host_bytes),
-        )
+        if world.switches > 1:
+            copy_bytes(np.uintp(part + 1), np.uintp(world.state), np.uintp(world.fixed_bytes))
+        else:
+            copy_bytes(np.uintp(part + 1), np.uintp(world.state), np.uintp(front))
+            copy_bytes(
+                np.uintp(part + 1 + front),
+                np.uintp(world.state + host_at(world, host)),
+                np.uintp(world.host_bytes),
+            )
         hash_bytes(part, size // 8, search.work)
         if insert(keys, search.part_mask, work):
             search.part_count += 1
@@ -213,7 +217,12 @@ def _keep_parts(world: Record, search: Record) -> None:
 
 @compiled
 def part_bytes(world: Record) -> Integer:
-    """Return the size of a part: a worker's number, the head, the switch and the worker's block, padded to 8 bytes."""
+    """Return the size of a part: a worker's number, the head, the switch and the worker's block, padded to 8 bytes.
+
+    What a packet between switches finds depends on all of them, so of a tree a part is all of a state but its packets.
+    """
+    if world.switches > 1:
+        return (1 + world.fixed_bytes + 7) // 8 * 8
     return (1 + HEAD_BYTES + world.switch_bytes + world.host_bytes + 7) // 8 * 8
 
 

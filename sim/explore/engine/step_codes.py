@@ -1,7 +1,8 @@
 """The codes of steps.
 
-A step's code is kind << KIND_SHIFT | what << WHAT_SHIFT | how. `what` is a place in the list of packets or a host, `how` a set of
-timers, or of a STATUS: `TIRED`, the worker has sent the chunk too often; `ANSWERED`, an earlier copy of it has come.
+A step's code is kind << KIND_SHIFT | what << WHAT_SHIFT | how. `what` is a place in the list of packets, a host or a switch,
+`how` a set of timers, or of a STATUS: `TIRED`, the worker has sent the chunk too often; `ANSWERED`, an earlier copy of it has
+come.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -14,8 +15,8 @@ from sim.explore.engine.compiled import Integer, compiled_inline
 
 DELIVER, KEEP, LOSE, DRIVE, BEGIN, KILL, JOIN, CONTROL, RESTART, SATURATE = range(1, 11)
 """Deliver a packet; deliver it and keep it; lose it; let a worker send, with timers fired; let it begin a round; kill it;
-let it join the second epoch; let the controller write its next table entry; restart the switch; deliver all packets to
-the switch that change nothing in it."""
+let it join the second epoch; let the controller write its next table entry; restart a switch; deliver all packets to
+a switch that change nothing in it."""
 TIRED, ANSWERED = 1, 2
 KIND_SHIFT: Final = 26
 WHAT_SHIFT: Final = 10

@@ -23,8 +23,8 @@ from sim.explore.engine.step_codes import (
     RESTART,
     WHAT_SHIFT,
 )
-from sim.explore.engine.switch_steps import control, deliver_up, restart_switch, restore_switch
-from sim.explore.engine.worker_steps import begin, deliver_down, drive, join, kill, timers_of
+from sim.explore.engine.switch_steps import arrive_at_switch, control, restart_switch, restore_switch
+from sim.explore.engine.worker_steps import arrive_at_worker, begin, drive, join, kill, timers_of
 from sim.explore.engine.world import (
     ALIVE,
     AT_LIFE,
@@ -33,7 +33,7 @@ from sim.explore.engine.world import (
     MAX_PACKETS,
     NOTHING,
     PACKET_SHIFT,
-    UP,
+    TO_WORKER,
 )
 
 
@@ -62,12 +62,12 @@ def _make(world: Record, code: Integer, blank: Integer) -> Integer:
             remove_copy(world, what)
         if kind == LOSE:
             return np.int64(1)
-        ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
-        if ways[entry >> PACKET_SHIFT] == UP:
-            restore_switch(world)
-            result = deliver_up(world, entry)
+        switch = np.int64(carray(pointer(world.to), (MAX_PACKETS,), np.int8)[entry >> PACKET_SHIFT])
+        if switch != TO_WORKER:
+            restore_switch(world, switch)
+            result = arrive_at_switch(world, entry)
         else:
-            result = deliver_down(world, entry, how)
+            result = arrive_at_worker(world, entry, how)
         if result == NOTHING and world.copies > 0 and kind != KEEP:
             return np.int64(1)
         return result
@@ -82,18 +82,18 @@ def _make(world: Record, code: Integer, blank: Integer) -> Integer:
     if kind == CONTROL:
         return control(world)
     if kind == RESTART:
-        return restart_switch(world)
+        return restart_switch(world, what)
     return _saturate(world)
 
 
 @compiled
 def _saturate(world: Record) -> Integer:
-    """Make every sending of a worker and every delivery to the switch that does nothing but add packets.
+    """Make every sending of a worker and every delivery to a switch that does nothing but add packets.
 
     As packets may arrive any number of times, or never, the state with the answers can do whatever the one without them
-    can. `snapshot` and `useful` are left to say which packets change the switch.
+    can. `snapshot` and `useful` are left to say which packets change a switch.
     """
-    ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
+    targets = carray(pointer(world.to), (MAX_PACKETS,), np.int8)
     useful = carray(pointer(world.useful), (MAX_ENTRIES,), np.uint8)
     state = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
     copy_bytes(np.uintp(world.queue), np.uintp(world.entries), np.uintp(4 * world.entry_count))
@@ -119,11 +119,12 @@ def _saturate(world: Record) -> Integer:
     for place in range(held):
         entry = np.int64(before[place])
         useful[place] = np.uint8(0)
-        if ways[entry >> PACKET_SHIFT] != UP:
+        switch = np.int64(targets[entry >> PACKET_SHIFT])
+        if switch == TO_WORKER:
             continue
         count = world.entry_count
-        restore_switch(world)
-        result = deliver_up(world, entry)
+        restore_switch(world, switch)
+        result = arrive_at_switch(world, entry)
         if result < 0:
             return result
         if result != NOTHING and not _keep_or_undo(world, count):

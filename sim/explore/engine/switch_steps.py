@@ -1,4 +1,4 @@
-"""The steps of the switch: a packet arrives at it, the controller writes an entry, it restarts."""
+"""The steps of a switch: a packet arrives at it, the controller writes an entry, it restarts."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -13,14 +13,14 @@ from sim.explore.engine.packets import (
     datagram_label,
     down_owner,
     entry_of,
+    goes_to,
     intern,
     packet_at,
     write_number,
 )
-from sim.explore.engine.packing import host_at
+from sim.explore.engine.packing import host_at, tables_at
 from sim.explore.engine.world import (
     AT_RESTARTS,
-    AT_TABLES,
     CHANGED,
     DEAD,
     DEAD_HOST,
@@ -35,28 +35,29 @@ from sim.explore.engine.world import (
     NOTHING,
     OUTSIDER_ADMITTED,
     PACKET_SHIFT,
+    UP,
 )
 
 
 @compiled
-def restore_switch(world: Record) -> None:
-    """Put the registers of the state that is worked on into the switch."""
+def restore_switch(world: Record, switch: Integer) -> None:
+    """Put a switch's registers of the state that is worked on into the machine that runs all switches."""
     places = carray(pointer(world.span_at), (world.span_count,), np.int64)
     sizes = carray(pointer(world.span_bytes), (world.span_count,), np.int64)
-    at = np.uintp(world.state + HEAD_BYTES)
+    at = np.uintp(world.state + HEAD_BYTES + switch * world.one_switch_bytes)
     for span in range(world.span_count):
         copy_bytes(np.uintp(places[span]), at, np.uintp(sizes[span]))
         at += np.uintp(sizes[span])
 
 
 @compiled
-def _save_switch(world: Record, job: Integer) -> Integer:
-    """Take the switch's registers into the state; returns NOTHING, CHANGED, or FOREIGN_SLOT if another job's changed."""
+def _save_switch(world: Record, switch: Integer, job: Integer) -> Integer:
+    """Take a switch's registers into the state; returns NOTHING, CHANGED, or FOREIGN_SLOT if another job's changed."""
     places = carray(pointer(world.span_at), (world.span_count,), np.int64)
     sizes = carray(pointer(world.span_bytes), (world.span_count,), np.int64)
     jobs = carray(pointer(world.span_job), (world.span_count,), np.int64)
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    at = np.int64(HEAD_BYTES)
+    at = np.int64(HEAD_BYTES) + switch * world.one_switch_bytes
     result = np.int64(NOTHING)
     for span in range(world.span_count):
         cells = carray(pointer(places[span]), (sizes[span],), np.uint8)
@@ -72,8 +73,8 @@ def _save_switch(world: Record, job: Integer) -> Integer:
 
 
 @compiled
-def deliver_up(world: Record, entry: Integer) -> Integer:
-    """Run a packet through the switch, whose registers are restored; answers are added to the packets in flight."""
+def arrive_at_switch(world: Record, entry: Integer) -> Integer:
+    """Run a packet through its switch, whose registers are restored; what leaves is added to the packets in flight."""
     number = entry >> PACKET_SHIFT
     lengths = carray(pointer(world.lengths), (MAX_PACKETS,), np.int32)
     owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
@@ -81,19 +82,23 @@ def deliver_up(world: Record, entry: Integer) -> Integer:
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     length = np.int64(lengths[number])
     owner = np.int64(owners[number])
-    tables = np.int64(state[AT_TABLES])
+    port = np.int64(ports[number])
+    switch = np.int64(carray(pointer(world.to), (MAX_PACKETS,), np.int8)[number])
+    tables = switch * world.versions + state[tables_at(switch)]
     copy_bytes(np.uintp(world.in_frame), np.uintp(packet_at(world, number)), np.uintp(length))
     write_number(world, number, entry >> LABEL_SHIFT & 15, world.in_frame)
     world.switch_runs += 1
-    left = run_switch(world, length, np.int64(ports[number]))
+    left = run_switch(world, switch, length, port)
     if left < 0:
         return np.int64(MACHINE_ERROR)
-    admitted = carray(pointer(world.admitted), (world.versions, world.owners + 1), np.uint8)
-    outsider = admitted[tables, owner if owner < world.owners else world.owners] == 0
+    columns = (world.hosts + world.switches) * world.epochs
+    admitted = carray(pointer(world.admitted), (world.switches * world.versions, columns + 1), np.uint8)
+    known = 0 <= owner < world.owners
+    outsider = admitted[tables, port * world.epochs + owner % world.epochs if known else columns] == 0
     job = np.int64(-1)
     if not outsider:
         job = owner // world.epochs // world.workers
-    result = _save_switch(world, job)
+    result = _save_switch(world, switch, job)
     if outsider and (result != NOTHING or left > 0):
         return np.int64(OUTSIDER_ADMITTED)
     if result < 0:
@@ -102,17 +107,24 @@ def deliver_up(world: Record, entry: Integer) -> Integer:
     out_lengths = carray(pointer(world.out_lengths), (left + 1,), np.int32)
     for each in range(left):
         frame = world.out_frames + each * world.out_stride
-        host = np.int64(out_ports[each])
+        leaves_by = np.int64(out_ports[each])
         size = np.int64(out_lengths[each])
-        if host >= world.hosts or not _addressed(world, frame, size, host):
+        way = way_out(world, switch, leaves_by)
+        if way < 0 or not _addressed(world, frame, size, way, leaves_by):
             return np.int64(MISADDRESSED)
-        if state[host_at(world, host)] == DEAD_HOST and world.epochs == 1:
+        if leaves_by < world.hosts and state[host_at(world, leaves_by)] == DEAD_HOST and world.epochs == 1:
             continue
-        whose = down_owner(world, host, frame, size)
-        label = datagram_label(world, np.int64(DOWN), frame, size)
+        label = datagram_label(world, way, frame, size)
         if label > world.slots:
             label = np.int64(DEAD)
-        answer = intern(world, np.int64(DOWN), whose, host, frame, size)
+        host = leaves_by
+        if leaves_by >= world.hosts:
+            # Between switches a PROBE and its STATUS are the asker's; all else is of the hosts below.
+            host = carray(pointer(world.first_below), (world.switches,), np.int64)[leaves_by - world.hosts]
+            if label != 0 and known:
+                host = owner // world.epochs
+        whose = down_owner(world, host, frame, size)
+        answer = intern(world, way, whose, leaves_by, frame, size)
         if answer < 0 or world.entry_count + 8 > MAX_ENTRIES:
             return np.int64(MACHINE_ERROR)
         if add_entry(world, entry_of(answer, label)) and result == NOTHING:
@@ -121,15 +133,31 @@ def deliver_up(world: Record, entry: Integer) -> Integer:
 
 
 @compiled
-def run_switch(world: Record, length: Integer, port: Integer) -> Integer:
-    """Run the program, with the tables of the state that is worked on, on the frame in `in_frame`.
+def way_out(world: Record, switch: Integer, port: Integer) -> Integer:
+    """Return the way of a packet that leaves a switch by a port, UP or DOWN; -1 if the switch has no such port."""
+    if port < world.hosts:
+        leaf = carray(pointer(world.leaf_of), (world.hosts,), np.int64)[port]
+        return np.int64(DOWN if leaf == switch else -1)
+    child = port - world.hosts
+    if child == 0 or child >= world.switches:
+        return np.int64(-1)
+    if child == switch:
+        return np.int64(UP)
+    parent = carray(pointer(world.parents), (world.switches,), np.int64)[child]
+    return np.int64(DOWN if parent == switch else -1)
+
+
+@compiled
+def run_switch(world: Record, switch: Integer, length: Integer, port: Integer) -> Integer:
+    """Run a switch's program, with its tables in the state that is worked on, on the frame in `in_frame`.
 
     Returns how many frames leave the switch, which are in `out_frames`; -1 if the program failed.
     """
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     carray(pointer(world.in_length), (1,), np.int32)[0] = length
     carray(pointer(world.in_port), (1,), np.uint16)[0] = port
-    context = world.contexts + np.int64(state[AT_TABLES]) * world.context_bytes
+    tables = switch * world.versions + np.int64(state[tables_at(switch)])
+    context = world.contexts + tables * world.context_bytes
     words = carray(pointer(context), (world.context_bytes // 8,), np.int64)
     words[world.inputs] = world.in_frame
     words[world.inputs + 1] = world.in_stride
@@ -144,12 +172,16 @@ def run_switch(world: Record, length: Integer, port: Integer) -> Integer:
 
 
 @compiled
-def _addressed(world: Record, frame: Integer, length: Integer, host: Integer) -> bool:
-    """Whether a frame that leaves by a host's port has its addresses."""
+def _addressed(world: Record, frame: Integer, length: Integer, way: Integer, port: Integer) -> bool:
+    """Whether a frame that leaves by a port has the addresses of the host or the switch at its other end."""
     if length < HEADERS_BYTES:
         return False
     data = carray(pointer(frame), (length,), np.uint8)
-    own = carray(pointer(world.headers), (world.hosts, 3, HEADERS_BYTES), np.uint8)[host, 2]
+    switch = goes_to(world, way, port)
+    places = world.hosts + world.switches
+    own = carray(pointer(world.headers), (places, 3, HEADERS_BYTES), np.uint8)[
+        port if switch < 0 else world.hosts + switch, 2
+    ]
     for each in range(6):
         if data[each] != own[each]:
             return False
@@ -160,23 +192,50 @@ def _addressed(world: Record, frame: Integer, length: Integer, host: Integer) ->
 
 
 @compiled
-def control(world: Record) -> Integer:
-    """Let the controller write its next entry."""
+def stage_of(world: Record) -> Integer:
+    """Return 0 while all switches hold all of the first epoch, 2 when they hold all of the last one, else 1."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    if state[AT_TABLES] + 1 >= world.versions:
-        return np.int64(NOTHING)
-    state[AT_TABLES] += np.uint8(1)
-    return np.int64(CHANGED)
+    complete = carray(pointer(world.complete), (world.switches,), np.int64)
+    first = last = True
+    for switch in range(world.switches):
+        version = np.int64(state[tables_at(switch)])
+        first &= version == 0
+        last &= version == complete[switch]
+    if last:
+        return np.int64(2)
+    return np.int64(0 if first else 1)
 
 
 @compiled
-def restart_switch(world: Record) -> Integer:
-    """Let the switch come up with empty registers and tables."""
+def control(world: Record) -> Integer:
+    """Let the controller write its next entry: it deletes from the leaves to the root, and writes from the root to the leaves."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    if state[AT_RESTARTS] >= world.restarts or state[AT_TABLES] > world.workers:
+    emptied = carray(pointer(world.emptied), (world.switches,), np.int64)
+    complete = carray(pointer(world.complete), (world.switches,), np.int64)
+    for switch in range(world.switches - 1, -1, -1):
+        if state[tables_at(switch)] < emptied[switch]:
+            state[tables_at(switch)] += np.uint8(1)
+            return np.int64(CHANGED)
+    for switch in range(world.switches):
+        if state[tables_at(switch)] < complete[switch]:
+            state[tables_at(switch)] += np.uint8(1)
+            return np.int64(CHANGED)
+    return np.int64(NOTHING)
+
+
+@compiled
+def restart_switch(world: Record, switch: Integer) -> Integer:
+    """Let a switch come up with empty registers and tables."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    emptied = carray(pointer(world.emptied), (world.switches,), np.int64)
+    if state[AT_RESTARTS] >= world.restarts:
         return np.int64(NOTHING)
+    for each in range(world.switches):
+        if state[tables_at(each)] > emptied[each]:
+            return np.int64(NOTHING)
     state[AT_RESTARTS] += np.uint8(1)
-    state[AT_TABLES] = np.uint8(world.workers)
-    for each in range(world.switch_bytes):
-        state[HEAD_BYTES + each] = np.uint8(0)
+    state[tables_at(switch)] = np.uint8(emptied[switch])
+    at = HEAD_BYTES + switch * world.one_switch_bytes
+    for each in range(world.one_switch_bytes):
+        state[at + each] = np.uint8(0)
     return np.int64(CHANGED)

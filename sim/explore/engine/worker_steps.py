@@ -35,6 +35,7 @@ from sim.explore.engine.packing import (
     unpack,
 )
 from sim.explore.engine.step_codes import ANSWERED, TIRED
+from sim.explore.engine.switch_steps import stage_of
 from sim.explore.engine.world import (
     AGREED_FALSELY,
     ALIVE,
@@ -46,7 +47,6 @@ from sim.explore.engine.world import (
     AT_FAILURE,
     AT_KILLS,
     AT_LIFE,
-    AT_TABLES,
     CHANGED,
     DEAD,
     DEAD_HOST,
@@ -136,7 +136,7 @@ def _relabel(world: Record, place: Integer, label: Integer) -> Integer:
 
 
 @compiled
-def deliver_down(world: Record, entry: Integer, how: Integer) -> Integer:
+def arrive_at_worker(world: Record, entry: Integer, how: Integer) -> Integer:
     """Hand a packet to the worker it is for."""
     number = entry >> PACKET_SHIFT
     host = np.int64(carray(pointer(world.ports), (MAX_PACKETS,), np.int16)[number])
@@ -367,7 +367,7 @@ def join(world: Record, host: Integer, blank: Integer) -> Integer:
     """Let a worker start again in the second epoch, once the controller has admitted all of it."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     at = host_at(world, host)
-    if state[AT_TABLES] != world.versions - 1 or state[at + AT_EPOCH] != 0 or world.epochs < 2:
+    if world.epochs < 2 or state[at + AT_EPOCH] != 0 or stage_of(world) != 2:
         return np.int64(NOTHING)
     _bury_labels(world, owner_of(world, host, np.int64(0)))
     copy_bytes(np.uintp(world.state + at), np.uintp(blank), np.uintp(world.host_bytes))

@@ -1,7 +1,10 @@
 """The record that all compiled functions take, and the layout of a state.
 
-A state is `HEAD_BYTES`, the switch's registers (only those cells that the jobs use), a block for each host, and the packets in
-flight: sorted entries of 32 bits, number of the packet << 12 | label << 8 | copies.
+A state is `HEAD_BYTES`, the registers of each switch (only those cells that the jobs use), a block for each host, and the
+packets in flight: sorted entries of 32 bits, number of the packet << 12 | label << 8 | copies.
+
+Ports have the same number at both ends. Host h is on port h of its switch. Switch s > 0 of a tree is on port hosts + s
+of its parent, and its parent on its own port hosts + s. Switch 0 is the root.
 
 A label stands for the number of a PROBE. What the worker core asks of a number is only whether it is the PROBE's, and
 whether the PROBE was sent before or after each chunk's last transmission. So all PROBEs of a worker between the same two
@@ -16,7 +19,9 @@ import numpy as np
 
 HEAD_BYTES: Final = 8
 AT_TABLES, AT_KILLS, AT_RESTARTS = range(3)
-"""In the head: which version of its tables the switch holds, how many workers have died, how often the switch has restarted."""
+"""In the head: which version of its tables the root holds, how many workers have died, how often a switch has restarted; after
+these, which version of its tables each other switch holds (`tables_at`)."""
+MAX_SWITCHES: Final = HEAD_BYTES - 2
 
 HOST_BYTES: Final = 18
 (
@@ -54,6 +59,8 @@ ELEMENTS: Final = 2
 """Elements of a block; the lanes beyond carry 0."""
 
 UP, DOWN = 0, 1
+TO_WORKER: Final = -1
+"""In place of the number of the switch that a packet arrives at."""
 
 NOTHING, CHANGED = 0, 1
 (
@@ -74,6 +81,9 @@ _FIELDS: Final = (
     # Sizes.
     *("hosts", "epochs", "owners", "slots", "rounds", "workers", "lanes", "row_bytes", "words", "blocks"),
     *("fixed_bytes", "switch_bytes", "host_bytes", "versions", "first_chunk", "gap"),
+    # The tree, an element a switch: its parent, the hosts below it as bits and the first of them, the versions of its tables
+    # in which the old epoch is gone and the new one complete. And the switch of each host.
+    *("switches", "one_switch_bytes", "parents", "below", "first_below", "emptied", "complete", "leaf_of"),
     # What may happen.
     *("copies", "batches", "ahead", "attrition", "reduce", "merge", "collect", "kills", "restarts"),
     # The worker core: code, then records, a row an owner (host * epochs + epoch).
@@ -84,7 +94,7 @@ _FIELDS: Final = (
     *("out_stride", "in_frame", "in_stride", "in_length", "in_port"),
     *("span_count", "span_at", "span_bytes", "span_job", "admitted", "progress_at", "progress_cells"),
     # Packets that have ever been in flight.
-    *("packet_count", "packet_bytes", "packets", "lengths", "ways", "of", "ports", "chunks", "index"),
+    *("packet_count", "packet_bytes", "packets", "lengths", "ways", "of", "ports", "to", "chunks", "index"),
     # The state that is worked on, and the one that it comes from.
     *("state", "entries", "entry_count", "from_state", "from_entries", "from_count"),
     # Ranks of transmissions, for labels.

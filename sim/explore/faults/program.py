@@ -14,6 +14,9 @@ from typing import Any
 
 __all__ = ["Change", "Document", "changed_program"]
 
+_OWN_ACTIONS = ("slot", "tree", "netsum")
+"""What the names of actions begin with that the compiler makes of statements in these files of `p4/v1model`."""
+
 Document = dict[str, Any]
 Change = Callable[["Program"], None]
 
@@ -46,7 +49,7 @@ class Program:
         found: list[Document] = [
             a
             for a in self.document["actions"]
-            if a["name"].startswith("slot") and all(any(p in line for line in lines(a)) for p in pieces)
+            if a["name"].startswith(_OWN_ACTIONS) and all(any(p in line for line in lines(a)) for p in pieces)
         ]
         assert len(found) == 1, f"{len(found)} actions with {pieces}: {[a['name'] for a in found]}"
         return found[0]

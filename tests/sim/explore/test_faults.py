@@ -63,8 +63,8 @@ def test_a_fault_is_found_and_its_schedule_can_be_read_and_replayed(
     assert [event.result for event in again] == [event.result for event in events]
     assert expected == violation
     assert violates(faulty, made, violation)
-    assert text(events, "title", "ending").count("\n") == len(events) + 4
-    assert svg(events, scenario.hosts, "title", "ending").startswith("<svg ")
+    assert text(events, scenario.shape, "title", "ending").count("\n") == len(events) + 4
+    assert svg(events, scenario.shape, "title", "ending").startswith("<svg ")
     shipped = faulty_system(None, scenario, PROGRAM)
     assert all(event.result >= 0 for event in tell(shipped, made))
     assert not violates(shipped, made, violation)
@@ -89,9 +89,10 @@ def test_a_packet_that_is_left_out_wrongly_is_noticed() -> None:
 
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 def test_wireshark_reads_the_capture(tmp_path: Path) -> None:
-    events = list(look_for(FAULTS["seen-skipped"], PROGRAM).events)
+    found = look_for(FAULTS["seen-skipped"], PROGRAM)
+    events = list(found.events)
     capture = tmp_path / "schedule.pcap"
-    capture.write_bytes(pcap(events))
+    capture.write_bytes(pcap(events, found.scenario.shape))
     command = ["tshark", "-X", f"lua_script:{PLUGIN}", "-r", str(capture)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     lines = done.stdout.splitlines()

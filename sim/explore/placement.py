@@ -1,0 +1,156 @@
+"""The jobs of a scenario on its switches, and what the tables of each switch hold at each stage: the controller's own entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from controller.entries import Entry, address_entry, admission_entries, parent_entries, rewrite_entries
+from controller.errors import JobRefusedError
+from controller.jobs import Job, WorkerEndpoint
+from controller.slots import SlotRange
+from controller.trees import Place, Tree, TreeSwitch, place_tree
+from host_agent.wire.admission import Admission
+from host_agent.wire.constants import UDP_PORT
+from sim.explore.engine.frames import WORKER_UDP_PORT, host_ip, host_mac, switch_ip, switch_mac
+from sim.explore.scenario import Scenario, ScenarioError
+
+__all__ = ["Placement", "Stage"]
+
+_FIRST_EPOCH = 1
+_SHIFT_OF_EPOCH = 0x9E3779B1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a switch's tables hold at a time.
+
+    Attributes
+    ----------
+    entries
+        But for the switch's address.
+    admitted
+        Whose packets they admit: port * epochs + epoch.
+    """
+
+    entries: tuple[Entry, ...]
+    admitted: frozenset[int]
+
+
+class Placement:
+    """The jobs of a scenario.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        What there is.
+    lanes : int
+        int32 values a packet carries.
+
+    Attributes
+    ----------
+    parts : list of list of list of Job
+        Of each switch, each job in each of its epochs.
+    addresses : list of Entry
+        The address of each switch.
+    """
+
+    def __init__(self, scenario: Scenario, lanes: int) -> None:
+        self._scenario = scenario
+        self._lanes = lanes
+        shape = scenario.shape
+        self.addresses = [address_entry(switch_ip(s), switch_mac(s)) for s in range(shape.switches)]
+        self.parts: list[list[list[Job]]] = [
+            [[] for _ in range(scenario.jobs)] for _ in range(shape.switches)
+        ]
+        self._trees: list[Tree] = []
+        for number in range(scenario.jobs):
+            tree = self._tree(number)
+            self._trees.append(tree)
+            for epoch in range(scenario.epochs):
+                for branch in tree.branches:
+                    self.parts[int(branch.switch)][number].append(
+                        self._part(tree, number, epoch, branch.switch)
+                    )
+
+    def _tree(self, number: int) -> Tree:
+        """Return the tree of a job as the controller places it."""
+        scenario, shape = self._scenario, self._scenario.shape
+        links: list[dict[str, int]] = [{} for _ in range(shape.switches)]
+        for child, parent in enumerate(shape.parents, 1):
+            links[child][str(parent)] = links[parent][str(child)] = shape.hosts + child
+        switches = {
+            str(s): TreeSwitch(str(s), switch_ip(s), switch_mac(s), links[s]) for s in range(shape.switches)
+        }
+        hosts = range(number * scenario.workers, (number + 1) * scenario.workers)
+        places = [
+            Place(
+                str(shape.leaves[host]), WorkerEndpoint(host, host_ip(host), host_mac(host), WORKER_UDP_PORT)
+            )
+            for host in hosts
+        ]
+        expected = (
+            f"scenario {scenario.name!r}: expected workers below every switch, and two children of the root"
+        )
+        try:
+            tree = place_tree(switches, places, root="0")
+        except JobRefusedError as refusal:
+            raise ScenarioError(f"{expected} ({refusal})") from None
+        if tree.above != {str(child): str(parent) for child, parent in enumerate(shape.parents, 1)}:
+            raise ScenarioError(expected)
+        return tree
+
+    def _part(self, tree: Tree, number: int, epoch: int, switch: str) -> Job:
+        scenario = self._scenario
+        branch = next(each for each in tree.branches if each.switch == switch)
+        count = _FIRST_EPOCH + number * scenario.epochs + epoch
+        children = tuple(
+            replace(child, worker_id=at, switch=(switch_ip(int(switch)), UDP_PORT))
+            for at, child in enumerate(branch.children)
+        )
+        return Job(
+            f"job{number}",
+            number + 1,
+            count,
+            count * _SHIFT_OF_EPOCH & 0xFFFFFFFF,
+            SlotRange(number * scenario.slots, scenario.slots),
+            self._lanes,
+            children,
+            branch.parent,
+        )
+
+    def admission(self, number: int, epoch: int, worker: int) -> Admission:
+        """Return what a worker of a job is given in an epoch."""
+        held = {str(switch): parts[number][epoch] for switch, parts in enumerate(self.parts)}
+        return self._trees[number].admissions(held)[worker]
+
+    def stages(self, switch: int) -> list[Stage]:
+        """Return what a switch's tables hold at each stage.
+
+        With two epochs the entries of the old one are deleted one by one, then those of the new one are written.
+        """
+        parts, epochs = self.parts[switch], self._scenario.epochs
+
+        def stage(others: list[Entry], admissions: list[Entry], epoch: int) -> Stage:
+            ports = [one.value("ingress_port") for one in admissions]
+            assert all(isinstance(port, int) for port in ports)
+            admitted = frozenset(port * epochs + epoch for port in ports if isinstance(port, int))
+            return Stage((*admissions, *others), admitted)
+
+        def others(job: Job) -> list[Entry]:
+            return [*rewrite_entries(job), *parent_entries(job)]
+
+        if epochs == 1:
+            jobs = [epochs_of[0] for epochs_of in parts]
+            return [
+                stage(
+                    [e for job in jobs for e in others(job)],
+                    [e for job in jobs for e in admission_entries(job)],
+                    0,
+                )
+            ]
+        old, new = parts[0]
+        before, after = admission_entries(old), admission_entries(new)
+        return [
+            *(stage(others(old), before[deleted:], 0) for deleted in range(len(before) + 1)),
+            *(stage(others(old), after[:written], 1) for written in range(1, len(after) + 1)),
+        ]

@@ -1,0 +1,83 @@
+"""The switches of a scenario as a tree, their names, and where a packet that leaves by a port arrives.
+
+Ports have the numbers that `sim.explore.engine.world` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+
+from sim.explore.engine.world import TO_WORKER, UP
+
+__all__ = ["Shape"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Who is below whom.
+
+    Attributes
+    ----------
+    leaves
+        The switch of each host.
+    parents
+        The parent of each switch but switch 0, the root.
+    """
+
+    leaves: tuple[int, ...]
+    parents: tuple[int, ...] = ()
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts there are."""
+        return len(self.leaves)
+
+    @property
+    def switches(self) -> int:
+        """How many switches there are."""
+        return 1 + len(self.parents)
+
+    def children(self, switch: int) -> list[int]:
+        """Return the ports of a switch's children: hosts, then switches."""
+        hosts = [host for host, leaf in enumerate(self.leaves) if leaf == switch]
+        return hosts + [
+            self.hosts + child for child, parent in enumerate(self.parents, 1) if parent == switch
+        ]
+
+    def below(self, switch: int) -> list[int]:
+        """Return the hosts whose packets go through a switch, in order."""
+        found: list[int] = []
+        for port in self.children(switch):
+            found += [port] if port < self.hosts else self.below(port - self.hosts)
+        return sorted(found)
+
+    def goes_to(self, way: int, port: int) -> int:
+        """Return the switch at which a packet arrives that goes up or down by a port, or TO_WORKER."""
+        if port < self.hosts:
+            return self.leaves[port] if way == UP else TO_WORKER
+        child = port - self.hosts
+        return self.parents[child - 1] if way == UP else child
+
+    def ends(self, way: int, port: int) -> tuple[int, int]:
+        """Return who sends a packet and who receives it: the number of a host, or the number of hosts + that of a switch."""
+        above = self.leaves[port] if port < self.hosts else self.parents[port - self.hosts - 1]
+        # A child has its port for a number in either case.
+        return (port, self.hosts + above) if way == UP else (self.hosts + above, port)
+
+    def name(self, actor: int) -> str:
+        """Return the name of a host, or of number of hosts + a switch."""
+        if actor < self.hosts:
+            return f"worker {actor}"
+        if self.switches == 1:
+            return "switch"
+        return "root" if actor == self.hosts else f"switch {actor - self.hosts}"
+
+    def in_order(self, switch: int = 0) -> list[int]:
+        """Return all actors below a switch and itself, so that each switch stands amid its children."""
+        rows = [
+            [port] if port < self.hosts else self.in_order(port - self.hosts)
+            for port in self.children(switch)
+        ]
+        middle = (len(rows) + 1) // 2
+        return [*chain(*rows[:middle]), self.hosts + switch, *chain(*rows[middle:])]
