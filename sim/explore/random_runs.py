@@ -159,6 +159,8 @@ class RandomRuns:
         mixed = np.random.SeedSequence([seed, sum(scenario.name.encode())]).generate_state(1, np.uint64)
         self._generator = mixed | np.uint64(1)
         self._weights = np.array([_WEIGHTS.get(name, 0) for name in WEIGHTS], np.int64)
+        # A tree has more entries to write until its workers can join a new epoch.
+        self._weights[WEIGHTS.index("control")] *= 2 * scenario.shape.switches - 1
         self._trail = np.zeros((_LIMIT, 2), np.uint32)
         self._totals = np.zeros(6, np.int64)
         cells = [system.counter_address(name, 1) for name in OUTCOMES]

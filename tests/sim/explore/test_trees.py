@@ -58,6 +58,17 @@ def test_what_is_left_out_reaches_nothing_else() -> None:
         assert less.progress.states < plain.progress.states
 
 
+def test_a_switch_restarts_and_the_job_moves_to_a_new_epoch() -> None:
+    scenario = Scenario(
+        "restart", rounds=ONE, epochs=2, switch_restarts=1, parents=(0,), leaves=(0, 1), batches=False
+    )
+    result = search(scenario, order="largest")
+    assert result.outcome == "exhausted"
+    # Without the comparison of epochs, a slot of the old one would be taken for the new one's.
+    faulty = faulty_system(FAULTS["epoch-not-compared"], scenario, PROGRAM)
+    assert Search(faulty, order="largest").run().outcome == "violated"
+
+
 def test_sums_go_up_and_results_come_down() -> None:
     """Without losses, each packet goes the way that the tree says."""
     walk = Walk(System(TWO_LEAVES, PROGRAM))
