@@ -168,7 +168,7 @@ def run_case(case: Case, *, loss: float = 0.01, on_step: OnStep = lambda step, d
         payload_bytes=progress.payload_bytes / steps,
         wire_bytes=star.wire_bytes / steps / task.workers if star else None,
         lost=star.lost if star else 0,
-        holds=_holds(case, progress, descent, omega),
+        holds=_holds(case, progress, descent, bound, omega),
     )
 
 
@@ -180,7 +180,8 @@ def _step_and_bound(case: Case, omega: float) -> tuple[float, int | None]:
         return 1.0 / (2.0 * task.row_smoothness()), None
     if case.memory == "none" and not case.stalls:
         smoothness = task.smoothness() if case.estimator == "full" else task.row_smoothness()
-        return theory.compressed_descent_step(smoothness, omega, task.workers), None
+        step = theory.compressed_descent_step(smoothness, omega, task.workers)
+        return step, theory.steps_to(1.0 - step * task.convexity(), case.accuracy)
     step = theory.diana_step(task.smoothness(), omega, task.workers)
     if case.memory == "none":
         return step, None
@@ -204,20 +205,22 @@ def _descent_steps(case: Case) -> int:
     return len(plain.distances) - 1
 
 
-def _holds(case: Case, progress: Progress, descent: int | None, omega: float) -> bool:
+def _holds(case: Case, progress: Progress, descent: int | None, bound: int | None, omega: float) -> bool:
     if case.stalls:
         return min(progress.distances[_STALL_STEPS // 3 :]) > STALL
     reached = progress.steps_to(case.accuracy)
-    return reached is not None and (descent is None or reached <= _allowed(case, descent, omega))
+    if reached is None or descent is None:
+        return reached is not None
+    # The theorem on independent blocks bounds their steps: 1 + ω/n times as many as it allows without compression.
+    allowed = bound if case.memory == "none" else _allowed(case, descent, omega)
+    return allowed is not None and reached <= allowed
 
 
 def _allowed(case: Case, descent: int, omega: float) -> float:
-    """Return how many steps the theory allows a hundred workers, given those without compression.
+    """Return how many steps the theory allows ISEGA with a hundred workers, given those without compression.
 
-    1 + ω/n times as many for independent blocks. 1 + 6 ω/n times as many for ISEGA, or what its shifts need if that is more.
+    1 + 6 ω/n times as many, or what its shifts need if that is more.
     """
     workers = problem(case.problem).workers
-    if case.memory == "none":
-        return (1.0 + omega / workers) * descent
     shifts = theory.steps_to(1.0 - theory.diana_alpha(omega) / 2.0, case.accuracy)
     return max((1.0 + 6.0 * omega / workers) * descent, shifts)

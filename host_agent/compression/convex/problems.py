@@ -115,6 +115,10 @@ class Ridge(Problem):
         residual = chosen @ point - self.targets[worker, rows]
         return chosen * residual[:, None] + self.regularization * point
 
+    def convexity(self) -> float:
+        """Return μ of f: the least eigenvalue of its Hessian, which is the same everywhere."""
+        return float(torch.linalg.eigvalsh(self._hessian(torch.zeros(self.dimension)))[0])
+
     @property
     def curvature(self) -> float:
         """Of ½ t²."""
