@@ -1,6 +1,7 @@
 """What a switch adds of compressed gradients has the same bits on every switch, with and without loss."""
 
 import json
+import struct
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,8 @@ from tests.integration.compressed_worker import STEPS, SUMMABLE, gradient, reduc
 from tests.integration.digits_runs import DEADLINE_S, ON_EVERY_TESTBED, TestbedKind, skip_if_lacking
 from topologies.children import Child, stop_all
 from topologies.loopback import LoopbackTestbed
+from topologies.mininet_testbed import EmbeddedStar, MininetTestbed
+from topologies.topology import star
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -32,8 +35,17 @@ Reduced = dict[str, np.ndarray[Any, Any]]
 _without_loss: list[Reduced] = []
 
 
-def reduce_on(kind: TestbedKind, folder: Path, drop_ppm: int) -> tuple[list[Reduced], int]:
-    """Reduce with every summable compressor; return what each worker has got, and how many packets were sent again."""
+class CapturedStar(EmbeddedStar):
+    """A star whose switch writes down what comes in and goes out of its ports."""
+
+    def __init__(self, workers: int, udp_port: int, folder: Path, drop_ppm: int = 0) -> None:
+        MininetTestbed.__init__(self, star(workers), "embedded", folder, udp_port=udp_port, capture=True)
+
+
+def reduce_on(
+    kind: TestbedKind, folder: Path, drop_ppm: int, rows: int = 30
+) -> tuple[list[Reduced], list[dict[str, Any]]]:
+    """Reduce with every summable compressor; return what each worker has got, and what it says of its packets."""
     compile_ahead()
     program = compiled_program(LANES)
     folder.mkdir(exist_ok=True)
@@ -62,7 +74,7 @@ def reduce_on(kind: TestbedKind, folder: Path, drop_ppm: int) -> tuple[list[Redu
         try:
             for rank, (host, admission) in enumerate(zip(hosts, job.admissions, strict=True)):
                 command = [sys.executable, "-m", "tests.integration.compressed_worker"]
-                command += [str(rank), str(WORLD), str(results[rank])]
+                command += [str(rank), str(WORLD), str(rows), str(results[rank])]
                 child = Child(
                     f"worker {rank}",
                     host.command(command),
@@ -76,13 +88,13 @@ def reduce_on(kind: TestbedKind, folder: Path, drop_ppm: int) -> tuple[list[Redu
                 child.stdin.flush()
             lines = [child.stdout.readline() for child in children]
             assert all(lines), [child.last_words() for child in children]
-            again = sum(json.loads(line)["retransmissions"] for line in lines)
+            said = [json.loads(line) for line in lines]
             for child in children:
                 child.wait_until(time.monotonic() + DEADLINE_S)
                 assert child.succeeded, child.how_it_ended()
         finally:
             stop_all(children)
-        return [dict(np.load(result)) for result in results], again
+        return [dict(np.load(result)) for result in results], said
 
 
 def without_loss(tmp_path: Path) -> Reduced:
@@ -96,8 +108,8 @@ def without_loss(tmp_path: Path) -> Reduced:
 def test_every_switch_gives_the_same_bits(kind: TestbedKind, tmp_path: Path, drop_ppm: int) -> None:
     skip_if_lacking(kind)
     expected = without_loss(tmp_path)
-    outcomes, again = reduce_on(kind, tmp_path / "run", drop_ppm)
-    assert again > 0 or drop_ppm == 0
+    outcomes, said = reduce_on(kind, tmp_path / "run", drop_ppm)
+    assert sum(one["retransmissions"] for one in said) > 0 or drop_ppm == 0
     for outcome in outcomes:
         assert outcome.keys() == set(SUMMABLE)
         for name in SUMMABLE:
@@ -112,3 +124,33 @@ def test_integers_are_those_computed_in_memory(tmp_path: Path, name: str) -> Non
     for step in range(STEPS):
         mean = reduce_in_process(workers, "x", [gradient(step, rank) for rank in range(WORLD)])[0]
         assert mean.numpy().tobytes() == without_loss(tmp_path)[name][step].tobytes()
+
+
+def captured(path: Path) -> tuple[int, int]:
+    """Return how many packets of netsum a capture has, and the bytes of their UDP payloads."""
+    content, at, packets, size = path.read_bytes(), 24, 0, 0
+    while at < len(content):
+        (held,) = struct.unpack_from("=I", content, at + 8)
+        frame = content[at + 16 : at + 16 + held]
+        at += 16 + held
+        if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[36:38] == UDP_PORT.to_bytes(2, "big"):
+            packets += 1
+            size += int.from_bytes(frame[38:40], "big") - 8
+    return packets, size
+
+
+@pytest.mark.root
+def test_the_bytes_of_a_capture_are_those_that_the_method_promises(tmp_path: Path) -> None:
+    skip_if_lacking(CapturedStar)
+    said = reduce_on(CapturedStar, tmp_path / "run", 0, rows=2000)[1]
+    for port, one in enumerate(said, start=1):
+        assert captured(tmp_path / "run" / "pcaps" / f"s1-eth{port}_in.pcap") == (
+            one["packets"],
+            one["bytes"],
+        )
+        for name, bytes_of in one["of"].items():
+            # A collective ends with a packet that is not full.
+            rounds = 3 * STEPS * 4 * LANES
+            assert bytes_of["lanes"] < 1.05 * bytes_of["promised"] + rounds, name
+            # Workers take turns in sending the indices of agreed-top-k: the others then send headers alone.
+            assert bytes_of["lanes"] >= bytes_of["promised"] or name == "agreed-top-k", name
