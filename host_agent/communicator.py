@@ -86,7 +86,7 @@ class Communicator:
             self._link.close()
             raise
         # Compiles, or loads what was compiled, now rather than while the others wait for the first collective.
-        _load(self._link)
+        _load(core, self._link)
         self._progress = Progress(core, self._link)
         self._order = threading.Lock()  # held while a collective gets its place in the order
         self._sequence = 0
@@ -409,13 +409,14 @@ def compile_ahead() -> None:
     """
     core = WorkerCore(Admission(1, 0, 1, 0, 1, 1, 64), timeout_ns=1)
     link = UdpLink(core, ("", 0))
-    _load(link)
+    _load(core, link)
     link.close()
 
 
-def _load(link: UdpLink) -> None:
+def _load(core: WorkerCore, link: UdpLink) -> None:
     """Compile what a worker runs, or load what was compiled."""
     load_all()
+    core.load()
     bitmap.load()
     link.exchange(0.0)
     news.end()

@@ -101,6 +101,11 @@ class WorkerCore:
         """Whether another pass can be begun."""
         return self.passes_under_way < PASS_RING
 
+    def load(self) -> None:
+        """Compile what `begin` runs, or load what was compiled; the core does not change."""
+        state, _, passes = self.records
+        begin_pass(state.copy(), passes.copy(), np.zeros(1, PASS)[0], 0)
+
     def begin(self, work: Pass, now_ns: int) -> None:
         """Queue a pass. Its arrays must neither be changed nor looked at until it is done or the core has failed.
 

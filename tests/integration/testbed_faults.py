@@ -31,7 +31,7 @@ TIMEOUT_S = 100.0
 """Of the workers' collectives, in jobs that go on, and must on a busy machine too."""
 CUT_S = 3.0
 """How long a link is down at most."""
-SOON_S = 20.0
+SOON_S = 30.0
 """Timeout of the collectives in a job that is to fail: longer than a busy machine keeps a live worker waiting, because a
 worker that is late by more is missing too and may be the only one named."""
 WORKERS = ("h1", "h2", "h3")
@@ -151,6 +151,21 @@ class Bed:
 class Worker:
     child: Child
     messages: list[dict[str, Any]] = field(default_factory=list)
+    listener: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.listener = threading.Thread(target=self._listen, daemon=True)
+        self.listener.start()
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError, ValueError):  # The pipe is closed when the worker is stopped.
+            for line in self.child.stdout:
+                self.messages.append(json.loads(line))
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended and all that it said has been read, which may take longer on a busy machine."""
+        return not self.child.running and not self.listener.is_alive()
 
     def last(self, event: str) -> dict[str, Any] | None:
         return next((one for one in reversed(self.messages) if one["event"] == event), None)
@@ -183,12 +198,6 @@ class SteadyJob:
                 environment={"NETSUM_CONTROLLER": bed.testbed.controller_address, "OMP_NUM_THREADS": "1"},
             )
             self.workers.append(Worker(child))
-            threading.Thread(target=self._listen, args=(self.workers[-1],), daemon=True).start()
-
-    def _listen(self, worker: Worker) -> None:
-        with contextlib.suppress(OSError, ValueError):  # The pipe is closed when the worker is stopped.
-            for line in worker.child.stdout:
-                worker.messages.append(json.loads(line))
 
     def goes_on(self, rounds: int = 5) -> None:
         """Wait until every worker has done some more rounds; any that ends meanwhile is an error."""
@@ -217,7 +226,7 @@ class SteadyJob:
         """Have all of them stop after a round, in order."""
         self.workers[0].child.stdin.write(b"stop\n")
         self.workers[0].child.stdin.flush()
-        wait_until(lambda: not any(worker.child.running for worker in self.workers), self.account)
+        wait_until(lambda: all(worker.over for worker in self.workers), self.account)
         self.none_wrong()
         assert all(worker.child.succeeded for worker in self.workers), self.account()
 
@@ -371,7 +380,7 @@ def kill_a_worker(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     dead = draw.randrange(len(job.workers))
     job.workers[dead].child.kill()
     survivors = [worker for rank, worker in enumerate(job.workers) if rank != dead]
-    wait_until(lambda: not any(worker.child.running for worker in survivors), job.account)
+    wait_until(lambda: all(worker.over for worker in survivors), job.account)
     job.none_wrong()
     for worker in survivors:
         trouble = worker.last("trouble")
