@@ -52,7 +52,7 @@ class ServiceCollector(Collector):
 
     async def _snapshot(self) -> list[Any]:
         jobs = list(self._registry.jobs.values())
-        counted = list(zip(jobs, await self._registry.placement.counted(jobs), strict=True))
+        counted = list(zip(jobs, await self._registry.placement.installation.counted(jobs), strict=True))
         return [*self._of_jobs(jobs), *self._of_workers(jobs), *_counted(counted), *self._of_switches()]
 
     def _of_jobs(self, jobs: list[ServiceJob]) -> list[Any]:

@@ -4,10 +4,10 @@ import time
 
 from controller.errors import JobRefusedError
 from controller.service.jobs import Kind, RefusalError, ServiceJob
-from controller.service.placement import SlotsComingError
 from controller.service.records import JobRecord
 from controller.service.registry import JobRegistry
 from controller.service.requests import check_name, check_weight, check_world
+from controller.service.reservations import SlotsComingError
 from host_agent.job_api.slot_request import IfFull, Slots
 
 
@@ -66,11 +66,11 @@ class OperatorActions:
         job = ServiceJob(record)
         try:
             if not spread:  # Else its switches follow from its workers.
-                self._registry.placement.reserve(job)
+                self._registry.placement.reservations.reserve(job)
         except JobRefusedError as refusal:
             if (
                 if_full != "queue" and not isinstance(refusal, SlotsComingError)
-            ) or not self._registry.placement.fits_ever(job):
+            ) or not self._registry.placement.reservations.fits_ever(job):
                 raise RefusalError(Kind.FULL, str(refusal)) from None
             job.reason = str(refusal)
         self._registry.jobs[name] = job

@@ -195,7 +195,7 @@ class JobRegistry:
         self.store.save(job.record)
         if gone:
             with contextlib.suppress(ControllerError):  # The reconciliation of the next session removes it.
-                await self.placement.withdraw(job)
+                await self.placement.installation.withdraw(job)
             if job.record.spread:
                 self.placement.release(job)
                 self.store.save(job.record)

@@ -180,7 +180,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     async def ListJobs(self, request: Any, context: Any) -> jobs_pb2.ListJobsReply:
         """Return all jobs."""
         jobs = [*(self._registry.ended if request.ended else ()), *self._registry.jobs.values()]
-        counted = await self._registry.placement.counted(jobs)
+        counted = await self._registry.placement.installation.counted(jobs)
         shares = self._registry.placement.shares
         return jobs_pb2.ListJobsReply(
             jobs=list(map(job_view, jobs, counted)),
@@ -263,5 +263,5 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
         return await switch_view(self._registry, links[name])
 
     async def _view(self, job: ServiceJob) -> jobs_pb2.JobView:
-        (counted,) = await self._registry.placement.counted([job])
+        (counted,) = await self._registry.placement.installation.counted([job])
         return job_view(job, counted)

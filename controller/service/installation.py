@@ -1,0 +1,158 @@
+"""A job's entries on its switches: written from the root to the leaves, deleted from the leaves to the root, and counted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from controller.entries import COUNTERS
+from controller.errors import ControllerError, SwitchRefusedError, SwitchUnreachableError
+from controller.jobs import Job
+from controller.service.jobs import Counted, ServiceJob
+from controller.service.link import SwitchLink
+from controller.service.states import LinkState
+from controller.switch_tables import SwitchTables
+
+
+class Installation:
+    """The links to the switches, and what jobs have on them.
+
+    Attributes
+    ----------
+    links
+        The link to each switch, by its name.
+    """
+
+    def __init__(self, links: dict[str, SwitchLink]) -> None:
+        self.links = links
+
+    @property
+    def ready(self) -> set[str]:
+        """The switches that answer and hold what they should."""
+        return {name for name, link in self.links.items() if link.state is LinkState.READY}
+
+    def link(self, switch: str) -> SwitchLink:
+        """Return the link to a switch; that of an aggregator host goes with its agent.
+
+        Raises
+        ------
+        SwitchUnreachableError
+            There is none any more.
+        """
+        if switch not in self.links:
+            raise SwitchUnreachableError(f"aggregator {switch} is gone")
+        return self.links[switch]
+
+    async def write(self, job: ServiceJob) -> bool:
+        """Write a job's epoch to the switches that do not have it, from the root to the leaves.
+
+        Returns
+        -------
+        bool
+            Whether all its switches hold the epoch; not if the job ended, or is being restarted, meanwhile.
+
+        Raises
+        ------
+        ControllerError
+            A switch refused or did not answer; the next session with it installs the rest.
+        """
+        epoch = job.record.epoch
+        if not job.record.running:
+            return False
+        for switch, part in job.parts.items():
+            if job.installed.get(switch) == epoch:
+                continue
+
+            def install(tables: SwitchTables, switch: str = switch, part: Job = part) -> None:
+                if job.installed.get(switch) != epoch:  # Else a new session with the switch has written it.
+                    tables.install(part)
+
+            await self.link(switch).call(install)
+            if not job.record.running or job.record.epoch != epoch:
+                return False
+            job.installed[switch] = epoch
+        return True
+
+    async def withdraw(self, job: ServiceJob) -> None:
+        """Delete what a job's switches hold of it, from the leaves to the root.
+
+        Raises
+        ------
+        ControllerError
+            A switch refused or did not answer; the others have been written.
+        """
+        faults = []
+        for switch, part in reversed(job.parts.items()):
+            try:
+                await self.link(switch).call(lambda tables, part=part: tables.withdraw(part))  # type: ignore[misc]
+            except ControllerError as fault:
+                faults.append(fault)
+        if faults:
+            raise faults[0]
+
+    async def vacate(self, job: ServiceJob) -> None:
+        """Delete what a job's switches hold of it, now or by the reconciliation that begins the next session with them."""
+        try:
+            await self.withdraw(job)
+        except SwitchRefusedError as fault:
+            for switch in job.parts:  # No job receives its slots before the switches are reconciled.
+                await self.link(switch).distrust(fault)
+        except ControllerError:
+            pass  # No session: the next one begins with a reconciliation, which removes the job.
+
+    async def reset_counters(self, job: ServiceJob) -> None:
+        """Set the counters of a job's id to zero: they still count for the job that had it before.
+
+        Raises
+        ------
+        ControllerError
+            A switch refused or did not answer.
+        """
+        for switch, part in job.parts.items():
+            await self.link(switch).call(lambda tables, part=part: tables.reset_counters(part))  # type: ignore[misc]
+
+    async def counted(self, jobs: Sequence[ServiceJob]) -> list[Counted]:
+        """Return the switches' counts for each job; unavailable counters are omitted."""
+        return [await self._counted(job) for job in jobs]
+
+    async def _counted(self, job: ServiceJob) -> Counted:
+        if job.ended.is_set():
+            return job.last_counted
+        if not job.parts:  # The counters of its id still count for the previous job.
+            return Counted(dict.fromkeys(COUNTERS, 0))
+        try:
+            return await self.count(job)
+        except ControllerError:
+            return Counted()
+
+    async def count(self, job: ServiceJob) -> Counted:
+        """Read what a job's switches have counted; the packets are those of its root.
+
+        Raises
+        ------
+        ControllerError
+            A switch refused or did not answer.
+        """
+        assert job.tree is not None
+        tree, parts = job.tree, dict(job.parts)  # The job may move to others meanwhile.
+        by_switch: dict[str, dict[str, int]] = {}
+        admitted: dict[int, int] = {}
+        for branch in tree.branches:
+            part = parts[branch.switch]
+            packets, of_children = await self.link(branch.switch).call(
+                lambda tables, part=part: _counted(tables, part)  # type: ignore[misc]
+            )
+            by_switch[branch.switch] = packets
+            admitted |= {
+                rank: of_children[child]
+                for rank, child in tree.workers_of(branch).items()
+                if child in of_children
+            }
+        return Counted(by_switch[tree.root], admitted, by_switch)
+
+
+def _counted(tables: SwitchTables, part: Job) -> tuple[dict[str, int], dict[int, int]]:
+    admitted: dict[int, int] = {}
+    with contextlib.suppress(SwitchRefusedError):  # The job is being restarted, so it has no entries now.
+        admitted = tables.admitted(part)
+    return tables.counters([part.job_id])[part.job_id], admitted

@@ -1,0 +1,205 @@
+"""The slots that a job gets: on its switches, as its share of them, or on an aggregator host."""
+
+from __future__ import annotations
+
+from controller.errors import JobRefusedError
+from controller.jobs import JobLedger, Reservation
+from controller.service.aggregators import Aggregators
+from controller.service.installation import Installation
+from controller.service.jobs import ServiceJob
+from controller.service.shares import Shares
+from controller.service.sizing import slots_for
+from controller.service.store import Store
+from controller.service.trees import JobTrees
+from host_agent.words import plural
+
+
+class SlotsComingError(JobRefusedError):
+    """A job's slots are not free yet: others are about to give them up."""
+
+
+class Reservations:
+    """Reserves slots for jobs, and knows which jobs could have some.
+
+    Parameters
+    ----------
+    jobs
+        The jobs that have not ended, by name; only read here.
+    store
+        The persistent state.
+    installation
+        The links to the switches.
+    ledgers
+        The slots of each switch.
+    trees
+        Where jobs can be placed.
+    shares
+        How jobs share slots.
+    aggregators
+        The hosts that can add for a job that no switch takes.
+    lanes
+        Of the switches' program.
+    """
+
+    def __init__(
+        self,
+        jobs: dict[str, ServiceJob],
+        store: Store,
+        installation: Installation,
+        ledgers: dict[str, JobLedger],
+        trees: JobTrees,
+        shares: Shares,
+        aggregators: Aggregators,
+        lanes: int,
+    ) -> None:
+        self._jobs = jobs
+        self._store = store
+        self._installation = installation
+        self._ledgers = ledgers
+        self._trees = trees
+        self._shares = shares
+        self._aggregators = aggregators
+        self._lanes = lanes
+
+    def waiting(self, queue: str) -> list[ServiceJob]:
+        """Return the jobs that wait in a queue, first come first."""
+        found = [job for job in self._jobs.values() if job.record.queue == queue and job.queue_place]
+        return sorted(found, key=lambda job: job.queue_place)
+
+    def reserve(self, job: ServiceJob) -> None:
+        """Reserve a job id and slots for a job.
+
+        Raises
+        ------
+        JobRefusedError
+            They are not available; the message gives the reason.
+        """
+        record = job.record
+        try:
+            held = self._on_switches(job)
+        except SlotsComingError:
+            raise
+        except JobRefusedError as refusal:
+            if not self._possible(job):
+                raise
+            held = self._on_a_host(job, refusal)
+        record.hold(held)
+        if record.operated:
+            self._store.save(record)
+
+    def _on_switches(self, job: ServiceJob) -> dict[str, Reservation]:
+        """Reserve slots on a job's switches; raises as `reserve`."""
+        record = job.record
+        if record.if_full == "queue" and not job.queue_place:
+            ahead = sum(not one.record.job_id for one in self.waiting(record.queue))
+            if ahead:
+                where = f"slots of switch {record.switch}" if record.switch else "slots"
+                raise JobRefusedError(f"{plural(ahead, 'other job')} already waiting for {where}")
+        return self._trees.reserve(record, self._installation.ready, self._share(job))
+
+    def _share(self, job: ServiceJob) -> int | None:
+        """Return how many slots a job gets as its share; None where jobs do not share.
+
+        Raises
+        ------
+        SlotsComingError
+            Other jobs must give them up first.
+        JobRefusedError
+            There is none for it.
+        """
+        if not self._shares.active:
+            return None
+        record = job.record
+        plan = self._shares.plan(self._installation.ready, job)
+        share = plan.get(record.name)
+        if share is None:
+            return None  # No switches can take it: the reservation says why.
+        if share == 0:
+            raise JobRefusedError(
+                "all slots are shared by jobs that have no more than the least: end a job first"
+            )
+        free = self._trees.free_slots(record, self._installation.ready)
+        if free >= share:
+            return share
+        givers = [
+            one.name
+            for one in self._jobs.values()
+            if one.record.job_id and one.record.slot_count > plan.get(one.name, 0) > 0
+        ]
+        if givers:
+            raise SlotsComingError(f"it waits for slots that {', '.join(givers)} will give up")
+        return free or share
+
+    def _on_a_host(self, job: ServiceJob, refusal: JobRefusedError) -> dict[str, Reservation]:
+        """Reserve slots on an aggregator host for a job that no switch takes.
+
+        Raises
+        ------
+        SlotsComingError
+            A host starts its aggregator first.
+        JobRefusedError
+            There is none, or none has room.
+        """
+        try:
+            return self._trees.reserve_on_host(job.record, self._installation.ready)
+        except JobRefusedError:
+            coming = self._aggregators.start_one()
+        if coming:
+            raise SlotsComingError(f"{refusal}; {coming}") from None
+        failures = self._aggregators.failures
+        raise JobRefusedError(f"{refusal}; {failures}" if failures else str(refusal)) from None
+
+    def room_at_home(self, job: ServiceJob) -> int:
+        """Return how many slots a job on a host would get on its switches; 0 if it has to stay."""
+        home = job.record.at_home()
+        ready = self._installation.ready
+        try:
+            free = self._trees.free_slots(home, ready)
+            if self._shares.active:
+                return min(self._shares.plan(ready).get(home.name, 0), free)
+            asked = slots_for(home.slots, self._lanes, min(each.capacity for each in self._ledgers.values()))
+        except JobRefusedError:
+            return 0
+        if home.if_full == "take less":
+            asked = min(asked, free)
+        return asked if asked <= free else 0
+
+    def take_home(self, job: ServiceJob, slots: int) -> None:
+        """Let a job hold slots on its switches in place of those on a host, or those again if there is no room any more."""
+        record = job.record
+        host = record.aggregator
+        self._trees.discard(record)
+        record.release()
+        try:
+            record.hold(self._trees.reserve(record, self._installation.ready, slots))
+            job.reason = f"it returned from aggregator {host} to {', '.join(record.slots_on)}"
+        except JobRefusedError as refusal:
+            record.hold(self._trees.reserve_on_host(record, {host}))
+            job.reason = f"it stays on aggregator {host}: {refusal}"
+
+    def has_other_switches(self, job: ServiceJob) -> bool:
+        """Whether a job on a tree could be added by switches that are ready."""
+        unplaced = job.record.at_home()
+        try:
+            self._trees.place(unplaced, self._installation.ready)
+        except JobRefusedError:
+            return False
+        return True
+
+    def fits_ever(self, job: ServiceJob) -> bool:
+        """Whether empty switches could grant the job's slots."""
+        try:
+            if job.record.spread and not job.missing:
+                self._trees.place(job.record)
+        except JobRefusedError:
+            return False
+        return self._possible(job)
+
+    def _possible(self, job: ServiceJob) -> bool:
+        """Whether an empty switch has as many slots as a job requests."""
+        capacity = min(ledger.capacity for ledger in self._ledgers.values())
+        try:
+            count = slots_for(job.record.slots, self._lanes, capacity)
+        except JobRefusedError:
+            return False
+        return 0 < count <= capacity and not count & (count - 1)
