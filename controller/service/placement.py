@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import time
 import zlib
 from collections.abc import Coroutine
@@ -29,8 +28,6 @@ from controller.service.states import JobEvent, JobState
 from controller.service.store import Store
 from controller.service.trees import JobTrees
 from host_agent.words import plural
-
-log = logging.getLogger(__name__)
 
 
 class Restart(Protocol):

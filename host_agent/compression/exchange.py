@@ -12,7 +12,7 @@ from torch import Tensor
 from host_agent.communicator import Communicator
 from host_agent.compression.compressor import Payload
 from host_agent.compression.memory import Layout
-from host_agent.compression.reducer import Gathered, Reducer, Round, Rounds
+from host_agent.compression.reducer import Gathered, Reducer, Round
 
 Result = TypeVar("Result")
 Combine = Callable[[Sequence[Round]], Any]
@@ -43,17 +43,8 @@ def reduce_over(
     exchange: Exchange, reducer: Reducer, key: str, gradient: Tensor, layout: Layout | None = None
 ) -> Tensor:
     """Reduce a tensor over an exchange, and count what that put on the wire; the arguments are those of `Reducer.rounds`."""
-    return _counting(exchange, reducer, key, reducer.rounds(key, gradient, layout))
-
-
-def reduce_in_place(exchange: Exchange, reducer: Reducer, key: str, gradient: Tensor) -> None:
-    """Replace a float32 tensor by its mean over the workers, for a reducer that `sends_all`; count what is on the wire."""
-    _counting(exchange, reducer, key, reducer.rounds_in_place(key, gradient))
-
-
-def _counting(exchange: Exchange, reducer: Reducer, key: str, rounds: Rounds) -> Tensor:
     before = exchange.wire_bytes()
-    result = run(rounds, exchange)
+    result = run(reducer.rounds(key, gradient, layout), exchange)
     after = exchange.wire_bytes()
     if before is not None and after is not None:
         reducer.count_wire(key, after[0] - before[0], after[1] - before[1])
@@ -89,7 +80,7 @@ class TorchExchange:
         """Return the result of a round."""
         if request.op == "gather":
             return self._gather(request.tensors)
-        flat = request.tensors[0].view(-1) if request.in_place else concatenated(request.tensors)
+        flat = concatenated(request.tensors)
         if request.op == "broadcast":
             dist.broadcast(flat, group=self.group, group_src=request.root)
         else:
@@ -139,10 +130,6 @@ class CommunicatorExchange:
         """Return the result of a round."""
         if request.op == "gather":
             return run(gathering(request.tensors, self.rank, self.workers), self)
-        if request.in_place:
-            own = request.tensors[0].view(-1).numpy()
-            self._communicator.allreduce(own, "sum", out=own)
-            return request.tensors
         flat = concatenated(request.tensors).numpy()
         if request.op == "broadcast":
             result = self._communicator.broadcast(flat, request.root)

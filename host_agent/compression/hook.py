@@ -8,11 +8,12 @@ from torch import Tensor
 
 from host_agent.compression.background import Background
 from host_agent.compression.compressor import Compressor
-from host_agent.compression.exchange import Exchange, TorchExchange, reduce_in_place, reduce_over
+from host_agent.compression.exchange import TorchExchange, reduce_over
 from host_agent.compression.granularity import GRANULARITIES, Granularity, gathered, scattered, units
 from host_agent.compression.memory import Memory
 from host_agent.compression.reducer import CompressionStatistics, Reducer
 from host_agent.compression.registry import compressor_of, make_compressor, make_memory
+from host_agent.compression.uncompressed import Uncompressed
 from host_agent.errors import MisuseError
 
 Waiting = tuple[dict[str, Tensor], Tensor, torch.futures.Future[Tensor | Exception]]
@@ -39,7 +40,7 @@ class CompressionState:
         Parameter tensors with fewer elements are sent as they are; biases gain nothing from compression.
     names : dict of Tensor to str, optional
         Names of the parameters, for state and statistics.
-    exchange : Exchange, optional
+    exchange : TorchExchange, optional
         The default process group if None.
     measure_error : bool
         Whether statistics have the error of compression: two more passes over each tensor.
@@ -56,7 +57,7 @@ class CompressionState:
         block: int | None = None,
         skip_below: int = 0,
         names: dict[Tensor, str] | None = None,
-        exchange: Exchange | None = None,
+        exchange: TorchExchange | None = None,
         measure_error: bool = False,
         seed: int = 0,
     ) -> None:
@@ -73,6 +74,10 @@ class CompressionState:
         self._plain = Reducer(
             make_compressor("identity"), make_memory("none"), self.exchange.rank, self.exchange.workers, seed
         )
+        # Buckets of other types are summed in float32, so in copies. All buckets take one way, or workers would begin them in
+        # different orders.
+        self._in_place = bool(self.names) and all(each.dtype == torch.float32 for each in self.names)
+        self._uncompressed = Uncompressed(self.exchange, self.reducer)
         self._waiting: list[Waiting] = []
         self._background = Background("netsum-compression")
 
@@ -114,6 +119,9 @@ class CompressionState:
             self._name(parameter): gradient
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
         }
+        if self.reducer.sends_all and self._in_place:
+            (unit,) = units([(name, each.numel()) for name, each in tensors.items()], "bucket")
+            return self._uncompressed.begin(unit.key, buffer)
         future: torch.futures.Future[Tensor | Exception] = torch.futures.Future()
         self._waiting.append((tensors, buffer, future))
         if self.granularity == "model" and not bucket.is_last() and not self.reducer.sends_all:
@@ -129,16 +137,11 @@ class CompressionState:
     def _finish(self, waiting: list[Waiting]) -> None:
         """Reduce buckets together, and resolve their futures."""
         try:
-            if self.reducer.sends_all and all(buffer.dtype == torch.float32 for _, buffer, _ in waiting):
-                for tensors, buffer, _ in waiting:
-                    (unit,) = units([(name, each.numel()) for name, each in tensors.items()], "bucket")
-                    reduce_in_place(self.exchange, self.reducer, unit.key, buffer)
-            else:
-                everything = {name: each for part, _, _ in waiting for name, each in part.items()}
-                if self.granularity == "model":
-                    # In the order of names, so that a rebuilding of the buckets does not move elements.
-                    everything = {name: everything[name] for name in sorted(everything)}
-                self.reduce(everything)
+            everything = {name: each for part, _, _ in waiting for name, each in part.items()}
+            if self.granularity == "model":
+                # In the order of names, so that a rebuilding of the buckets does not move elements.
+                everything = {name: everything[name] for name in sorted(everything)}
+            self.reduce(everything)
         except Exception as error:
             for _, _, future in waiting:
                 future.set_result(error)

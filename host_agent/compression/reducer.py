@@ -38,14 +38,11 @@ class Round:
         The result of "gather" is `Gathered`; of the others a tuple like `tensors`.
     root : int
         The sender of a broadcast.
-    in_place : bool
-        Whether the result of a sum is written over the only tensor.
     """
 
     tensors: Payload
     op: Literal["sum", "max", "broadcast", "gather"]
     root: int = 0
-    in_place: bool = False
 
 
 class Gathered(list[Payload]):
@@ -228,20 +225,14 @@ class Reducer:
         """Whether tensors are sent as they are, and nothing is remembered."""
         return type(self.compressor) is Identity and isinstance(self.memory, NoMemory)
 
-    def rounds_in_place(self, key: str, gradient: Tensor) -> Rounds:
-        """Return the round that replaces a float32 tensor by its mean over the workers, without a copy; if `sends_all`.
-
-        A value that is not finite comes out as the back end has it in its sums.
-        """
-        began = time.perf_counter_ns()
-        size = gradient.numel() * gradient.element_size()
-        statistics = CompressionStatistics(steps=1, bytes_before=size, bytes_payload=size)
-        gradient.mul_(1.0 / self.workers)  # Before the sum, as DDP itself does: the bits are the same.
-        statistics.compress_ns = time.perf_counter_ns() - began
-        yield Round((gradient,), "sum", in_place=True)
+    def count_uncompressed(self, key: str, tensor: Tensor, spent_ns: int) -> None:
+        """Count a tensor that a driver has reduced as it is, because the reducer `sends_all`."""
+        size = tensor.numel() * tensor.element_size()
         self._steps[key] = self._steps.get(key, 0) + 1
-        self._count(key, statistics)
-        return gradient
+        self._count(
+            key,
+            CompressionStatistics(steps=1, bytes_before=size, bytes_payload=size, compress_ns=spent_ns),
+        )
 
     @property
     def _needs_no_own(self) -> bool:
