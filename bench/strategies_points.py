@@ -66,6 +66,7 @@ RECIPES: Final = {
     "large-batch": Recipe("synchronous", {"scale_rate": True, "warmup_steps": 20}),
     "local-sgd": Recipe("local-sgd", {"every": 8}),
     "post-local": Recipe("local-sgd", {"every": 16, "after": 40}),
+    "hierarchical": Recipe("hierarchical", {"every": 4, "between": 4}),
     "diloco": Recipe("diloco", {"every": 16, "outer_momentum": 0.5}),
     "diloco+4bit": Recipe(
         "diloco",

@@ -32,6 +32,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "dynamic-averaging": {"threshold": 0.001},
     "easgd": {"every": 2},
     "fedavg": {"samples": 8},
+    "hierarchical": {"groups": 3, "every": 1, "between": 2},
     "local-sgd": {"every": 2},
 }
 

@@ -14,6 +14,7 @@ from host_agent.strategies.diloco import DiLoCo
 from host_agent.strategies.dynamic import DynamicAveraging
 from host_agent.strategies.exchange import Exchange, Traffic
 from host_agent.strategies.fedavg import FedAvg
+from host_agent.strategies.hierarchical import HierarchicalSGD
 from host_agent.strategies.local_sgd import LocalSGD
 from host_agent.strategies.registry import strategy
 from host_agent.strategies.synchronous import Synchronous
@@ -28,6 +29,7 @@ __all__ = [
     "ElasticAveraging",
     "Exchange",
     "FedAvg",
+    "HierarchicalSGD",
     "LocalSGD",
     "StaleSynchronous",
     "Strategy",

@@ -20,6 +20,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "diloco": {"every": 2},
     "dynamic-averaging": {"threshold": 0.01},
     "fedavg": {"samples": 8},
+    "hierarchical": {"groups": 3, "every": 1},
     "local-sgd": {"every": 2},
     "synchronous": {},
     "downpour": {},

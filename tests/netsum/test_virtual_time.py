@@ -77,6 +77,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "dynamic-averaging": {"threshold": 0.05},
     "easgd": {"every": 2},
     "fedavg": {"samples": 5},
+    "hierarchical": {"every": 2, "between": 2},
     "local-sgd": {"every": 3},
     "stale-synchronous": {"bound": 1},
     "synchronous": {},

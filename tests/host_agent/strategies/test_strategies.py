@@ -64,6 +64,7 @@ def test_each_is_documented(name: str) -> None:
         ("dynamic-averaging", {"threshold": -1}),
         ("codistillation", {"share": "all"}),
         ("synchronous", {"accumulate": 0}),
+        ("hierarchical", {"between": 0}),
     ],
 )
 def test_options_are_checked_before_the_first_step(
@@ -84,6 +85,7 @@ CHECKPOINTED = {
     "diloco": {"every": 3},
     "dynamic-averaging": {"threshold": 0.5, "every": 3},
     "admm": {"every": 3},
+    "hierarchical": {"every": 1, "between": 3},
 }
 
 
