@@ -22,7 +22,7 @@ from host_agent.transport.messages import (
 from host_agent.transport.system_calls import SOL_UDP, UDP_GRO
 
 ROW_BYTES = 1048
-DEADLINE_S = 5
+DEADLINE_S = 60
 
 
 class End:
