@@ -14,6 +14,7 @@ WORKER_ADMISSION = "worker_admission"
 SWITCH_ADDRESS = "switch_address"
 COPY_REWRITE = "copy_rewrite"
 JOB_PARENT = "job_parent"
+JOB_QUORUM = "job_quorum"
 L2_FORWARD = "l2_forward"
 L3_ROUTE = "l3_route"
 
@@ -38,6 +39,9 @@ TREE_COUNTERS = (
     "statuses_passed_down",
 )
 """Counted by programs that know parents."""
+
+QUORUM_COUNTERS = ("late",)
+"""Counted by programs that know quorums."""
 
 FLOOD_GROUP = 256
 """The multicast group of frames to unknown stations; jobs use the groups of their ids, 1 to 255."""
@@ -147,6 +151,13 @@ def parent_entries(job: Job) -> list[Entry]:
             },
         )
     ]
+
+
+def quorum_entries(job: Job) -> list[Entry]:
+    """Return the entry that says how many contributions complete a roll call of the job; none if it has no quorum."""
+    if not job.quorum:
+        return []
+    return [entry(JOB_QUORUM, {"job_id": job.job_id}, "takes", {"workers": job.quorum})]
 
 
 def rewrite_entries(job: Job) -> list[Entry]:

@@ -19,6 +19,9 @@ JOB_IDS = range(1, MAX_JOB_ID + 1)
 
 MAX_EPOCH = 0xFFFF_FFFF
 
+LEAST_QUORUM_SLOTS = 2
+"""Of a job with a quorum: docs/protocol.md says why."""
+
 
 @dataclass(frozen=True)
 class WorkerEndpoint:
@@ -105,6 +108,8 @@ class Job:
         children of the switch, workers and switches below it.
     parent
         The switch above in the job's tree; None: there is none, the switch makes the results.
+    quorum
+        So many contributions complete a roll call; 0: the job has none.
     """
 
     name: str
@@ -115,6 +120,7 @@ class Job:
     lanes: int
     workers: tuple[WorkerEndpoint, ...]
     parent: ParentLink | None = None
+    quorum: int = 0
 
     @property
     def admissions(self) -> list[Admission]:
@@ -129,9 +135,24 @@ class Job:
                 slot_count=self.slots.count,
                 lanes=self.lanes,
                 switch=switch_of(worker),
+                quorum=self.quorum,
             )
             for worker_id, worker in enumerate(self.workers)
         ]
+
+
+def check_quorum(quorum: int, workers: int, slots: int) -> None:
+    """Refuse a quorum that a job cannot have.
+
+    Raises
+    ------
+    JobRefusedError
+        It is not one of its workers, or the job has fewer slots than the reuse of slots then needs.
+    """
+    if not 0 <= quorum <= workers:
+        raise JobRefusedError(f"a quorum is 1 to {workers}, the job's workers, not {quorum}")
+    if quorum and slots < LEAST_QUORUM_SLOTS:
+        raise JobRefusedError(f"a job with a quorum needs {LEAST_QUORUM_SLOTS} slots, not {slots}")
 
 
 def switch_of(worker: WorkerEndpoint) -> tuple[str, int]:
@@ -270,6 +291,7 @@ class JobLedger:
         token: int,
         unix_seconds: int,
         parent: ParentLink | None = None,
+        quorum: int = 0,
     ) -> Job:
         """Make a job.
 
@@ -289,6 +311,8 @@ class JobLedger:
             The time now, or the epoch of the job's other switches if that is later.
         parent
             The switch above in the job's tree.
+        quorum
+            So many contributions complete a roll call; 0: it has none.
 
         Raises
         ------
@@ -298,8 +322,10 @@ class JobLedger:
         placed = _placed(workers, switch)
         _refuse_shared_ports(placed, self.jobs)
         epoch = self._next_epoch(unix_seconds)
-        held = self._reserved.get(name) or self.reserve(name, slots)
-        job = Job(name, held.job_id, epoch, token, held.slots, self._lanes, placed, parent)
+        reserved = self._reserved.get(name)
+        check_quorum(quorum, len(placed), reserved.slots.count if reserved else slots)
+        held = reserved or self.reserve(name, slots)
+        job = Job(name, held.job_id, epoch, token, held.slots, self._lanes, placed, parent, quorum)
         del self._reserved[name]
         self._last_epoch = epoch
         self._jobs[job.job_id] = job

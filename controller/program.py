@@ -112,6 +112,7 @@ class CompiledFiles:
         self.lanes = lanes_of(self.names)
         self.slots = slots_of(self.names)
         self.knows_trees = entries.JOB_PARENT in self.names.tables
+        self.knows_quorums = entries.JOB_QUORUM in self.names.tables
 
     def device_config(self) -> bytes:
         """Return what the switch is given.

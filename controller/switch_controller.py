@@ -169,7 +169,9 @@ class SwitchController:
         """
         self._tables.set_l3(routes)
 
-    def create_job(self, name: str, workers: Sequence[WorkerEndpoint], slots: int = DEFAULT_SLOTS) -> Job:
+    def create_job(
+        self, name: str, workers: Sequence[WorkerEndpoint], slots: int = DEFAULT_SLOTS, quorum: int = 0
+    ) -> Job:
         """Admit a job.
 
         Parameters
@@ -180,6 +182,8 @@ class SwitchController:
             1 to 32 endpoints.
         slots
             Chunks in flight at most; a power of two.
+        quorum
+            So many contributions complete a roll call of the job; 0: it has none.
 
         Raises
         ------
@@ -196,10 +200,14 @@ class SwitchController:
             switch=None if self._switch_ip is None else (self._switch_ip, UDP_PORT),
             token=secrets.randbits(32),
             unix_seconds=int(time.time()),
+            quorum=quorum,
         )
         try:
             self._tables.reset_counters(job)
             self._tables.install(job)
+        except JobRefusedError:
+            self._ledger.end(job)
+            raise
         except ControllerError:
             with contextlib.suppress(ControllerError):  # Gone too; it begins empty when it is back.
                 self._tables.withdraw(job)

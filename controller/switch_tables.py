@@ -20,6 +20,7 @@ _OWNED = (
     # Admissions come first: they are deleted before, and inserted after, the entries that admitted packets need.
     entries.WORKER_ADMISSION,
     entries.JOB_PARENT,
+    entries.JOB_QUORUM,
     entries.COPY_REWRITE,
     entries.SWITCH_ADDRESS,
     entries.L2_FORWARD,
@@ -54,6 +55,11 @@ class Reconciled:
             self.findings.append(f"{what}: {said}")
 
 
+def no_quorums(name: str, program: Path) -> str:
+    """Return the sentence for a job with a quorum on a switch whose program has none."""
+    return f"job {name!r} needs a quorum, and the program {program.name} has none: take v1model's program, or no quorum"
+
+
 class SwitchTables:
     """One switch's tables, groups and counters. Not for several threads at once.
 
@@ -71,8 +77,11 @@ class SwitchTables:
         self._writer = writer
         self._program = program
         self._owned = [table for table in _OWNED if table in writer.tables]
-        knows_trees = entries.JOB_PARENT in writer.tables
-        self._counters = (*entries.COUNTERS, *(entries.TREE_COUNTERS if knows_trees else ()))
+        self._counters: tuple[str, ...] = entries.COUNTERS
+        if entries.JOB_PARENT in writer.tables:
+            self._counters += entries.TREE_COUNTERS
+        if entries.JOB_QUORUM in writer.tables:
+            self._counters += entries.QUORUM_COUNTERS
 
     def set_switch_address(self, ip: str, mac: str) -> None:
         """Let the switch answer for an address."""
@@ -97,17 +106,20 @@ class SwitchTables:
                 f"job {job.name!r} needs a tree of switches, and the program {self._program} has none: take workers of one "
                 "switch, or v1model's program"
             )
+        if job.quorum and entries.JOB_QUORUM not in self._owned:
+            raise JobRefusedError(no_quorums(job.name, self._program))
         self.withdraw(job)
         what = f"job {job.name!r}"
         self._writer.set_group(entries.result_group(job), what)
         self._write(Change.INSERT, entries.rewrite_entries(job), what)
         self._write(Change.INSERT, entries.parent_entries(job), what)
+        self._write(Change.INSERT, entries.quorum_entries(job), what)
         self._write(Change.INSERT, entries.admission_entries(job), what)
 
     def withdraw(self, job: Job) -> None:
         """Delete what the switch holds of a job, including what another controller wrote."""
         what = f"the removal of job {job.name!r}"
-        for table in (entries.WORKER_ADMISSION, entries.COPY_REWRITE, entries.JOB_PARENT):
+        for table in (entries.WORKER_ADMISSION, entries.COPY_REWRITE, entries.JOB_PARENT, entries.JOB_QUORUM):
             if table in self._owned:
                 held = [one for one in self._writer.read(table) if one.value("job_id") == job.job_id]
                 self._write(Change.DELETE, held, what)
@@ -149,6 +161,7 @@ class SwitchTables:
         desired: dict[str, list[Entry]] = {
             entries.WORKER_ADMISSION: [one for job in jobs for one in entries.admission_entries(job)],
             entries.JOB_PARENT: [one for job in jobs for one in entries.parent_entries(job)],
+            entries.JOB_QUORUM: [one for job in jobs for one in entries.quorum_entries(job)],
             entries.COPY_REWRITE: [one for job in jobs for one in entries.rewrite_entries(job)],
             entries.SWITCH_ADDRESS: [entries.address_entry(*address)],
             entries.L2_FORWARD: entries.l2_entries(stations),

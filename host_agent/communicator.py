@@ -16,7 +16,16 @@ from host_agent.claims import claim
 from host_agent.codecs import bitmap
 from host_agent.codecs.packed import Bits
 from host_agent.codecs.table import load_all
-from host_agent.collectives import Collective, OnOverflow, Op, plan_allreduce, plan_barrier, plan_broadcast
+from host_agent.collectives import (
+    Collective,
+    Offer,
+    OnOverflow,
+    Op,
+    plan_allreduce,
+    plan_barrier,
+    plan_broadcast,
+    plan_quorum_allreduce,
+)
 from host_agent.collectives.allreduce import Rounding
 from host_agent.collectives.rows import Rows, plan_allreduce_rows
 from host_agent.collectives.sparse import Sparse
@@ -25,6 +34,7 @@ from host_agent.errors import MisuseError, UsedAdmissionError
 from host_agent.lifecycle import Lifecycle
 from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
+from host_agent.rounds import Round, Rounds
 from host_agent.statistics import Statistics
 from host_agent.transport.udp import UdpLink
 from host_agent.wire import Admission
@@ -279,6 +289,68 @@ class Communicator:
         """Begin an `allreduce_rows` and return a future of its result."""
         self._progress.start_thread()
         return self._submit(plan_allreduce_rows, label, rows, row_count, op, on_overflow)
+
+    def begin_round(
+        self, shape: tuple[int, ...], dtype: npt.DTypeLike, op: Op = "mean", *, label: str = ""
+    ) -> Round:
+        """Begin an `allreduce` over the workers that are ready first; the job must have been created with a quorum.
+
+        The round ends when as many workers as the quorum have offered an array, whether this one has or not: it
+        follows what the others do. All workers must begin the same rounds, as with any collective, and before they
+        compute what they offer; the deadline counts from there.
+
+        Parameters
+        ----------
+        shape, dtype
+            Of the arrays; the same at all workers.
+        op : {"sum", "mean", "min", "max", "bor"}
+            As for `allreduce`. "mean" divides by the number of arrays added.
+        label : str
+            Text that all workers must agree on.
+
+        Returns
+        -------
+        Round
+            `offer(array)` hands in this worker's array, `result()` waits for the end.
+
+        Raises
+        ------
+        MisuseError
+            The job has no quorum.
+        UnsupportedTypeError
+            As for `allreduce`.
+        """
+        self._progress.start_thread()
+        offer = Offer(shape, dtype)
+        return Round(offer, self._submit(plan_quorum_allreduce, label, offer, op), self._progress.look)
+
+    def rounds(
+        self,
+        count: int,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        op: Op = "mean",
+        *,
+        ahead: int = 32,
+    ) -> Rounds:
+        """Run so many rounds one after the other, with or without this worker.
+
+        Parameters
+        ----------
+        count : int
+            How many; the same at all workers.
+        shape, dtype, op
+            As for `begin_round`.
+        ahead : int
+            So many results are kept that this worker has not taken. If it falls behind further, the others wait.
+
+        Returns
+        -------
+        Rounds
+            `offer(array)` hands in an array for the first round whose result was not taken; `take()` returns the
+            results that have come.
+        """
+        return Rounds(lambda: self.begin_round(shape, dtype, op), count, ahead)
 
     def broadcast(
         self, array: npt.ArrayLike, root: int, *, out: Array | None = None, label: str = ""

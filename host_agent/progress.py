@@ -81,6 +81,12 @@ class Progress:
                 self._link.wake()
         return collective.future
 
+    def look(self) -> None:
+        """Let the thread that drives look at the schedule: a contribution to a roll call has come."""
+        with self._changed:
+            if self.state is not State.CLOSED:
+                self._link.wake()
+
     def wait(self, future: Future[Any]) -> Any:
         """Return the future's result, driving the collectives if no thread does.
 

@@ -50,6 +50,7 @@ class _Running:
         self.exhausted = False  # all its passes were begun
         self.busy = False  # it has more to compute before it waits
         self._next: Pass | None = None  # taken from the iterator, for which the core had no room yet
+        self._call: Pass | None = None  # a roll call that began without this worker's contribution
         self._under_way = 0
         self._statistics = Statistics(collectives=1, elements=collective.elements)
         self._started_ns = now_ns
@@ -63,6 +64,7 @@ class _Running:
     def begin_passes(self, core: WorkerCore, now_ns: int, in_slices: bool) -> None:
         """Begin what passes there are, as far as the core has room, and until there is something to compute if `in_slices`."""
         self.busy = False
+        self._offer(core)
         while not self.exhausted:
             if self._next is None:
                 try:
@@ -80,8 +82,17 @@ class _Running:
                 return
             self._next.fingerprint ^= self.collective.label_mark
             core.begin(self._next, now_ns)
+            if self._next.offered is False:
+                self._call = self._next
+                self._offer(core)
             self._next = None
             self._under_way += 1
+
+    def _offer(self, core: WorkerCore) -> None:
+        """Contribute to the roll call, if this worker's contribution has come since that began."""
+        if self._call is not None and self.collective.may_offer():
+            core.offer(self._call)
+            self._call = None
 
     def end_pass(self, done: Pass) -> None:
         """Take the counts of a pass that is done."""

@@ -89,6 +89,7 @@ class OperatorClient:
         join_token: str = "",
         idle_s: float = 0.0,
         weight: float = 1.0,
+        quorum: int = 0,
     ) -> JobView:
         """Make a job that workers then join by its name.
 
@@ -112,6 +113,8 @@ class OperatorClient:
             How long it waits for a worker; 0: the controller's default.
         weight
             Of the job, where jobs share slots by weight.
+        quorum
+            So many workers' arrays end a round (`Communicator.begin_round`); 0: the job has none.
         """
         request = jobs_pb2.CreateJobRequest(
             name=name,
@@ -123,6 +126,7 @@ class OperatorClient:
             join_token=join_token,
             idle_s=idle_s,
             weight=weight,
+            quorum=quorum,
         )
         return cast(JobView, self._call(self._stub.CreateJob, request))
 

@@ -317,4 +317,5 @@ class ServiceJob:
                 )
                 for level in path
             ],
+            quorum=admission.quorum,
         )

@@ -6,7 +6,7 @@ from controller.errors import JobRefusedError
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.records import JobRecord
 from controller.service.registry import JobRegistry
-from controller.service.requests import check_name, check_weight, check_world
+from controller.service.requests import check_name, check_quorum_request, check_weight, check_world
 from controller.service.reservations import SlotsComingError
 from host_agent.job_api.slot_request import IfFull, Slots
 
@@ -34,6 +34,7 @@ class OperatorActions:
         join_token: str,
         idle_s: float,
         weight: float = 1.0,
+        quorum: int = 0,
     ) -> ServiceJob:
         """Create a job that workers join by name.
 
@@ -47,7 +48,8 @@ class OperatorActions:
             raise RefusalError(Kind.TAKEN, f"a job named {name} already exists: delete it first")
         check_name(name)
         trees = self._registry.placement.trees
-        spread = trees.spreads(switch)
+        check_quorum_request(quorum, world_size, self._registry.placement.files)
+        spread = trees.spreads(switch) and not quorum
         check_world(world_size, trees.most_workers(spread))
         record = JobRecord(
             name=name,
@@ -62,6 +64,7 @@ class OperatorActions:
             created=time.time(),
             spread=spread,
             weight=check_weight(weight),
+            quorum=quorum,
         )
         job = ServiceJob(record)
         try:

@@ -89,6 +89,8 @@ class JobRecord:
         The host that adds for it in place of switches; empty: none does.
     home
         The switch that it returns to from there; empty: whichever its tree has then.
+    quorum
+        So many contributions complete a roll call; 0: it has none.
     moved_from
         The epoch before the current one, if its workers go on from that without a restart; else 0.
     workers
@@ -120,6 +122,7 @@ class JobRecord:
     moved_from: int = 0
     aggregator: str = ""
     home: str = ""
+    quorum: int = 0
     workers: dict[int, WorkerRecord] = field(default_factory=dict)
 
     @property

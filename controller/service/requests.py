@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterable
 
+from controller.program import CompiledFiles
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
 from host_agent.job_api import jobs_pb2
@@ -126,6 +127,23 @@ def check_weight(weight: float) -> float:
     if not 0 <= weight < 1e6:
         raise RefusalError(Kind.WRONG, f"a job's weight is above 0 and below 1,000,000, not {weight:g}")
     return weight or 1.0
+
+
+def check_quorum_request(quorum: int, world_size: int, files: CompiledFiles) -> None:
+    """Refuse a quorum that a job cannot have here; 0 is none.
+
+    Raises
+    ------
+    RefusalError
+        It is more than the job's workers, or the switches' program has none.
+    """
+    if not 0 <= quorum <= world_size:
+        raise RefusalError(Kind.WRONG, f"a quorum is 1 to {world_size}, the job's workers, not {quorum}")
+    if quorum and not files.knows_quorums:
+        raise RefusalError(
+            Kind.WRONG,
+            f"the program {files.path.name} of the switches has no quorums: take v1model's program, or no quorum",
+        )
 
 
 def check_world(world_size: int, most: int) -> None:

@@ -207,6 +207,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
             request.join_token,
             request.idle_s,
             request.weight,
+            request.quorum,
         )
         return await self._view(job)
 

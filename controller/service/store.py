@@ -19,7 +19,7 @@ from controller.errors import StoreError
 from controller.service.records import JobRecord, WorkerRecord
 from host_agent.job_api.slot_request import BandwidthDelay, Share, Slots
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _SCHEMA = """
 CREATE TABLE switch (name TEXT PRIMARY KEY, last_epoch INTEGER NOT NULL, mark INTEGER NOT NULL) STRICT;
@@ -29,7 +29,8 @@ CREATE TABLE job (
   running INTEGER NOT NULL, restarts INTEGER NOT NULL, job_id INTEGER NOT NULL, slot_base INTEGER NOT NULL,
   slot_count INTEGER NOT NULL, epoch INTEGER NOT NULL, token INTEGER NOT NULL, lanes INTEGER NOT NULL,
   spread INTEGER NOT NULL, below TEXT NOT NULL, weight REAL NOT NULL, moves INTEGER NOT NULL,
-  moved_from INTEGER NOT NULL, aggregator TEXT NOT NULL, home TEXT NOT NULL
+  moved_from INTEGER NOT NULL, aggregator TEXT NOT NULL, home TEXT NOT NULL,
+  quorum INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE worker (
   job TEXT NOT NULL REFERENCES job ON DELETE CASCADE, rank INTEGER NOT NULL, host TEXT NOT NULL, ip TEXT NOT NULL,

@@ -6,7 +6,7 @@ from socket import inet_aton
 from typing import Final
 
 from controller.errors import JobRefusedError
-from controller.jobs import Job, JobLedger, Reservation, WorkerEndpoint
+from controller.jobs import LEAST_QUORUM_SLOTS, Job, JobLedger, Reservation, WorkerEndpoint, check_quorum
 from controller.service.network import Network, SwitchSite
 from controller.service.records import JobRecord
 from controller.service.sizing import slots_for
@@ -149,6 +149,7 @@ class JobTrees:
             count = min(count, slots)
         elif record.if_full == "take less":
             count = min(count, min(ledger.largest_free for ledger in ledgers) or count)
+        check_quorum(record.quorum, record.world_size, count)
         common = set.intersection(*(set(ledger.free_job_ids) for ledger in ledgers))
         job_id = min(common) if common else None
         if job_id is None and len(names) > 1:
@@ -178,6 +179,8 @@ class JobTrees:
     def resize(self, record: JobRecord, slots: int) -> None:
         """Give a job another number of slots on its switches: `slots`, or as many as all of them have for it."""
         names = list(record.slots_on)
+        if record.quorum:
+            slots = max(slots, LEAST_QUORUM_SLOTS)
         ranges = {name: self._ledgers[name].resize(record.name, slots) for name in names}
         count = min(held.count for held in ranges.values())
         for name, held in ranges.items():
@@ -226,6 +229,7 @@ class JobTrees:
                     token=token,
                     unix_seconds=epoch,
                     parent=branch.parent,
+                    quorum=record.quorum,
                 )
         return parts
 
@@ -260,6 +264,7 @@ class JobTrees:
                     replace(child, worker_id=number) for number, child in enumerate(self._children(branch))
                 ),
                 branch.parent,
+                record.quorum,
             )
             for branch in tree.branches
         }

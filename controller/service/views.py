@@ -61,6 +61,7 @@ def job_view(job: ServiceJob, counted: Counted) -> JobView:
         moves=record.moves,
         waited_s=job.waited_so_far_s,
         on_host=bool(record.aggregator),
+        quorum=record.quorum,
     )
 
 

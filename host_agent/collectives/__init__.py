@@ -3,5 +3,16 @@
 from host_agent.collectives.allreduce import plan_allreduce
 from host_agent.collectives.broadcast import plan_barrier, plan_broadcast
 from host_agent.collectives.collective import Collective, OnOverflow, Op
+from host_agent.collectives.quorum import Offer, Reduced, plan_quorum_allreduce
 
-__all__ = ["Collective", "OnOverflow", "Op", "plan_allreduce", "plan_barrier", "plan_broadcast"]
+__all__ = [
+    "Collective",
+    "Offer",
+    "OnOverflow",
+    "Op",
+    "Reduced",
+    "plan_allreduce",
+    "plan_barrier",
+    "plan_broadcast",
+    "plan_quorum_allreduce",
+]

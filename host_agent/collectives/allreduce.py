@@ -49,8 +49,12 @@ def plan_allreduce(
     bits: Bits = "full",
     rounding: Rounding = "nearest",
     seed: int = 0,
+    divisor: int = 0,
 ) -> Collective:
-    """Plan the reduction of `array` over all workers; the arguments are those of `Communicator.allreduce`."""
+    """Plan the reduction of `array` over all workers; the arguments are those of `Communicator.allreduce`.
+
+    `divisor` is what a mean divides by; 0: by the number of workers.
+    """
     values = np.asarray(array)
     dtype = values.dtype.newbyteorder("=")
     check_choice("on_overflow", on_overflow, ("raise", "saturate"))
@@ -83,7 +87,7 @@ def plan_allreduce(
         working,
         target,
         flip=-1 if op == "min" else 0,
-        divisor=admission.world_size if op == "mean" else 1,
+        divisor=divisor or admission.world_size if op == "mean" else 1,
         seed=_seed_of(seed, sequence, admission.rank) if stochastic else None,
     )
     left_out = is_sparse(sparse, whole, op)

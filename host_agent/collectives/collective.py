@@ -54,6 +54,8 @@ class Collective:
         Receives the result.
     label_mark : int
         Becomes part of the fingerprint of every pass.
+    may_offer : callable
+        Whether this worker's contribution to its roll call is there, if it has one.
     """
 
     what: str
@@ -62,6 +64,7 @@ class Collective:
     finish: Callable[[Statistics], Any]
     future: Future[Any] = field(default_factory=Future)
     label_mark: int = 0
+    may_offer: Callable[[], bool] = lambda: False
 
     def agree_on(self, label: str, sequence: int) -> None:
         """Make the workers' labels part of what they must agree on, and the collective's name."""

@@ -353,4 +353,5 @@ def admission_of(ticket: jobs_pb2.AdmissionTicket) -> Admission:
             Level(level.worker_id, tuple(tuple(child.ranks) for child in level.children))
             for level in ticket.path
         ),
+        quorum=ticket.quorum,
     )

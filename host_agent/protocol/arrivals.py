@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ground.compiled import borrowed
+from ground.compiled import borrowed, compiled_inline
 from host_agent.codecs.payload import (
     block_has_lanes,
     exponent_is_possible,
@@ -28,7 +28,7 @@ from host_agent.codecs.payload import (
     learn_exponent,
     read_block,
 )
-from host_agent.compiled import Record, Records, Words, compiled
+from host_agent.compiled import Integer, Record, Records, Words, compiled
 from host_agent.protocol.records import (
     DUE_AGAIN,
     DUE_NO,
@@ -51,6 +51,7 @@ from host_agent.wire.constants import (
     EXPONENT_ALL_ZERO,
     FLAG_LANES,
     FLAG_MISMATCH,
+    FLAG_QUORUM,
     HEADER_BYTES,
     KIND_RESULT,
     KIND_STATUS,
@@ -123,8 +124,10 @@ def _on_datagram(
     lane_count = core.lanes
     known = version == VERSION and OP_SUM <= op <= OP_BOR
     if kind == KIND_RESULT:
-        known &= (flags == 0 and length == HEADER_BYTES) or (
-            flags == FLAG_LANES and length == HEADER_BYTES + LANE_BYTES * lane_count
+        known &= (
+            (flags == 0 and length == HEADER_BYTES)
+            or (flags == FLAG_LANES and length == HEADER_BYTES + LANE_BYTES * lane_count)
+            or (flags == FLAG_QUORUM and length == STATUS_DATAGRAM_BYTES)
         )
     else:
         known &= (
@@ -155,6 +158,17 @@ def _on_datagram(
         _on_status(core, passes, slots[slot_number], words, header, now_ns)
 
 
+@compiled_inline
+def is_quorum(core: Record, workers: Integer) -> bool:
+    """Return whether this is the bitmap of a quorum of the job's workers."""
+    count = np.int64(0)
+    rest = workers
+    while rest != 0:
+        rest &= rest - 1
+        count += 1
+    return bool(workers & ~core.path_mask[0] == 0 and count == core.quorum)
+
+
 @compiled
 def _on_result(
     core: Record,
@@ -183,9 +197,16 @@ def _on_result(
     possible = exponent == slot.exponent
     if carries_exponent:
         possible = exponent_is_possible(record.payload, exponent, slot.exponent)
+    added = np.int64(0)
+    if flags == FLAG_QUORUM:
+        added = np.int64(swap(words[HEADER_WORDS]))
+        possible &= record.quorum != 0 and is_quorum(core, added)
+    else:
+        possible &= record.quorum == 0
     if not possible or has_lanes != (flags == FLAG_LANES):
         core.malformed += 1
         return
+    record.added = added
 
     if carries_exponent:
         learn_exponent(record.payload, index, exponent)
@@ -200,7 +221,9 @@ def _on_result(
     core.asked = 0
     core.answered = 0
     core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))
-    if slot.retransmissions == 0:
+    if (
+        slot.retransmissions == 0 and record.quorum == 0
+    ):  # to that of a roll call it need not have contributed
         take_result_time(core, now_ns - slot.first_sent_ns)
     # The first transmission even if there were more: which one the RESULT answers is not known, and to take it for a
     # later one than it was would make chunks look overtaken that were not.
@@ -263,7 +286,7 @@ def _on_status(
         core.status_ns = now_ns
     slot.unanswered = 0
     held = slot_chunk == chunk
-    full = held and seen == everyone
+    full = held and (seen == everyone if record.quorum == 0 else is_quorum(core, seen))
     probe = number % PROBE_RING
     if number != EXPONENT_ALL_ZERO and core.probe_number[probe] == number:
         core.probe_number[probe] = 0
@@ -272,6 +295,8 @@ def _on_status(
         # Packets are answered in the order in which they were sent: what was sent before the PROBE, and is not there, is lost.
         # A retransmission of this worker gets up to level `reach`; above, that of another one, which is told the same.
         missing = not held or seen >> core.path_worker[level] & 1 == 0
+        if record.quorum != 0 and record.offered == 0:
+            missing = False
         if not (full or missing) or level > core.reach:
             slot.check_ns = core.probe_sent_ns[probe] + ask_again_after_ns(core, now_ns - slot.first_sent_ns)
             core.check_ns = min(core.check_ns, slot.check_ns)

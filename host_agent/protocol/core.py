@@ -63,6 +63,7 @@ class WorkerCore:
         core["num_workers"] = admission.num_workers
         core["slot_count"] = admission.slot_count
         core["lanes"] = admission.lanes
+        core["quorum"] = admission.quorum
         core["headroom"] = (admission.world_size - 1).bit_length()
         own, every, reach = masks(admission.path)
         core["levels"], core["reach"] = len(own), reach
@@ -122,6 +123,13 @@ class WorkerCore:
         record = work.lay_out(self.admission.lanes, self.admission.slot_count)
         begin_pass(state, passes, record[0], now_ns)
         self._under_way.append(work)
+
+    def offer(self, work: Pass) -> None:
+        """Contribute to a roll call that was begun without this worker's contribution, unless its RESULT is there."""
+        first = int(self.state["passes_begun"][0]) - len(self._under_way)
+        for number, each in enumerate(self._under_way, first):
+            if each is work:
+                departures.offer(*self.records, number)
 
     def take_done(self) -> list[Pass]:
         """Return the passes that were done since the last call, in order, with their records up to date."""

@@ -3,7 +3,8 @@
 Chunks go out in order. Chunk c waits for the RESULT of c - S, whose slot it takes (S slots; this also is what keeps a
 RESULT readable in the switch until all have it, across collectives), and within its pass for that of the chunk it
 depends on, whose exponent or high words it needs. Both are in flight or done, so one look at a slot answers each
-question.
+question. Where chunk c - S was that of a roll call, which not all workers had to contribute to, c waits for the RESULT of
+c - S + 1 too.
 
 Recovery. A chunk becomes suspect when RESULTs of chunks sent later have overtaken it (RFC 9002, section 6.1), when no
 RESULT at all has come for a while (the oldest few only: if the others are late, asking after more tells nothing), or when
@@ -31,6 +32,7 @@ from host_agent.protocol.records import (
     CONTRIBUTES_NOTHING,
     DUE_AGAIN,
     DUE_NO,
+    DUE_OFFER,
     DUE_OVERTAKEN,
     DUE_PROBE,
     FAILURE_DEADLINE,
@@ -50,6 +52,7 @@ from host_agent.protocol.timeout import (
 )
 from host_agent.wire.constants import (
     FLAG_LANES,
+    FLAG_QUORUM,
     HEADER_BYTES,
     KIND_CONTRIBUTE,
     KIND_PROBE,
@@ -115,8 +118,7 @@ def transmit(
             filled += _send_again(core, passes, slot, now_ns, words, tx_bytes, filled)
         chunk += 1
     while filled < room and _may_send_next(core, slots, passes):
-        _send_next(core, slots, passes, now_ns, words[filled], tx_bytes, filled)
-        filled += 1
+        filled += _send_next(core, slots, passes, now_ns, words[filled], tx_bytes, filled)
     return filled
 
 
@@ -152,7 +154,7 @@ def _object(
     filled: Integer = np.int64(0)
     while core.objections > 0 and filled < tx_bytes.size:
         _write_header(
-            core, record, slot, np.int64(KIND_CONTRIBUTE), np.int64(0), slot.exponent, words[filled]
+            core, record, slot, np.int64(KIND_CONTRIBUTE), _quorum_flag(record), slot.exponent, words[filled]
         )
         tx_bytes[filled] = HEADER_BYTES
         core.packets_sent += 1
@@ -245,6 +247,12 @@ def _send_again(
     """Ask after a chunk, and send it again unless that is all that is due; returns the number of datagrams."""
     record = passes[slot.pass_number % PASS_RING]
     rows = np.int64(0)
+    if slot.due == DUE_OFFER:
+        slot.due = DUE_NO
+        core.due -= 1
+        tx_bytes[row] = _write_contribution(core, record, slot, words[row])
+        _sent(core, slot, now_ns, tx_bytes[row])
+        return rows + 1
     if slot.due != DUE_PROBE:
         if slot.due == DUE_OVERTAKEN:
             core.overtaken += 1
@@ -266,7 +274,13 @@ def _send_again(
     core.probe_sequence[probe] = core.next_sequence
     core.probe_sent_ns[probe] = now_ns
     _write_header(
-        core, record, slot, np.int64(KIND_PROBE), np.int64(0), np.int64(core.probe), words[row + rows]
+        core,
+        record,
+        slot,
+        np.int64(KIND_PROBE),
+        _quorum_flag(record),
+        np.int64(core.probe),
+        words[row + rows],
     )
     tx_bytes[row + rows] = HEADER_BYTES
     core.probes += 1
@@ -283,8 +297,14 @@ def _may_send_next(core: Record, slots: Records, passes: Records) -> bool:
     if core.sending_pass == core.passes_begun:
         return False
     chunk = core.next_chunk
-    if slots[slot_of(core, chunk)].in_flight != 0:
+    slot = slots[slot_of(core, chunk)]
+    if slot.in_flight != 0:
         return False
+    if slot.quorum != 0:
+        # Not all workers had to be there for its RESULT. All were for the one behind it.
+        behind = slots[slot_of(core, chunk + 1)]
+        if behind.in_flight != 0 and behind.chunk == chunk + 1 - core.slot_count:
+            return False
     dependency = passes[core.sending_pass % PASS_RING].dependency
     if 0 < dependency <= core.sending_index:
         needed = slots[slot_of(core, chunk - dependency)]
@@ -302,7 +322,8 @@ def _send_next(
     words: Words,
     tx_bytes: npt.NDArray[np.int32],
     row: int,
-) -> None:
+) -> Integer:
+    """Begin the next chunk; returns the number of datagrams, which is 0 for a roll call that this worker has no part in yet."""
     record = passes[core.sending_pass % PASS_RING]
     slot = slots[slot_of(core, core.next_chunk)]
     slot.chunk = core.next_chunk
@@ -320,6 +341,7 @@ def _send_next(
     slot.check_ns = NEVER
     slot.lost = 0
     slot.room = 0
+    slot.quorum = record.quorum
     if core.in_flight == 0:
         core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))
     core.in_flight += 1
@@ -328,8 +350,44 @@ def _send_next(
     if core.sending_index == record.chunks:
         core.sending_pass += 1
         core.sending_index = 0
+    if record.quorum != 0 and record.offered == 0:
+        slot.last_sequence = core.next_sequence
+        slot.last_sent_ns = now_ns
+        core.next_sequence += 1
+        return np.int64(0)
     tx_bytes[row] = _write_contribution(core, record, slot, words)
     _sent(core, slot, now_ns, tx_bytes[row])
+    return np.int64(1)
+
+
+@compiled
+def offer(state: Records, slots: Records, passes: Records, number: int) -> None:
+    """Let this worker contribute to a roll call that was begun without its contribution.
+
+    Parameters
+    ----------
+    state, slots, passes : structured arrays
+        The worker core.
+    number : int
+        Of the pass, counted from the core's first.
+    """
+    state, slots, passes = borrowed(state), borrowed(slots), borrowed(passes)
+    core = state[0]
+    record = passes[number % PASS_RING]
+    record.offered = 1
+    if number < core.passes_done or core.sending_pass <= number:
+        return  # it is decided, or it has not begun, and goes out when it does
+    slot = slots[slot_of(core, core.next_chunk - 1)]
+    if slot.in_flight == 0 or slot.pass_number != number:
+        return
+    if slot.due == DUE_NO:
+        core.due += 1
+    slot.due = DUE_OFFER
+
+
+@compiled_inline
+def _quorum_flag(record: Record) -> Integer:
+    return np.int64(FLAG_QUORUM) if record.quorum != 0 else np.int64(0)
 
 
 @compiled_inline
@@ -352,7 +410,7 @@ def _write_contribution(core: Record, record: Record, slot: Record, words: Words
         contributes = record.absent
     if contributes == CONTRIBUTES_NOTHING and slot.room == 0:
         has_lanes = False
-    flags = np.int64(FLAG_LANES if has_lanes else 0)
+    flags = np.int64(FLAG_LANES if has_lanes else 0) | _quorum_flag(record)
     _write_header(core, record, slot, np.int64(KIND_CONTRIBUTE), flags, slot.exponent, words)
     if not has_lanes:
         return HEADER_BYTES

@@ -73,6 +73,9 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
             f"{after}: {switch} is at chunk {held}, this worker at chunk {chunk}. Another process uses the admission of "
             f"worker {core.admission.worker_id}, or used it before: an admission serves one communicator, once. {_RESTART}"
         )
+    slot = core.records[1][int(state["oldest_chunk"]) & (core.admission.slot_count - 1)]
+    if slot["quorum"] and slot["in_flight"] and slot["chunk"] == state["oldest_chunk"]:
+        return _no_quorum(core, after, held == chunk, lossy)
     level = int(state["status_level"])
     place = core.admission.path[level]
     seen = int(state["status_seen"]) if held == chunk else 0
@@ -92,12 +95,32 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
         return SwitchSilentError(
             f"{after}: {switch} answers, but the contributions of this worker do not reach it. {_sentence(cause)} {_RESTART}"
         )
-    names = f"worker {missing[0]}" if len(missing) == 1 else "workers " + ", ".join(map(str, missing))
+    names = _names(missing)
     if level:
         return MissingWorkersError(
             f"{after}: at least one of {names}, on other switches, did not contribute. {_RESTART}", missing
         )
     return MissingWorkersError(f"{after}: {names} did not contribute. {_RESTART}", missing)
+
+
+def _no_quorum(core: WorkerCore, after: str, held: bool, lossy: str) -> PeerError:
+    """Return the error for a roll call whose quorum did not come, or whose RESULT did not."""
+    seen = int(core.state["status_seen"][0]) if held else 0
+    needed = core.admission.quorum
+    missing = core.admission.path[0].behind(seen)
+    if seen.bit_count() >= needed:
+        return ResultsLostError(
+            f"{after}: the quorum is complete, but its result does not arrive here. {_sentence(lossy or 'check every link on the way')} {_RESTART}"
+        )
+    return MissingWorkersError(
+        f"{after}: the switch has {seen.bit_count()} of {needed} arrays that a round takes, and none of {_names(missing)}. "
+        f"{_RESTART}",
+        missing,
+    )
+
+
+def _names(ranks: tuple[int, ...]) -> str:
+    return f"worker {ranks[0]}" if len(ranks) == 1 else "workers " + ", ".join(map(str, ranks))
 
 
 def _sentence(clause: str) -> str:

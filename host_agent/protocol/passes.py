@@ -45,6 +45,8 @@ class Pass:
         contributed as a worker does that has nothing to add.
     seed : int, optional
         Of stochastic rounding; without it numbers are rounded to the nearest.
+    offered : bool, optional
+        It is a roll call: whether this worker contributes from the beginning.
 
     Attributes
     ----------
@@ -68,11 +70,17 @@ class Pass:
     blocks: npt.NDArray[np.int64] | None = None
     own: npt.NDArray[np.uint16] | None = None
     seed: int | None = None
+    offered: bool | None = None
     exponents: npt.NDArray[np.uint16] = field(init=False, default_factory=lambda: np.zeros(0, np.uint16))
     partial: npt.NDArray[Any] = field(init=False, default_factory=lambda: _NO_DATA)
     record: Records = field(init=False)
     slot_count: int = field(init=False, default=0)
     done: bool = field(init=False, default=False)
+
+    @property
+    def added(self) -> int:
+        """Bits of the workers that a roll call has added, when it is done."""
+        return int(self.record["added"][0])
 
     def lay_out(self, lane_count: int, slot_count: int) -> Records:
         """Allocate what the pass needs and return its record (`PASS`, one element)."""
@@ -103,6 +111,8 @@ class Pass:
             "lead": lead,
             "dependency": dependency,
             "chunks": chunks,
+            "quorum": self.offered is not None,
+            "offered": self.offered is True,
         }
         payload = {
             "encode": codec.encode.address if codec.encode else 0,

@@ -37,6 +37,8 @@ DUE_AGAIN: Final = 2
 """To be sent again, and asked after."""
 DUE_OVERTAKEN: Final = 3
 """The same, because RESULTs of chunks sent later have come."""
+DUE_OFFER: Final = 4
+"""To be sent for the first time: the chunk of a roll call, which began without this worker's contribution."""
 
 
 def _record(*names: str, more: list[Any] | None = None) -> np.dtype[Any]:
@@ -71,6 +73,7 @@ CORE: Final = _record(
     "headroom",  # ceil(log2(world size))
     "levels",  # of switches on the path to the root
     "reach",  # the highest of them that a retransmission reaches
+    "quorum",  # so many contributions complete the slot of a roll call; 0: the job has none
     # Chunks.
     "next_chunk",
     "oldest_chunk",  # no older one is in flight
@@ -142,6 +145,7 @@ SLOT: Final = _record(
     "check_ns",  # when to ask after it again; NEVER: nothing is suspected
     "lost",  # known to be, but sent again so often that it waits for check_ns
     "room",  # send lanes along, so that the RESULT has room for its own
+    "quorum",  # its chunk is that of a roll call
 )
 
 CONTRIBUTES_NOTHING: Final = 0
@@ -163,6 +167,9 @@ PASS: Final = _record(
     "chunks",
     "results",
     "retransmissions",
+    "quorum",  # it is a roll call: a quorum of contributions completes its chunk
+    "offered",  # this worker contributes to it; not before that
+    "added",  # bits of the workers whose contributions its RESULT has
     more=[("payload", PAYLOAD)],
 )
 

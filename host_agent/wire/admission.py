@@ -36,6 +36,8 @@ class Admission:
     path : tuple of Level
         The switches from the worker's own to the root of the job's tree. Empty: the job is on one switch, where
         worker ids are ranks.
+    quorum : int
+        So many contributions complete a roll call of the job; 0: it has none.
 
     Raises
     ------
@@ -52,6 +54,7 @@ class Admission:
     lanes: int
     switch: tuple[str, int] = ("127.0.0.1", UDP_PORT)
     path: Path = ()
+    quorum: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -79,9 +82,14 @@ class Admission:
                     f"admission: switch must be (address, UDP port), such as ('127.0.0.1', {UDP_PORT}), got {self.switch!r}"
                 )
 
+        _check_range("quorum", self.quorum, 0, self.num_workers)
+        if self.quorum and self.slot_count < 2:
+            raise AdmissionError("admission: a job with a quorum has two slots at least")
         if not self.path:
             object.__setattr__(self, "path", one_switch(self.worker_id, self.num_workers))
         check_path(self.path)
+        if self.quorum and len(self.path) > 1:
+            raise AdmissionError("admission: a job with a quorum is on one switch")
         own = self.path[0]
         if (own.worker_id, len(own.children)) != (self.worker_id, self.num_workers):
             raise AdmissionError(
@@ -119,7 +127,7 @@ class Admission:
         if not isinstance(members, dict):
             raise AdmissionError(f"admission: expected a JSON object, got {type(members).__name__}")
         names = {field.name for field in fields(cls)}
-        required = names - {"switch", "path"}
+        required = names - {"switch", "path", "quorum"}
         if not required <= members.keys() <= names:
             wrong = sorted((required - members.keys()) | (members.keys() - names))
             raise AdmissionError(f"admission: missing or unknown members {', '.join(wrong)}")

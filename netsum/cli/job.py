@@ -42,6 +42,10 @@ def job_group() -> None:
             "netsum job create train --world-size 8 --slots 50% --if-full queue --queue 600",
             "wait for them ten minutes",
         ),
+        (
+            "netsum job create train --world-size 8 --quorum 7",
+            "rounds of the job do not wait for the slowest worker (docs/protocol.md, Quorums)",
+        ),
         ok="the job is there, or queued",
     ),
 )
@@ -65,6 +69,15 @@ def create(
             min=0.0, help="Where jobs share slots by weight: this job's, above 0; 0 is taken for 1."
         ),
     ] = 1.0,
+    quorum: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=32,
+            metavar="WORKERS",
+            help="Rounds of the job end with the arrays of so many workers, those that are ready first; 0: no quorum.",
+        ),
+    ] = 0,
     join_token: JoinTokenOption = "",
     idle: Annotated[
         float,
@@ -92,6 +105,7 @@ def create(
         join_token=join_token,
         idle_s=idle,
         weight=weight,
+        quorum=quorum,
     )
     _tell(view, as_json)
 
@@ -274,6 +288,7 @@ def _tell(view: "JobView", as_json: bool) -> None:
             ("state", job_state(view) + (f": {view.reason}" if view.reason else "")),
             ("switch", view.switch + (", the root of a tree" if view.tree else "")),
             ("slots", slots + (f"; {view.lanes} lanes a packet" if view.lanes else "")),
+            ("quorum", f"{view.quorum} of {plural(view.world_size, 'worker')}" if view.quorum else ""),
             ("epoch", f"{view.epoch}, {plural(view.restarts, 'restart')}" if view.epoch else ""),
             ("created", made_at.isoformat(sep=" ", timespec="seconds")),
         ]

@@ -74,6 +74,12 @@ def p4_tree_constants(spec: Spec) -> str:
     )
 
 
+def p4_quorum_constants(spec: Spec) -> str:
+    """Write what only slots with a quorum need."""
+    flag = spec["quorum"]["flag"]
+    return f"const bit<4> FLAG_QUORUM = {flag['value']}; // {flag['doc']}\n"
+
+
 def flat(macro: str, lanes: int, indent: int) -> str:
     """Invoke a macro for every lane, one line each."""
     return "\n".join(f"{' ' * indent}{macro}({lane})" for lane in range(lanes))
@@ -154,6 +160,8 @@ def python_constants(spec: Spec) -> str:
         lines.append("")
         for name, item in spec[group].items():
             lines += [f"{group.upper()}_{name.upper()}: Final = {item['value']}", f'"""{item["doc"]}"""']
+    flag = spec["quorum"]["flag"]
+    lines += [f"FLAG_QUORUM: Final = {flag['value']}", f'"""{flag["doc"]}"""']
     lines += [
         "",
         f"EXPONENT_BIAS: Final = {exponent['bias']}",
@@ -234,6 +242,7 @@ def outputs() -> dict[Path, str]:
         + DISSECTOR.read_text(encoding="utf-8"),
     }
     files[ROOT / "p4/v1model/tree_constants.p4"] = p4 + p4_tree_constants(spec)
+    files[ROOT / "p4/v1model/quorum_constants.p4"] = p4 + p4_quorum_constants(spec)
     for lanes in lane_counts(spec):
         files[ROOT / f"p4/shared/lanes_{lanes}.p4"] = p4 + p4_lanes_header(lanes, spec["lanes"]["bytes"])
     for lanes in lane_counts(spec, "v1model"):

@@ -7,6 +7,7 @@
 #include "../shared/types.p4"
 #include "../shared/protocol_headers.p4"
 #include "tree_constants.p4"
+#include "quorum_constants.p4"
 #include "shim.p4"
 #include "lane.p4"
 #if LANES == 64
@@ -30,6 +31,7 @@
 #include "../shared/forward.p4"
 #include "../shared/counters.p4"
 #include "target.p4"
+#include "quorum.p4"
 #include "tree.p4"
 #include "slot.p4"
 
@@ -39,11 +41,13 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     ArpResponder() arp;
     EchoResponder() echo;
     WorkerAdmission() admission;
+    JobQuorum() job_quorum;
     Slot() slot;
     AnswerInTree() answer;
     PassUp() pass_up;
     OutcomeCounters() counters;
     TreeCounters() tree_counters;
+    QuorumCounters() quorum_counters;
     Forward() forward;
     LeaveToTarget() leave;
 
@@ -66,6 +70,7 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                 // UDP whose port cannot be seen (options, fragments, cut off) counts as meant for the netsum port.
                 parent_t parent = { false, 0, 0, 0, 0 };
                 bool to_first_child = false;
+                quorum_t quorum = { 0, 0 };
                 if (meta.well_formed) {
                     bool from_parent = hdr.netsum.kind == KIND_RESULT || hdr.netsum.kind == KIND_STATUS;
                     admission.apply(hdr, meta);
@@ -77,18 +82,27 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                         meta.outcome = OUTCOME_STATUS_PASSED_DOWN;
                         meta.is_answer = true;
                     } else {
-                        slot.apply(hdr, meta, parent, to_first_child);
+                        bool wants_quorum = hdr.netsum.flags & FLAG_QUORUM != 0;
+                        if (wants_quorum) {
+                            job_quorum.apply(hdr, quorum);
+                        }
+                        if (wants_quorum && quorum.workers == 0) {
+                            meta.outcome = OUTCOME_NOT_ADMITTED;
+                        } else {
+                            slot.apply(hdr, meta, quorum, parent, to_first_child);
+                        }
                     }
                 } else {
                     meta.outcome = OUTCOME_MALFORMED;
                 }
                 if (meta.is_answer) {
-                    answer.apply(hdr, meta, to_first_child);
+                    answer.apply(hdr, meta, to_first_child, quorum);
                 } else if (parent.present) {
                     pass_up.apply(hdr, meta, parent);
                 }
                 counters.apply(hdr, meta);
                 tree_counters.apply(hdr, meta, parent);
+                quorum_counters.apply(hdr, meta);
             }
         }
         leave.apply(meta, standard);

@@ -5,7 +5,8 @@
 // BMv2 lets a packet leave at most this much larger than it came, over recirculation too, and aborts beyond.
 const bit<16> MAX_GROWTH_BYTES = 512;
 
-control Slot(inout headers_t hdr, inout metadata_t meta, inout parent_t parent, inout bool to_first_child) {
+control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, inout parent_t parent,
+             inout bool to_first_child) {
     register<bit<32>>(POOL_INDICES) slot_epoch;
     register<bit<32>>(POOL_INDICES) slot_chunk;
     register<bit<32>>(POOL_INDICES) slot_collective;
@@ -14,6 +15,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout parent_t parent, 
     register<bit<16>>(POOL_INDICES) slot_exponent;
     Lanes() lanes;
     Parent() job_parent;
+    CountWorkers() count_workers;
 
     apply {
         bit<32> index = (bit<32>) meta.admission.index;
@@ -30,7 +32,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout parent_t parent, 
         slot_marks.read(marks, index);
         slot_exponent.read(exponent, index);
 
-        bit<32> asked_collective = (bit<32>) (hdr.netsum.op ++ hdr.netsum.fingerprint);
+        bit<32> asked_collective = (bit<32>) ((hdr.netsum.flags & FLAG_QUORUM) ++ hdr.netsum.op ++ hdr.netsum.fingerprint);
         bit<32> age = hdr.netsum.chunk - chunk; // 0: same; 1 .. 2^31 - 1: newer; else older than the slot
         if (epoch != meta.admission.epoch) {
             age = 1;
@@ -67,13 +69,23 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout parent_t parent, 
                 marks = 0;
                 exponent = EXPONENT_ALL_ZERO;
             }
+            bit<8> added = 0;
+            if (quorum.workers != 0) {
+                count_workers.apply(seen, added);
+            }
             if (collective != asked_collective) {
                 meta.outcome = OUTCOME_MISMATCH;
                 slot_collective.write(index, COLLECTIVE_DISPUTED);
+            } else if (quorum.workers != 0 && added == quorum.workers) {
+                // From now on the slot stays as it is, and whoever contributes is told what it holds.
+                meta.outcome = OUTCOME_DUPLICATE_ANSWERED;
+                if (seen & meta.admission.worker_bit == 0) {
+                    meta.outcome = OUTCOME_LATE;
+                }
             } else if (seen & meta.admission.worker_bit == 0) {
                 meta.outcome = OUTCOME_ADDED;
                 seen = seen | meta.admission.worker_bit;
-                complete = seen == meta.admission.full_mask;
+                complete = seen == meta.admission.full_mask || (quorum.workers != 0 && added + 1 == quorum.workers);
             } else if (seen == meta.admission.full_mask) {
                 meta.outcome = OUTCOME_DUPLICATE_ANSWERED;
                 complete = true;
@@ -82,7 +94,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout parent_t parent, 
             }
         }
 
-        if (complete && marks & MARK_FINAL == 0) {
+        quorum.added = seen;
+
+        if (complete && marks & MARK_FINAL == 0 && quorum.workers == 0) {
             job_parent.apply(hdr, parent);
         }
 
@@ -132,7 +146,8 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout parent_t parent, 
         }
 
         bool is_status = meta.outcome == OUTCOME_MISMATCH || (meta.outcome == OUTCOME_PROBED && !parent.present);
-        bool is_result = meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_DUPLICATE_ANSWERED;
+        bool is_result = meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_DUPLICATE_ANSWERED ||
+            meta.outcome == OUTCOME_LATE;
         bool leaves = is_result || (parent.present && meta.outcome != OUTCOME_PROBED);
         if (meta.outcome == OUTCOME_RESULT_TAKEN) {
             meta.is_answer = true;

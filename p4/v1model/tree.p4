@@ -12,54 +12,76 @@ const send_t SEND_TO_ONE_OF_GROUP = SEND_TO_OTHERS;
 const bit<8> MARK_LANES = 1; // a contribution had lanes
 const bit<8> MARK_FINAL = 2; // what it holds is the parent's RESULT
 
-// The parser of a switch that may have a parent: a RESULT or STATUS is well-formed too, with exact lengths.
+// The parser of a switch that may have a parent: a RESULT or STATUS is well-formed too, with exact lengths. So is what is for
+// the slot of a quorum.
 parser TreeParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     TargetParser() single;
 
     state start {
         single.apply(packet, hdr, meta, standard);
         transition select(hdr.netsum.isValid(), meta.well_formed) {
-            (true, false): may_be_from_parent;
+            (true, false): has_other_kind_or_flags;
             default: accept;
         }
     }
 
-    state may_be_from_parent {
+    state has_other_kind_or_flags {
         transition select(hdr.netsum.version, hdr.netsum.kind, hdr.netsum.op, hdr.netsum.flags, hdr.udp.bytes,
                           hdr.ipv4.total_bytes) {
             (NETSUM_VERSION, KIND_RESULT, OP_SUM, 0, UDP_BYTES + NETSUM_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_from_parent;
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
             (NETSUM_VERSION, KIND_RESULT, OP_MAX, 0, UDP_BYTES + NETSUM_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_from_parent;
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
             (NETSUM_VERSION, KIND_RESULT, OP_BOR, 0, UDP_BYTES + NETSUM_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_from_parent;
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
             (NETSUM_VERSION, KIND_RESULT, OP_SUM, FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes_from_parent;
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes;
             (NETSUM_VERSION, KIND_RESULT, OP_MAX, FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes_from_parent;
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes;
             (NETSUM_VERSION, KIND_RESULT, OP_BOR, FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes_from_parent;
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes;
             (NETSUM_VERSION, KIND_STATUS, OP_SUM, 0 &&& FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES,
              IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES): parse_status;
             (NETSUM_VERSION, KIND_STATUS, OP_MAX, 0 &&& FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES,
              IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES): parse_status;
             (NETSUM_VERSION, KIND_STATUS, OP_BOR, 0 &&& FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES,
              IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES): parse_status;
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_SUM, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
+            (NETSUM_VERSION, KIND_PROBE, OP_SUM, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_SUM, FLAG_QUORUM | FLAG_LANES,
+             UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes;
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_MAX, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
+            (NETSUM_VERSION, KIND_PROBE, OP_MAX, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_MAX, FLAG_QUORUM | FLAG_LANES,
+             UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes;
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_BOR, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
+            (NETSUM_VERSION, KIND_PROBE, OP_BOR, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_BOR, FLAG_QUORUM | FLAG_LANES,
+             UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes;
             default: accept;
         }
     }
 
-    state parse_lanes_from_parent {
+    state parse_lanes {
         packet.extract(hdr.lanes);
-        transition is_from_parent;
+        transition is_well_formed;
     }
 
     state parse_status {
         packet.extract(hdr.status);
-        transition is_from_parent;
+        transition is_well_formed;
     }
 
-    state is_from_parent {
+    state is_well_formed {
         meta.well_formed = true;
         transition accept;
     }
@@ -143,13 +165,17 @@ control PassUp(inout headers_t hdr, inout metadata_t meta, in parent_t parent) {
 
 // What `Answer` does, and what only a tree needs of it: a RESULT from the parent goes to all children, its STATUS to the
 // child that asked (a MISMATCH to all), and a STATUS that answers a PROBE keeps the way back.
-control AnswerInTree(inout headers_t hdr, inout metadata_t meta, in bool to_first_child) {
+control AnswerInTree(inout headers_t hdr, inout metadata_t meta, in bool to_first_child, in quorum_t quorum) {
     Answer() answer;
+    NameQuorum() name_quorum;
 
     apply {
         bit<16> way_back = hdr.ipv4.identification;
         bit<4> flags = hdr.netsum.flags;
         answer.apply(hdr, meta);
+        if (quorum.workers != 0 && hdr.netsum.kind == KIND_RESULT) {
+            name_quorum.apply(hdr, quorum);
+        }
         if (meta.outcome == OUTCOME_PROBED) {
             hdr.ipv4.identification = way_back;
         } else if (meta.outcome == OUTCOME_RESULT_TAKEN) {

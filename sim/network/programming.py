@@ -71,7 +71,9 @@ class ProgrammedSwitch:
         """The jobs that have not ended."""
         return self._ledger.jobs
 
-    def start_job(self, name: str, workers: Sequence[WorkerEndpoint], slots: int, *, epoch: int = 1) -> Job:
+    def start_job(
+        self, name: str, workers: Sequence[WorkerEndpoint], slots: int, *, epoch: int = 1, quorum: int = 0
+    ) -> Job:
         """Admit a job.
 
         Parameters
@@ -84,6 +86,8 @@ class ProgrammedSwitch:
             Chunks in flight, a power of two.
         epoch
             The least epoch.
+        quorum
+            So many contributions complete a roll call; 0: it has none.
 
         Raises
         ------
@@ -91,7 +95,7 @@ class ProgrammedSwitch:
             With the reason.
         """
         running = [job for job in self._ledger.jobs if job.name == name]
-        if running and running[0].slots.count == slots:
+        if running and (running[0].slots.count, running[0].quorum) == (slots, quorum):
             job = self._ledger.renew(
                 running[0], token=self._next_token(), unix_seconds=epoch, workers=self._placed(workers)
             )
@@ -99,7 +103,13 @@ class ProgrammedSwitch:
             if running:
                 self.end_job(running[0])
             job = self._ledger.admit(
-                name, workers, slots, switch=(self.ip, UDP_PORT), token=self._next_token(), unix_seconds=epoch
+                name,
+                workers,
+                slots,
+                switch=(self.ip, UDP_PORT),
+                token=self._next_token(),
+                unix_seconds=epoch,
+                quorum=quorum,
             )
         self.tables.install(job)
         return job

@@ -71,7 +71,7 @@ CORE_KEPT: Final = frozenset(
 CORE_CONSTANT: Final = frozenset(
     (
         *("job_id", "token", "worker_id", "num_workers", "slot_count", "lanes", "headroom", "levels"),
-        *("reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns"),
+        *("reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns", "quorum"),
     )
 )
 CORE_TIMES: Final = frozenset(
@@ -95,13 +95,13 @@ SLOT_KEPT: Final = frozenset(
         *("retransmissions", "due", "check_ns", "lost", "room"),
     )
 )
-SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "unanswered"),))
+SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "unanswered", "quorum"),))
 """Of `unanswered`, when a PROBE is repeated depends on it."""
 PASS_KEPT: Final = frozenset(("results",))
 PASS_REST: Final = frozenset(
     (
         *("op", "fingerprint", "part", "contributes", "absent", "lead", "dependency", "chunks"),
-        *("retransmissions", "payload"),
+        *("retransmissions", "payload", "quorum", "offered", "added"),
     )
 )
 """Constant, or counters that no decision depends on."""

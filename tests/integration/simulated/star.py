@@ -35,14 +35,21 @@ class StarSwitch(ProgrammedSwitch):
         super().__init__(BUILD / f"netsum_v1model_{lanes}.json", lanes)
 
     def admit(
-        self, workers: int, slots: int, *, name: str = "job", first_port: int = 1, place: int = 0
+        self,
+        workers: int,
+        slots: int,
+        *,
+        name: str = "job",
+        first_port: int = 1,
+        place: int = 0,
+        quorum: int = 0,
     ) -> list[Admission]:
         """Start or restart a job of workers on ports that follow each other."""
         places = [
             WorkerEndpoint(port, ip_at(port), mac_at(port), FIRST_UDP_PORT + place)
             for port in range(first_port, first_port + workers)
         ]
-        return self.start_job(name, places, slots).admissions
+        return self.start_job(name, places, slots, quorum=quorum).admissions
 
     def count(self, counter: str) -> int:
         """Return what a counter has counted for all jobs of these tests."""
