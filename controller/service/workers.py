@@ -16,6 +16,7 @@ from controller.service.requests import (
     DisagreementError,
     check_join,
     check_name,
+    check_quorum_request,
     check_weight,
     check_world,
     host_for,
@@ -177,7 +178,8 @@ class WorkerSeats:
     def _gather(self, request: jobs_pb2.JoinRequest, host: HostSite) -> ServiceJob:
         """Create a job from its first worker's request."""
         check_name(request.job)
-        spread = self._registry.placement.trees.spreads(request.switch)
+        spread = self._registry.placement.trees.spreads(request.switch) and not request.quorum
+        check_quorum_request(request.quorum, request.world_size, self._registry.placement.files)
         check_world(request.world_size, self._registry.placement.trees.most_workers(spread))
         if request.join_token:
             raise RefusalError(
@@ -199,6 +201,7 @@ class WorkerSeats:
                 created=time.time(),
                 spread=spread,
                 weight=check_weight(request.weight),
+                quorum=request.quorum,
             )
         )
         self._registry.jobs[request.job] = job

@@ -41,6 +41,7 @@ def join(
     join_token: str = "",
     switch: str = "",
     weight: float = 1.0,
+    quorum: int = 0,
     tls: TlsFiles | None = None,
     timeout_s: float = 60.0,
     start: bool = True,
@@ -70,6 +71,9 @@ def join(
         On which switch to add, where there are several; the controller chooses.
     weight : float
         Of the job, where jobs share slots by weight; the first worker's counts.
+    quorum : int
+        So many workers' arrays end a round of the job (`Communicator.begin_round`), which is then on one switch; 0: it has no
+        rounds. The first worker's counts, unless an operator created the job.
     tls : TlsFiles, optional
         Certificates; None takes the ``NETSUM_TLS_*`` variables.
     timeout_s : float
@@ -106,6 +110,7 @@ def join(
         queue_s=queue_s,
         switch=switch,
         weight=weight,
+        quorum=quorum,
     )
     return Seat(target, request, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)
 

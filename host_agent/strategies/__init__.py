@@ -8,6 +8,7 @@ Needs PyTorch.
 
 from host_agent.strategies.admm import ADMM
 from host_agent.strategies.asynchronous import Downpour, ElasticAveraging, StaleSynchronous
+from host_agent.strategies.backup import BackupWorkers
 from host_agent.strategies.base import STRATEGIES, Strategy
 from host_agent.strategies.codistillation import Codistillation
 from host_agent.strategies.diloco import DiLoCo
@@ -22,6 +23,7 @@ from host_agent.strategies.synchronous import Synchronous
 __all__ = [
     "ADMM",
     "STRATEGIES",
+    "BackupWorkers",
     "Codistillation",
     "DiLoCo",
     "Downpour",

@@ -52,7 +52,7 @@ class LoopbackSwitch:
             self._forwarding.stop()
             self._ports.close()
 
-    def start_job(self, slots: int = 16) -> list[tuple[Admission, tuple[str, int]]]:
+    def start_job(self, slots: int = 16, quorum: int = 0) -> list[tuple[Admission, tuple[str, int]]]:
         """Admit a job on fresh UDP ports; returns each worker's admission and address to bind."""
         addresses = [_free_address(worker) for worker in range(self._workers)]
         with self._turn:
@@ -60,6 +60,7 @@ class LoopbackSwitch:
                 "job",
                 [WorkerEndpoint(port, ip, mac_at(port), udp) for port, (ip, udp) in enumerate(addresses)],
                 slots,
+                quorum=quorum,
             )
         switches = self._ports.addresses
         return [

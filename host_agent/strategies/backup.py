@@ -1,0 +1,128 @@
+"""Synchronous SGD with backup workers: a step takes the gradients that are there first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from host_agent.communicator import Communicator
+from host_agent.errors import MisuseError
+from host_agent.rounds import Rounds
+from host_agent.strategies.base import Strategy, at_least
+
+
+class BackupWorkers(Strategy):
+    """Average the gradients of the first k of n workers in every step, and drop those that come later.
+
+    A slow worker delays nobody: while it computes, its communicator follows the steps of the others. When its gradient is
+    ready it is too late; the worker drops it, takes the steps that it has missed, and computes on the model it then has. All
+    workers have the same model, bit for bit, after the same number of steps. k is the quorum of the communicator's job. The
+    loop goes over rounds, as a slow worker computes fewer gradients than there are steps::
+
+        with netsum.join(job="train", rank=rank, world_size=8, quorum=7) as seat, seat.communicator() as comm:
+            with netsum.strategy("backup", model, optimizer, communicator=comm, rounds=1000) as s:
+                for _ in s.training():
+                    with s.step():
+                        loss_function(model(inputs), targets).backward()
+
+    Parameters
+    ----------
+    communicator : Communicator
+        Of a job with a quorum, whose workers are those of the process group, with the same ranks. The process group itself
+        may be of any back end: it distributes the first model.
+    rounds : int
+        Steps of the training, at all workers alike.
+    ahead : int
+        So many steps a worker may fall behind before the others wait for it; it keeps a gradient for each.
+    **common
+        See `Strategy`.
+
+    Attributes
+    ----------
+    contributed : int
+        Steps that have a gradient of this worker.
+    late : int
+        Gradients of this worker that no step has.
+    behind : int
+        Steps of the others that this worker has not taken; above 0 what it computes is late.
+
+    References
+    ----------
+    J. Chen, X. Pan, R. Monga, S. Bengio, R. Jozefowicz, "Revisiting Distributed Synchronous SGD", arXiv:1604.00981, 2016.
+    S. Li et al., "Taming Unbalanced Training Workloads in Deep Learning with Partial Collective Operations", PPoPP 2020
+    (there late gradients are added to a later step instead).
+    """
+
+    name = "backup"
+    summary = "average the first k of n gradients of every step; late ones are dropped"
+    source = "Chen et al. 2016"
+    COMPRESSES = False
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        *,
+        communicator: Communicator,
+        rounds: int,
+        ahead: int = 32,
+        **common: Any,
+    ) -> None:
+        super().__init__(model, optimizer, **common)
+        at_least(self.name, "rounds", rounds, 1)
+        at_least(self.name, "ahead", ahead, 1)
+        if self.scaler is not None:
+            raise MisuseError(f"strategy {self.name} takes no scaler: each worker would scale by another factor")
+        if (communicator.worker_id, communicator.num_workers) != (self.rank, self.workers):
+            raise MisuseError(
+                f"strategy {self.name}: expected a communicator of worker {self.rank} of {self.workers}, as in the process "
+                f"group, not {communicator.worker_id} of {communicator.num_workers}"
+            )
+        self._communicator, self._count, self._ahead = communicator, rounds, ahead
+        self.contributed = self.late = 0
+
+    def at_start(self) -> None:
+        """Take the model of rank 0, and begin to follow the rounds."""
+        super().at_start()
+        like = self.vector().cpu().numpy()
+        self._rounds: Rounds = self._communicator.rounds(self._count, like.shape, like.dtype, ahead=self._ahead)
+
+    @property
+    def behind(self) -> int:
+        """Steps of the others that this worker has not taken; above 0 what it computes is late."""
+        return self._rounds.behind
+
+    def training(self) -> Iterator[int]:
+        """Go over the training; yields the number of the step that the next gradient is for, until all have been taken."""
+        while not self._rounds.done:
+            yield self._rounds.number
+
+    def after_backward(self) -> bool:
+        """Offer the gradient, and take all steps that have ended; the last one is left to the caller."""
+        if self._rounds.done:
+            raise MisuseError(f"strategy {self.name}: all {self._count} rounds have ended: loop over training()")
+        own = self.gradient()
+        self._rounds.offer(own.cpu().numpy())
+        results = self._rounds.take()
+        added = sum(self.rank in result.ranks for result in results)
+        self.contributed += added
+        self.late += 1 - added
+        for number, result in enumerate(results):
+            if number:
+                self.optimizer.step()
+                self.steps += 1
+            self.load_gradient(self._tensor(result.value, own))
+        self.traffic.add(
+            sent=len(results) * own.nbytes, received=len(results) * own.nbytes, synchronizations=len(results)
+        )
+        return True
+
+    def at_end(self) -> None:
+        """Average what the workers did not share: the buffers."""
+        self.average_buffers()
+
+    @staticmethod
+    def _tensor(value: Any, like: Tensor) -> Tensor:
+        return like.new_tensor(value)
