@@ -123,6 +123,7 @@ class Tree:
                     one.lanes,
                     one.switch,
                     self.path(rank),
+                    one.quorum,
                 )
         return [found[rank] for rank in sorted(found)]
 

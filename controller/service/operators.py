@@ -53,7 +53,7 @@ class OperatorActions:
         check_world(world_size, trees.most_workers(spread))
         record = JobRecord(
             name=name,
-            switch=self._registry.switch_for(switch, None),
+            switch=self._registry.switch_for(switch, None, spread),
             world_size=world_size,
             slots=self._registry.options.slots if slots is None else slots,
             if_full=if_full,

@@ -136,17 +136,17 @@ class JobRegistry:
             )
         return self.jobs[name]
 
-    def switch_for(self, asked: str, host: HostSite | None) -> str:
+    def switch_for(self, asked: str, host: HostSite | None, spread: bool) -> str:
         """Return the switch that adds a job: the requested one, else that of its first worker's host, else the first.
 
-        Empty for a job on a tree of switches, whose root is chosen when all its workers have come.
+        Empty for a job that is spread over a tree of switches, whose root is chosen when all its workers have come.
 
         Raises
         ------
         RefusalError
             There is no such switch.
         """
-        if self.placement.trees.spreads(asked):
+        if spread:
             return ""
         if asked and asked not in self.network.switches:
             raise RefusalError(

@@ -190,7 +190,7 @@ class WorkerSeats:
         job = ServiceJob(
             JobRecord(
                 name=request.job,
-                switch=self._registry.switch_for(request.switch, host),
+                switch=self._registry.switch_for(request.switch, host, spread),
                 world_size=request.world_size,
                 slots=self._registry.options.slots if slots is None else slots,
                 if_full=if_full,

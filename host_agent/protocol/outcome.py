@@ -109,8 +109,9 @@ def _no_quorum(core: WorkerCore, after: str, held: bool, lossy: str) -> PeerErro
     needed = core.admission.quorum
     missing = core.admission.path[0].behind(seen)
     if seen.bit_count() >= needed:
+        cause = lossy or "check the links on the way"
         return ResultsLostError(
-            f"{after}: the quorum is complete, but its result does not arrive here. {_sentence(lossy or 'check every link on the way')} {_RESTART}"
+            f"{after}: the quorum is complete, but its result does not arrive here. {_sentence(cause)} {_RESTART}"
         )
     return MissingWorkersError(
         f"{after}: the switch has {seen.bit_count()} of {needed} arrays that a round takes, and none of {_names(missing)}. "

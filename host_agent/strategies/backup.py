@@ -74,7 +74,9 @@ class BackupWorkers(Strategy):
         at_least(self.name, "rounds", rounds, 1)
         at_least(self.name, "ahead", ahead, 1)
         if self.scaler is not None:
-            raise MisuseError(f"strategy {self.name} takes no scaler: each worker would scale by another factor")
+            raise MisuseError(
+                f"strategy {self.name} takes no scaler: each worker would scale by another factor"
+            )
         if (communicator.worker_id, communicator.num_workers) != (self.rank, self.workers):
             raise MisuseError(
                 f"strategy {self.name}: expected a communicator of worker {self.rank} of {self.workers}, as in the process "
@@ -87,7 +89,9 @@ class BackupWorkers(Strategy):
         """Take the model of rank 0, and begin to follow the rounds."""
         super().at_start()
         like = self.vector().cpu().numpy()
-        self._rounds: Rounds = self._communicator.rounds(self._count, like.shape, like.dtype, ahead=self._ahead)
+        self._rounds: Rounds = self._communicator.rounds(
+            self._count, like.shape, like.dtype, ahead=self._ahead
+        )
 
     @property
     def behind(self) -> int:
@@ -102,7 +106,9 @@ class BackupWorkers(Strategy):
     def after_backward(self) -> bool:
         """Offer the gradient, and take all steps that have ended; the last one is left to the caller."""
         if self._rounds.done:
-            raise MisuseError(f"strategy {self.name}: all {self._count} rounds have ended: loop over training()")
+            raise MisuseError(
+                f"strategy {self.name}: all {self._count} rounds have ended: loop over training()"
+            )
         own = self.gradient()
         self._rounds.offer(own.cpu().numpy())
         results = self._rounds.take()

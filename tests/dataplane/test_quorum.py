@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.dataplane.dataplane.frames import BOR, LANES, MAX, MISMATCH, STATUS, SUM
+from tests.dataplane.dataplane.frames import BOR, LANES, MAX, MISMATCH, QUORUM, STATUS, SUM
 from tests.dataplane.dataplane.jobs import Job, MakeJob, lanes_of, saturating_sum
 from tests.dataplane.dataplane.target import Entry, Packet, Target
 
-QUORUM = 4
 GROWS = 512
 """Bytes by which a packet may leave larger than it came."""
 

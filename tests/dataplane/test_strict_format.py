@@ -14,6 +14,7 @@ from tests.dataplane.dataplane.frames import (
     MISMATCH,
     NETSUM_PORT,
     PROBE,
+    QUORUM,
     RESULT,
     STATUS,
     UDP,
@@ -122,13 +123,18 @@ def test_unknown_operation(victim: Victim) -> None:
         )
 
 
+def for_quorums(victim: Victim) -> tuple[int, ...]:
+    """Return the flags that are well-formed where the program has quorums: `test_quorum.py` has what becomes of them."""
+    return (QUORUM, QUORUM | LANES) if victim.job.target.has_trees else ()
+
+
 def test_flags_that_do_not_fit_lanes(victim: Victim) -> None:
-    wrong = [flags for flags in range(16) if flags != LANES]
+    wrong = [flags for flags in range(16) if flags not in (LANES, *for_quorums(victim))]
     victim.refuses(*(victim.header(flags=flags, lanes=victim.parts[1]) for flags in wrong))
 
 
 def test_flags_that_do_not_fit_a_bare_header(victim: Victim) -> None:
-    wrong = range(1, 16)
+    wrong = [flags for flags in range(1, 16) if flags not in for_quorums(victim) or flags & LANES]
     victim.refuses(
         *(victim.header(flags=flags, kind=kind) for flags in wrong for kind in (CONTRIBUTE, PROBE))
     )

@@ -85,7 +85,9 @@ def _refused(rank: int, world: int) -> list[str]:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     told = []
     # Another order than that of the process group.
-    seat = netsum.join(service, job="refused", rank=(rank + 1) % world, world_size=world, timeout_s=DEADLINE_S)
+    seat = netsum.join(
+        service, job="refused", rank=(rank + 1) % world, world_size=world, timeout_s=DEADLINE_S
+    )
     with seat, seat.communicator(timeout_s=DEADLINE_S) as comm:
         for options in ({"rounds": 0}, {"rounds": 1, "scaler": object()}, {"rounds": 1}):
             with pytest.raises(MisuseError) as refusal:

@@ -1,0 +1,133 @@
+"""Jobs with a quorum: their entries, what is refused, and that a controller remembers."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from controller import entries
+from controller.errors import JobRefusedError, ServiceError
+from controller.jobs import Job, JobLedger, WorkerEndpoint
+from controller.service.jobs import RefusalError
+from controller.service.requests import check_quorum_request
+from controller.switch_tables import SwitchTables
+from host_agent.errors import AdmissionError
+from host_agent.joining import JoinError
+from host_agent.wire import Admission
+from netsum.programs import compiled_program
+from sim.programming import InProcessWriter
+from sim.switch import Switch, load_program
+from tests.controller.service_harness import Bench, fake_leaf_spine, until
+from tests.dataplane.tna_logic import translate
+
+SWITCH = ("10.0.0.254", 28275)
+
+
+def workers(count: int) -> list[WorkerEndpoint]:
+    return [
+        WorkerEndpoint(each, f"10.0.0.{each + 1}", f"02:00:00:00:00:{each:02x}", 9000)
+        for each in range(count)
+    ]
+
+
+def admit(quorum: int, count: int = 4, slots: int = 8) -> Job:
+    ledger = JobLedger(1024, 64)
+    return ledger.admit("job", workers(count), slots, switch=SWITCH, token=1, unix_seconds=500, quorum=quorum)
+
+
+def tables(path: Path) -> tuple[SwitchTables, InProcessWriter]:
+    writer = InProcessWriter(Switch(load_program(path)))
+    return SwitchTables(writer, path), writer
+
+
+def test_the_switch_holds_the_quorum_as_long_as_the_job() -> None:
+    job = admit(3)
+    (entry,) = entries.quorum_entries(job)
+    assert entry == entries.entry("job_quorum", {"job_id": 1}, "takes", {"workers": 3})
+    assert entries.quorum_entries(admit(0)) == []
+    held, writer = tables(compiled_program(64).json)
+    held.install(job)
+    assert writer.read("job_quorum") == [entry]
+    assert held.counters([1])[1]["late"] == 0
+    found = held.reconcile([replace(job, quorum=2)], ("10.0.0.254", "02:00:00:00:00:fe"), {}, ())
+    assert "table job_quorum: 1 changed" in found.findings
+    assert dict(writer.read("job_quorum")[0].params) == {"workers": 2}
+    held.withdraw(job)
+    assert writer.read("job_quorum") == []
+
+
+def test_each_worker_is_told() -> None:
+    assert [one.quorum for one in admit(3).admissions] == [3] * 4
+    one = admit(3).admissions[0]
+    assert Admission.from_json(one.to_json()) == one
+
+
+@pytest.mark.parametrize(
+    ("quorum", "slots", "sentence"),
+    [
+        (5, 8, "a quorum is 1 to 4, the job's workers, not 5"),
+        (-1, 8, "a quorum is 1 to 4, the job's workers, not -1"),
+        (3, 1, "a job with a quorum needs 2 slots, not 1"),
+    ],
+)
+def test_what_no_job_can_have(quorum: int, slots: int, sentence: str) -> None:
+    with pytest.raises(JobRefusedError, match=sentence):
+        admit(quorum, slots=slots)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"), [({"quorum": 5}, "quorum must be 0…4"), ({"slot_count": 1}, "two slots")]
+)
+def test_what_no_admission_has(changes: dict[str, int], sentence: str) -> None:
+    with pytest.raises(AdmissionError, match=sentence):
+        replace(admit(3).admissions[0], **changes)  # type: ignore[arg-type]
+
+
+def test_tofinos_program_has_none() -> None:
+    """The logic of that program, compiled for the embedded switch, has its tables."""
+    program, _ = translate.files("tna_logic")
+    held, _ = tables(program)
+    with pytest.raises(JobRefusedError) as refusal:
+        held.install(replace(admit(3), lanes=8))
+    assert str(refusal.value) == (
+        f"job 'job' needs a quorum, and the program {program.name} has none: take v1model's program, or no quorum"
+    )
+    files = SimpleNamespace(knows_quorums=False, path=Path("netsum_tofino_32.conf"))
+    with pytest.raises(
+        RefusalError, match="the program netsum_tofino_32.conf of the switches has no quorums"
+    ):
+        check_quorum_request(3, 4, files)  # type: ignore[arg-type]
+    check_quorum_request(0, 4, files)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    one = Bench(tmp_path, monkeypatch, fake_leaf_spine((2, 2)))
+    one.serve()
+    yield one
+    one.close()
+
+
+def test_a_job_is_created_with_a_quorum_and_remembered(bench: Bench) -> None:
+    assert bench.operator.create_job("made", 3, quorum=2).quorum == 2
+    with pytest.raises(ServiceError, match="a quorum is 1 to 3, the job's workers, not 4"):
+        bench.operator.create_job("wrong", 3, quorum=4)
+    with pytest.raises(ServiceError, match="needs 2 slots, not 1"):
+        bench.operator.create_job("narrow", 3, quorum=2, slots=1)
+    bench.stop()
+    bench.serve()
+    until(lambda: bench.operator.job("made").quorum == 2)
+
+
+def test_workers_of_several_switches_are_added_on_one(bench: Bench) -> None:
+    seats = bench.join_all("job", 4, quorum=3)
+    assert {(seat.admission.quorum, len(seat.admission.path)) for seat in seats} == {(3, 1)}
+    view = bench.operator.job("job")
+    assert (view.quorum, list(view.tree)) == (3, [])
+    for seat in seats:
+        seat.close()
+    until(lambda: bench.job("job") is None)
+    with pytest.raises(JoinError, match="a quorum is 1 to 2, the job's workers, not 3"):
+        bench.joining("other", 0, 2, quorum=3).result()
