@@ -286,7 +286,9 @@ def _on_status(
         core.status_ns = now_ns
     slot.unanswered = 0
     held = slot_chunk == chunk
-    full = held and (seen == everyone if record.quorum == 0 else is_quorum(core, seen))
+    full = held and seen == everyone
+    if record.quorum != 0:
+        full = held and is_quorum(core, seen)
     probe = number % PROBE_RING
     if number != EXPONENT_ALL_ZERO and core.probe_number[probe] == number:
         core.probe_number[probe] = 0

@@ -297,10 +297,9 @@ def _may_send_next(core: Record, slots: Records, passes: Records) -> bool:
     if core.sending_pass == core.passes_begun:
         return False
     chunk = core.next_chunk
-    slot = slots[slot_of(core, chunk)]
-    if slot.in_flight != 0:
+    if slots[slot_of(core, chunk)].in_flight != 0:
         return False
-    if slot.quorum != 0:
+    if slots[slot_of(core, chunk)].quorum != 0:
         # Not all workers had to be there for its RESULT. All were for the one behind it.
         behind = slots[slot_of(core, chunk + 1)]
         if behind.in_flight != 0 and behind.chunk == chunk + 1 - core.slot_count:

@@ -121,7 +121,9 @@ def test_a_job_is_created_with_a_quorum_and_remembered(bench: Bench) -> None:
     until(lambda: bench.operator.job("made").quorum == 2)
 
 
-def test_workers_of_several_switches_are_added_on_one(bench: Bench) -> None:
+def test_the_first_worker_says_which_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, monkeypatch)
+    bench.serve()
     seats = bench.join_all("job", 4, quorum=3)
     assert {(seat.admission.quorum, len(seat.admission.path)) for seat in seats} == {(3, 1)}
     view = bench.operator.job("job")
@@ -131,3 +133,4 @@ def test_workers_of_several_switches_are_added_on_one(bench: Bench) -> None:
     until(lambda: bench.job("job") is None)
     with pytest.raises(JoinError, match="a quorum is 1 to 2, the job's workers, not 3"):
         bench.joining("other", 0, 2, quorum=3).result()
+    bench.close()

@@ -35,11 +35,11 @@ def _one_of(which: int, *pieces: str, taken: bool) -> Callable[[Program], None]:
     return lambda program: program.always(program.branches(*pieces)[which], taken)
 
 
-def _go(piece: str, way: str, target: str) -> Callable[[Program], None]:
+def _go(piece: str, way: str, *target: str) -> Callable[[Program], None]:
     """Redirect a way out of a branch to the table that sets an outcome or a step."""
 
     def change(program: Program) -> None:
-        program.branch(piece)[way] = program.table_of(program.action(target))
+        program.branch(piece)[way] = program.table_of(program.action(*target))
 
     return change
 
@@ -93,14 +93,14 @@ PROGRAM_FAULTS: Final = (
         "stale-answered",
         "a slot that has moved on answers an old packet with what it holds",
         (SUMS, FIVE),
-        _go("slot_age >>", "true_next", _OUTCOME + "0a"),
+        _go("slot_age >>", "true_next", _OUTCOME + "0a", "slot_complete"),
         harmless="a slot moves on only when every worker has the old RESULT; another one is a duplicate",
     ),
     Fault(
         "seen-skipped",
         "a worker's bit is not tested: duplicates are added",
         (ONE_SUM,),
-        _on("slot_seen &", taken=True),
+        _one_of(1, "slot_seen &", taken=True),  # the other one is for slots of a quorum
     ),
     Fault(
         "seen-not-kept",
