@@ -100,6 +100,7 @@ def expected(jobs: list[Job]) -> dict[str, set[Entry]]:
     return {
         entries.WORKER_ADMISSION: {one for job in jobs for one in entries.admission_entries(job)},
         entries.JOB_PARENT: {one for job in jobs for one in entries.parent_entries(job)},
+        entries.JOB_QUORUM: {one for job in jobs for one in entries.quorum_entries(job)},
         entries.COPY_REWRITE: {one for job in jobs for one in entries.rewrite_entries(job)},
         entries.SWITCH_ADDRESS: {entries.address_entry(*ADDRESS)},
         entries.L2_FORWARD: set(entries.l2_entries(STATIONS)),
@@ -120,6 +121,7 @@ def stray_entries(jobs: list[Job]) -> dict[str, list[Entry]]:
     return {
         entries.WORKER_ADMISSION: [entries.admission_entries(old)[0]],
         entries.JOB_PARENT: entries.parent_entries(gone),
+        entries.JOB_QUORUM: entries.quorum_entries(dataclasses.replace(gone, quorum=1)),
         entries.COPY_REWRITE: [entries.rewrite_entries(gone)[0]],
         entries.SWITCH_ADDRESS: [entries.address_entry("10.0.0.253", "02:00:00:00:00:fd")],
         entries.L2_FORWARD: entries.l2_entries({"02:00:00:00:00:99": 9}),
