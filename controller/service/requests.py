@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from controller.program import CompiledFiles
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
+from controller.service.records import JobRecord
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, read_slots
 from host_agent.wire.constants import MAX_CHILDREN
@@ -13,7 +14,7 @@ from host_agent.words import plural
 
 
 class DisagreementError(RefusalError):
-    """The workers of a job do not agree on its world size."""
+    """The workers of a job do not agree on its world size, or are not on the one switch of its quorum."""
 
 
 def host_for(
@@ -144,6 +145,26 @@ def check_quorum_request(quorum: int, world_size: int, files: CompiledFiles) -> 
             Kind.WRONG,
             f"the program {files.path.name} of the switches has no quorums: take v1model's program, or no quorum",
         )
+
+
+def check_quorum_switch(record: JobRecord, rank: int, host: HostSite) -> None:
+    """Refuse a worker of a job with a quorum that is on another switch than the job.
+
+    Raises
+    ------
+    DisagreementError
+        No operator made the job: its workers wait in vain for one another.
+    RefusalError
+        An operator made it: another worker may come in this one's place.
+    """
+    if not record.quorum or host.switch in ("", record.home or record.switch):
+        return
+    kind = RefusalError if record.operated else DisagreementError
+    raise kind(
+        Kind.WRONG,
+        f"a job with a quorum is added on one switch: worker {rank} of job {record.name} is on switch {host.switch}, not on "
+        f"{record.home or record.switch}",
+    )
 
 
 def check_world(world_size: int, most: int) -> None:

@@ -17,6 +17,7 @@ from controller.service.requests import (
     check_join,
     check_name,
     check_quorum_request,
+    check_quorum_switch,
     check_weight,
     check_world,
     host_for,
@@ -209,6 +210,7 @@ class WorkerSeats:
 
     def _seat(self, job: ServiceJob, request: jobs_pb2.JoinRequest, host: HostSite, outbox: Outbox) -> Seat:
         check_join(job, request)
+        check_quorum_switch(job.record, request.rank, host)
         lease = secrets.token_hex(16)
         if not host.switch:  # An aggregator on a host has to add for it.
             if job.record.job_id and not job.record.aggregator:

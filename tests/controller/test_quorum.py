@@ -14,12 +14,13 @@ from controller.service.jobs import RefusalError
 from controller.service.requests import check_quorum_request
 from controller.switch_tables import SwitchTables
 from host_agent.errors import AdmissionError
+from host_agent.job_api import jobs_pb2
 from host_agent.joining import JoinError
 from host_agent.wire import Admission
 from netsum.programs import compiled_program
 from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
-from tests.controller.service_harness import Bench, fake_leaf_spine, until
+from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, until
 from tests.dataplane.tna_logic import translate
 
 SWITCH = ("10.0.0.254", 28275)
@@ -134,3 +135,23 @@ def test_the_first_worker_says_which_quorum(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(JoinError, match="a quorum is 1 to 2, the job's workers, not 3"):
         bench.joining("other", 0, 2, quorum=3).result()
     bench.close()
+
+
+@pytest.mark.parametrize("operated", [False, True])
+def test_workers_of_two_switches_are_refused_at_once(bench: Bench, operated: bool) -> None:
+    """Where no operator made the job, those that wait for the refused worker are told too."""
+    if operated:
+        bench.operator.create_job("job", 4, quorum=3)
+    joining = {rank: bench.joining("job", rank, 4, quorum=3) for rank in range(2)}
+    until(lambda: (view := bench.job("job")) is not None and [one.state for one in view.workers[:2]] == [jobs_pb2.SEATED] * 2)
+    sentence = "a job with a quorum is added on one switch: worker 2 of job job is on switch l2, not on l1"
+    with pytest.raises(JoinError, match=sentence):
+        bench.joining("job", 2, 4, quorum=3).result(DEADLINE_S)
+    if operated:
+        assert bench.job("job") is not None
+        bench.operator.delete_job("job")
+    for each in joining.values():
+        with pytest.raises(JoinError, match="deleted" if operated else sentence):
+            each.result(DEADLINE_S)
+    assert bench.job("job") is None
+    assert all(not switch.jobs for switch in bench.switches.values())
