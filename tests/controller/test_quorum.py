@@ -143,7 +143,12 @@ def test_workers_of_two_switches_are_refused_at_once(bench: Bench, operated: boo
     if operated:
         bench.operator.create_job("job", 4, quorum=3)
     joining = {rank: bench.joining("job", rank, 4, quorum=3) for rank in range(2)}
-    until(lambda: (view := bench.job("job")) is not None and [one.state for one in view.workers[:2]] == [jobs_pb2.SEATED] * 2)
+    until(
+        lambda: (
+            (view := bench.job("job")) is not None
+            and [one.state for one in view.workers[:2]] == [jobs_pb2.SEATED] * 2
+        )
+    )
     sentence = "a job with a quorum is added on one switch: worker 2 of job job is on switch l2, not on l1"
     with pytest.raises(JoinError, match=sentence):
         bench.joining("job", 2, 4, quorum=3).result(DEADLINE_S)
