@@ -102,7 +102,7 @@ def source(passes: int) -> str:
     head = head.replace('#include "slot.p4"\n', without_externs(read["tna/slot.p4"]))
     head = head.replace('"../shared/', '"shared/').replace('#include "shim.p4"', '#include "v1model/shim.p4"')
     head = head.replace('#include "target.p4"', '#include "v1model/target.p4"')
-    head = head.replace('#include "tree', '#include "v1model/tree')
+    head = re.sub(r'#include "(tree|quorum)', r'#include "v1model/\1', head)
     theirs = re.split(r"(?=^control Netsum)", read["tna/netsum.p4"], flags=re.MULTILINE)[1]
     body = theirs[theirs.index("    ArriveFromTarget") :].replace("hdr.frame", "hdr")
     body = re.sub(r"arrive\.apply\(.*?\)", "arrive.apply(hdr, meta, standard)", body)
