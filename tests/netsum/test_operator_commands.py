@@ -55,6 +55,7 @@ JOB_KEYS = {
         "moves",
         "waited_s",
         "on_host",
+        "quorum",
     ),
 }
 WORKER_KEYS = {
@@ -157,6 +158,14 @@ def test_a_job_from_creation_to_end(netsum: Netsum) -> None:
     assert told(netsum("job", "list", "--json")) == []
     ended = next(job for job in told(netsum("job", "list", "--ended", "--json")) if job["name"] == "train")
     assert (ended["state"], ended["reason"]) == ("ended", "an operator deleted the job")
+
+
+def test_a_job_with_a_quorum(netsum: Netsum) -> None:
+    made = told(netsum("job", "create", "train", "--world-size", "8", "--quorum", "7", "--json"))
+    assert made["quorum"] == 7
+    assert "7 of 8 workers" in netsum("job", "show", "train").stdout
+    wrong = netsum("job", "create", "other", "--world-size", "2", "--quorum", "3")
+    assert "a quorum is 1 to 2, the job's workers, not 3" in refused(wrong)
 
 
 @pytest.mark.parametrize(
