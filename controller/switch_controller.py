@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 
 from controller.errors import ControllerError, JobRefusedError
-from controller.jobs import Job, JobLedger, WorkerEndpoint
+from controller.jobs import Job, WorkerEndpoint
+from controller.ledger import JobLedger
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession

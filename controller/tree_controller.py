@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.errors import ControllerError, JobRefusedError, UnknownJobError
-from controller.jobs import Job, JobLedger
+from controller.jobs import Job
+from controller.ledger import JobLedger
 from controller.switch_controller import DEFAULT_SLOTS
 from controller.switch_tables import SwitchTables
 from controller.trees import Branch, Place, Tree, TreeSwitch, place_tree

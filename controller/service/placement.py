@@ -12,7 +12,7 @@ from controller.errors import (
     JobRefusedError,
     SwitchRefusedError,
 )
-from controller.jobs import JobLedger
+from controller.ledger import JobLedger
 from controller.program import CompiledFiles
 from controller.service.aggregators import Aggregators
 from controller.service.balance import Balance

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from controller.errors import JobRefusedError
-from controller.jobs import JobLedger, Reservation
+from controller.jobs import Reservation
+from controller.ledger import JobLedger
 from controller.service.aggregators import Aggregators
 from controller.service.installation import Installation
 from controller.service.jobs import ServiceJob

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from controller.errors import JobRefusedError
-from controller.jobs import JobLedger
+from controller.ledger import JobLedger
 from controller.service.aggregators import START_S
 from controller.service.jobs import ServiceJob
 from controller.service.sizing import slots_for

@@ -6,7 +6,8 @@ from socket import inet_aton
 from typing import Final
 
 from controller.errors import JobRefusedError
-from controller.jobs import LEAST_QUORUM_SLOTS, Job, JobLedger, Reservation, WorkerEndpoint, check_quorum
+from controller.jobs import LEAST_QUORUM_SLOTS, Job, Reservation, WorkerEndpoint, check_quorum
+from controller.ledger import JobLedger
 from controller.service.network import Network, SwitchSite
 from controller.service.records import JobRecord
 from controller.service.sizing import slots_for

@@ -5,7 +5,8 @@ from host_agent.job_api import CONTROLLER_VARIABLE
 from host_agent.job_api.slot_request import BandwidthDelay, IfFull, Share, Slots
 from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsError
 from host_agent.joining.local import service_in_use, start_service
-from host_agent.joining.seat import Seat, join
+from host_agent.joining.request import join
+from host_agent.joining.seat import Seat
 
 __all__ = [
     "CONTROLLER_VARIABLE",

@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from controller.jobs import Job, JobLedger
+from controller.jobs import Job
+from controller.ledger import JobLedger
 from controller.sharing import Claim, jain, share_out
 from host_agent.boundary import Standing
 from host_agent.collectives import Collective, plan_allreduce

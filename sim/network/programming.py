@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from controller.jobs import Job, JobLedger, WorkerEndpoint
+from controller.jobs import Job, WorkerEndpoint
+from controller.ledger import JobLedger
 from controller.switch_tables import SwitchTables
 from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
 from sim.programming import InProcessWriter

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from controller import entries
 from controller.entries import Entry, Prefix
 from controller.errors import WrongProgramError
-from controller.jobs import Job, JobLedger, WorkerEndpoint
+from controller.jobs import Job, WorkerEndpoint
+from controller.ledger import JobLedger
 from controller.p4info import ProgramNames, group_message, read_p4info
 from controller.program import lanes_of, require_control_surface, slots_of
 from netsum.programs import LANES, compiled_program

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from controller.errors import JobRefusedError, UnknownJobError
-from controller.jobs import Job, JobLedger, WorkerEndpoint
+from controller.jobs import Job, WorkerEndpoint
+from controller.ledger import JobLedger
 
 SWITCH = ("10.0.0.254", 28275)
 

@@ -9,7 +9,8 @@ import pytest
 
 from controller import entries
 from controller.errors import JobRefusedError, ServiceError
-from controller.jobs import Job, JobLedger, WorkerEndpoint
+from controller.jobs import Job, WorkerEndpoint
+from controller.ledger import JobLedger
 from controller.service.jobs import RefusalError
 from controller.service.requests import check_quorum_request
 from controller.switch_tables import SwitchTables

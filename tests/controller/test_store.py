@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controller.errors import JobRefusedError, StoreError
-from controller.jobs import Job, JobLedger, Reservation
+from controller.jobs import Job, Reservation
+from controller.ledger import JobLedger
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.store import SCHEMA_VERSION, Store
 from host_agent.job_api.slot_request import BandwidthDelay, Share

@@ -11,7 +11,8 @@ import pytest
 from controller import entries
 from controller.entries import Entry, Group
 from controller.errors import SwitchRefusedError, SwitchUnreachableError
-from controller.jobs import Job, JobLedger, ParentLink, WorkerEndpoint
+from controller.jobs import Job, ParentLink, WorkerEndpoint
+from controller.ledger import JobLedger
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession

@@ -1,0 +1,323 @@
+"""The jobs of one switch: who holds which id, epoch and slots. No I/O, no clock, no randomness.
+
+Why the epoch counts over all jobs of a switch: slots pass from one job to the next, and the switch takes
+what it finds in a slot for older only if its epoch differs. `max(last + 1, Unix seconds)` stays ahead also
+when a controller has lost its memory.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from controller.errors import JobRefusedError, UnknownJobError
+from controller.jobs import Job, ParentLink, Reservation, WorkerEndpoint, check_quorum
+from controller.slots import SlotAllocator, SlotRange
+from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID
+
+JOB_IDS = range(1, MAX_JOB_ID + 1)
+"""Job 0 is where the switch counts packets of jobs it does not know."""
+
+MAX_EPOCH = 0xFFFF_FFFF
+
+
+class JobLedger:
+    """The jobs of one switch.
+
+    Parameters
+    ----------
+    slot_capacity
+        Number of slots the switch's program has.
+    lanes
+        int32 values a packet of the switch's program carries.
+    last_epoch
+        The highest epoch known to have been used on this switch.
+    """
+
+    def __init__(self, slot_capacity: int, lanes: int, last_epoch: int = 0) -> None:
+        self._allocator = SlotAllocator(slot_capacity)
+        self._lanes = lanes
+        self._last_epoch = last_epoch
+        self._jobs: dict[int, Job] = {}
+        self._reserved: dict[str, Reservation] = {}
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs that have not ended, by job id."""
+        return tuple(self._jobs[job_id] for job_id in sorted(self._jobs))
+
+    @property
+    def free_slots(self) -> int:
+        """How many slots no job holds."""
+        return self._allocator.free_slots
+
+    @property
+    def largest_free(self) -> int:
+        """The longest slot range that could be had now; 0 if none."""
+        return self._allocator.largest_free()
+
+    @property
+    def capacity(self) -> int:
+        """How many slots the switch has."""
+        return self._allocator.capacity
+
+    @property
+    def last_epoch(self) -> int:
+        """The highest epoch ever used."""
+        return self._last_epoch
+
+    @property
+    def free_job_ids(self) -> list[int]:
+        """The job ids that nothing holds, ascending."""
+        used = self._jobs.keys() | {held.job_id for held in self._reserved.values()}
+        return [free for free in JOB_IDS if free not in used]
+
+    def reserve(self, name: str, slots: int, job_id: int | None = None) -> "Reservation":
+        """Hold a job id, the given one or any, and slots for a job whose workers are not known yet.
+
+        Raises
+        ------
+        JobRefusedError
+            With the reason. Nothing is held then.
+        """
+        if name in self._reserved or any(job.name == name for job in self.jobs):
+            raise JobRefusedError(f"a job named {name!r} is running: end it first, or choose another name")
+        free = self.free_job_ids
+        if job_id is None and free:
+            job_id = free[0]
+        if job_id not in free:
+            raise JobRefusedError(f"the switch has {len(JOB_IDS)} jobs, the maximum: end one first")
+        held = Reservation(name, job_id, self._allocator.allocate(slots))
+        self._reserved[name] = held
+        return held
+
+    def release(self, name: str) -> None:
+        """Give up a reservation.
+
+        Raises
+        ------
+        UnknownJobError
+            There is none.
+        """
+        held = self._reserved.pop(name, None)
+        if held is None:
+            raise UnknownJobError(f"nothing is reserved for job {name!r}")
+        self._allocator.free(held.slots)
+
+    def restore(self, held: "Job | Reservation") -> None:
+        """Take up what an earlier ledger of the same switch held.
+
+        Raises
+        ------
+        JobRefusedError
+            Its id or its slots are not free.
+        """
+        if held.job_id not in self.free_job_ids:
+            raise JobRefusedError(f"job id {held.job_id} of job {held.name!r} is taken")
+        self._allocator.take(held.slots)
+        if isinstance(held, Reservation):
+            self._reserved[held.name] = held
+        else:
+            self._jobs[held.job_id] = held
+            self._last_epoch = max(self._last_epoch, held.epoch)
+
+    def current(self, job: Job) -> Job:
+        """Return the present life of a job, given any life of it.
+
+        Raises
+        ------
+        UnknownJobError
+            It has ended.
+        """
+        present = self._jobs.get(job.job_id)
+        if present is None or present.name != job.name:
+            raise UnknownJobError(f"job {job.name!r} has ended, or belongs to another controller")
+        return present
+
+    def admit(
+        self,
+        name: str,
+        workers: Sequence[WorkerEndpoint],
+        slots: int,
+        *,
+        switch: tuple[str, int] | None,
+        token: int,
+        unix_seconds: int,
+        parent: ParentLink | None = None,
+        quorum: int = 0,
+    ) -> Job:
+        """Make a job.
+
+        Parameters
+        ----------
+        name
+            Unique among the switch's jobs.
+        workers
+            1 to 32 endpoints.
+        slots
+            Chunks in flight at most; a power of two. Not looked at if the name has a reservation.
+        switch
+            Where workers send that do not say so themselves.
+        token
+            32 random bits.
+        unix_seconds
+            The time now, or the epoch of the job's other switches if that is later.
+        parent
+            The switch above in the job's tree.
+        quorum
+            So many contributions complete a roll call; 0: it has none.
+
+        Raises
+        ------
+        JobRefusedError
+            With the reason. Nothing is held then.
+        """
+        placed = _placed(workers, switch)
+        _refuse_shared_ports(placed, self.jobs)
+        epoch = self._next_epoch(unix_seconds)
+        reserved = self._reserved.get(name)
+        check_quorum(quorum, len(placed), reserved.slots.count if reserved else slots)
+        held = reserved or self.reserve(name, slots)
+        job = Job(name, held.job_id, epoch, token, held.slots, self._lanes, placed, parent, quorum)
+        del self._reserved[name]
+        self._last_epoch = epoch
+        self._jobs[job.job_id] = job
+        return job
+
+    def renew(
+        self,
+        job: Job,
+        *,
+        token: int,
+        unix_seconds: int,
+        workers: Sequence[WorkerEndpoint] | None = None,
+        parent: ParentLink | None = None,
+    ) -> Job:
+        """Give a job a new epoch and token on the same slots: all it left in the switch is stale from now on.
+
+        Parameters
+        ----------
+        job
+            Any life of it.
+        token
+            32 random bits, not those of its present life.
+        unix_seconds
+            The time now.
+        workers
+            Where its workers are now; None: where they and its parent were.
+        parent
+            The switch above in the job's tree now, if `workers` is given.
+
+        Raises
+        ------
+        UnknownJobError
+            It has ended.
+        JobRefusedError
+            The workers cannot be admitted; the job stays as it was.
+        ValueError
+            The token is that of its present life.
+        """
+        present = self.current(job)
+        if token == present.token:
+            raise ValueError("a restarted job needs a new token")
+        placed, above = present.workers, present.parent
+        if workers is not None:
+            placed, above = _placed(workers, None), parent
+            _refuse_shared_ports(placed, tuple(each for each in self.jobs if each is not present))
+        self._last_epoch = self._next_epoch(unix_seconds)
+        renewed = replace(present, epoch=self._last_epoch, token=token, workers=placed, parent=above)
+        self._jobs[job.job_id] = renewed
+        return renewed
+
+    def resize(self, name: str, count: int) -> SlotRange:
+        """Give a job, or a reservation, other slots: `count`, or as many as there are.
+
+        Its present range counts as free. A job gets its next epoch before the switch learns of the range.
+
+        Returns
+        -------
+        SlotRange
+            At least as many slots as before unless `count` is less.
+        """
+        held = self._held_by(name)
+        slots = self._allocator.resize(held.slots, count)
+        if isinstance(held, Reservation):
+            self._reserved[name] = replace(held, slots=slots)
+        else:
+            self._jobs[held.job_id] = replace(held, slots=slots)
+        return slots
+
+    def would_have(self, name: str, count: int) -> int:
+        """Return how many slots `resize` would give a job or reservation."""
+        return self._allocator.would_have(self._held_by(name).slots, count)
+
+    def _held_by(self, name: str) -> Job | Reservation:
+        """Return the reservation or job of a name, which exists."""
+        return self._reserved.get(name) or next(job for job in self.jobs if job.name == name)
+
+    def discard(self, name: str) -> None:
+        """Free what a name holds, a job or a reservation, if anything."""
+        for job in self.jobs:
+            if job.name == name:
+                self.end(job)
+        if name in self._reserved:
+            self.release(name)
+
+    def end(self, job: Job) -> None:
+        """Forget a job and free its slots.
+
+        Raises
+        ------
+        UnknownJobError
+            It has ended already.
+        """
+        self._allocator.free(self.current(job).slots)
+        del self._jobs[job.job_id]
+
+    def _next_epoch(self, unix_seconds: int) -> int:
+        epoch = max(self._last_epoch + 1, unix_seconds)
+        if not 0 < epoch <= MAX_EPOCH:
+            raise JobRefusedError(
+                f"the next epoch would be {epoch}, outside 1 to {MAX_EPOCH}: check the clock"
+            )
+        return epoch
+
+
+def _placed(workers: Sequence[WorkerEndpoint], switch: tuple[str, int] | None) -> tuple[WorkerEndpoint, ...]:
+    """Return the workers by worker id, with ids and the switch's address filled in."""
+    if not 1 <= len(workers) <= MAX_CHILDREN:
+        raise JobRefusedError(f"a job has 1 to {MAX_CHILDREN} workers, not {len(workers)}")
+    placed = [
+        replace(
+            worker,
+            worker_id=position if worker.worker_id is None else worker.worker_id,
+            switch=worker.switch or switch,
+        )
+        for position, worker in enumerate(workers)
+    ]
+    placed.sort(key=lambda worker: worker.worker_id or 0)
+    ids = [worker.worker_id for worker in placed]
+    if ids != list(range(len(placed))):
+        raise JobRefusedError(f"the worker ids of a job are 0 to {len(placed) - 1}, each once, not {ids}")
+    if any(worker.switch is None for worker in placed):
+        raise JobRefusedError(
+            "the switch has no address yet: set it first, or give each worker the one to send to"
+        )
+    return tuple(placed)
+
+
+def _refuse_shared_ports(workers: tuple[WorkerEndpoint, ...], jobs: tuple[Job, ...]) -> None:
+    """Refuse two workers that would receive each other's results."""
+    users = {
+        (worker.ip, worker.udp_port): f"job {job.name!r}"
+        for job in jobs
+        for worker in job.workers
+        if not worker.is_switch
+    }
+    for worker in workers:
+        if worker.is_switch:
+            continue
+        place = (worker.ip, worker.udp_port)
+        if place in users:
+            raise JobRefusedError(
+                f"worker {worker.worker_id} and {users[place]} both receive on {worker.ip}:{worker.udp_port}"
+            )
+        users[place] = f"worker {worker.worker_id}"

@@ -1,0 +1,100 @@
+"""Joining a job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ground.channel import TlsFiles
+from host_agent.job_api import CONTROLLER_VARIABLE, jobs_pb2
+from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, slots_message
+from host_agent.joining.addresses import own_addresses
+from host_agent.joining.errors import JoinError
+from host_agent.joining.seat import Seat
+
+
+def join(
+    controller: str | None = None,
+    *,
+    job: str,
+    rank: int,
+    world_size: int,
+    slots: Slots | None = None,
+    if_full: IfFull = "refuse",
+    queue_s: float = 0.0,
+    addresses: Sequence[str] | None = None,
+    join_token: str = "",
+    switch: str = "",
+    weight: float = 1.0,
+    quorum: int = 0,
+    tls: TlsFiles | None = None,
+    timeout_s: float = 60.0,
+    start: bool = True,
+) -> Seat:
+    """Join a job, and return when all its workers have joined.
+
+    Parameters
+    ----------
+    controller : str, optional
+        "HOST:PORT" or "unix:PATH" of the controller service; None takes ``NETSUM_CONTROLLER``.
+    job : str
+        Name of the job; the same for all its workers, and for no other job.
+    rank, world_size : int
+        Which worker this is, of how many.
+    slots : int, BandwidthDelay or Share, optional
+        How many chunks may be in flight; a number must be a power of two. The first worker's request counts, unless an
+        operator created the job. None leaves it to the controller.
+    if_full : {"refuse", "queue", "take less"}
+        What to do if so many are not free.
+    queue_s : float
+        With "queue", how long the job may wait; 0: as long as `timeout_s` allows.
+    addresses : sequence of str, optional
+        IPv4 addresses of this machine; the controller takes the first that is one of its hosts. None finds them out.
+    join_token : str
+        Of a job that an operator created with one.
+    switch : str
+        On which switch to add, where there are several; the controller chooses.
+    weight : float
+        Of the job, where jobs share slots by weight; the first worker's counts.
+    quorum : int
+        So many workers' arrays end a round of the job (`Communicator.begin_round`), which is then on one switch; 0: it has no
+        rounds. The first worker's counts, unless an operator created the job.
+    tls : TlsFiles, optional
+        Certificates; None takes the ``NETSUM_TLS_*`` variables.
+    timeout_s : float
+        How long to wait for the controller and for the other workers.
+    start : bool
+        False returns as soon as the worker has its place. The job starts, and takes slots of the switch, when all its
+        workers have called `Seat.start`.
+
+    Raises
+    ------
+    NoSlotsError
+        (a JoinError) The switch has no slots free, and `if_full` does not say to wait.
+    AbsentWorkersError
+        (a JoinError) Some workers did not join in time.
+    JoinError
+        With the reason; after `timeout_s` it says who was missing.
+
+    Examples
+    --------
+    >>> with join(job="digits", rank=0, world_size=4) as seat, seat.communicator() as comm:  # doctest: +SKIP
+    ...     total = comm.allreduce(gradients)
+    """
+    target = controller or os.environ.get(CONTROLLER_VARIABLE)
+    if not target:
+        raise JoinError(f"no controller is configured: set {CONTROLLER_VARIABLE} to HOST:PORT or unix:PATH")
+    request = jobs_pb2.JoinRequest(
+        job=job,
+        rank=rank,
+        world_size=world_size,
+        addresses=own_addresses() if addresses is None else addresses,
+        join_token=join_token,
+        slots=slots_message(slots),
+        if_full=IF_FULL[if_full],
+        queue_s=queue_s,
+        switch=switch,
+        weight=weight,
+        quorum=quorum,
+    )
+    return Seat(target, request, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)
