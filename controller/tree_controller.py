@@ -93,7 +93,9 @@ class TreeController:
         ledger = self._ledgers[switch]
         return 1 - ledger.free_slots / ledger.capacity
 
-    def create_job(self, name: str, workers: Sequence[Place], slots: int = DEFAULT_SLOTS) -> TreeJob:
+    def create_job(
+        self, name: str, workers: Sequence[Place], slots: int = DEFAULT_SLOTS, quorum: int = 0
+    ) -> TreeJob:
         """Choose a tree for a job and admit it on all its switches.
 
         Parameters
@@ -104,18 +106,24 @@ class TreeController:
             Where they are, by rank.
         slots
             Chunks in flight at most; a power of two.
+        quorum
+            So many contributions complete a roll call of the job, whose tree is then one switch; 0: it has none.
 
         Raises
         ------
         JobRefusedError
-            There is no tree for it, or one of its switches has no room. Nothing is held then.
+            There is no tree for it, it has a quorum and needs several switches, or one of its switches has no room. Nothing
+            is held then.
         ControllerError
             A switch did not take it. Nothing is held then.
         """
         if name in self._jobs:
             raise JobRefusedError(f"a job named {name!r} is running: end it first, or take another name")
         tree = place_tree(self._switches, workers, self.load)
-        parts = self._admit(name, tree, slots)
+        if quorum and len(tree.branches) > 1:
+            names = ", ".join(branch.switch for branch in tree.branches)
+            raise JobRefusedError(f"a job with a quorum is added on one switch, and {name!r} needs {names}")
+        parts = self._admit(name, tree, slots, quorum)
         job = TreeJob(name, tree, parts)
         try:
             for branch in tree.branches:
@@ -197,7 +205,7 @@ class TreeController:
             raise UnknownJobError(f"job {job.name!r} has ended, or belongs to another controller")
         return present
 
-    def _admit(self, name: str, tree: Tree, slots: int) -> dict[str, Job]:
+    def _admit(self, name: str, tree: Tree, slots: int, quorum: int) -> dict[str, Job]:
         """Let each switch's ledger hold its part, with one job id, token and epoch; all of them or none."""
         free = [set(self._ledgers[branch.switch].free_job_ids) for branch in tree.branches]
         common = set.intersection(*free)
@@ -209,7 +217,7 @@ class TreeController:
         parts: dict[str, Job] = {}
         try:
             for branch in tree.branches:
-                parts[branch.switch] = self._admit_branch(name, branch, slots, job_id, token, epoch)
+                parts[branch.switch] = self._admit_branch(name, branch, slots, job_id, token, epoch, quorum)
         except JobRefusedError:
             for switch, part in parts.items():
                 self._ledgers[switch].end(part)
@@ -217,7 +225,7 @@ class TreeController:
         return parts
 
     def _admit_branch(
-        self, name: str, branch: Branch, slots: int, job_id: int, token: int, epoch: int
+        self, name: str, branch: Branch, slots: int, job_id: int, token: int, epoch: int, quorum: int
     ) -> Job:
         ledger = self._ledgers[branch.switch]
         try:
@@ -231,6 +239,7 @@ class TreeController:
                     token=token,
                     unix_seconds=epoch,
                     parent=branch.parent,
+                    quorum=quorum,
                 )
             except JobRefusedError:
                 ledger.release(name)

@@ -310,7 +310,7 @@ def _report(store: Store) -> None:
     from netsum.terminal import Rows
     from sim.experiments.report import write_report
     from sim.experiments.store import read_rows
-    from sim.experiments.summary import summarize, trains
+    from sim.experiments.summary import checked, summarize, trains
 
     rows, _ = read_rows(store.collect())
     varies = store.experiment.varies
@@ -322,6 +322,7 @@ def _report(store: Store) -> None:
         if trains(summaries)
         else ("duration_ns", "share_of_bound", 1e3)
     )
+    digits = 2 if trains(summaries) else 1
     heads = (">iteration, ms", ">waiting") if trains(summaries) else (">time, us", ">of the bound")
     made = Rows(
         *varies,
@@ -336,12 +337,14 @@ def _report(store: Store) -> None:
             *(str(each.varied[name]) for name in varies),
             *[each.job] * named,
             *[each.contender] * contending,
-            f"{took.value / first[2]:,.1f}" if took else "failed",
+            f"{took.value / first[2]:,.{digits}f}" if took else "failed",
             f"{goodput.value / 1e6:,.1f}" if goodput else "",
             f"{share.value:.1%}" if share else "",
             each.limited_by,
         )
     made.print()
+    for line in checked(rows):
+        print(line)
     print(f"results: {store.folder / 'results.parquet'}")
     print(f"report:  {write_report(store)}")
 

@@ -76,7 +76,7 @@ class OurJob:
         self._placed = places(self._network, hosts, adds, self._place)
         assert scenario.controller is not None
         try:
-            self.admitted = scenario.controller.create_job(job.name, self._placed, job.slots)
+            self.admitted = scenario.controller.create_job(job.name, self._placed, job.slots, job.quorum)
         except JobRefusedError as refusal:
             raise SettingError(f"job {job.name}: {refusal}") from None
         self.retired: list[Worker] = []

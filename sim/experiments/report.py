@@ -11,7 +11,7 @@ from sim.experiments.drawing import draw
 from sim.experiments.experiment import Experiment
 from sim.experiments.plot import Mark, bar, line_plot
 from sim.experiments.store import Store, StoreError
-from sim.experiments.summary import Median, Summary, summarize, trains
+from sim.experiments.summary import Median, Summary, checked, summarize, trains
 
 __all__ = ["write_report"]
 
@@ -75,7 +75,7 @@ def write_report(store: Store) -> Path:
         f'<p class="{"bad" if missing else "soft"}">{len(found)} of {len(experiment.points)} points are computed.</p>',
         *(f"<h2>{escape(title)}</h2>{svg}" for title, svg in _plots(experiment, summaries)),
         "<h2>Results</h2>",
-        f"<p class=soft>{_checked(rows)} Medians over seeds, with 95 % bootstrap intervals from three seeds on. "
+        f"<p class=soft>{' '.join(checked(rows))} Medians over seeds, with 95 % bootstrap intervals from three seeds on. "
         "The bound is the time that the packets of in-network aggregation take on one link.</p>",
         _table(experiment.varies, summaries),
         "<h2>Why not faster</h2>",
@@ -99,18 +99,6 @@ def write_report(store: Store) -> Path:
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from None
     return path
-
-
-def _checked(rows: Sequence[dict[str, Any]]) -> str:
-    runs = {
-        (row["seed"], row["job"], *(str(row.get(name)) for name in row if "." in name)): row for row in rows
-    }
-    checked = sum(row["sums_checked"] for row in runs.values())
-    return (
-        f"{checked:,} sums were compared bit for bit with ones computed apart, and all were right."
-        if checked
-        else ""
-    )
 
 
 def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> list[tuple[str, str]]:

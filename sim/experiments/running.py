@@ -11,6 +11,7 @@ from sim.errors import SettingError, SimulationError
 from sim.experiments.experiment import Point
 from sim.experiments.limits import Limit, limits_of
 from sim.experiments.ours import OurJob
+from sim.experiments.rounds import RoundsJob
 from sim.experiments.scenario import Programs, Scenario, apply_event, build
 from sim.experiments.settings import Event, Job
 from sim.experiments.theirs import TheirJob
@@ -89,8 +90,7 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
     scenario = build(point, programs)
     jobs: list[OurJob | TheirJob] = []
     for number, job in enumerate(point.settings.job):
-        kind = OurJob if job.contender == "netsum" else TheirJob
-        jobs.append(kind(point, number, scenario, work_of(job)))
+        jobs.append(_kind_of(job)(point, number, scenario, work_of(job)))
     for at, event in enumerate(point.settings.event):
         if event.action.endswith("-worker"):
             _schedule_worker_event(point, scenario, jobs, at)
@@ -123,6 +123,14 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
         result.limits[settings.name] = limits
         result.rows += _rows(point, scenario, settings, run, work_of(settings), limits)
     return result
+
+
+def _kind_of(job: Job) -> type[OurJob] | type[TheirJob]:
+    if job.contender != "netsum":
+        if job.quorum:
+            raise SettingError(f"job {job.name}: quorum: only netsum has quorums, not {job.contender}")
+        return TheirJob
+    return RoundsJob if job.quorum else OurJob
 
 
 def _schedule_worker_event(point: Point, scenario: Scenario, jobs: list[OurJob | TheirJob], at: int) -> None:
@@ -264,5 +272,7 @@ def _totals(scenario: Scenario, job: OurJob | TheirJob) -> Row:
         "lost": lost,
         "packets_on_links": int(links["packets"].sum()),
         "sums_checked": checked,
+        "members_checked": job.members_checked if isinstance(job, RoundsJob) else 0,
+        "late": job.late if isinstance(job, RoundsJob) else 0,
         "events": scenario.network.events_run,
     }

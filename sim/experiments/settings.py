@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, TypeVar
 
-from host_agent.wire.constants import MAX_WORLD_SIZE, POOL_SLOTS
+from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, POOL_SLOTS
 from sim.errors import SettingError
 from topologies.units import parse_latency_ns, parse_rate_bps
 
@@ -247,6 +247,7 @@ class Job:
     size: int = _key(size_bytes, 1 << 20, "of each worker's array, of float32")
     collectives: int = _key(_whole(1, 10_000), 1, "all-reduces, one after the other")
     model: str = _key(_text, "", "train this model instead: a shipped one's name or a file")
+    compute: int = _key(_time_ns, 0, "before each all-reduce, without a model")
     batch: float = _key(_number(0.001, 1000), 1.0, "factor on the model's computing times")
     bucket: int = _key(size_bytes, 25 << 20, "bytes of a bucket of gradients, as DDP's bucket_cap_mb")
     lanes: int = _key(_choice(64, 256), 256)
@@ -254,6 +255,9 @@ class Job:
     slots: int = _key(_power_of_two, 64)
     switch: str = _key(_text, "", "that adds; default: the topology's")
     tree: bool = _key(_flag, False, "each switch adds for those below it")
+    quorum: int = _key(
+        _whole(0, MAX_CHILDREN), 0, "reduce the arrays of so many workers, the first; 0: of all"
+    )
     start: int = _key(_time_ns, 0)
     straggler: int = _key(_whole(-1, MAX_WORLD_SIZE - 1), -1, "a worker that is slow or late; -1: none")
     slower: float = _key(_number(0.01, 1e6), 1.0, "how many times longer its host takes")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["Median", "Summary", "median_of", "summarize", "trains"]
+__all__ = ["Median", "Summary", "checked", "median_of", "summarize", "trains"]
 
 CONFIDENCE: Final = 0.95
 _RESAMPLES: Final = 2000
@@ -68,6 +68,26 @@ def median_of(values: Sequence[float]) -> Median:
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(medians, [tail, 1 - tail])
     return Median(middle, float(low), float(high), len(array))
+
+
+def checked(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return sentences that say what was compared in the runs that came to these rows."""
+    runs = {
+        (row["seed"], row["job"], *(str(row.get(name)) for name in row if "." in name)): row for row in rows
+    }
+    sums, members, late = (
+        sum(row.get(name) or 0 for row in runs.values())
+        for name in ("sums_checked", "members_checked", "late")
+    )
+    said = []
+    if sums:
+        said.append(f"{sums:,} sums were compared bit for bit with ones computed apart, and all were right.")
+    if members:
+        said.append(
+            f"The members of rounds were compared {members:,} times: they were the same at every worker. {late:,} arrays came "
+            "late and were in no sum."
+        )
+    return said
 
 
 def trains(summaries: Iterable[Summary]) -> bool:

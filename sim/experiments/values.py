@@ -37,21 +37,24 @@ def contributions(seed: int, job: int, collective: int, workers: int, size: int)
     return [values[first : first + size] for first in range(0, _WINDOW_STEP * workers, _WINDOW_STEP)]
 
 
-def expected_sum(parts: list[Floats], lanes: int) -> Floats:
-    """Return the sum that a job must get: in blocks of `lanes`, with ceil(log2 n) bits of headroom below 2^30."""
+def expected_sum(parts: list[Floats], lanes: int, workers: int = 0) -> Floats:
+    """Return the sum that a job must get: in blocks of `lanes`, with ceil(log2 n) bits of headroom below 2^30.
+
+    `workers` is n; 0: as many as there are parts.
+    """
     step = max(_AT_A_TIME // lanes, 1) * lanes
     size = parts[0].size
-    sums = [_sum_of([part[at : at + step] for part in parts], lanes) for at in range(0, size, step)]
+    headroom = int(np.ceil(np.log2(workers or len(parts))))
+    sums = [_sum_of([part[at : at + step] for part in parts], lanes, headroom) for at in range(0, size, step)]
     return np.concatenate(sums) if sums else np.zeros(0, np.float32)
 
 
-def _sum_of(parts: list[Floats], lanes: int) -> Floats:
-    size, workers = parts[0].size, len(parts)
+def _sum_of(parts: list[Floats], lanes: int, headroom: int) -> Floats:
+    size = parts[0].size
     blocks = -(-size // lanes)
     largest = np.zeros(blocks, np.float32)
     for part in parts:
         np.maximum(largest, np.abs(_blocks(part, blocks, lanes)).max(axis=1), out=largest)
-    headroom = int(np.ceil(np.log2(workers)))
     shifts = (_HEADROOM_BITS - headroom - np.frexp(largest)[1])[:, None]
     scales = np.ldexp(1.0, shifts)  # A power of two: the product with it is exact.
     total = np.zeros((blocks, lanes), np.float64)

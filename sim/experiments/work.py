@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sim.errors import SettingError
 from sim.experiments.settings import Job
 from sim.network.engine.dice import CHANCES, philox
 
@@ -25,7 +26,7 @@ class Bucket:
 class Work:
     """Iterations: a forward pass, then a backward pass while which buckets become ready.
 
-    Plain all-reduces are iterations that compute nothing, with one bucket.
+    Plain all-reduces are iterations that compute nothing, or for a time that the job states, with one bucket.
     """
 
     iterations: int
@@ -40,14 +41,34 @@ class Work:
 
 
 def work_of(job: Job) -> Work:
-    """Return what a job does."""
+    """Return what a job does.
+
+    A round of a job with a quorum reduces one array, which is there when all has been computed.
+
+    Raises
+    ------
+    SettingError
+        There is no such model, or it says how long computing takes and so does the job.
+    """
+    if job.model and job.compute:
+        raise SettingError(
+            f"job {job.name}: compute: expected without a model, which says how long it computes"
+        )
+    work = _work_of(job)
+    if not job.quorum:
+        return work
+    size = sum(bucket.size for bucket in work.buckets)
+    return Work(work.iterations, work.computing_ns, 0, (Bucket(size, 0),))
+
+
+def _work_of(job: Job) -> Work:
     if job.model:
         from sim.experiments.models import buckets_of, load_model
 
         model = load_model(job.model).scaled(job.batch)
         buckets = tuple(Bucket(size, ready) for size, ready in buckets_of(model, job.bucket))
         return Work(job.collectives, model.forward_ns, model.backward_ns, buckets)
-    return Work(job.collectives, 0, 0, (Bucket(job.size, 0),))
+    return Work(job.collectives, job.compute, 0, (Bucket(job.size, 0),))
 
 
 def slowness(job: Job, worker: int) -> float:

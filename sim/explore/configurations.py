@@ -40,6 +40,18 @@ _ALL: Final = (
     Scenario("two-slots-three-rounds", slots=2, rounds=_rounds("sum", "sum", "sum"), batches=False),
     Scenario("wrap", rounds=_rounds("sum", "sum", "sum"), first_chunk=(1 << 32) - 2),
     Scenario("disagreement", rounds=(Round("sum"), Round("sum", agreed=False))),
+    Scenario("quorum", slots=2, rounds=_rounds("call", "members"), quorum=1),
+    Scenario("quorum-twice", slots=2, rounds=_rounds("call", "members") * 2, quorum=1, batches=False),
+    Scenario(
+        "quorum-reuse",
+        slots=2,
+        rounds=_rounds("barrier", "barrier", "call", "members", "barrier"),
+        quorum=1,
+        batches=False,
+    ),
+    Scenario(
+        "quorum-two-of-three", workers=3, slots=2, rounds=_rounds("call", "members"), quorum=2, batches=False
+    ),
     Scenario("unknown-sources", rounds=_rounds("sum", "sum"), unknown_sources=True),
     _leaves("tree-two-leaves", _rounds("sum", "sum")),
     _leaves("tree-three-rounds", _rounds("sum", "sum", "sum")),

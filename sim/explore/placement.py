@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from controller.entries import Entry, address_entry, admission_entries, parent_entries, rewrite_entries
+from controller.entries import (
+    Entry,
+    address_entry,
+    admission_entries,
+    parent_entries,
+    quorum_entries,
+    rewrite_entries,
+)
 from controller.errors import JobRefusedError
 from controller.jobs import Job, WorkerEndpoint
 from controller.slots import SlotRange
@@ -116,6 +123,7 @@ class Placement:
             self._lanes,
             children,
             branch.parent,
+            scenario.quorum,
         )
 
     def admission(self, number: int, epoch: int, worker: int) -> Admission:
@@ -137,7 +145,7 @@ class Placement:
             return Stage((*admissions, *others), admitted)
 
         def others(job: Job) -> list[Entry]:
-            return [*rewrite_entries(job), *parent_entries(job)]
+            return [*rewrite_entries(job), *parent_entries(job), *quorum_entries(job)]
 
         if epochs == 1:
             jobs = [epochs_of[0] for epochs_of in parts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
 
 from host_agent.errors import NetsumError
 from sim.explore.engine.world import MAX_SWITCHES
@@ -12,8 +12,8 @@ from sim.explore.shape import Shape
 
 __all__ = ["Round", "Scenario", "ScenarioError", "from_document"]
 
-Kind = Literal["sum", "max", "bor", "int32", "float32", "broadcast", "barrier"]
-KINDS = ("sum", "max", "bor", "int32", "float32", "broadcast", "barrier")
+Kind = Literal["sum", "max", "bor", "int32", "float32", "broadcast", "barrier", "call", "members"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
 class ScenarioError(NetsumError):
@@ -28,7 +28,8 @@ class Round:
     ----------
     kind
         sum, max, bor: 32-bit words as they are. int32, float32: SUM with exponents, which takes two chunk numbers.
-        broadcast: worker 0's words; the others contribute a header alone. barrier: headers alone.
+        broadcast: worker 0's words; the others contribute a header alone. barrier: headers alone. call: a roll call, to
+        which each worker contributes whenever it likes. members: the sum over the members of the roll call before it.
     agreed
         False if the last worker of the job takes it for another collective.
     """
@@ -74,6 +75,8 @@ class Scenario:
         Of a tree: the parent of switch 1, 2, …, in ascending order; switch 0 is the root. Empty: there is one switch.
     leaves
         Of a tree: the switch of each worker.
+    quorum
+        So many contributions complete a roll call; 0: there is none.
     """
 
     name: str
@@ -92,6 +95,7 @@ class Scenario:
     unknown_sources: bool = False
     parents: tuple[int, ...] = ()
     leaves: tuple[int, ...] = ()
+    quorum: int = 0
 
     def __post_init__(self) -> None:
         def expect(condition: bool, what: str) -> None:
@@ -110,6 +114,7 @@ class Scenario:
             self._check_tree(expect)
         for each in self.rounds:
             expect(each.kind in KINDS, f"rounds of the kinds {', '.join(KINDS)}, not {each.kind!r}")
+        self._check_quorum(expect)
 
     def _check_tree(self, expect: Callable[[bool, str], None]) -> None:
         count = 1 + len(self.parents)
@@ -123,6 +128,23 @@ class Scenario:
         expect(self.jobs == 1, "one job on a tree")
         expect(self.kills == 0, "workers of a tree that do not die")
         expect(not self.unknown_sources, "no packets of unknown sources in a tree")
+
+    def _check_quorum(self, expect: Callable[[bool, str], None]) -> None:
+        kinds = [each.kind for each in self.rounds]
+        calls = [at for at, kind in enumerate(kinds) if kind == "call"]
+        expect(
+            [at - 1 for at, kind in enumerate(kinds) if kind == "members"] == calls,
+            "the sum over its members behind each roll call",
+        )
+        expect(bool(self.quorum) == bool(calls), "a quorum where there are roll calls")
+        expect(0 <= self.quorum <= self.workers, f"a quorum of 1 to {self.workers}, not {self.quorum}")
+        if self.quorum:
+            expect(self.slots >= 2, "2 slots at least in a job with a quorum")
+            alone = self.jobs == 1 and self.epochs == 1 and self.kills == 0
+            expect(
+                alone and not self.parents,
+                "a quorum of one job on one switch, in one epoch, whose workers live",
+            )
 
     @property
     def shape(self) -> Shape:

@@ -9,6 +9,7 @@ import numpy as np
 from host_agent.wire.constants import (
     FLAG_LANES,
     FLAG_MISMATCH,
+    FLAG_QUORUM,
     HEADER_BYTES,
     KIND_CONTRIBUTE,
     KIND_PROBE,
@@ -39,6 +40,7 @@ STEP_NAMES = {
     codes.LOSE: "lose",
     codes.DRIVE: "send",
     codes.BEGIN: "begin",
+    codes.OFFER: "offer",
     codes.KILL: "kill",
     codes.JOIN: "join",
     codes.CONTROL: "control",
@@ -84,14 +86,22 @@ class Packet:
                 text += f" [{lane}, …]"
             if header.exponent:
                 text += f" exponent {header.exponent}"
+            if header.flags & FLAG_QUORUM:
+                text += " of a roll call"
+            if header.flags & FLAG_QUORUM and header.kind == KIND_RESULT:
+                added = int.from_bytes(datagram[HEADER_BYTES : HEADER_BYTES + 4], "big")
+                text += f", members {_numbers(added)}"
         elif header.kind == KIND_STATUS and len(datagram) >= HEADER_BYTES + 8:
             seen = int.from_bytes(datagram[HEADER_BYTES : HEADER_BYTES + 4], "big")
             held = int.from_bytes(datagram[HEADER_BYTES + 4 : HEADER_BYTES + 8], "big")
-            names = ",".join(str(w) for w in range(32) if seen >> w & 1) or "none"
-            text += f" seen {names} of chunk {held}"
+            text += f" seen {_numbers(seen)} of chunk {held}"
             if header.flags & FLAG_MISMATCH:
                 text += " MISMATCH"
         return text
+
+
+def _numbers(workers: int) -> str:
+    return ",".join(str(w) for w in range(32) if workers >> w & 1) or "none"
 
 
 @dataclass(frozen=True)

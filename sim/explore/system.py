@@ -28,11 +28,14 @@ from sim.explore.engine.world import (
     AT_LIFE,
     AT_OVERTAKER,
     AT_SEQUENCE,
+    CALL,
     ELEMENTS,
     HEAD_BYTES,
     HOST_BYTES,
     MAX_ENTRIES,
     MAX_PACKETS,
+    MEMBERS,
+    ORDINARY,
     SLOT_BYTES,
     TX_ROWS,
     UP,
@@ -40,7 +43,7 @@ from sim.explore.engine.world import (
 )
 from sim.explore.placement import Placement, Stage
 from sim.explore.scenario import Scenario
-from sim.explore.work import Task, make_task
+from sim.explore.work import Task, make_task, member_sums
 from sim.explore.worker_code import WorkerCode, shipped_worker
 from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
@@ -98,6 +101,7 @@ class System:
         words = rounds * ELEMENTS
         targets, expected = np.zeros((owners, words), np.uint32), np.zeros((owners, words), np.uint32)
         acceptable = np.ones((owners, rounds), np.uint8)
+        sources = np.zeros((owners, rounds, 2), np.int64)
         tokens = np.zeros(owners, np.int64)
         exponents = np.zeros((owners, rounds), np.uint16)
         self.tasks: list[list[Task]] = []
@@ -118,6 +122,7 @@ class System:
                 record["payload"]["target"] = targets.ctypes.data + (owner * words + at * ELEMENTS) * 4
                 record["payload"]["exponents"] = exponents.ctypes.data + (owner * rounds + at) * 2
                 works[owner, at] = record[0]
+                sources[owner, at] = task.neutral.ctypes.data, task.work.source.ctypes.data
                 if task.expected is None:
                     acceptable[owner, at] = 0
                 else:
@@ -126,6 +131,9 @@ class System:
             self.tasks.append(tasks)
         row_bytes = self.cores[0].row_bytes
         place = world.place
+        kinds = {"call": CALL, "members": MEMBERS}
+        place("kinds", np.array([kinds.get(each.kind, ORDINARY) for each in scenario.rounds], np.int64))
+        place("sources", sources), place("member_sums", member_sums(scenario.rounds, scenario.workers))
         place("cores", cores), place("core_slots", slot_records), place("core_passes", passes)
         place("works", works), place("exponents", exponents), place("targets", targets)
         place("expected", expected), place("acceptable", acceptable), place("tokens", tokens)
@@ -170,6 +178,8 @@ class System:
             receive=self.worker.receive,
             send=self.worker.send,
             begin=self.worker.begin,
+            offer=self.worker.offer,
+            quorum=scenario.quorum,
         )
 
     @property
@@ -295,7 +305,9 @@ class System:
 
     def _build_state(self) -> None:
         world, scenario = self.world, self.scenario
-        host_bytes = HOST_BYTES + scenario.slots * SLOT_BYTES + len(scenario.rounds) * 3
+        host_bytes = (
+            HOST_BYTES + scenario.slots * SLOT_BYTES + len(scenario.rounds) * (5 if scenario.quorum else 3)
+        )
         total = HEAD_BYTES + world.get("switch_bytes") + scenario.hosts * host_bytes
         fixed = (total + 7) // 8 * 8
         world.put(host_bytes=host_bytes, fixed_bytes=fixed)

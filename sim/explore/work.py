@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
 from sim.explore.engine.world import ELEMENTS
 from sim.explore.scenario import Round
 
-__all__ = ["Task", "make_task"]
+__all__ = ["Task", "make_task", "member_sums"]
 
 _FIRST_FINGERPRINT, _OTHER_FINGERPRINT = 0x1000, 0x2000
 _CODECS = {
@@ -29,6 +30,8 @@ _CODECS = {
     "float32": (FLOAT32, OP_SUM),
     "broadcast": (WORDS, OP_BOR),
     "barrier": (NOTHING, OP_SUM),
+    "call": (NOTHING, OP_SUM),
+    "members": (WORDS, OP_SUM),
 }
 
 
@@ -41,11 +44,15 @@ class Task:
     work
         What the worker core begins.
     expected : uint32[n]
-        The bits that must stand in its target when it is done; no RESULT may be accepted if None.
+        The bits that must stand in its target when it is done; no RESULT may be accepted if None. Of the reduction of the
+        members of a roll call they are not used.
+    neutral : array
+        What a worker contributes in place of `work.source` if it is no member.
     """
 
     work: Pass
     expected: npt.NDArray[np.uint32] | None
+    neutral: npt.NDArray[Any] = field(default_factory=lambda: np.zeros(ELEMENTS, np.int32))
 
 
 def _value(kind: str, number: int, job: int, epoch: int, worker: int) -> npt.NDArray[Any]:
@@ -68,7 +75,10 @@ def make_task(
     # The same for all rounds: that the number of the pass is in it must not be what keeps rounds apart.
     fingerprint = _OTHER_FINGERPRINT if disagrees else _FIRST_FINGERPRINT
     if codec is NOTHING:
-        return Task(Pass(codec, op, fingerprint), np.zeros(0, np.uint32) if round_.agreed else None)
+        offered = False if round_.kind == "call" else None
+        return Task(
+            Pass(codec, op, fingerprint, offered=offered), np.zeros(0, np.uint32) if round_.agreed else None
+        )
     contributes = CONTRIBUTES_DATA
     if round_.kind == "broadcast" and worker != 0:
         contributes = without_data(lanes)
@@ -87,3 +97,15 @@ def make_task(
             result = stack.sum(axis=0, dtype=stack.dtype)  # exact: floats of few bits, or small integers
     expected = np.ascontiguousarray(result.astype(stack.dtype)).view(np.uint32)
     return Task(work, expected if round_.agreed else None)
+
+
+def member_sums(rounds: Sequence[Round], workers: int) -> npt.NDArray[np.uint32]:
+    """Return the bits of the sums over each subset of workers: uint32[rounds, 2 ** workers, ELEMENTS]."""
+    sums = np.zeros((len(rounds), 1 << workers, ELEMENTS), np.uint32)
+    for number, round_ in enumerate(rounds):
+        if round_.kind == "members":
+            for subset in range(1 << workers):
+                for worker in range(workers):
+                    if subset >> worker & 1:
+                        sums[number, subset] += _value(round_.kind, number, 0, 0, worker).view(np.uint32)
+    return sums

@@ -19,7 +19,7 @@ class WorkerCode:
 
     Attributes
     ----------
-    receive, send, begin : int
+    receive, send, begin, offer : int
         Addresses for `sim.explore.engine.compiled.call_worker`; the arguments are those of `sim.explore.worker_entry`.
     keep : tuple
         What must live as long as the code.
@@ -28,6 +28,7 @@ class WorkerCode:
     receive: int
     send: int
     begin: int
+    offer: int
     keep: tuple[Any, ...]
 
 
@@ -38,14 +39,18 @@ def _address_of(dispatcher: Any, arguments: int) -> int:
     return int(found.library.get_pointer_to_function(found.fndesc.llvm_func_name))
 
 
-def worker_code(receive: Any, send: Any, begin: Any) -> WorkerCode:
+def worker_code(receive: Any, send: Any, begin: Any, offer: Any) -> WorkerCode:
     """Compile the functions of `worker_entry`, or changed ones, and return where their code is."""
     return WorkerCode(
-        _address_of(receive, 8), _address_of(send, 9), _address_of(begin, 4), (receive, send, begin)
+        _address_of(receive, 8),
+        _address_of(send, 9),
+        _address_of(begin, 4),
+        _address_of(offer, 5),
+        (receive, send, begin, offer),
     )
 
 
 @cache
 def shipped_worker() -> WorkerCode:
     """Return the shipped core, compiled or loaded from Numba's cache."""
-    return worker_code(worker_entry.receive, worker_entry.send, worker_entry.begin)
+    return worker_code(worker_entry.receive, worker_entry.send, worker_entry.begin, worker_entry.offer)

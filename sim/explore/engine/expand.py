@@ -46,6 +46,7 @@ from sim.explore.engine.step_codes import (
     KILL,
     KIND_SHIFT,
     LOSE,
+    OFFER,
     RESTART,
     SATURATE,
     TIRED,
@@ -202,6 +203,10 @@ def _expand(world: Record, search: Record, number: Integer) -> None:
                     break
                 chosen = (chosen - 1) & armed
             if not _try(world, search, number, step_code(np.int64(BEGIN), np.int64(host), np.int64(0))):
+                return
+            if world.quorum != 0 and not _try(
+                world, search, number, step_code(np.int64(OFFER), np.int64(host), np.int64(0))
+            ):
                 return
             if world.kills > state[AT_KILLS] and not _try(
                 world, search, number, step_code(np.int64(KILL), np.int64(host), np.int64(0))

@@ -18,7 +18,16 @@ from sim.explore.engine.packets import remove_copy
 from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.switch_steps import arrive_at_switch, control, restore_switch, stage_of
 from sim.explore.engine.visited import hash_bytes
-from sim.explore.engine.worker_steps import arrive_at_worker, begin, drive, join, timers_of
+from sim.explore.engine.worker_steps import (
+    arrive_at_worker,
+    begin,
+    drive,
+    has_offered,
+    join,
+    offer,
+    roll_call,
+    timers_of,
+)
 from sim.explore.engine.world import (
     ALIVE,
     AT_BEGUN,
@@ -99,6 +108,8 @@ def fair_round(world: Record, blank: Integer) -> Integer:
             result = begin(world, np.int64(host))
             if result < 0:
                 return result
+        if _is_needed(world, np.int64(host)):
+            offer(world, np.int64(host))
         owner = unpack(world, np.int64(host))
         result = drive(world, np.int64(host), timers_of(world, owner))
         if result < 0:
@@ -107,6 +118,18 @@ def fair_round(world: Record, blank: Integer) -> Integer:
         if result < 0:
             return result
     return np.int64(NOTHING)
+
+
+@compiled
+def _is_needed(world: Record, host: Integer) -> bool:
+    """Whether a worker's contribution is needed for a roll call: without need, it computes for ever."""
+    call = roll_call(world, host)
+    if call < 0 or has_offered(world, host, call):
+        return False
+    offered = np.int64(0)
+    for each in range(world.hosts):
+        offered += has_offered(world, np.int64(each), call)
+    return bool(offered < world.quorum)
 
 
 @compiled

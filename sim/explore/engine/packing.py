@@ -49,6 +49,7 @@ from sim.explore.engine.world import (
     DEAD,
     HEAD_BYTES,
     HOST_BYTES,
+    MEMBERS,
     SLOT_BYTES,
 )
 
@@ -92,16 +93,16 @@ CORE_PROBES: Final = frozenset((*("probe", "probe_number", "probe_sequence", "pr
 SLOT_KEPT: Final = frozenset(
     (
         *("chunk", "in_flight", "pass_number", "index", "exponent", "first_sequence", "last_sequence"),
-        *("retransmissions", "due", "check_ns", "lost", "room"),
+        *("retransmissions", "due", "check_ns", "lost", "room", "quorum"),
     )
 )
-SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "unanswered", "quorum"),))
+SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "unanswered"),))
 """Of `unanswered`, when a PROBE is repeated depends on it."""
-PASS_KEPT: Final = frozenset(("results",))
+PASS_KEPT: Final = frozenset(("results", "offered", "added"))
 PASS_REST: Final = frozenset(
     (
         *("op", "fingerprint", "part", "contributes", "absent", "lead", "dependency", "chunks"),
-        *("retransmissions", "payload", "quorum", "offered", "added"),
+        *("retransmissions", "payload", "quorum"),
     )
 )
 """Constant, or counters that no decision depends on."""
@@ -136,6 +137,24 @@ def core_of(world: Record, owner: Integer) -> Record:
 def host_at(world: Record, host: Integer) -> Integer:
     """Return where in the fixed part of a state a host's block begins."""
     return HEAD_BYTES + world.switch_bytes + host * world.host_bytes
+
+
+@compiled_inline
+def roll_at(world: Record, host: Integer) -> Integer:
+    """Return where a host's block says of each round whether it has contributed to the roll call, and whose are in its RESULT."""
+    return host_at(world, host) + HOST_BYTES + world.slots * SLOT_BYTES + world.rounds + world.blocks * 2
+
+
+@compiled
+def choose_sources(world: Record, host: Integer, owner: Integer) -> None:
+    """Let the reductions of members take a member's elements, or zeros, as the roll call before each says."""
+    kinds = carray(pointer(world.kinds), (world.rounds,), np.int64)
+    sources = carray(pointer(world.sources), (world.owners, world.rounds, 2), np.int64)
+    passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
+    for number in range(1, world.rounds):
+        if kinds[number] == MEMBERS:
+            mine = passes[owner, number - 1].added >> (host % world.workers) & 1
+            passes[owner, number].payload.source = sources[owner, number, mine]
 
 
 @compiled_inline
@@ -196,10 +215,11 @@ def unpack(world: Record, host: Integer) -> Integer:
             slot.chunk = -1
         bits = np.int64(state[at_slot + AT_BITS])
         slot.in_flight = bits & 1
-        slot.due = bits >> 1 & 3
+        slot.due = (bits >> 1 & 3) | (bits >> 4 & 4)
         slot.check_ns = np.int64(LATER_NS) if bits & 8 else np.int64(NEVER)
         slot.lost = bits >> 4 & 1
         slot.room = bits >> 5 & 1
+        slot.quorum = bits >> 7 & 1
         slot.pass_number = state[at_slot + AT_SLOT_PASS]
         slot.index = state[at_slot + AT_SLOT_INDEX]
         slot.first_sequence = state[at_slot + AT_FIRST]
@@ -232,6 +252,12 @@ def unpack(world: Record, host: Integer) -> Integer:
     exponents = carray(pointer(world.exponents), (world.owners, world.blocks * 2), np.uint8)
     for number in range(world.blocks * 2):
         exponents[owner, number] = state[at_more + number]
+    if world.quorum != 0:
+        at_more = roll_at(world, host)
+        for number in range(world.rounds):
+            passes[owner, number].offered = state[at_more + 2 * number]
+            passes[owner, number].added = state[at_more + 2 * number + 1]
+        choose_sources(world, host, owner)
     return owner
 
 
@@ -264,14 +290,17 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
         at_slot = at + HOST_BYTES + number * SLOT_BYTES
         changed |= _put(state, at_slot + AT_CHUNK, 0 if slot.chunk < 0 else slot.chunk - first + 1)
         if slot.in_flight == 0:
-            for each in range(AT_BITS, SLOT_BYTES):
+            changed |= _put(state, at_slot + AT_BITS, slot.quorum << 7)
+            for each in range(AT_BITS + 1, SLOT_BYTES):
                 changed |= _put(state, at_slot + each, np.int64(0))
             continue
         armed |= slot.check_ns != NEVER
         idle = slot.due == DUE_NO and slot.check_ns == NEVER
         overtaken |= idle and slot.last_sequence < core.overtaker
         suspected |= idle and slot.last_sequence <= core.suspects_before
-        bits = 1 | slot.due << 1 | slot.lost << 4 | slot.room << 5
+        bits = (
+            1 | (slot.due & 3) << 1 | slot.lost << 4 | slot.room << 5 | (slot.due & 4) << 4 | slot.quorum << 7
+        )
         if slot.check_ns != NEVER:
             bits |= 8
         tries = np.int64(0) if world.attrition else min(slot.retransmissions, np.int64(MANY_TRIES))
@@ -310,6 +339,11 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
     exponents = carray(pointer(world.exponents), (world.owners, world.blocks * 2), np.uint8)
     for number in range(world.blocks * 2):
         changed |= _put(state, at_more + number, np.int64(exponents[owner, number]))
+    if world.quorum != 0:
+        at_more = roll_at(world, host)
+        for number in range(world.rounds):
+            changed |= _put(state, at_more + 2 * number, passes[owner, number].offered)
+            changed |= _put(state, at_more + 2 * number + 1, passes[owner, number].added)
     return changed
 
 

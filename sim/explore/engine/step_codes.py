@@ -13,10 +13,10 @@ from typing import Final
 
 from sim.explore.engine.compiled import Integer, compiled_inline
 
-DELIVER, KEEP, LOSE, DRIVE, BEGIN, KILL, JOIN, CONTROL, RESTART, SATURATE = range(1, 11)
+DELIVER, KEEP, LOSE, DRIVE, BEGIN, KILL, JOIN, CONTROL, RESTART, SATURATE, OFFER = range(1, 12)
 """Deliver a packet; deliver it and keep it; lose it; let a worker send, with timers fired; let it begin a round; kill it;
 let it join the second epoch; let the controller write its next table entry; restart a switch; deliver all packets to
-a switch that change nothing in it."""
+a switch that change nothing in it; let a worker contribute to a roll call."""
 TIRED, ANSWERED = 1, 2
 KIND_SHIFT: Final = 26
 WHAT_SHIFT: Final = 10

@@ -20,11 +20,12 @@ from sim.explore.engine.step_codes import (
     KILL,
     KIND_SHIFT,
     LOSE,
+    OFFER,
     RESTART,
     WHAT_SHIFT,
 )
 from sim.explore.engine.switch_steps import arrive_at_switch, control, restart_switch, restore_switch
-from sim.explore.engine.worker_steps import arrive_at_worker, begin, drive, join, kill, timers_of
+from sim.explore.engine.worker_steps import arrive_at_worker, begin, drive, join, kill, offer, timers_of
 from sim.explore.engine.world import (
     ALIVE,
     AT_LIFE,
@@ -75,6 +76,8 @@ def _make(world: Record, code: Integer, blank: Integer) -> Integer:
         return drive(world, what, how)
     if kind == BEGIN:
         return begin(world, what)
+    if kind == OFFER:
+        return offer(world, what)
     if kind == KILL:
         return kill(world, what)
     if kind == JOIN:

@@ -7,11 +7,12 @@ import numpy as np
 from host_agent.compiled import Integer
 from host_agent.protocol.arrivals import on_datagrams
 from host_agent.protocol.beginning import begin_pass
+from host_agent.protocol.departures import offer as contribute
 from host_agent.protocol.departures import transmit
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from sim.explore.engine.compiled import carray, compiled, pointer
 
-__all__ = ["begin", "receive", "send"]
+__all__ = ["begin", "offer", "receive", "send"]
 
 
 @compiled
@@ -64,5 +65,17 @@ def begin(core: int, passes: int, record: int, now_ns: int) -> Integer:
         carray(pointer(passes), (PASS_RING,), PASS),
         carray(pointer(record), (1,), PASS)[0],
         now_ns,
+    )
+    return np.int64(0)
+
+
+@compiled
+def offer(core: int, slots: int, count: int, passes: int, number: int) -> Integer:
+    """Contribute to a roll call: `departures.offer`."""
+    contribute(
+        carray(pointer(core), (1,), CORE),
+        carray(pointer(slots), (count,), SLOT),
+        carray(pointer(passes), (PASS_RING,), PASS),
+        number,
     )
     return np.int64(0)

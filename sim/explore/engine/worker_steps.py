@@ -25,6 +25,7 @@ from sim.explore.engine.packing import (
     LATER_NS,
     MANY_TRIES,
     NOW_NS,
+    choose_sources,
     core_of,
     host_at,
     label_of,
@@ -32,6 +33,7 @@ from sim.explore.engine.packing import (
     pack,
     probe_sequence_of,
     relabelled,
+    roll_at,
     unpack,
 )
 from sim.explore.engine.step_codes import ANSWERED, TIRED
@@ -47,6 +49,7 @@ from sim.explore.engine.world import (
     AT_FAILURE,
     AT_KILLS,
     AT_LIFE,
+    CALL,
     CHANGED,
     DEAD,
     DEAD_HOST,
@@ -57,7 +60,9 @@ from sim.explore.engine.world import (
     MACHINE_ERROR,
     MAX_ENTRIES,
     MAX_PACKETS,
+    MEMBERS,
     NOTHING,
+    ORDINARY,
     PACKET_SHIFT,
     SLOT_BYTES,
     STRAY_WRITE,
@@ -197,19 +202,53 @@ def _check_targets(
     good = carray(pointer(world.acceptable), (world.owners, world.rounds), np.uint8)
     works = carray(pointer(world.works), (world.owners, world.rounds), PASS)
     written = np.int64(-1)
+    kind = np.int64(ORDINARY)
+    sums = carray(pointer(world.member_sums), (1,), np.uint32)
     if accepted > 0:
         if good[owner, number] == 0:
             return np.int64(AGREED_FALSELY)
+        if world.quorum != 0:
+            kind = carray(pointer(world.kinds), (world.rounds,), np.int64)[number]
+        if kind == CALL and not _are_members(world, owner, number):
+            return np.int64(WRONG_RESULT)
+        if kind == MEMBERS:
+            passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
+            subset = number << world.workers | passes[owner, number - 1].added
+            sums = carray(pointer(world.member_sums + subset * ELEMENTS * 4), (ELEMENTS,), np.uint32)
         if index >= works[owner, number].lead and works[owner, number].payload.elements > 0:
             written = number
     for each in range(world.words):
         word = words[owner, each]
         if each // ELEMENTS == written:
-            if word != expected[owner, each]:
+            if word != (sums[each % ELEMENTS] if kind == MEMBERS else expected[owner, each]):
                 return np.int64(WRONG_RESULT)
         elif word != np.uint32(_BEFORE):
             return np.int64(STRAY_WRITE)
     return np.int64(NOTHING)
+
+
+@compiled
+def _are_members(world: Record, owner: Integer, number: Integer) -> bool:
+    """Whether the members of a roll call are as many as the quorum, have contributed, and are the same at every worker."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
+    added = passes[owner, number].added
+    count = np.int64(0)
+    for host in range(world.hosts):
+        if host == owner // world.epochs:
+            offered = passes[owner, number].offered
+            told = added
+        else:
+            at = roll_at(world, np.int64(host)) + 2 * number
+            offered = np.int64(state[at])
+            told = np.int64(state[at + 1])
+        if told not in (0, added):
+            return False
+        if added >> host & 1:
+            count += 1
+            if offered == 0:
+                return False
+    return bool(count == world.quorum and added >> world.hosts == 0)
 
 
 @compiled
@@ -309,7 +348,10 @@ def begin(world: Record, host: Integer) -> Integer:
     begun, done = np.int64(state[at + AT_BEGUN]), np.int64(state[at + AT_DONE])
     if state[at + AT_LIFE] != ALIVE or state[at + AT_FAILURE] != FAILURE_NONE or begun >= world.rounds:
         return np.int64(NOTHING)
-    if world.ahead == 0 and begun != done:
+    waits = world.ahead == 0
+    if world.quorum != 0:  # The reduction begins when its members are known.
+        waits |= carray(pointer(world.kinds), (world.rounds,), np.int64)[begun] == MEMBERS
+    if waits and begun != done:
         return np.int64(NOTHING)
     owner = unpack(world, host)
     world.worker_calls += 1
@@ -320,6 +362,52 @@ def begin(world: Record, host: Integer) -> Integer:
             np.int64(world.core_passes + owner * PASS_RING * _PASS_BYTES),
             np.int64(world.works + (owner * world.rounds + begun) * _PASS_BYTES),
             np.int64(NOW_NS),
+        ),
+    )
+    if world.quorum != 0:
+        choose_sources(world, host, owner)
+    sent = np.int64(0)
+    if world.batches == 0:
+        sent = send_now(world, owner)
+    return after_worker(world, host, owner, sent)
+
+
+@compiled
+def roll_call(world: Record, host: Integer) -> Integer:
+    """Return the number of the roll call that a worker has begun and that is not done, or -1."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    at = host_at(world, host)
+    begun = np.int64(state[at + AT_BEGUN])
+    alive = state[at + AT_LIFE] == ALIVE and state[at + AT_FAILURE] == FAILURE_NONE
+    if world.quorum == 0 or not alive or begun == state[at + AT_DONE]:
+        return np.int64(-1)
+    kinds = carray(pointer(world.kinds), (world.rounds,), np.int64)
+    return begun - 1 if kinds[begun - 1] == CALL else np.int64(-1)
+
+
+@compiled
+def has_offered(world: Record, host: Integer, call: Integer) -> bool:
+    """Whether a worker has contributed to a roll call."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    return bool(state[roll_at(world, host) + 2 * call] != 0)
+
+
+@compiled
+def offer(world: Record, host: Integer) -> Integer:
+    """Let a worker contribute to the roll call that it has begun: its array is there."""
+    call = roll_call(world, host)
+    if call < 0 or has_offered(world, host, call):
+        return np.int64(NOTHING)
+    owner = unpack(world, host)
+    world.worker_calls += 1
+    call_worker(
+        world.offer,
+        (
+            np.int64(world.cores + owner * _CORE_BYTES),
+            np.int64(world.core_slots + owner * world.slots * _SLOT_RECORD_BYTES),
+            np.int64(world.slots),
+            np.int64(world.core_passes + owner * PASS_RING * _PASS_BYTES),
+            call,
         ),
     )
     sent = np.int64(0)

@@ -58,6 +58,9 @@ TX_ROWS: Final = 64
 ELEMENTS: Final = 2
 """Elements of a block; the lanes beyond carry 0."""
 
+ORDINARY, CALL, MEMBERS = range(3)
+"""Kinds of rounds: of all workers; a roll call; the reduction of the arrays of its members."""
+
 UP, DOWN = 0, 1
 TO_WORKER: Final = -1
 """In place of the number of the switch that a packet arrives at."""
@@ -87,7 +90,20 @@ _FIELDS: Final = (
     # What may happen.
     *("copies", "batches", "ahead", "attrition", "reduce", "merge", "collect", "kills", "restarts"),
     # The worker core: code, then records, a row an owner (host * epochs + epoch).
-    *("receive", "send", "begin", "cores", "core_slots", "core_passes", "works", "exponents", "targets"),
+    *(
+        "receive",
+        "send",
+        "begin",
+        "offer",
+        "cores",
+        "core_slots",
+        "core_passes",
+        "works",
+        "exponents",
+        "targets",
+    ),
+    # Of a job with a quorum: it, the kinds of the rounds, where each round takes its elements from, the sums of members.
+    *("quorum", "kinds", "sources", "member_sums"),
     *("expected", "acceptable", "tokens", "headers", "tx", "tx_lengths", "rx", "rx_length"),
     # The switch.
     *("code", "contexts", "context_bytes", "inputs", "out_count", "out_ports", "out_lengths", "out_frames"),

@@ -65,6 +65,7 @@ def worker_with(texts: Mapping[str, str], names: Mapping[str, Any] | None = None
         made.receive if "arrivals" in texts else worker_entry.receive,
         made.send if "departures" in texts else worker_entry.send,
         worker_entry.begin,
+        made.offer if "departures" in texts else worker_entry.offer,
     )
 
 
