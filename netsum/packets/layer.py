@@ -33,6 +33,7 @@ from host_agent.wire.constants import (
     EXPONENT_BIAS,
     EXPONENT_NON_FINITE,
     FLAG_LANES,
+    FLAG_QUORUM,
     HEADER_FIELDS,
     KIND_CONTRIBUTE,
     KIND_PROBE,
@@ -43,6 +44,7 @@ from host_agent.wire.constants import (
     OP_SUM,
     POOL_VERSIONS,
     STATUS_FIELDS,
+    TREE_LEVEL_SHIFT,
     UDP_PORT,
     VERSION,
 )
@@ -62,12 +64,18 @@ FLAGS: Final = _names("FLAG_")
 
 
 class _FlagsField(FlagsField):  # type: ignore[misc]  # scapy ships no types
-    """Flags that say by themselves whether there are lanes, unless they are given."""
+    """Flags that say by themselves whether there are lanes, unless they are given; in a STATUS the upper ones are its level."""
 
     def i2m(self, pkt: Any, x: Any) -> Any:
         if x is None:
             x = FLAG_LANES if pkt.getfieldval("lanes") else 0
         return super().i2m(pkt, x)
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        if x is None or pkt is None or not _is_status(pkt):
+            return str(super().i2repr(pkt, x))
+        level, flags = divmod(int(x), 1 << TREE_LEVEL_SHIFT)
+        return f"{super().i2repr(pkt, self.any2i(pkt, flags))} (level {level})"
 
 
 class _ExponentField(ShortField):  # type: ignore[misc]
@@ -131,6 +139,15 @@ def _is_status(packet: Any) -> bool:
     return bool(packet.getfieldval("kind") == KIND_STATUS)
 
 
+def _is_of_roll_call(packet: Any) -> bool:
+    """Whether a packet is for the slot of a roll call; in a STATUS the bit is one of the level's."""
+    return not _is_status(packet) and bool(int(packet.getfieldval("flags") or 0) & FLAG_QUORUM)
+
+
+def _has_seen(packet: Any) -> bool:
+    return _is_status(packet) or (packet.getfieldval("kind") == KIND_RESULT and _is_of_roll_call(packet))
+
+
 _SPECIAL: Final[dict[str, Callable[[str, int], Any]]] = {
     "version": lambda name, bits: BitField(name, VERSION, bits),
     "kind": lambda name, bits: BitEnumField(name, KIND_CONTRIBUTE, bits, KINDS),
@@ -149,7 +166,7 @@ def _field(name: str, bits: int) -> Any:
 
 
 class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
-    """A packet of the slot protocol: header, then lanes, or `seen` and `slot_chunk` in a STATUS.
+    """A packet of the slot protocol: header, `seen` and `slot_chunk` in a STATUS and the RESULT of a roll call, lanes.
 
     `flags` says LANES by itself if `lanes` are given and `flags` is not.
     """
@@ -157,7 +174,7 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
     name = "netsum"
     fields_desc = [  # noqa: RUF012  # scapy's way
         *(_field(name, bits) for name, bits in HEADER_FIELDS),
-        *(ConditionalField(_field(name, bits), _is_status) for name, bits in STATUS_FIELDS),
+        *(ConditionalField(_field(name, bits), _has_seen) for name, bits in STATUS_FIELDS),
         ConditionalField(_LanesField("lanes"), _has_lanes),
     ]
 
@@ -178,7 +195,7 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
 
     @property
     def workers_seen(self) -> list[int]:
-        """In a STATUS: ids of the workers whose contribution the slot holds, ascending."""
+        """In a STATUS and the RESULT of a roll call: ids of the workers whose contribution the slot holds, ascending."""
         return _workers(self.seen or 0)
 
     def answers(self, other: Any) -> bool:
@@ -199,6 +216,8 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
         said += f" job {self.job_id} worker {self.worker_id} chunk {self.chunk} slot {self.slot}.{self.pool_version}"
         if _is_status(self):
             said += f" seen {self.workers_seen} of chunk {self.slot_chunk}"
+        if _is_of_roll_call(self):
+            said += " roll call" + (f" of workers {self.workers_seen}" if self.kind == KIND_RESULT else "")
         said += f" {len(self.lanes)} lanes" if _has_lanes(self) else ""
         return said + (f", {self.part}" if self.part else "")
 

@@ -60,6 +60,7 @@ for value, item in pairs(SPEC.flags) do
     local name = string.lower(item.name)
     fields["flags." .. name] = ProtoField.bool("netsum.flags." .. name, item.name, 8, nil, value * 2 ^ FLAGS_SHIFT, item.doc)
 end
+fields["flags.quorum"] = ProtoField.bool("netsum.flags.quorum", "QUORUM", 8, nil, SPEC.quorum.flag * 2 ^ FLAGS_SHIFT, SPEC.quorum.doc)
 fields.level = ProtoField.uint8("netsum.level", "level", base.DEC, nil, nil, "how many switches above the worker's own one this is from")
 fields.slot = ProtoField.uint16("netsum.slot", "slot", base.DEC, nil, nil, "relative to the job's range")
 fields.pool_version = ProtoField.uint8("netsum.pool_version", "pool version", base.DEC)
@@ -141,15 +142,25 @@ local function lanes_in(bytes)
     return nil
 end
 
+-- Whether a packet is for the slot of a roll call. In a STATUS the bit is one of the level's.
+local function is_of_roll_call(values)
+    return values.kind ~= KIND.STATUS and has(values.flags, SPEC.quorum.flag)
+end
+
+-- Bytes between the header and the lanes: in a STATUS, and in the RESULT of a roll call.
+local function status_bytes(values)
+    local holds = values.kind == KIND.STATUS or values.kind == KIND.RESULT and is_of_roll_call(values)
+    return holds and layout.status.bytes or 0
+end
+
 -- What a datagram of this kind and these flags should have after its header, as text, and whether it has.
 local function check_length(values, bytes)
+    local more = status_bytes(values)
+    local said = "a header" .. (more > 0 and " and what follows it in a " .. SPEC.kinds[values.kind].name or "")
     if has(values.flags, FLAG.LANES) then
-        return lanes_in(bytes) ~= nil, "a header and " .. table.concat(SPEC.lane_counts, ", ") .. " lanes"
+        return lanes_in(bytes - more) ~= nil, said .. " and " .. table.concat(SPEC.lane_counts, ", ") .. " lanes"
     end
-    if values.kind == KIND.STATUS then
-        return bytes == layout.header.bytes + layout.status.bytes, "a header and what follows it in a STATUS"
-    end
-    return bytes == layout.header.bytes, "a header"
+    return bytes == layout.header.bytes + more, said
 end
 
 -- How many levels above the worker's own switch a STATUS comes from, in a tree of switches.
@@ -158,7 +169,8 @@ local function level_of(values)
 end
 
 local function flags_are_wrong(values)
-    if values.flags - level_of(values) * 2 ^ SPEC.level_shift > ALL_FLAGS then
+    local quorum = is_of_roll_call(values) and SPEC.quorum.flag or 0
+    if values.flags - level_of(values) * 2 ^ SPEC.level_shift - quorum > ALL_FLAGS then
         return "flags that the protocol does not know"
     end
     if has(values.flags, FLAG.MISMATCH) and values.kind ~= KIND.STATUS then
@@ -211,11 +223,17 @@ local function add_flags(tree, tvb, place, values)
             table.insert(said, item.name)
         end
     end
+    if is_of_roll_call(values) then
+        table.insert(said, "QUORUM")
+    end
     table.sort(said)
     local item = tree:add(place.field, tvb(place.offset, place.bytes))
     item:append_text(#said > 0 and " (" .. table.concat(said, ", ") .. ")" or " (none)")
     for _, spec in pairs(SPEC.flags) do
         item:add(fields["flags." .. string.lower(spec.name)], tvb(place.offset, place.bytes))
+    end
+    if values.kind ~= KIND.STATUS then
+        item:add(fields["flags.quorum"], tvb(place.offset, place.bytes))
     end
     if values.kind == KIND.STATUS then
         item:add(fields.level, tvb(place.offset, place.bytes), level_of(values)):set_generated()
@@ -305,10 +323,11 @@ local function add_header(tree, tvb, values)
     end
 end
 
--- Returns the ids of the workers that a slot still waits for; nil if it is not known of how many.
+-- Returns the ids of the workers that a slot still waits for, nil if it is not known of how many; and those it holds.
 local function add_status(tree, tvb, values)
     local status = read(tvb, "status", layout.header.bytes)
-    local missing = values.num_workers > 0 and {} or nil
+    local missing = values.kind == KIND.STATUS and values.num_workers > 0 and {} or nil
+    local held = {}
     for _, place in ipairs(layout.status) do
         local range = tvb(layout.header.bytes + place.offset, place.bytes)
         local item = tree:add(place.field, range)
@@ -316,6 +335,7 @@ local function add_status(tree, tvb, values)
             for worker_id = 0, SPEC.max_children - 1 do
                 if math.floor(status.seen / 2 ^ worker_id) % 2 == 1 then
                     item:add(fields.seen_worker, range, worker_id):set_generated()
+                table.insert(held, worker_id)
                 elseif missing and worker_id < values.num_workers then
                     item:add(fields.missing_worker, range, worker_id):set_generated()
                     table.insert(missing, worker_id)
@@ -326,11 +346,11 @@ local function add_status(tree, tvb, values)
             end
         end
     end
-    return status, missing
+    return status, missing, held
 end
 
-local function add_lanes(tree, tvb)
-    local start = layout.header.bytes
+local function add_lanes(tree, tvb, values)
+    local start = layout.header.bytes + status_bytes(values)
     local count = math.floor((tvb:len() - start) / SPEC.lane_bytes)
     if count < 1 then
         return 0
@@ -404,17 +424,25 @@ function netsum.dissector(tvb, pinfo, root)
     if not well_formed then
         info = info .. " malformed"
     end
-    if values.kind == KIND.STATUS and bytes >= layout.header.bytes + layout.status.bytes then
-        local status, missing = add_status(tree, tvb, values)
-        info = info .. " holds chunk " .. status.slot_chunk
+    if is_of_roll_call(values) then
+        info = info .. " roll call"
+    end
+    if status_bytes(values) > 0 and bytes >= layout.header.bytes + layout.status.bytes then
+        local status, missing, held = add_status(tree, tvb, values)
+        if values.kind == KIND.RESULT then
+            info = info .. " of worker " .. table.concat(held, ", ")
+        else
+            info = info .. " holds chunk " .. status.slot_chunk
+        end
         if level_of(values) > 0 then
             info = info .. " at level " .. level_of(values)
         end
         if missing and #missing > 0 then
             info = info .. ", misses worker " .. table.concat(missing, ", ")
         end
-    elseif has(values.flags, FLAG.LANES) then
-        info = info .. " " .. add_lanes(tree, tvb) .. " lanes"
+    end
+    if values.kind ~= KIND.STATUS and has(values.flags, FLAG.LANES) then
+        info = info .. " " .. add_lanes(tree, tvb, values) .. " lanes"
     end
     local part = part_of(values)
     if part then

@@ -194,7 +194,7 @@ def python_constants(spec: Spec) -> str:
 
 def lua_specification(spec: Spec) -> str:
     """Write the specification as a table of Lua, which Wireshark's dissectors are written in."""
-    protocol, exponent = spec["protocol"], spec["exponent"]
+    protocol, exponent, quorum = spec["protocol"], spec["exponent"], spec["quorum"]["flag"]
     lines = [
         "local SPEC = {",
         *(
@@ -202,6 +202,7 @@ def lua_specification(spec: Spec) -> str:
             for name in ("version", "udp_port", "max_children", "max_job_id")
         ),
         f"    level_shift = {spec['tree']['level_shift']},",
+        f"    quorum = {{ flag = {quorum['value']}, doc = {lua_string(quorum['doc'])} }},",
         f"    pool_versions = {spec['pool']['versions']},",
         f"    lane_bytes = {spec['lanes']['bytes']},",
         f"    lane_counts = {{ {', '.join(map(str, lane_counts(spec)))} }},",

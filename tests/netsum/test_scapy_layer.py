@@ -14,6 +14,7 @@ from host_agent.wire.constants import (
     EXPONENT_BIAS,
     EXPONENT_NON_FINITE,
     FLAG_LANES,
+    FLAG_QUORUM,
     HEADER_BYTES,
     HEADER_FIELDS,
     KIND_CONTRIBUTE,
@@ -43,9 +44,13 @@ lanes = st.builds(
 )
 
 
+def has_seen(header: Header) -> bool:
+    return header.kind == KIND_STATUS or (header.kind == KIND_RESULT and bool(header.flags & FLAG_QUORUM))
+
+
 def payload(header: Header, values: list[int], status: tuple[int, int]) -> bytes:
     """What follows the header on the wire, by NumPy."""
-    packed = np.array(status, ">u4").tobytes() if header.kind == KIND_STATUS else b""
+    packed = np.array(status, ">u4").tobytes() if has_seen(header) else b""
     return packed + (np.array(values, ">i4").tobytes() if header.flags & FLAG_LANES else b"")
 
 
@@ -56,7 +61,7 @@ def test_scapy_reads_what_the_worker_packs(
 ) -> None:
     packet = Netsum(header.to_bytes() + payload(header, values, status))
     assert {name: int(getattr(packet, name)) for name in Header._fields} == header._asdict()
-    if header.kind == KIND_STATUS:
+    if has_seen(header):
         assert tuple(getattr(packet, name) for name, _ in STATUS_FIELDS) == status
     if header.flags & FLAG_LANES:
         assert packet.lanes == values
@@ -69,7 +74,7 @@ def test_the_worker_reads_what_scapy_packs(
     header: Header, values: list[int], status: tuple[int, int]
 ) -> None:
     fields = header._asdict()
-    if header.kind == KIND_STATUS:
+    if has_seen(header):
         fields |= zip((name for name, _ in STATUS_FIELDS), status, strict=True)
     if header.flags & FLAG_LANES:
         fields["lanes"] = values
@@ -126,6 +131,14 @@ def test_flags_follow_the_lanes_unless_they_are_given() -> None:
             {"kind": "STATUS", "chunk": 4, "seen": 0b101, "slot_chunk": 2},
             "netsum STATUS SUM job 0 worker 0 chunk 4 slot 0.0 seen [0, 2] of chunk 2",
         ),
+        (
+            {"kind": "CONTRIBUTE", "flags": "QUORUM"},
+            "netsum CONTRIBUTE SUM job 0 worker 0 chunk 0 slot 0.0 roll call",
+        ),
+        (
+            {"kind": "RESULT", "flags": "QUORUM+LANES", "seen": 0b1010, "lanes": [0] * 64},
+            "netsum RESULT SUM job 0 worker 0 chunk 0 slot 0.0 roll call of workers [1, 3] 64 lanes",
+        ),
         ({"kind": 9, "op": 0}, "netsum kind 9 op 0 job 0 worker 0 chunk 0 slot 0.0"),
     ],
 )
@@ -147,6 +160,12 @@ def test_exponents_are_shown_as_what_they_mean(exponent: int, shown: str) -> Non
 
 def test_a_probe_has_its_number_where_others_have_the_exponent() -> None:
     assert "5 (number of the PROBE)" in Netsum(kind="PROBE", exponent=5).show(dump=True)
+
+
+def test_the_flag_of_a_roll_call_is_the_level_in_a_status() -> None:
+    assert "flags     = LANES+QUORUM" in Netsum(kind="RESULT", flags=5).show(dump=True).replace("\x1b", "")
+    assert "(level 1)" in Netsum(kind="STATUS", flags=6).show(dump=True)
+    assert "QUORUM" not in Netsum(kind="STATUS", flags=6).show(dump=True)
 
 
 def test_an_answer_is_known_as_one() -> None:

@@ -17,6 +17,7 @@ from host_agent.wire.constants import (
     EXPONENT_NON_FINITE,
     FLAG_LANES,
     FLAG_MISMATCH,
+    FLAG_QUORUM,
     HEADER_FIELDS,
     KIND_CONTRIBUTE,
     KIND_PROBE,
@@ -184,6 +185,40 @@ def test_a_status_from_a_switch_above_tells_its_level(dissect: Dissect) -> None:
     assert said == str(level)
     assert f"at level {level}, misses worker 1, 3" in info
     assert expert == "missing: worker 1, 3"
+
+
+@tshark_only
+def test_packets_of_a_roll_call(dissect: Dissect) -> None:
+    """The RESULT says whose contributions it has, before its lanes."""
+    call = {"flags": FLAG_QUORUM, "chunk": 17}
+    result = header(KIND_RESULT, flags=FLAG_QUORUM | FLAG_LANES, chunk=17, num_workers=4)
+    frames = [
+        frame(header(KIND_CONTRIBUTE, **call).to_bytes()),
+        frame(header(KIND_PROBE, **call).to_bytes()),
+        frame(status(header(KIND_RESULT, num_workers=4, **call), slot_chunk=17), to_switch=False),
+        frame(status(result, slot_chunk=17) + lanes(64).tobytes(), to_switch=False),
+        frame(header(KIND_RESULT, **call).to_bytes(), to_switch=False),
+    ]
+    fields = [
+        "_ws.col.Info",
+        "netsum.flags.quorum",
+        "netsum.seen.worker",
+        "netsum.lanes.count",
+        "_ws.expert.message",
+    ]
+    found = dissect(frames, fields)
+    of_the_slot = "SUM job 3 worker 1 chunk 17 slot 17.1"
+    assert [row[0] for row in found] == [
+        f"CONTRIBUTE {of_the_slot} roll call",
+        f"PROBE {of_the_slot} roll call",
+        f"RESULT {of_the_slot} roll call of worker 0, 2",
+        f"RESULT {of_the_slot} roll call of worker 0, 2 64 lanes",
+        f"RESULT {of_the_slot} malformed roll call",
+    ]
+    assert all(row[1].lower() in ("1", "true") for row in found)
+    assert [row[2] for row in found] == ["", "", "0,2", "0,2", ""]
+    assert [row[3] for row in found] == ["", "", "", "64", ""]
+    assert [row[4][:12] for row in found] == ["", "", "", "", "wrong length"]
 
 
 @tshark_only

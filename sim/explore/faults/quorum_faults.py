@@ -1,0 +1,95 @@
+"""Faults that only a job with a quorum has: of the P4 program and of the worker core, and where each is looked for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sim.explore.faults.fault import Fault
+from sim.explore.faults.program import Program
+from sim.explore.scenario import Round, Scenario
+
+__all__ = ["QUORUM_FAULTS"]
+
+_CALL: Final = (Round("call"), Round("members"))
+_HEADER: Final = Round("barrier")
+_ONE_OF_TWO: Final = Scenario("one of two", slots=2, rounds=_CALL, quorum=1, batches=False)
+_REUSE: Final = Scenario(
+    "a roll call's slot is used again",
+    slots=2,
+    rounds=(_HEADER, _HEADER, *_CALL, _HEADER),
+    quorum=1,
+    batches=False,
+)
+
+
+def _asker_named(program: Program) -> None:
+    actions = [each for each in program.document["actions"] if each["name"].startswith("quorum")]
+    (named,) = (
+        primitive
+        for action in actions
+        for primitive in action["primitives"]
+        if primitive["parameters"] and primitive["parameters"][0]["value"] == ["status", "seen"]
+    )
+    bit = next(
+        field[0]
+        for header in program.document["header_types"]
+        for field in header["fields"]
+        if field[0].endswith("_admission_worker_bit7")
+    )
+    named["parameters"][1] = {"type": "field", "value": ["scalars", bit]}
+
+
+def _late_added(program: Program) -> None:
+    program.always(program.branch("slot_added == quorum_0.workers"), False)
+
+
+QUORUM_FAULTS: Final = (
+    Fault(
+        "asker-named",
+        "the RESULT of a roll call names the worker that it answers, not those that were added",
+        (_ONE_OF_TWO,),
+        _asker_named,
+    ),
+    Fault(
+        "late-added",
+        "a contribution that comes after the quorum is added",
+        (_ONE_OF_TWO,),
+        _late_added,
+    ),
+    Fault(
+        "reuse-wait-dropped",
+        "the chunk that uses the slot of a roll call again does not wait for the RESULT behind it",
+        (_REUSE,),
+        module="departures",
+        changes=(
+            (
+                "    if slots[slot_of(core, chunk)].quorum != 0:\n",
+                "    if slots[slot_of(core, chunk)].quorum > 1:\n",
+            ),
+        ),
+    ),
+    Fault(
+        "contributes-unasked",
+        "a worker contributes to a roll call before its array is there",
+        (_ONE_OF_TWO,),
+        module="departures",
+        changes=(
+            (
+                "    if record.quorum != 0 and record.offered == 0:\n",
+                "    if record.quorum > 1 and record.offered == 0:\n",
+            ),
+        ),
+    ),
+    Fault(
+        "absence-taken-for-loss",
+        "a worker whose array is not there takes it for lost, and contributes",
+        (_ONE_OF_TWO,),
+        module="arrivals",
+        changes=(
+            (
+                "        if record.quorum != 0 and record.offered == 0:\n",
+                "        if record.quorum > 1 and record.offered == 0:\n",
+            ),
+        ),
+    ),
+)
