@@ -113,3 +113,14 @@ def test_a_switch_that_is_gone_refuses_the_job_and_holds_nothing(one_program: Co
         with pytest.raises(ControllerError):
             controller.create_job("job", [worker("l1", 1)], 8)
         assert (controller.load("l1"), controller.jobs) == (0.0, ())
+
+
+def test_a_job_with_a_quorum_is_on_one_switch(one_program: CompiledFiles) -> None:
+    with controlled(one_program, 2) as (controller, tables):
+        with pytest.raises(
+            JobRefusedError, match="a job with a quorum is added on one switch, and 'job' needs"
+        ):
+            controller.create_job("job", [worker("l1", 1), worker("l2", 1)], 8, quorum=1)
+        assert [held(each) for each in tables.values()] == [0, 0, 0]
+        job = controller.create_job("job", [worker("l1", 1), worker("l1", 2)], 8, quorum=1)
+        assert [one.quorum for one in job.admissions] == [1, 1]

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from host_agent.collectives import Reduced
 from sim.errors import SettingError
+from sim.experiments import rounds
 from sim.experiments.experiment import Point, parse_experiment
+from sim.experiments.ours import WrongSumError
 from sim.experiments.running import PointFailedError, PointResult, run_point
 from sim.experiments.values import contributions, expected_sum
 
@@ -353,3 +356,79 @@ def test_series(programs: dict[int, str]) -> None:
 def test_programs_are_where_they_should_be() -> None:
     with pytest.raises(SettingError, match="is missing: run `make p4`"):
         run_point(point("[[job]]\n"), {64: "/nowhere.json", 256: str(Path("/nowhere.json"))})
+
+
+BACKUP = """
+[[job]]
+workers = 4
+size = "8KiB"
+lanes = 64
+collectives = 12
+compute = "1ms"
+straggler = 1
+slower = 10
+quorum = 3
+"""
+
+
+def test_a_round_does_not_wait_for_the_slow_worker(programs: dict[int, str]) -> None:
+    found = {
+        (slower, quorum): run_point(
+            point(BACKUP, **{"job.slower": slower, "job.quorum": quorum}), programs
+        ).rows
+        for slower in (1, 10)
+        for quorum in (0, 3)
+    }
+    took = {each: rows[5]["iteration_ns"] for each, rows in found.items()}
+    assert took[10, 0] > 9 * took[1, 0]
+    assert took[10, 3] == pytest.approx(took[1, 0], rel=0.1)
+    last = found[10, 3][-1]
+    assert (last["sums_checked"], last["members_checked"], last["late"]) == (4 * 12, 4 * 12, 1)
+    assert all(row["error"] is None for rows in found.values() for row in rows)
+
+
+def test_rounds_on_a_lossy_network(programs: dict[int, str]) -> None:
+    lossy = {
+        "fault.loss": "2%",
+        "fault.duplicate": "2%",
+        "fault.jitter": "20us",
+        "job.slots": 2,
+        "job.quorum": 2,
+    }
+    last = run_point(point(BACKUP, **lossy, **{"job.jitter": "1ms"}), programs).rows[-1]
+    assert (last["members_checked"], last["error"]) == (4 * 12, None)
+    assert last["resent"] > 0
+    assert last["late"] > 0
+
+
+def test_members_that_differ_are_found(programs: dict[int, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = rounds.RoundsJob._compare_round
+
+    def compare(self: rounds.RoundsJob, number: int, worker: int, result: Reduced) -> None:
+        shifted = tuple((rank + (worker == 2)) % 4 for rank in result.ranks)
+        whole(self, number, worker, replace(result, ranks=shifted))
+
+    monkeypatch.setattr(rounds.RoundsJob, "_compare_round", compare)
+    with pytest.raises(WrongSumError, match="at another worker|contributed no array|is not the sum"):
+        run_point(point(BACKUP), programs)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"job.contender": "ring"}, "only netsum has quorums, not ring"),
+        ({"job.quorum": 5}, "a quorum is 1 to 4"),
+        ({"job.slots": 1}, "needs 2 slots, not 1"),
+        ({"job.model": "resnet50"}, "compute: expected without a model"),
+        ({"event.action": "switch-restart", "event.at": "1ms"}, "no switch that restarts"),
+        (
+            {"job.tree": True, "topology.kind": "leaf-spine", "topology.rack": 2},
+            "a job with a quorum is added on one switch",
+        ),
+    ],
+)
+def test_what_no_job_with_a_quorum_can_be(
+    programs: dict[int, str], given: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(SettingError, match=expected):
+        run_point(point(BACKUP, **given), programs)

@@ -47,7 +47,13 @@ def test_every_fault_changes_what_ships(fault: Fault, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "violation"),
-    [("seen-skipped", WRONG_RESULT), ("answered-too-early", WRONG_RESULT), ("never-answered", STUCK)],
+    [
+        ("seen-skipped", WRONG_RESULT),
+        ("answered-too-early", WRONG_RESULT),
+        ("never-answered", STUCK),
+        ("asker-named", WRONG_RESULT),
+        ("contributes-unasked", WRONG_RESULT),
+    ],
 )
 def test_a_fault_is_found_and_its_schedule_can_be_read_and_replayed(
     name: str, violation: int, tmp_path: Path

@@ -1,12 +1,13 @@
 """Small systems in full; and that what the search leaves out changes nothing of what it reaches."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from netsum.programs import compiled_program
 from sim.explore.engine.packing import unlisted_fields
-from sim.explore.scenario import Round, Scenario
+from sim.explore.scenario import Round, Scenario, ScenarioError
 from sim.explore.search import Result, Search
 from sim.explore.system import System
 
@@ -22,6 +23,7 @@ def test_every_field_of_the_core_is_accounted_for() -> None:
 
 
 ONE, TWO = (Round(),), (Round(), Round())
+QUORUM = (Round("call"), Round("members"))
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,8 @@ ONE, TWO = (Round(),), (Round(), Round())
         Scenario("chunk numbers wrap", rounds=TWO, first_chunk=(1 << 32) - 1),
         Scenario("unknown-sources", rounds=ONE, unknown_sources=True),
         Scenario("disagreement", rounds=(Round(agreed=False),)),
+        Scenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
+        Scenario("a quorum of all", slots=2, rounds=QUORUM, quorum=2, batches=False),
     ],
     ids=lambda scenario: scenario.name,
 )
@@ -42,6 +46,25 @@ def test_no_schedule_breaks_a_guarantee(scenario: Scenario) -> None:
     result = search(scenario, order="largest")
     assert (result.outcome, result.violation) == ("exhausted", 0)
     assert result.progress.states > 100
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            {"rounds": (Round("call"),), "slots": 2, "quorum": 1},
+            "the sum over its members behind each roll call",
+        ),
+        ({"rounds": QUORUM, "slots": 2}, "a quorum where there are roll calls"),
+        ({"rounds": ONE, "slots": 2, "quorum": 1}, "a quorum where there are roll calls"),
+        ({"rounds": QUORUM, "slots": 2, "quorum": 3}, "a quorum of 1 to 2, not 3"),
+        ({"rounds": QUORUM, "quorum": 1}, "2 slots at least"),
+        ({"rounds": QUORUM, "slots": 2, "quorum": 1, "kills": 1}, "whose workers live"),
+    ],
+)
+def test_what_is_no_scenario_of_a_quorum(given: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ScenarioError, match=expected):
+        Scenario("wrong", **given)
 
 
 def test_what_is_left_out_reaches_nothing_else() -> None:
