@@ -11,15 +11,7 @@ from sim.explore.scenario import Round, Scenario
 __all__ = ["QUORUM_FAULTS"]
 
 _CALL: Final = (Round("call"), Round("members"))
-_HEADER: Final = Round("barrier")
 _ONE_OF_TWO: Final = Scenario("one of two", slots=2, rounds=_CALL, quorum=1, batches=False)
-_REUSE: Final = Scenario(
-    "a roll call's slot is used again",
-    slots=2,
-    rounds=(_HEADER, _HEADER, *_CALL, _HEADER),
-    quorum=1,
-    batches=False,
-)
 
 
 def _asker_named(program: Program) -> None:
@@ -55,18 +47,6 @@ QUORUM_FAULTS: Final = (
         "a contribution that comes after the quorum is added",
         (_ONE_OF_TWO,),
         _late_added,
-    ),
-    Fault(
-        "reuse-wait-dropped",
-        "the chunk that uses the slot of a roll call again does not wait for the RESULT behind it",
-        (_REUSE,),
-        module="departures",
-        changes=(
-            (
-                "    if slots[slot_of(core, chunk)].quorum != 0:\n",
-                "    if slots[slot_of(core, chunk)].quorum > 1:\n",
-            ),
-        ),
     ),
     Fault(
         "contributes-unasked",
