@@ -98,7 +98,7 @@ def test_a_run_may_be_long() -> None:
 def test_a_missing_file_gets_a_sentence() -> None:
     with pytest.raises(SettingError, match="cannot read the experiment /nowhere/x.toml: No such file"):
         load_experiment("/nowhere/x.toml")
-    with pytest.raises(SettingError, match="there is no experiment 'wrkers': expected bursts"):
+    with pytest.raises(SettingError, match="there is no experiment 'wrkers': expected backup, bursts"):
         load_experiment("wrkers")
 
 
