@@ -33,9 +33,10 @@ class BenchCore:
         timeout_ns: int = 10**12,
         first_chunk: int = 0,
         path: Path = (),
+        quorum: int = 0,
     ) -> None:
         worker_id, children = (path[0].worker_id, len(path[0].children)) if path else (0, workers)
-        self.admission = Admission(1, TOKEN, 9, worker_id, children, slots, 64, path=path)
+        self.admission = Admission(1, TOKEN, 9, worker_id, children, slots, 64, path=path, quorum=quorum)
         self.core = WorkerCore(self.admission, timeout_ns, first_chunk)
         self.now_ns = 10**9
         self.rows = np.zeros((64, self.core.row_bytes), np.uint8)

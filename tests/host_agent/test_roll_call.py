@@ -1,0 +1,89 @@
+"""Roll calls at a worker: when it contributes, which RESULTs it takes, and when the slot is used again."""
+
+import pytest
+
+from host_agent.codecs.codec import NOTHING
+from host_agent.protocol.passes import Pass
+from host_agent.wire import Header
+from host_agent.wire.constants import FLAG_QUORUM, KIND_CONTRIBUTE, KIND_RESULT, OP_SUM
+from tests.host_agent.bench_core import MARK, BenchCore, result
+
+WORKERS, QUORUM = 4, 2
+
+
+def call(bench: BenchCore, *, offered: bool = False) -> Pass:
+    """Begin a roll call."""
+    work = Pass(NOTHING, OP_SUM, MARK, offered=offered)
+    bench.core.begin(work, bench.now_ns)
+    return work
+
+
+def ordinary(bench: BenchCore) -> Pass:
+    """Begin a chunk of all workers."""
+    work = Pass(NOTHING, OP_SUM, MARK)
+    bench.core.begin(work, bench.now_ns)
+    return work
+
+
+def named(chunk: int, added: int, flags: int = FLAG_QUORUM, slots: int = 2) -> bytes:
+    """Make the RESULT of a roll call for worker 0 that names those whose contributions it has."""
+    example = BenchCore(WORKERS, slots)
+    header = Header(
+        *(1, KIND_RESULT, OP_SUM, flags, example.admission.job_id, example.admission.token, 0, WORKERS),
+        *(chunk % slots * 2 + chunk // slots % 2, chunk, 0, MARK),
+    )
+    return header.to_bytes() + added.to_bytes(4, "big") + chunk.to_bytes(4, "big")
+
+
+def test_it_contributes_when_its_array_is_there_and_once() -> None:
+    bench = BenchCore(WORKERS, 2, quorum=QUORUM)
+    work = call(bench)
+    assert bench.send() == []
+    bench.core.offer(work)
+    (sent,) = bench.send()
+    header = Header.from_bytes(sent)
+    assert (header.kind, header.flags, header.chunk) == (KIND_CONTRIBUTE, FLAG_QUORUM, 0)
+    bench.core.offer(work)
+    bench.receive(named(0, 0b0011))
+    assert bench.core.take_done() == [work]
+    assert work.added == 0b0011
+
+
+def test_it_learns_the_members_without_contributing() -> None:
+    bench = BenchCore(WORKERS, 2, quorum=QUORUM)
+    work = call(bench)
+    assert bench.send() == []
+    bench.receive(named(0, 0b1010))
+    assert bench.core.take_done() == [work]
+    bench.core.offer(work)
+    assert bench.send() == []
+    assert work.added == 0b1010
+
+
+@pytest.mark.parametrize(
+    ("added", "flags"),
+    [(0b0001, FLAG_QUORUM), (0b0111, FLAG_QUORUM), (1 << WORKERS | 1, FLAG_QUORUM), (0b0011, 0)],
+    ids=["too few", "too many", "no worker of the job", "without the flag"],
+)
+def test_a_result_that_names_no_quorum_is_malformed(added: int, flags: int) -> None:
+    bench = BenchCore(WORKERS, 2, quorum=QUORUM)
+    call(bench, offered=True)
+    bench.send()
+    bench.receive(named(0, added, flags))
+    assert bench.core.take_done() == []
+    assert bench.core.counters()["malformed"] == 1
+
+
+def test_the_slot_of_a_roll_call_waits_for_the_result_behind_it() -> None:
+    """Not all workers had to be at the roll call; all were at the chunk behind it (docs/protocol.md)."""
+    bench = BenchCore(WORKERS, 2, quorum=QUORUM)
+    ordinary(bench), ordinary(bench)
+    bench.receive(*(result(sent, workers=WORKERS) for sent in bench.send()))
+    call(bench, offered=True)
+    assert bench.chunks() == [2]
+    bench.receive(named(2, 0b0011))
+    ordinary(bench), ordinary(bench)
+    (behind,) = bench.send()
+    assert Header.from_bytes(behind).chunk == 3, "chunk 4 takes the slot of the roll call"
+    bench.receive(result(behind, workers=WORKERS))
+    assert bench.chunks() == [4]
