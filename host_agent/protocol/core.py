@@ -76,11 +76,17 @@ class WorkerCore:
         core["heard_ns"] = -1
         core["status_chunk"] = -1
         reset_timeout(core)
-        first = CORE.fields[COUNTERS[0]][1] // 8  # type: ignore[index]
-        self._counts = state.view(np.int64)[first : first + len(COUNTERS)]
+        self._counts = _counts_of(state)
         slots = np.zeros(admission.slot_count, SLOT)
         slots["chunk"] = -1
         self.records = (state, slots, np.zeros(PASS_RING, PASS))
+
+    def move_to(self, state: Records, slots: Records, passes: Records) -> None:
+        """Keep the records in other memory, such as that of a simulator with many cores; it holds nothing yet."""
+        for old, new in zip(self.records, (state, slots, passes), strict=True):
+            new[:] = old
+        self.records = (state, slots, passes)
+        self._counts = _counts_of(state)
 
     @property
     def state(self) -> Records:
@@ -160,3 +166,10 @@ class WorkerCore:
     def counters(self) -> dict[str, int]:
         """Return what was counted since the core was made."""
         return dict(zip(COUNTERS, self._counts.tolist(), strict=True))
+
+
+def _counts_of(state: Records) -> npt.NDArray[np.int64]:
+    """Return the counters of a core's state."""
+    first = CORE.fields[COUNTERS[0]][1] // 8  # type: ignore[index]
+    counts: npt.NDArray[np.int64] = state.view(np.int64)[first : first + len(COUNTERS)]
+    return counts

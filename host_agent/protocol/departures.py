@@ -209,6 +209,8 @@ def _suspect_more(core: Record, slots: Records) -> None:
 @compiled
 def _look_at_all(core: Record, slots: Records, now_ns: int) -> None:
     """Find out which chunks have been overtaken, and which it is time to ask after again."""
+    # Nothing waits to be looked at again: only what the overtaker has passed is new, and first transmissions are in order.
+    none_waits = core.check_ns == NEVER
     core.check_ns = NEVER
     core.looked_at = core.overtaker
     after_ns = overtaken_after_ns(core)
@@ -225,6 +227,8 @@ def _look_at_all(core: Record, slots: Records, now_ns: int) -> None:
             check_ns = slot.last_sent_ns + after_ns
             if core.overtaker - slot.last_sequence >= PACKET_THRESHOLD or now_ns >= check_ns:
                 due = DUE_OVERTAKEN
+        elif none_waits:
+            break
         else:
             continue
         if due == DUE_NO:

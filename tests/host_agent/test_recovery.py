@@ -144,6 +144,18 @@ def test_a_status_unasked_fetches_once() -> None:
     assert bench.send() == [], "else a switch whose RESULTs are lost would be asked without end"
 
 
+def test_a_chunk_that_waits_is_asked_after_also_behind_chunks_that_do_not() -> None:
+    bench = BenchCore(workers=2, slots=8)
+    bench.begin(64 * 8)
+    sent = bench.send()
+    bench.receive(status(sent[5], seen=0b11, workers=2))
+    assert bench.send()[0] == sent[5]
+    asked_ns = int(bench.core.records[1][5]["check_ns"])
+    bench.state["quiet_ns"] = 2 * asked_ns
+    bench.now_ns = asked_ns
+    assert bench.chunks() == [5]
+
+
 def test_who_contributed_without_lanes_leaves_room_for_those_of_the_result() -> None:
     bench = BenchCore(workers=2, slots=2)
     target = np.full(64, -7, np.int32)
