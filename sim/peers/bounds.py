@@ -1,0 +1,71 @@
+"""The least time of a peer's all-reduce by the bytes of its busiest link, where every packet of a run would be too many.
+
+Latencies, steps that wait for each other and the transport's start are left out: a run takes longer, never less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sim.errors import SettingError
+
+__all__ = ["Wire", "bounded_peers", "least_ns"]
+
+_BITS_PER_NS: Final = 1e9
+
+
+@dataclass(frozen=True)
+class Wire:
+    """What a packet takes on a link.
+
+    Attributes
+    ----------
+    rate_bps : int
+        Of the hosts' links; those between switches are no limit.
+    segment, headers, framing : int
+        Bytes of data in a packet, of its headers, which an acknowledgement has too, and of what is around a frame.
+    """
+
+    rate_bps: int = 10**10
+    segment: int = 1448
+    headers: int = 66
+    framing: int = 24
+
+    def ns(self, data: float, acknowledged: float = 0) -> float:
+        """Return how long a link takes for so many bytes of data, and for the acknowledgements of as many others."""
+        wire_bytes = data * (1 + (self.headers + self.framing) / self.segment)
+        wire_bytes += acknowledged * (self.headers + self.framing) / self.segment
+        return wire_bytes * 8 * _BITS_PER_NS / self.rate_bps
+
+
+def _exchanged(workers: int, size: int, wire: Wire) -> float:
+    """Patarasuk, Yuan 2009: each worker sends 2 (n − 1) / n of the array, and receives and acknowledges as much."""
+    data = 2 * size * (workers - 1) / workers
+    return wire.ns(data, data)
+
+
+def _served(workers: int, size: int, wire: Wire) -> float:
+    """Through the one link of a server all arrays come before the last sum can leave, and then the sums leave."""
+    return 2 * wire.ns(workers * size)
+
+
+_BOUNDS: Final = {"ring": _exchanged, "halving-doubling": _exchanged, "ps": _served}
+
+
+def bounded_peers() -> list[str]:
+    """Return the names of the peers that have a bound here."""
+    return list(_BOUNDS)
+
+
+def least_ns(peer: str, workers: int, size: int, wire: Wire | None = None) -> float:
+    """Return how long an all-reduce of arrays of `size` bytes takes at least, in whole arrays passed on at once.
+
+    Raises
+    ------
+    SettingError
+        There is no bound of this peer.
+    """
+    if peer not in _BOUNDS:
+        raise SettingError(f"expected one of {', '.join(_BOUNDS)}, found {peer!r}")
+    return _BOUNDS[peer](workers, size, wire or Wire())
