@@ -88,6 +88,7 @@ def sim_run(
 
     read, store = _open(experiment, settings, folder)
     _compute(read, store, here)
+    _print_usage()
     if pcap or trace:
         _record(read, store, tuple(pcap or ()), trace)
 
@@ -283,6 +284,17 @@ def _compute(read: Experiment, store: Store, executor: Executor) -> None:
         raise CommandError(
             f"{len(swept.failed)} of {plural(swept.total, 'point')} failed; the others are in {store.folder}"
         )
+
+
+def _print_usage() -> None:
+    """Print what this process has needed so far, all points together."""
+    import resource
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = usage.ru_utime + usage.ru_stime
+    print(
+        f"used:    {usage.ru_maxrss * 1024 / 1e6:,.0f} MB of memory at most, {seconds:,.0f} s of processor time"
+    )
 
 
 def _progress() -> Callable[[Swept, Finished | None], None]:

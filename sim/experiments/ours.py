@@ -1,4 +1,9 @@
-"""A job of netsum in a scenario: real workers on real arrays, whose sums are checked."""
+"""A job of netsum in a scenario: real workers on real arrays, whose sums are checked.
+
+The workers share an array for the results of each all-reduce: every block is compared when a worker has written it, and then
+erased (`sim.network.engine.outputs`). What they contribute are windows of one array. So a thousand workers need little more
+memory than one, apart from their state.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,7 @@ from sim.experiments.experiment import Point
 from sim.experiments.scenario import Scenario, added_bytes, computed_lanes, host_cost
 from sim.experiments.values import contributions, expected_sum
 from sim.experiments.work import Work, late_ns, slowness
+from sim.network.outputs import Output
 from sim.network.parameters import HostCost
 from sim.network.trees import places
 from sim.network.worker import Worker
@@ -65,7 +71,8 @@ class OurJob:
         self.errors: list[str] = []
         self.checked = 0
         self._inputs: dict[tuple[int, int], list[npt.NDArray[Any]]] = {}
-        self._expected: dict[tuple[int, int], npt.NDArray[Any]] = {}
+        self._unchecked: dict[int, npt.NDArray[Any]] = {}
+        self._outputs: dict[tuple[int, int], Output] = {}
         self._to_check: dict[tuple[int, int], int] = {}
         self._next = [0] * job.workers
         self._submitted = [0] * job.workers
@@ -101,6 +108,8 @@ class OurJob:
             place=self._place,
             added_bytes=added_bytes(job),
             on_ended=self._on_ended,
+            checked=self._check,
+            keep_outcomes=False,
         )
 
     def interrupt(self) -> None:
@@ -115,6 +124,8 @@ class OurJob:
         self.retired += self.workers
         self.workers = self._add_workers()
         buckets = len(self._work.buckets)
+        for output in self._outputs.values():
+            output.forget()
         first = min((each for each in self._next if each >= 0), default=0)
         for worker, each in enumerate(self._next):
             if each < 0:  # It was killed, or has failed.
@@ -151,9 +162,11 @@ class OurJob:
         if self.workers[worker].core.failed:
             return
         values = self._values(iteration, bucket)[worker]
+        out = self._output(iteration, bucket)
+        sparse: Any = self.settings.sparse
 
         def plan(admission: Admission, sequence: int) -> Collective:
-            return plan_allreduce(admission, sequence, values, "sum", None, "raise")
+            return plan_allreduce(admission, sequence, values, "sum", out, "raise", sparse)
 
         self.workers[worker].submit(plan)
 
@@ -170,7 +183,7 @@ class OurJob:
         now_ns = max(int(ended.record["busy_ps"]), self._network.now_ps) // 1000
         if self._check:
             again = self.ended_ns[iteration, bucket, worker] >= 0
-            self._compare(iteration, bucket, worker, outcome.result, again=bool(again))
+            self._check_output(iteration, bucket, worker, again=bool(again))
         self.ended_ns[iteration, bucket, worker] = now_ns
         if bucket + 1 < buckets:
             return
@@ -208,25 +221,41 @@ class OurJob:
             )
         return self._inputs[key]
 
-    def _compare(
-        self, iteration: int, bucket: int, worker: int, result: npt.NDArray[Any] | None, *, again: bool
-    ) -> None:
+    def _output(self, iteration: int, bucket: int) -> npt.NDArray[Any]:
+        """Return the array that all workers write the result of an all-reduce to."""
+        if not self._check:
+            if bucket not in self._unchecked:
+                self._unchecked[bucket] = np.empty(self._elements[bucket], np.float32)
+            return self._unchecked[bucket]
         key = iteration, bucket
-        if key not in self._expected:
-            self._expected[key] = expected_sum(self._inputs[key], self.lanes)
+        if key not in self._outputs:
+            expected = expected_sum(self._inputs[key], self.lanes)
+            self._outputs[key] = self._network.outputs.add(expected, self.settings.workers)
             self._to_check[key] = self.settings.workers
-        expected = self._expected[key]
-        if result is None or result.tobytes() != expected.tobytes():
-            wrong = 0 if result is None else int(np.flatnonzero(result != expected)[0])
+        return self._outputs[key].array
+
+    def _check_output(self, iteration: int, bucket: int, worker: int, *, again: bool) -> None:
+        """Raise an error unless a worker has written every block of an all-reduce once, and right."""
+        key = iteration, bucket
+        output = self._outputs[key]
+        what = f"job {self.settings.name}: all-reduce {iteration}.{bucket}"
+        if output.wrong is not None:
+            rank, element = output.wrong
+            raise WrongSumError(f"{what} of worker {rank}: element {element} is not the sum")
+        blocks = -(-self._elements[bucket] // self.lanes)
+        if output.blocks(worker) != blocks:
             raise WrongSumError(
-                f"job {self.settings.name}: all-reduce {iteration}.{bucket} of worker {worker}: element {wrong} is not the sum"
+                f"{what} of worker {worker}: {output.blocks(worker):,} of {blocks:,} blocks were written"
             )
         if again:
             return
         self.checked += 1
         self._to_check[key] -= 1
         if self._to_check[key] == 0:
-            del self._inputs[key], self._expected[key]
+            if (element_written := output.stray()) is not None:
+                raise WrongSumError(f"{what}: element {element_written} was written without a RESULT")
+            self._network.outputs.remove(output)
+            del self._inputs[key], self._outputs[key]
 
 
 def _place(point: Point, number: int) -> int:

@@ -47,6 +47,7 @@ class RoundsJob(OurJob):
         self.late = 0
         self.members_checked = 0
         self._members: dict[int, tuple[int, ...]] = {}
+        self._expected: dict[tuple[int, int], npt.NDArray[np.float32]] = {}
         self._offers: list[list[Offer]] = [[] for _ in range(job.workers)]
         self._taken = [0] * job.workers
         self._computing = [False] * job.workers

@@ -253,6 +253,9 @@ class Job:
     lanes: int = _key(_choice(64, 256), 256)
     simulated_lanes: int = _key(_choice(0, 64, 256), 0, "lanes that are computed; default: all")
     slots: int = _key(_power_of_two, 64)
+    sparse: str = _key(
+        _choice("auto", "always", "never"), "auto", "whether blocks of zeros are looked for and left out"
+    )
     switch: str = _key(_text, "", "that adds; default: the topology's")
     tree: bool = _key(_flag, False, "each switch adds for those below it")
     quorum: int = _key(

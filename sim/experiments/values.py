@@ -5,6 +5,8 @@ Nothing of the code under test is used: exponents come from frexp, scales are po
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +17,8 @@ _WINDOW_STEP = 67
 """Elements between the windows of two workers: no two see the same block."""
 _AT_A_TIME = 1 << 16
 """Elements whose sums are computed together, so that they stay in the cache."""
+_FLOAT32_POWERS: Final = 126
+"""Powers of two with smaller exponents are normal numbers of float32."""
 Floats = npt.NDArray[np.float32]
 
 
@@ -52,14 +56,21 @@ def expected_sum(parts: list[Floats], lanes: int, workers: int = 0) -> Floats:
 def _sum_of(parts: list[Floats], lanes: int, headroom: int) -> Floats:
     size = parts[0].size
     blocks = -(-size // lanes)
-    largest = np.zeros(blocks, np.float32)
+    largest = np.zeros((blocks, lanes), np.float32)
+    magnitude = np.empty((blocks, lanes), np.float32)
     for part in parts:
-        np.maximum(largest, np.abs(_blocks(part, blocks, lanes)).max(axis=1), out=largest)
-    shifts = (_HEADROOM_BITS - headroom - np.frexp(largest)[1])[:, None]
-    scales = np.ldexp(1.0, shifts)  # A power of two: the product with it is exact.
+        np.abs(_blocks(part, blocks, lanes), out=magnitude)
+        np.maximum(largest, magnitude, out=largest)
+    shifts = (_HEADROOM_BITS - headroom - np.frexp(largest.max(axis=1))[1])[:, None]
+    # A power of two: the product with it is exact, or so small that it is rounded to 0 anyway.
+    precision = np.float32 if np.abs(shifts).max(initial=0) < _FLOAT32_POWERS else np.float64
+    scales = np.ldexp(1.0, shifts).astype(precision)
+    scaled = np.empty((blocks, lanes), precision)
     total = np.zeros((blocks, lanes), np.float64)
     for part in parts:
-        total += np.rint(_blocks(part, blocks, lanes) * scales)  # Whole numbers below 2^53: exact, too.
+        np.multiply(_blocks(part, blocks, lanes), scales, out=scaled)
+        np.rint(scaled, out=scaled)
+        total += scaled  # Whole numbers below 2^53: exact, too.
     sums: Floats = np.ldexp(total, -shifts).astype(np.float32)
     return sums.reshape(-1)[:size]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,8 +15,9 @@ from sim.network.engine.events import HEAP_WORDS
 from sim.network.engine.packets import PAYLOAD_AT
 from sim.network.engine.records import PACKET, WORLD
 
-__all__ = ["Memory", "Rows", "address_of"]
+__all__ = ["Memory", "Rows", "address_of", "together"]
 
+_LINE: Final = 64
 _FIRST_PACKETS: Final = 4096
 _FIRST_MARGIN: Final = 1024
 
@@ -23,6 +27,27 @@ Array = npt.NDArray[Any]
 def address_of(array: Array) -> int:
     """Return where an array's memory begins."""
     return int(array.__array_interface__["data"][0])
+
+
+def together(sizes: Sequence[int], count: int) -> list[list[Array]]:
+    """Return, `count` times, arrays of bytes of these sizes, all in one piece of memory and in large pages.
+
+    Thousands of small arrays in pages of 4 KiB need more entries than a processor's table of addresses has.
+    """
+    rounded = [-(-size // _LINE) * _LINE for size in sizes]
+    stride = (
+        sum(rounded) // _LINE | 1
+    ) * _LINE  # An odd number of lines, so that they are in different cache sets.
+    memory = mmap.mmap(-1, max(stride * count, 1))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # The kernel has none.
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(memory, np.uint8)
+    starts = np.cumsum([0, *rounded[:-1]])
+    return [
+        [whole[stride * at + start :][:size] for start, size in zip(starts, sizes, strict=True)]
+        for at in range(count)
+    ]
 
 
 class Rows:

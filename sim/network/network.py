@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.jobs import Job
+from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from sim.network.engine import loop
@@ -17,7 +18,8 @@ from sim.network.engine.records import FLOW, GENERATOR, MESSAGE, NEVER, PS_PER_N
 from sim.network.engine.workers import NEEDS_PYTHON, drive
 from sim.network.frames import FIRST_UDP_PORT, headers
 from sim.network.graph import ENDPOINTS_PER_NODE, Graph, NetworkError, Node
-from sim.network.memory import Memory, Rows, address_of
+from sim.network.memory import Memory, Rows, address_of, together
+from sim.network.outputs import Outputs
 from sim.network.packet_trace import PacketTrace
 from sim.network.parameters import HostCost
 from sim.network.programs import Programs
@@ -51,6 +53,7 @@ class Network(Graph):
         self._generators = Rows(self.world, "generators", GENERATOR)
         self.flows = Rows(self.world, "flows", FLOW)
         self.messages = Rows(self.world, "messages", MESSAGE)
+        self.outputs = Outputs(self.world)
         self._programs = Programs(memory, self._switch_rows, self.programmed)
         self.trace = PacketTrace(memory)
         self._waited_for = 0
@@ -172,6 +175,8 @@ class Network(Graph):
         place: int = 0,
         added_bytes: int = 0,
         on_ended: Callable[[Worker, Outcome], None] | None = None,
+        checked: bool = False,
+        keep_outcomes: bool = True,
     ) -> list[Worker]:
         """Add workers of a job.
 
@@ -195,13 +200,20 @@ class Network(Graph):
             On the wire, of each packet with lanes: lanes that are not simulated.
         on_ended
             Called when a collective of a worker has ended.
+        checked
+            Whether results that workers write to an output of `outputs` are compared.
+        keep_outcomes
+            Whether workers keep the outcomes of their collectives, and with them their results.
         """
         self.build()
         admissions = job.admissions if isinstance(job, Job) else job
         if isinstance(switches, Node):
             switches = [switches] * len(hosts)
         added = []
-        for admission, host, switch in zip(admissions, hosts, switches, strict=True):
+        slots = max((admission.slot_count for admission in admissions), default=0)
+        sizes = [CORE.itemsize, slots * SLOT.itemsize, PASS_RING * PASS.itemsize]
+        memory = together(sizes, len(admissions))
+        for admission, host, switch, room in zip(admissions, hosts, switches, memory, strict=True):
             worker = Worker(
                 self,
                 len(self.workers),
@@ -211,8 +223,16 @@ class Network(Graph):
                 at_once=at_once,
                 first_chunk=first_chunk,
                 on_ended=on_ended,
+                keep_outcomes=keep_outcomes,
+            )
+            state, all_slots, passes = room
+            worker.core.move_to(
+                state.view(CORE),
+                all_slots[: admission.slot_count * SLOT.itemsize].view(SLOT),
+                passes.view(PASS),
             )
             self._place_worker(worker, host, switch, place, cost(admission.rank), added_bytes)
+            worker.record["rank"], worker.record["checked"] = admission.rank, int(checked)
             self.workers.append(worker)
             self.at(self.now_ns + start_ns(admission.rank), self.look_after, worker.number)
             added.append(worker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ class Worker:
     core : WorkerCore
         The shipped one.
     outcomes, ended_ns : lists
-        Of its collectives that have ended, in order: how, and when.
+        Of its collectives that have ended, in order: how, if that is kept, and when.
     started_ns : list of int
         When each that was begun was given to the core's schedule.
     """
@@ -44,6 +45,7 @@ class Worker:
         at_once: int,
         first_chunk: int,
         on_ended: Callable[[Worker, Outcome], None] | None,
+        keep_outcomes: bool,
     ) -> None:
         self._network = network
         self.number = number
@@ -53,8 +55,9 @@ class Worker:
         self.outcomes: list[Outcome] = []
         self.started_ns: list[int] = []
         self.ended_ns: list[int] = []
-        self._plans = list(plans)
+        self._plans = deque(plans)
         self._planned = 0
+        self._keep_outcomes = keep_outcomes
         self._at_once = at_once
         self._on_ended = on_ended
 
@@ -85,7 +88,7 @@ class Worker:
     def done(self) -> bool:
         """Whether all its collectives have ended, or it has failed or is dead."""
         failed = self.core.failed and len(self.schedule) == 0
-        return not self.alive or failed or len(self.outcomes) == len(self._plans)
+        return not self.alive or failed or len(self.ended_ns) == self._planned + len(self._plans)
 
     def submit(self, plan: Plan) -> None:
         """Add a collective behind the others; it begins at once if it may."""
@@ -98,14 +101,15 @@ class Worker:
         now_ns = max(int(record["busy_ps"]), self._network.now_ps) // PS_PER_NS
         for outcome in self.schedule.take_ended(now_ns):
             outcome.resolve()
-            self.outcomes.append(outcome)
+            if self._keep_outcomes:
+                self.outcomes.append(outcome)
             self.ended_ns.append(now_ns)
             if self._on_ended is not None:
                 self._on_ended(self, outcome)
-        while self._planned < len(self._plans) and len(self.schedule) < self._at_once:
+        while self._plans and len(self.schedule) < self._at_once:
             if self.core.failed:
                 break
-            self.schedule.add(self._plans[self._planned](self.admission, self._planned))
+            self.schedule.add(self._plans.popleft()(self.admission, self._planned))
             self.started_ns.append(now_ns)
             self._planned += 1
         self.schedule.begin(now_ns)

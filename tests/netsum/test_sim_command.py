@@ -1,6 +1,7 @@
 """`netsum sim` from its command line: what it prints, and with what it ends."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,7 @@ def test_a_run_names_its_results_and_is_not_computed_twice(tmp_path: Path) -> No
     first = netsum(tmp_path, "run", "tiny.toml", "--pcap", "h1>s1")
     assert first.returncode == 0, first.stderr
     assert "report:  runs/sim/tiny/report.html" in first.stdout
+    assert re.search(r"used: +\d+ MB of memory at most, \d+ s of processor time", first.stdout)
     assert (tmp_path / "runs" / "sim" / "tiny" / "h1-to-s1.pcap").stat().st_size > 1000
     again = netsum(tmp_path, "run", "tiny.toml")
     assert "1 of them computed before" in again.stderr

@@ -10,7 +10,10 @@ record is passed as a pointer, where a tuple of arrays would be passed as a hund
 from pathlib import Path
 from typing import Any, Final
 
+from llvmlite import ir
 from numba import carray, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 import host_agent.compiled
 from ground.compiled import compiled_inline, compiler
@@ -28,6 +31,7 @@ __all__ = [
     "load16",
     "load32",
     "pointer",
+    "prefetch",
     "run_program",
 ]
 
@@ -44,6 +48,23 @@ SOURCES: Final = [Path(__file__).parent, *(_HOST_AGENT / folder for folder in ("
 
 compiled = compiler(SOURCES)
 """The decorator of the network's functions."""
+
+
+@intrinsic
+def prefetch(typing_context: Any, address: Any) -> Any:
+    """Bring the cache line at an address closer, without waiting for it."""
+    del typing_context
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, *[ir.IntType(32)] * 3])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [cgutils.voidptr_t], kind)
+        place = builder.inttoptr(arguments[0], cgutils.voidptr_t)
+        read, keep, data = (ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))
+        builder.call(function, [place, read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
 
 copy_bytes = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uintp))
 """C's `memcpy(to, from, bytes)`, by address."""

@@ -1,5 +1,8 @@
 """The heap of events: a binary tree's wider cousin, four children to a node, as two of its nodes share a cache line.
 
+Packets on a link arrive in the order in which they were sent, so only the first one of each link is in the heap
+(`sim.network.engine.links`): it stays small, whatever the number of packets under way.
+
 Events are in order of (time, class, sequence): of what happens at one time, Python's own events come first, then packets that
 arrive, then timers; within a class, what was scheduled first comes first.
 """
@@ -26,8 +29,12 @@ __all__ = [
     "event_kind",
     "event_packet",
     "event_target",
-    "pop",
+    "first_event",
+    "next_tie",
     "push",
+    "push_tied",
+    "remove_first",
+    "replace_first",
 ]
 
 HEAP_WORDS: Final = 4
@@ -62,10 +69,23 @@ def event_packet(what: Integer) -> Integer:
 @compiled
 def push(world: Record, time_ps: Integer, kind: Integer, target: Integer, packet: Integer) -> None:
     """Schedule an event. There must be room in the heap."""
-    heap = carray(pointer(world.heap), (world.heap_room, HEAP_WORDS), np.int64)
+    push_tied(world, time_ps, next_tie(world, kind), kind, target, packet)
+
+
+@compiled
+def next_tie(world: Record, kind: Integer) -> Integer:
+    """Return the order of an event that is scheduled now among those of its time."""
     order = np.int64(0) if kind == CONTROL else (np.int64(1) if kind == ARRIVAL else np.int64(2))
     world.sequence += 1
-    tie = order << _CLASS_SHIFT | world.sequence
+    return order << _CLASS_SHIFT | world.sequence
+
+
+@compiled
+def push_tied(
+    world: Record, time_ps: Integer, tie: Integer, kind: Integer, target: Integer, packet: Integer
+) -> None:
+    """Schedule an event whose order among those of its time is known."""
+    heap = carray(pointer(world.heap), (world.heap_room, HEAP_WORDS), np.int64)
     at: Integer = world.heap_count
     world.heap_count += 1
     while at > 0:
@@ -81,14 +101,35 @@ def push(world: Record, time_ps: Integer, kind: Integer, target: Integer, packet
     heap[at, 2] = kind << _KIND_SHIFT | target << _TARGET_SHIFT | packet
 
 
+@compiled_inline
+def first_event(world: Record) -> tuple[Integer, Integer]:
+    """Return the time of the first event of a heap that is not empty, and what it is."""
+    heap = carray(pointer(world.heap), (1, HEAP_WORDS), np.int64)
+    return heap[0, 0], heap[0, 2]
+
+
 @compiled
-def pop(world: Record) -> tuple[Integer, Integer]:
-    """Take the first event off a heap that is not empty; returns its time and what it is."""
+def remove_first(world: Record) -> None:
+    """Take the first event off the heap."""
     heap = carray(pointer(world.heap), (world.heap_room, HEAP_WORDS), np.int64)
-    first_ps, first = heap[0, 0], heap[0, 2]
     world.heap_count -= 1
     count = world.heap_count
-    time_ps, tie, what = heap[count, 0], heap[count, 1], heap[count, 2]
+    _sink(world, heap[count, 0], heap[count, 1], heap[count, 2])
+
+
+@compiled
+def replace_first(
+    world: Record, time_ps: Integer, tie: Integer, kind: Integer, target: Integer, packet: Integer
+) -> None:
+    """Put another event in the place of the first one."""
+    _sink(world, time_ps, tie, kind << _KIND_SHIFT | target << _TARGET_SHIFT | packet)
+
+
+@compiled
+def _sink(world: Record, time_ps: Integer, tie: Integer, what: Integer) -> None:
+    """Put an event into a heap whose first place is free."""
+    heap = carray(pointer(world.heap), (world.heap_room, HEAP_WORDS), np.int64)
+    count = world.heap_count
     at: Integer = np.int64(0)
     while True:
         child = 4 * at + 1
@@ -109,4 +150,3 @@ def pop(world: Record) -> tuple[Integer, Integer]:
     heap[at, 0] = time_ps
     heap[at, 1] = tie
     heap[at, 2] = what
-    return first_ps, first

@@ -14,13 +14,13 @@ import numpy as np
 
 from sim.network.engine import dice
 from sim.network.engine.compiled import Integer, Record, carray, compiled, pointer
-from sim.network.engine.events import ARRIVAL, push
+from sim.network.engine.events import ARRIVAL, next_tie, push, remove_first, replace_first
 from sim.network.engine.packets import LINK_HEADER_BYTES, SLOT_PROTOCOL, copy_packet, packet_of, release
 from sim.network.engine.records import LINK, PS_PER_S
 from sim.network.engine.scripts import PASSES, scripted_action
 from sim.network.engine.trace import LEAVES, LOST_ON_LINK, note
 
-__all__ = ["send"]
+__all__ = ["follow", "send"]
 
 _BITS: Final = 8
 
@@ -75,7 +75,46 @@ def send(world: Record, number: Integer, packet: Integer, at_ps: Integer) -> Non
     if link.faulty != 0:
         _try_fate(world, link, number, packet, arrive_ps)
     else:
+        _schedule(world, link, number, packet, arrive_ps)
+
+
+@compiled
+def _schedule(world: Record, link: Record, number: Integer, packet: Integer, arrive_ps: Integer) -> None:
+    """Let a packet arrive: behind those that are under way, or as an event if it is the first or overtakes them."""
+    if link.first_packet == 0:
+        link.first_packet = link.last_packet = packet + 1
+        described = packet_of(world, packet)
+        described.arrive_ps = arrive_ps
+        described.next = 0
         push(world, arrive_ps, np.int64(ARRIVAL), number, packet)
+        return
+    last = packet_of(world, link.last_packet - 1)
+    if arrive_ps < last.arrive_ps:
+        push(world, arrive_ps, np.int64(ARRIVAL), number, packet)
+        return
+    described = packet_of(world, packet)
+    described.arrive_ps = arrive_ps
+    described.tie = next_tie(world, np.int64(ARRIVAL))
+    described.next = 0
+    last.next = packet + 1
+    link.last_packet = packet + 1
+
+
+@compiled
+def follow(world: Record, number: Integer, packet: Integer) -> None:
+    """Take the arrival of a packet, the first event, off the heap; the packet behind it on its link takes its place."""
+    link = carray(pointer(world.links), (number + 1,), LINK)[number]
+    if link.first_packet != packet + 1:
+        remove_first(world)
+        return
+    behind = packet_of(world, packet).next
+    link.first_packet = behind
+    if behind == 0:
+        link.last_packet = 0
+        remove_first(world)
+        return
+    described = packet_of(world, behind - 1)
+    replace_first(world, described.arrive_ps, described.tie, np.int64(ARRIVAL), number, behind - 1)
 
 
 @compiled
@@ -124,7 +163,7 @@ def _try_fate(world: Record, link: Record, number: Integer, packet: Integer, arr
         this = packet
         if copy > 0:
             this = copy_packet(world, packet)
-        push(world, arrive_ps + _delay_ps(world, link, number), np.int64(ARRIVAL), number, this)
+        _schedule(world, link, number, this, arrive_ps + _delay_ps(world, link, number))
 
 
 @compiled

@@ -12,16 +12,18 @@ from sim.network.engine.events import (
     CONTROL,
     FLOW_TIMER,
     GENERATE,
-    HEAP_WORDS,
     MESSAGE_READY,
     WORKER_TIMER,
     event_kind,
     event_packet,
     event_target,
-    pop,
+    first_event,
+    remove_first,
 )
 from sim.network.engine.flows import on_acknowledgement, on_flow_timer, on_message_ready, on_segment
+from sim.network.engine.links import follow
 from sim.network.engine.packets import ACKNOWLEDGEMENT, BACKGROUND, SLOT_PROTOCOL, packet_of, release
+from sim.network.engine.prefetching import bring_closer
 from sim.network.engine.records import LINK, NODE
 from sim.network.engine.switches import SWITCH_NODE, UNFINISHED, on_packet
 from sim.network.engine.traffic import generate, on_background
@@ -78,7 +80,8 @@ def advance(worlds: Record, until_ps: Integer, budget: Integer, margin: Integer)
     while True:
         if world.heap_count == 0:
             return np.int64(NOTHING_LEFT)
-        if carray(pointer(world.heap), (1, HEAP_WORDS), np.int64)[0, 0] > until_ps:
+        first_ps, what = first_event(world)
+        if first_ps > until_ps:
             return np.int64(TIME_UP)
         if budget <= 0:
             return np.int64(BUDGET_SPENT)
@@ -88,14 +91,18 @@ def advance(worlds: Record, until_ps: Integer, budget: Integer, margin: Integer)
             return np.int64(TRACE_FULL)
         budget -= 1
         world.events += 1
-        world.now_ps, what = pop(world)
+        world.now_ps = first_ps
         kind = event_kind(what)
         target = event_target(what)
         if kind == ARRIVAL:
+            follow(world, target, event_packet(what))
+            bring_closer(world)
             outcome = _arrive(world, target, event_packet(what))
             if outcome != NOTHING_LEFT:
                 return outcome
-        elif kind == WORKER_TIMER:
+        else:
+            remove_first(world)
+        if kind == WORKER_TIMER:
             if on_timer(world, target) == NEEDS_PYTHON:
                 world.attend = target
                 return np.int64(WORKER_DUE)

@@ -17,6 +17,7 @@ __all__ = [
     "MESSAGE",
     "NEVER",
     "NODE",
+    "OUTPUT",
     "PACKET",
     "PS_PER_NS",
     "PS_PER_S",
@@ -91,6 +92,9 @@ WORLD: Final = record(
     "messages",
     "successors",  # int32
     "generators",
+    # Shared outputs.
+    "outputs",
+    "output_count",
     # Scripted faults.
     "scripts",
     "script_count",
@@ -129,6 +133,8 @@ LINK: Final = record(
     "mark_ps",  # from which wait on packets are marked
     "busy_ps",
     "remainder",
+    "first_packet",  # of those under way, plus one; 0: none is
+    "last_packet",
     "up",
     # Faults; chances are of 2^32.
     "faulty",
@@ -164,6 +170,10 @@ PACKET: Final = record(
     "missing",  # of an acknowledgement: the first packet that is not there
     "marked",
     "sent_ps",
+    # Behind another one on a link.
+    "arrive_ps",
+    "tie",
+    "next",  # the one behind it, plus one; 0: none
 )
 
 NODE: Final = record(
@@ -198,7 +208,19 @@ WORKER: Final = record(
     "added_bytes",  # on the wire, of a packet with lanes: lanes that are not simulated
     "passes_seen",
     "busy_total_ps",
+    "rank",
+    "checked",  # its results are compared as they arrive
 )
+
+OUTPUT: Final = record(
+    "target",  # address of what all workers of a job write; 0: free
+    "expected",  # address of what they must write
+    "element_bytes",
+    "blocks",  # int64[workers]: how many blocks each has written
+    "wrong_worker",  # the rank of the first that has written something else; -1: none
+    "wrong_element",
+)
+"""Results of a collective, shared by the workers (`sim.network.engine.outputs`)."""
 
 SWITCH: Final = record(
     "node",

@@ -12,12 +12,14 @@ from typing import Final
 
 import numpy as np
 
+from host_agent.wire.constants import HEADER_BYTES, HEADER_OFFSET_CHUNK
 from sim.network.engine.compiled import (
     Integer,
     Record,
     carray,
     compiled,
     copy_bytes,
+    load16,
     load32,
     pointer,
     run_program,
@@ -113,7 +115,13 @@ def send_output(world: Record, number: Integer) -> None:
         described.marked = 0
         described.sent_ps = world.now_ps
         frame = frame_address(world, packet)
-        copy_bytes(np.uintp(frame), np.uintp(switch.frames + row * switch.stride), np.uintp(length))
+        output = switch.frames + row * switch.stride
+        copy_bytes(np.uintp(frame), np.uintp(output), np.uintp(length))
+        described.number = 0
+        if length >= HEADERS_BYTES + HEADER_BYTES:
+            # Where a worker will look for its chunk: only a hint (`sim.network.engine.prefetching`).
+            low = np.int64(load16(np.uintp(output + HEADERS_BYTES + HEADER_OFFSET_CHUNK + 2)))
+            described.number = (low & 0xFF) << 8 | low >> 8
         target = carray(pointer(world.links), (link + 1,), LINK)[link].to_node
         if carray(pointer(world.nodes), (target + 1,), NODE)[target].kind == SWITCH_NODE:
             target = _node_of(world, frame, length)

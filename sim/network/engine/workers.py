@@ -19,6 +19,7 @@ from sim.network.engine.compiled import Integer, Record, carray, compiled, copy_
 from sim.network.engine.core import call_take_in, call_transmit
 from sim.network.engine.events import WORKER_TIMER, push
 from sim.network.engine.links import send
+from sim.network.engine.outputs import accepted, check_output
 from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of, release, take
 from sim.network.engine.records import NEVER, PS_PER_NS, WORKER
 
@@ -59,6 +60,7 @@ def on_frame(world: Record, number: Integer, packet: Integer) -> Integer:
     payload = described.length - HEADERS_BYTES
     _work(world, worker, worker.receive_ps + described.wire_bytes * worker.byte_ps)
     carray(pointer(world.scratch_lengths), (1,), np.int32)[0] = payload
+    before = accepted(worker)
     call_take_in(
         world.core_take_in,
         (
@@ -72,6 +74,8 @@ def on_frame(world: Record, number: Integer, packet: Integer) -> Integer:
             worker.busy_ps // PS_PER_NS,
         ),
     )
+    if worker.checked != 0 and accepted(worker) != before:
+        check_output(world, worker, packet)
     release(world, packet)
     return drive(world, number)
 

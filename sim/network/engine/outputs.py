@@ -1,0 +1,76 @@
+"""Outputs that all workers of a job share: every block is compared with the right one as soon as a worker has written it.
+
+A thousand workers' results would need a thousand times an array's memory, and all must be the same. They are written to one
+array instead. When a worker core has accepted a RESULT, the block that it wrote is compared and then overwritten by bytes
+that no sum has, so that the next worker's block is right only if that worker writes it.
+"""
+
+# mypy: disable-error-code="no-any-return,return-value"
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import types
+
+from host_agent.codecs.payload import elements_of
+from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT, slot_of
+from host_agent.wire.constants import HEADER_OFFSET_CHUNK
+from sim.network.engine.compiled import Integer, Record, carray, compiled, load32, pointer
+from sim.network.engine.packets import HEADERS_BYTES, frame_address
+from sim.network.engine.records import OUTPUT
+
+__all__ = ["ERASED", "accepted", "check_output"]
+
+ERASED: Final = 0xFF
+"""What blocks are overwritten with; four of it are a NaN."""
+
+_compare = types.ExternalFunction("memcmp", types.intc(types.uintp, types.uintp, types.uintp))
+_fill = types.ExternalFunction("memset", types.uintp(types.uintp, types.intc, types.uintp))
+
+
+@compiled
+def accepted(worker: Record) -> Integer:
+    """Return how many RESULTs a worker's core has accepted."""
+    return carray(pointer(worker.core), (1,), CORE)[0].chunks
+
+
+@compiled
+def check_output(world: Record, worker: Record, packet: Integer) -> None:
+    """Compare the block of a RESULT that a worker's core has just accepted, if it is one of a shared output."""
+    core = carray(pointer(worker.core), (1,), CORE)[0]
+    raw: Integer = np.int64(
+        load32(np.uintp(frame_address(world, packet) + HEADERS_BYTES + HEADER_OFFSET_CHUNK))
+    )
+    chunk = (raw & 0xFF) << 24 | (raw & 0xFF00) << 8 | raw >> 8 & 0xFF00 | raw >> 24
+    slot = carray(pointer(worker.slots), (worker.slot_count,), SLOT)[slot_of(core, chunk)]
+    work = carray(pointer(worker.passes), (PASS_RING,), PASS)[slot.pass_number % PASS_RING]
+    block = slot.index - work.lead
+    if block < 0:  # Exponents alone.
+        return
+    outputs = carray(pointer(world.outputs), (world.output_count,), OUTPUT)
+    for at in range(world.output_count):
+        output = outputs[at]
+        if output.target == work.payload.target:
+            start, stop = elements_of(work.payload, block, core.lanes)
+            place, size = start * output.element_bytes, (stop - start) * output.element_bytes
+            target = np.uintp(output.target + place)
+            if _compare(target, np.uintp(output.expected + place), np.uintp(size)) != 0:
+                _note_wrong(output, worker.rank, start, stop)
+            _fill(target, np.int32(ERASED), np.uintp(size))
+            carray(pointer(output.blocks), (worker.rank + 1,), np.int64)[worker.rank] += 1
+            return
+
+
+@compiled
+def _note_wrong(output: Record, rank: Integer, start: Integer, stop: Integer) -> None:
+    if output.wrong_worker >= 0:
+        return
+    output.wrong_worker = rank
+    output.wrong_element = start
+    for element in range(start, stop):
+        place, size = element * output.element_bytes, output.element_bytes
+        if _compare(np.uintp(output.target + place), np.uintp(output.expected + place), np.uintp(size)) != 0:
+            output.wrong_element = element
+            return

@@ -1,0 +1,74 @@
+"""Bringing into the cache what the next events read.
+
+With a thousand workers everything has left the cache when a worker's turn comes again, and most of an event's time would be
+spent waiting for memory. What the next events are is at the top of the heap.
+"""
+
+# mypy: disable-error-code="no-any-return,return-value"
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
+from sim.network.engine.compiled import Integer, Record, carray, compiled, pointer, prefetch
+from sim.network.engine.events import ARRIVAL, HEAP_WORDS, event_kind, event_packet, event_target
+from sim.network.engine.packets import HEADERS_BYTES, frame_address, packet_of
+from sim.network.engine.records import LINK, NODE, PACKET, WORKER
+from sim.network.engine.switches import HOST_NODE
+
+__all__ = ["bring_closer"]
+
+_LINE: Final = 64
+_AHEAD: Final = 4
+"""Places of the heap behind the first one: its children."""
+_LINK_BYTES: Final = LINK.itemsize
+_PACKET_BYTES: Final = PACKET.itemsize
+_SLOT_BYTES: Final = SLOT.itemsize
+_PASS_BYTES: Final = PASS.itemsize
+_CORE_BYTES: Final = int(CORE.fields["path_worker"][1])  # type: ignore[index]
+"""Without the rings of PROBEs."""
+
+
+@compiled
+def bring_closer(world: Record) -> None:
+    """Prefetch what the first event of the heap reads, and what it takes to find that out of those behind it."""
+    if world.heap_count <= _AHEAD:
+        return
+    heap = carray(pointer(world.heap), (_AHEAD + 1, HEAP_WORDS), np.int64)
+    for at in range(1, _AHEAD + 1):
+        what = heap[at, 2]
+        if event_kind(what) == ARRIVAL:
+            _lines(world.links + event_target(what) * _LINK_BYTES, np.int64(_LINK_BYTES))
+            _lines(world.packets + event_packet(what) * _PACKET_BYTES, np.int64(_PACKET_BYTES))
+    what = heap[0, 2]
+    if event_kind(what) != ARRIVAL:
+        return
+    number, packet = event_target(what), event_packet(what)
+    described = packet_of(world, packet)
+    _lines(frame_address(world, packet), described.length)
+    if described.next != 0:
+        _lines(world.packets + (described.next - 1) * _PACKET_BYTES, np.int64(_PACKET_BYTES))
+    node = carray(pointer(world.links), (number + 1,), LINK)[number].to_node
+    if carray(pointer(world.nodes), (node + 1,), NODE)[node].kind != HOST_NODE:
+        return
+    place = carray(pointer(world.endpoints), (world.node_count, world.endpoints_per_node), np.int32)[node, 0]
+    if place < 0:
+        return
+    worker = carray(pointer(world.workers), (place + 1,), WORKER)[place]
+    _lines(worker.core, np.int64(_CORE_BYTES))
+    _lines(worker.slots + (described.number & (worker.slot_count - 1)) * _SLOT_BYTES, np.int64(_SLOT_BYTES))
+    _lines(worker.passes + worker.passes_seen % PASS_RING * _PASS_BYTES, np.int64(_PASS_BYTES))
+    _lines(world.links + worker.link * _LINK_BYTES, np.int64(_LINK_BYTES))
+    prefetch(worker.headers)
+    prefetch(worker.headers + HEADERS_BYTES - 1)
+
+
+@compiled
+def _lines(first: Integer, size: Integer) -> None:
+    at = first
+    while at < first + size:
+        prefetch(at)
+        at += _LINE

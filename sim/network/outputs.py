@@ -1,0 +1,83 @@
+"""Arrays that all workers of a job write their results to, and that are compared while they do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.network.engine.outputs import ERASED
+from sim.network.engine.records import OUTPUT
+from sim.network.memory import Rows, address_of
+
+__all__ = ["Output", "Outputs"]
+
+Array = npt.NDArray[Any]
+
+
+class Output:
+    """The result of one collective at all workers of a job.
+
+    Attributes
+    ----------
+    array : array
+        What workers write to. A block is erased as soon as it was compared (`sim.network.engine.outputs`).
+    expected : array
+        What each must write.
+    """
+
+    def __init__(self, rows: Rows, number: int, expected: Array, workers: int) -> None:
+        self._rows, self.number = rows, number
+        self.expected = np.ascontiguousarray(expected)
+        self.array = np.empty_like(self.expected)
+        self.array.view(np.uint8)[:] = ERASED
+        self._blocks = np.zeros(workers, np.int64)
+        row = rows[number]
+        row["target"], row["expected"] = address_of(self.array), address_of(self.expected)
+        row["element_bytes"] = expected.itemsize
+        row["blocks"] = address_of(self._blocks)
+        row["wrong_worker"] = row["wrong_element"] = -1
+
+    def blocks(self, rank: int) -> int:
+        """Return how many blocks a worker has written since the last `forget`."""
+        return int(self._blocks[rank])
+
+    def forget(self) -> None:
+        """Count the blocks of all workers from 0: they begin once more."""
+        self._blocks[:] = 0
+
+    @property
+    def wrong(self) -> tuple[int, int] | None:
+        """The rank of the first worker that wrote something else than expected, and the element; None: there is none."""
+        row = self._rows[self.number]
+        return None if row["wrong_worker"] < 0 else (int(row["wrong_worker"]), int(row["wrong_element"]))
+
+    def stray(self) -> int | None:
+        """Return an element that a worker has written without having accepted a RESULT for it, or None."""
+        written = np.flatnonzero(self.array.view(np.uint8) != ERASED)
+        return int(written[0]) // self.array.itemsize if written.size else None
+
+
+class Outputs:
+    """The outputs of a network that are in use."""
+
+    def __init__(self, world: Array) -> None:
+        self._world = world
+        self._rows = Rows(world, "outputs", OUTPUT)
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, expected: Array, workers: int) -> Output:
+        """Add an output of a job with so many workers, each of which must write `expected`."""
+        number = self._free.pop() if self._free else self._rows.add()
+        output = Output(self._rows, number, expected, workers)
+        self._world["output_count"] = len(self._rows)
+        return output
+
+    def remove(self, output: Output) -> None:
+        """Do without an output that all workers have written."""
+        self._rows[output.number]["target"] = 0
+        self._free.append(output.number)
