@@ -88,6 +88,10 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
             (UDP_BYTES + NETSUM_HEADER_BYTES, IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): check_without_lanes;
             (UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
              IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): check_with_lanes;
+#if TREE
+            (UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES): check_with_status;
+#endif
             default: accept;
         }
     }
@@ -100,6 +104,11 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
             (NETSUM_VERSION, KIND_PROBE, OP_SUM, 0): is_well_formed;
             (NETSUM_VERSION, KIND_PROBE, OP_MAX, 0): is_well_formed;
             (NETSUM_VERSION, KIND_PROBE, OP_BOR, 0): is_well_formed;
+#if TREE
+            (NETSUM_VERSION, KIND_RESULT, OP_SUM, 0): is_well_formed;
+            (NETSUM_VERSION, KIND_RESULT, OP_MAX, 0): is_well_formed;
+            (NETSUM_VERSION, KIND_RESULT, OP_BOR, 0): is_well_formed;
+#endif
             default: accept;
         }
     }
@@ -109,9 +118,31 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
             (NETSUM_VERSION, KIND_CONTRIBUTE, OP_SUM, FLAG_LANES): parse_lanes;
             (NETSUM_VERSION, KIND_CONTRIBUTE, OP_MAX, FLAG_LANES): parse_lanes;
             (NETSUM_VERSION, KIND_CONTRIBUTE, OP_BOR, FLAG_LANES): parse_lanes;
+#if TREE
+            (NETSUM_VERSION, KIND_RESULT, OP_SUM, FLAG_LANES): parse_lanes;
+            (NETSUM_VERSION, KIND_RESULT, OP_MAX, FLAG_LANES): parse_lanes;
+            (NETSUM_VERSION, KIND_RESULT, OP_BOR, FLAG_LANES): parse_lanes;
+#endif
             default: accept;
         }
     }
+
+#if TREE
+    // Of a parent, which may say a level or a mismatch.
+    state check_with_status {
+        transition select(hdr.netsum.version, hdr.netsum.kind, hdr.netsum.op, hdr.netsum.flags) {
+            (NETSUM_VERSION, KIND_STATUS, OP_SUM, 0 &&& FLAG_LANES): parse_status;
+            (NETSUM_VERSION, KIND_STATUS, OP_MAX, 0 &&& FLAG_LANES): parse_status;
+            (NETSUM_VERSION, KIND_STATUS, OP_BOR, 0 &&& FLAG_LANES): parse_status;
+            default: accept;
+        }
+    }
+
+    state parse_status {
+        packet.extract(hdr.status);
+        transition is_well_formed;
+    }
+#endif
 
     state parse_lanes {
         packet.extract(hdr.lanes);

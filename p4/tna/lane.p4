@@ -22,7 +22,12 @@ const bit<32> SEED_KEEP = 0; // leave the slot as it is
 const bit<32> SEED_PACKET = 1; // slot := packet
 const bit<32> SEED_LOWEST = 0x80000000; // slot := this smallest number, which is neutral to MAX
 
-#define LANE_AGAIN(worker) (1, 0, 1, _, worker, 1 << worker &&& 1 << worker): write_or_read();
+#if TREE
+#define ANY_KIND _,
+#else
+#define ANY_KIND
+#endif
+#define LANE_AGAIN(worker) (ANY_KIND 1, 0, 1, _, worker, 1 << worker &&& 1 << worker): write_or_read();
 
 control Lane(inout int<32> lane, in netsum_h netsum, in pool_index_t index, in finding_t found) {
     Register<int<32>, pool_index_t>(CELLS, 0) held;
@@ -71,6 +76,9 @@ control Lane(inout int<32> lane, in netsum_h netsum, in pool_index_t index, in f
 
     table lane_step {
         key = {
+#if TREE
+            netsum.kind: ternary;
+#endif
             found.agrees: ternary;
             found.newer: ternary;
             found.with_lanes: ternary;
@@ -83,14 +91,23 @@ control Lane(inout int<32> lane, in netsum_h netsum, in pool_index_t index, in f
             add;
             keep_larger;
             bor;
+#if TREE
+            NoAction;
+#else
             @defaultonly NoAction;
+#endif
         }
         const default_action = NoAction();
         const entries = {
+#if TREE
+            // The parent's, if the slot took it; the seed says that it is written.
+            (KIND_RESULT, _, _, _, _, _, 0): NoAction();
+            (KIND_RESULT, _, _, _, _, _, _): write_or_read();
+#endif
             // The first contribution to a tag: the seed says what is written.
-            (1, 1, _, _, _, _): write_or_read();
+            (ANY_KIND 1, 1, _, _, _, _): write_or_read();
             // No lanes, or added before: the seed is 0, so the slot is read.
-            (1, 0, 0, _, _, _): write_or_read();
+            (ANY_KIND 1, 0, 0, _, _, _): write_or_read();
             LANE_AGAIN(0) LANE_AGAIN(1) LANE_AGAIN(2) LANE_AGAIN(3)
             LANE_AGAIN(4) LANE_AGAIN(5) LANE_AGAIN(6) LANE_AGAIN(7)
             LANE_AGAIN(8) LANE_AGAIN(9) LANE_AGAIN(10) LANE_AGAIN(11)
@@ -100,9 +117,9 @@ control Lane(inout int<32> lane, in netsum_h netsum, in pool_index_t index, in f
             LANE_AGAIN(24) LANE_AGAIN(25) LANE_AGAIN(26) LANE_AGAIN(27)
             LANE_AGAIN(28) LANE_AGAIN(29) LANE_AGAIN(30) LANE_AGAIN(31)
             // A further one.
-            (1, 0, 1, OP_SUM, _, _): add();
-            (1, 0, 1, OP_MAX, _, _): keep_larger();
-            (1, 0, 1, OP_BOR, _, _): bor();
+            (ANY_KIND 1, 0, 1, OP_SUM, _, _): add();
+            (ANY_KIND 1, 0, 1, OP_MAX, _, _): keep_larger();
+            (ANY_KIND 1, 0, 1, OP_BOR, _, _): bor();
         }
     }
 

@@ -1,5 +1,5 @@
 // netsum for Tofino. Compile with --target tofino -D LANES=32, or --target tofino2 -D LANES=64; for more lanes than that,
-// with -D PASSES=2, 4 or 8 (passes.p4).
+// with -D PASSES=2, 4 or 8 (passes.p4); for a switch in a tree of switches, with -D TREE=1 (tree.p4).
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 1
@@ -11,6 +11,7 @@
 #include "../shared/constants.p4"
 #include "../shared/types.p4"
 #include "../shared/protocol_headers.p4"
+#include "../shared/tree_constants.p4"
 #include "shim.p4"
 #include "lane.p4"
 #if LANES == 8
@@ -39,6 +40,10 @@
 #if PASSES > 1
 #include "passes.p4"
 #endif
+#if TREE
+#include "../shared/tree.p4"
+#include "tree.p4"
+#endif
 #include "target.p4"
 #include "slot.p4"
 
@@ -62,17 +67,31 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
 #if PASSES > 1
     NextPass() next_pass;
 #endif
+#if TREE
+    Parent() job_parent;
+    AnswerInTree() answer;
+    PassUp() pass_up;
+    TreeCounters() tree_counters;
+#else
     Answer() answer;
+#endif
     OutcomeCounters() counters;
     Forward() forward;
     LeaveToTarget() leave;
 
     apply {
-        // These three wait for nothing but the parser, so they share the first stage.
+#if TREE
+        parent_t parent = { false, 0, 0, 0, 0 };
+        bool goes_up = false;
+#endif
+        // These wait for nothing but the parser, so they share the first stage.
         arrive.apply(hdr.frame, meta, from_parser);
         switch_address.apply(meta);
         if (hdr.frame.netsum.isValid()) {
             admission.apply(hdr.frame, meta);
+#if TREE
+            job_parent.apply(hdr.frame, parent);
+#endif
         }
         if (hdr.frame.packet_out.isValid()) {
             meta.egress_port = (port_t) hdr.frame.packet_out.egress_port;
@@ -88,7 +107,15 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
             } else if (hdr.frame.ipv4.protocol == PROTOCOL_UDP &&
                        (!hdr.frame.udp.isValid() || hdr.frame.udp.dst_port == NETSUM_UDP_PORT)) {
                 // UDP whose port cannot be seen (options, fragments, cut off) counts as meant for the netsum port.
+#if TREE
+                slot.apply(hdr.frame, meta, parent.present, goes_up);
+                if (goes_up) {
+                    pass_up.apply(hdr.frame, meta, parent);
+                }
+                tree_counters.apply(hdr.frame, meta, goes_up);
+#else
                 slot.apply(hdr.frame, meta, IS_FURTHER_PASS);
+#endif
 #if PASSES > 1
                 next_pass.apply(hdr.pass, hdr.frame, meta);
 #endif
@@ -102,6 +129,12 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
     }
 }
 
+#if TREE
+#define TO_ONE_OF_GROUP || hdr.bridge.leaving == LEAVING_ANSWER_TO_ONE_OF_GROUP
+#else
+#define TO_ONE_OF_GROUP
+#endif
+
 control NetsumEgress(inout target_headers_t hdr, inout egress_metadata_t meta,
                      in egress_intrinsic_metadata_t intrinsic,
                      in egress_intrinsic_metadata_from_parser_t from_parser,
@@ -111,11 +144,19 @@ control NetsumEgress(inout target_headers_t hdr, inout egress_metadata_t meta,
 
     apply {
         bool wanted = true;
-        if (hdr.bridge.leaving == LEAVING_ANSWER_TO_GROUP) {
+        if (hdr.bridge.leaving == LEAVING_ANSWER_TO_GROUP TO_ONE_OF_GROUP) {
             meta.replica = intrinsic.egress_rid;
         }
         if (hdr.frame.netsum.isValid()) {
+#if TREE
+            bit<8> asked_by = hdr.frame.netsum.worker_id;
+#endif
             copy_rewrite.apply(hdr.frame, meta.replica, wanted);
+#if TREE
+            if (hdr.bridge.leaving == LEAVING_ANSWER_TO_ONE_OF_GROUP && hdr.frame.netsum.worker_id != asked_by) {
+                wanted = false;
+            }
+#endif
         } else if (hdr.bridge.leaving == LEAVING_TO_OTHERS && intrinsic.egress_port == hdr.bridge.ingress_port) {
             wanted = false;
         }

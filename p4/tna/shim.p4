@@ -29,3 +29,11 @@ typedef bit<8> job_index_t;
 #define IS_FURTHER_PASS false
 #endif
 #define ALL_LANES_BYTES (LANES_BYTES * PASSES)
+
+// A switch in a tree of switches: tree.p4.
+#ifndef TREE
+#define TREE 0
+#endif
+// The way that a PROBE has come, with one child more: wired, for a shift would need the fields in certain containers.
+#define WAY_UP_UNIT Hash<bit<16>>(HashAlgorithm_t.IDENTITY) way_up;
+#define WAY_UP(way, child) way_up.get({ way[15 - CHILD_BITS:0], child[CHILD_BITS - 1:0] })

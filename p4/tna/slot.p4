@@ -21,7 +21,30 @@ struct seen_t {
     bit<32> collective;
 }
 
+#if TREE
+// A RESULT of the parent must know in the access to the bitmap whether it is the first one: there the collective says so.
+// Operations end below it, and it is added to theirs.
+const bit<32> COLLECTIVE_FINAL = 4;
+#define IS_COLLECTIVE(held) held == collective || held - collective == COLLECTIVE_FINAL
+#define BITS bits
+#define NOT_ASKED _, _,
+#define HAS_ROOM meta.admission.room != 0
+#define SUM_GOES_UP || (goes_up && hdr.netsum.kind == KIND_CONTRIBUTE)
+#else
+#define IS_COLLECTIVE(held) held == collective
+#define BITS meta.admission.worker_bit
+#define NOT_ASKED
+#define HAS_ROOM (meta.admission.room != 0 || is_further_pass)
+#define SUM_GOES_UP
+#endif
+
+#if TREE
+control Slot(inout headers_t hdr, inout metadata_t meta, in bool has_parent, inout bool goes_up) {
+    bit<1> rightful = 0; // it is from a child what a child sends, or from the parent what the parent sends
+    worker_bitmap_t bits = 0; // the worker's; of a RESULT, those of all
+#else
 control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass) {
+#endif
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) collective_hash;
     Lanes() lanes;
     EmptyLanes() empty_lanes;
@@ -83,6 +106,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
         const entries = {
             KIND_CONTRIBUTE: take_tag();
             KIND_PROBE: look_at_tag();
+#if TREE
+            KIND_RESULT: look_at_tag();
+#endif
         }
     }
 
@@ -123,6 +149,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
         const entries = {
             KIND_CONTRIBUTE: take_chunk();
             KIND_PROBE: look_at_chunk();
+#if TREE
+            KIND_RESULT: look_at_chunk();
+#endif
         }
     }
 
@@ -182,6 +211,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
             (KIND_CONTRIBUTE, 1): take_collective();
             (KIND_CONTRIBUTE, 0): compare_collective();
             (KIND_PROBE, 0): look_at_collective();
+#if TREE
+            (KIND_RESULT, 0): look_at_collective();
+#endif
         }
     }
 
@@ -190,15 +222,15 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
 
     RegisterAction<seen_t, pool_index_t, worker_bitmap_t>(slot_seen) first_seen = {
         void apply(inout seen_t held) {
-            held.seen = meta.admission.worker_bit;
+            held.seen = BITS;
             held.collective = collective;
         }
     };
     RegisterAction<seen_t, pool_index_t, worker_bitmap_t>(slot_seen) next_seen = {
         void apply(inout seen_t held, out worker_bitmap_t seen) {
             seen = held.seen;
-            if (held.collective == collective) {
-                held.seen = held.seen | meta.admission.worker_bit;
+            if (IS_COLLECTIVE(held.collective)) {
+                held.seen = held.seen | BITS;
             } else {
                 held.collective = COLLECTIVE_DISPUTED;
             }
@@ -209,6 +241,19 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
             seen = held.seen;
         }
     };
+#if TREE
+    // Puts out the bits if the slot takes the RESULT, and none if it is not full, or final already.
+    RegisterAction<seen_t, pool_index_t, worker_bitmap_t>(slot_seen) finished = {
+        void apply(inout seen_t held, out worker_bitmap_t seen) {
+            if (held.collective == collective && held.seen == bits) {
+                seen = held.seen;
+                held.collective = held.collective + COLLECTIVE_FINAL;
+            } else {
+                seen = 0;
+            }
+        }
+    };
+#endif
 
     action see_first() {
         first_seen.execute(meta.admission.index);
@@ -219,6 +264,11 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
     action look_at_seen() {
         found.before = seen_read.execute(meta.admission.index);
     }
+#if TREE
+    action finish() {
+        found.before = finished.execute(meta.admission.index);
+    }
+#endif
 
     table slot_seen_step {
         key = {
@@ -229,6 +279,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
             see_first;
             see_next;
             look_at_seen;
+#if TREE
+            finish;
+#endif
             @defaultonly NoAction;
         }
         const default_action = NoAction();
@@ -236,6 +289,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
             (KIND_CONTRIBUTE, 1): see_first();
             (KIND_CONTRIBUTE, 0): see_next();
             (KIND_PROBE, 0): look_at_seen();
+#if TREE
+            (KIND_RESULT, 0): finish();
+#endif
         }
     }
 
@@ -247,6 +303,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
 
     table lane_seed {
         key = {
+#if TREE
+            hdr.netsum.kind: ternary;
+#endif
             found.newer: exact;
             found.with_lanes: ternary;
             hdr.netsum.op: ternary;
@@ -256,12 +315,16 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
         }
         const default_action = set_seed(SEED_KEEP);
         const entries = {
-            (1, 0, OP_MAX): set_seed(SEED_LOWEST);
-            (1, _, _): set_seed(SEED_PACKET); // its own lanes, or the zeros of EmptyLanes
+#if TREE
+            (KIND_RESULT, 0, _, _): set_seed(SEED_PACKET);
+#endif
+            (ANY_KIND 1, 0, OP_MAX): set_seed(SEED_LOWEST);
+            (ANY_KIND 1, _, _): set_seed(SEED_PACKET); // its own lanes, or the zeros of EmptyLanes
         }
     }
 
-    // ---- Whether the slot has lanes, and the exponent. They wait for nothing but the bit of this worker.
+    // ---- Whether the slot has lanes (and in a tree, whether it is final), and the exponent. They wait for nothing but the
+    // bit of this worker.
 
     Register<bit<8>, pool_index_t>(CELLS, 0) slot_has_lanes;
 
@@ -282,6 +345,14 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
             now = held;
         }
     };
+#if TREE
+    RegisterAction<bit<8>, pool_index_t, bit<8>>(slot_has_lanes) final_has_lanes = {
+        void apply(inout bit<8> held, out bit<8> now) {
+            held = found.with_lanes | MARK_FINAL;
+            now = held;
+        }
+    };
+#endif
 
     action take_has_lanes() {
         has_lanes = first_has_lanes.execute(meta.admission.index);
@@ -292,9 +363,18 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
     action read_has_lanes() {
         has_lanes = has_lanes_read.execute(meta.admission.index);
     }
+#if TREE
+    action mark_final() {
+        has_lanes = final_has_lanes.execute(meta.admission.index);
+    }
+#endif
 
     table slot_has_lanes_step {
         key = {
+#if TREE
+            hdr.netsum.kind: ternary;
+            asks_the_same: ternary;
+#endif
             found.agrees: exact;
             found.newer: ternary;
             mine: ternary;
@@ -303,13 +383,21 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
             take_has_lanes;
             add_has_lanes;
             read_has_lanes;
+#if TREE
+            mark_final;
+#endif
             @defaultonly NoAction;
         }
         const default_action = NoAction();
         const entries = {
-            (1, 1, _): take_has_lanes();
-            (1, 0, 0): add_has_lanes();
-            (1, 0, _): read_has_lanes();
+#if TREE
+            (KIND_PROBE, 1, 0, _, _): read_has_lanes();
+            (KIND_RESULT, 1, 0, _, 0): read_has_lanes();
+            (KIND_RESULT, 1, 0, _, _): mark_final();
+#endif
+            (NOT_ASKED 1, 1, _): take_has_lanes();
+            (NOT_ASKED 1, 0, 0): add_has_lanes();
+            (NOT_ASKED 1, 0, _): read_has_lanes();
         }
     }
 
@@ -345,6 +433,10 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
 
     table slot_exponent_step {
         key = {
+#if TREE
+            hdr.netsum.kind: ternary;
+            asks_the_same: ternary;
+#endif
             found.agrees: exact;
             found.newer: ternary;
             mine: ternary;
@@ -357,17 +449,21 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
         }
         const default_action = NoAction();
         const entries = {
-            (1, 1, _): take_exponent();
-            (1, 0, 0): max_exponent();
-            (1, 0, _): read_exponent();
+#if TREE
+            (KIND_RESULT, 1, 0, _, 0): read_exponent();
+            (KIND_RESULT, 1, 0, _, _): take_exponent();
+#endif
+            (NOT_ASKED 1, 1, _): take_exponent();
+            (NOT_ASKED 1, 0, 0): max_exponent();
+            (NOT_ASKED 1, 0, _): read_exponent();
         }
     }
 
     // ---- What became of the packet: the first row that fits. Which headers an answer has is decided with it.
 
     @hidden action note_bits() {
-        mine = found.before & meta.admission.worker_bit;
-        after = found.before | meta.admission.worker_bit;
+        mine = found.before & BITS; // in a tree, of a RESULT: not 0 if the slot takes it
+        after = found.before | BITS;
     }
 
     action drop_after(outcome_t outcome) {
@@ -391,6 +487,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
         hdr.status.setValid();
     }
 
+#if TREE
+#include "tree_outcome.p4"
+#else
     table slot_outcome {
         key = {
             meta.well_formed: ternary;
@@ -428,15 +527,31 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
             (true, true, 1, _, 1, _, _, 1, 1, _, _): answer_result(OUTCOME_DUPLICATE_ANSWERED);
         }
     }
+#endif
 
     apply {
         if (hdr.lanes.isValid()) {
             found.with_lanes = 1;
         }
+#if TREE
+        collective = collective_hash.get({ hdr.netsum.fingerprint, hdr.netsum.op });
+#else
         collective = collective_hash.get({ hdr.netsum.op, hdr.netsum.fingerprint });
+#endif
 
+#if TREE
+        if (meta.well_formed && meta.admission.admitted &&
+            ((meta.admission.worker_bit != 0 && (hdr.netsum.kind == KIND_CONTRIBUTE || hdr.netsum.kind == KIND_PROBE)) ||
+             (meta.admission.worker_bit == 0 && (hdr.netsum.kind == KIND_RESULT || hdr.netsum.kind == KIND_STATUS)))) {
+        rightful = 1;
+        if (hdr.netsum.kind == KIND_RESULT) {
+            bits = meta.admission.full_mask;
+        } else {
+            bits = meta.admission.worker_bit;
+        }
+#endif
         // The last comparison holds whatever the controller wrote.
-        if (meta.well_formed && meta.admission.admitted && (meta.admission.room != 0 || is_further_pass) &&
+        if (meta.well_formed && meta.admission.admitted && HAS_ROOM &&
             (meta.admission.index & BEYOND_POOL) == 0) {
             reached = 1;
             slot_tag_step.apply();
@@ -452,6 +567,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
                 slot_seen_step.apply();
             }
         }
+#if TREE
+        }
+#endif
 
         // Lanes and all the rest wait for the bitmap, but not for each other.
         lane_seed.apply();
@@ -466,6 +584,11 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
         slot_outcome.apply();
 
         // The lanes are in the packet now, whoever brought them.
+#if TREE
+        if (hdr.netsum.kind == KIND_STATUS) {
+            // The parent's: it stays as it is.
+        } else
+#endif
         if (hdr.status.isValid()) {
             if (found.newer == 1) {
                 hdr.status.seen = 0;
@@ -474,7 +597,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
                 hdr.status.seen = found.before;
                 hdr.status.slot_chunk = (bit<32>) held_chunk;
             }
-        } else if (meta.is_answer) {
+        } else if (meta.is_answer SUM_GOES_UP) {
             hdr.netsum.exponent = exponent;
         }
     }

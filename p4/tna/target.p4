@@ -7,6 +7,7 @@ const bit<8> LEAVING_TO_OTHERS = 1; // not to where it came from
 const bit<8> LEAVING_NEW_IPV4 = 2; // its IPv4 checksum must be computed
 const bit<8> LEAVING_ANSWER_TO_ONE = 3; // a RESULT or STATUS
 const bit<8> LEAVING_ANSWER_TO_GROUP = 4;
+const bit<8> LEAVING_ANSWER_TO_ONE_OF_GROUP = 5; // in a tree, to the worker of the group that is named in the header
 
 header bridge_h {
     bit<8> leaving;
@@ -97,6 +98,9 @@ parser TargetEgressParser(packet_in packet, out target_headers_t hdr, out egress
             LEAVING_NEW_IPV4: parse_ipv4;
             LEAVING_ANSWER_TO_ONE: parse_answer;
             LEAVING_ANSWER_TO_GROUP: parse_answer;
+#if TREE
+            LEAVING_ANSWER_TO_ONE_OF_GROUP: parse_answer;
+#endif
             default: accept;
         }
     }
@@ -190,6 +194,9 @@ control LeaveToTarget(inout bridge_h bridge, in metadata_t meta,
             (SEND_TO_PORT, _, true): to_port(LEAVING_NEW_IPV4);
             (SEND_TO_PORT, _, _): to_port(LEAVING_AS_IT_IS);
             (SEND_TO_GROUP, _, _): to_group(LEAVING_ANSWER_TO_GROUP);
+#if TREE
+            (SEND_TO_ONE_OF_GROUP, true, _): to_group(LEAVING_ANSWER_TO_ONE_OF_GROUP);
+#endif
             (SEND_TO_OTHERS, _, _): to_group(LEAVING_TO_OTHERS);
         }
     }

@@ -6,7 +6,7 @@
 #include "../shared/constants.p4"
 #include "../shared/types.p4"
 #include "../shared/protocol_headers.p4"
-#include "tree_constants.p4"
+#include "../shared/tree_constants.p4"
 #include "quorum_constants.p4"
 #include "shim.p4"
 #include "lane.p4"
@@ -32,6 +32,7 @@
 #include "../shared/counters.p4"
 #include "target.p4"
 #include "quorum.p4"
+#include "../shared/tree.p4"
 #include "tree.p4"
 #include "slot.p4"
 
@@ -101,7 +102,7 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                     pass_up.apply(hdr, meta, parent);
                 }
                 counters.apply(hdr, meta);
-                tree_counters.apply(hdr, meta, parent);
+                tree_counters.apply(hdr, meta, parent.present);
                 quorum_counters.apply(hdr, meta);
             }
         }

@@ -14,3 +14,7 @@ typedef bit<32> job_index_t;
 #define JOB_COUNTER(name) counter(JOB_COUNTERS, CounterType.packets) name;
 
 #define ALL_LANES_BYTES LANES_BYTES // all go through in one pass
+
+// The way that a PROBE has come, with one child more.
+#define WAY_UP_UNIT
+#define WAY_UP(way, child) (way << CHILD_BITS) | (bit<16>) child

@@ -22,6 +22,7 @@ ENGINES = {
     "bmv2": (LANE_COUNTS, [pytest.mark.bmv2, pytest.mark.root]),
     "tna-logic": ((translate.LANES,), []),  # the embedded engine with the decisions of Tofino's program in it
     "tna-passes": ((translate.LANES * translate.PASSES["tna_passes"],), []),  # in more passes than one
+    "tna-tree": ((translate.LANES,), []),  # for a switch in a tree
     "tofino-model": ((8, 32, 64, 256), [pytest.mark.slow]),
 }
 SMOKE = ("test_ping", "test_slot_reduction")
@@ -58,6 +59,8 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
         switch = EmbeddedTarget(lanes)
     elif engine == "tna-logic":
         switch = EmbeddedTarget(lanes, translate.files("tna_logic"))
+    elif engine == "tna-tree":
+        switch = EmbeddedTarget(lanes, translate.files("tna_tree"), has_trees=True)
     elif engine == "tna-passes":
         switch = RecirculatingTarget(lanes, translate.files("tna_passes"), translate.RECIRCULATION_PORT)
     elif engine == "tofino-model":

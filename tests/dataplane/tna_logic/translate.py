@@ -21,8 +21,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 P4 = HERE.parents[2] / "p4"
 LANES = 8
-PASSES = {"tna_logic": 1, "tna_passes": 2}
+PASSES = {"tna_logic": 1, "tna_passes": 2, "tna_tree": 1}
 """The programs made here, and how often a packet goes through each."""
+IN_TREES = ("tna_tree",)
+"""Those for switches in a tree."""
 RECIRCULATION_PORT = 68
 STAMP = HERE / "tna_logic.sha256"
 COMPILE_TIMEOUT_S = 300
@@ -36,6 +38,7 @@ ACTION = re.compile(
     rf"        void apply\(inout {TYPE} (\w+)(?:, out {TYPE} (\w+))?\) \{{\n(.*?)\n        \}}\n    \}};\n",
     re.DOTALL,
 )
+HASH = re.compile(rf" *Hash<({TYPE})>\(HashAlgorithm_t\.IDENTITY\) (\w+);\n")
 EXECUTE = re.compile(r"( *)(?:([\w.]+) = )?(\w+)\.execute\(([\w.]+)\);")
 
 
@@ -78,8 +81,11 @@ def without_externs(text: str) -> str:
     text = ACTION.sub("", text)
     text = EXECUTE.sub(execute, text)
     text = REGISTER.sub(register, text)
-    text = re.sub(r" *Hash<.*\n", "", text)
-    text = re.sub(r"collective_hash\.get\(\{ (.*?), (.*?) \}\)", r"(bit<32>) (\1 ++ \2)", text)
+    for kind, name in HASH.findall(text):
+        for call in re.findall(rf"\b{name}\.get\(\{{ .*? \}}\)", text):
+            fields = call[call.index("{ ") + 2 : call.index(" }")]
+            text = text.replace(call, f"({kind}) ({fields.replace(', ', ' ++ ')})")
+    text = HASH.sub("", text)
     return re.sub(r"max\((\w+), ([\w.]+)\)", r"(\1 > \2 ? \1 : \2)", text)
 
 
@@ -88,11 +94,12 @@ def files(name: str) -> tuple[Path, Path]:
     return HERE / f"{name}.json", HERE / f"{name}.p4info.txtpb"
 
 
-def source(passes: int) -> str:
-    """Write the whole program."""
+def source(name: str) -> str:
+    """Write a whole program."""
+    passes = PASSES[name]
     read = {
-        name: (P4 / name).read_text()
-        for name in ("tna/lane.p4", "tna/slot.p4", "tna/netsum.p4", "v1model/netsum.p4")
+        part: (P4 / part).read_text()
+        for part in ("tna/lane.p4", "tna/slot.p4", "tna/tree.p4", "tna/netsum.p4", "v1model/netsum.p4")
     }
     ours = read["v1model/netsum.p4"]
     head, ingress, egress = re.split(r"(?=^control Netsum)", ours, flags=re.MULTILINE)
@@ -100,9 +107,12 @@ def source(passes: int) -> str:
     head = re.sub(r"#if LANES.*?#endif\n", lambda _: lanes, head, flags=re.DOTALL)
     head = head.replace('#include "lane.p4"\n', without_externs(read["tna/lane.p4"]))
     head = head.replace('#include "slot.p4"\n', without_externs(read["tna/slot.p4"]))
+    head = head.replace('#include "tree_outcome.p4"', '#include "tna/tree_outcome.p4"')
+    if name in IN_TREES:
+        head = head.replace('#include "tree.p4"\n', without_externs(read["tna/tree.p4"]))
     head = head.replace('"../shared/', '"shared/').replace('#include "shim.p4"', '#include "v1model/shim.p4"')
     head = head.replace('#include "target.p4"', '#include "v1model/target.p4"')
-    head = re.sub(r'#include "(tree|quorum)', r'#include "v1model/\1', head)
+    head = re.sub(r'#include "(tree\.p4|quorum)', r'#include "v1model/\1', head)
     theirs = re.split(r"(?=^control Netsum)", read["tna/netsum.p4"], flags=re.MULTILINE)[1]
     body = theirs[theirs.index("    ArriveFromTarget") :].replace("hdr.frame", "hdr")
     body = re.sub(r"arrive\.apply\(.*?\)", "arrive.apply(hdr, meta, standard)", body)
@@ -145,9 +155,10 @@ def with_passes(head: str, body: str) -> tuple[str, str]:
 def stamp() -> str:
     """Hash what the compiled programs depend on, without comments."""
     total = hashlib.sha256()
-    for passes in PASSES.values():
-        total.update(COMMENT.sub("", source(passes)).encode())
-    for path in sorted([*(P4 / "shared").glob("*.p4"), *(P4 / "v1model").glob("*.p4")]):
+    for name in PASSES:
+        total.update(COMMENT.sub("", source(name)).encode())
+    others = P4 / "tna" / "tree_outcome.p4"
+    for path in sorted([*(P4 / "shared").glob("*.p4"), *(P4 / "v1model").glob("*.p4"), others]):
         total.update(COMMENT.sub("", path.read_text(encoding="utf-8")).encode())
     return total.hexdigest() + "\n"
 
@@ -169,7 +180,7 @@ def main() -> int:
         program, p4info = files(name)
         with tempfile.TemporaryDirectory() as folder:
             written, compiled = Path(folder, "tna_logic.p4"), Path(folder, "tna_logic.json")
-            written.write_text(source(passes))
+            written.write_text(source(name))
             command = [
                 "p4c-bm2-ss",
                 "--std",
@@ -180,6 +191,8 @@ def main() -> int:
                 f"LANES={LANES}",
                 "-D",
                 f"PASSES={passes}",
+                "-D",
+                f"TREE={int(name in IN_TREES)}",
             ]
             command += ["-D", f"RECIRCULATION_PORT={RECIRCULATION_PORT}", "-D__TARGET_TOFINO__=1"]
             command += ["--p4runtime-files", str(p4info), "-o", str(compiled), str(written)]
