@@ -133,6 +133,12 @@ def admission_entries(job: Job) -> list[Entry]:
     ]
 
 
+def ports(job: Job) -> list[int]:
+    """List the switch ports that the job's packets come from: those of its workers, and the one to its parent."""
+    above = [] if job.parent is None else [job.parent.port]
+    return [*(worker.port for worker in job.workers), *above]
+
+
 def parent_entries(job: Job) -> list[Entry]:
     """Return the entry that sends the job's sums to the switch above; none if there is no such switch."""
     if job.parent is None:

@@ -100,7 +100,7 @@ class SwitchTables:
 
     def install(self, job: Job) -> None:
         """Replace a job's old epoch by its new one: delete all old admissions first, insert the new ones last."""
-        require_reach(self._program, (worker.port for worker in job.workers))
+        require_reach(self._program, entries.ports(job))
         if job.parent is not None and entries.JOB_PARENT not in self._owned:
             raise JobRefusedError(
                 f"job {job.name!r} needs a tree of switches, and the program {self._program} has none: take workers of one "

@@ -29,25 +29,29 @@ COMPILER = "p4c"
 GENERATE_CONF = "p4c-gen-conf"
 ARCHITECTURES = {"tofino": "tna", "tofino2": "t2na"}
 PASSES = {"tofino": (2, 8), "tofino2": (4,)}
+TREE_LANES = {"tofino": (8, 32), "tofino2": (8, 64)}
 COMPILE_TIMEOUT_S = 3600
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A chip, a number of lanes, and in how many passes a packet gets through them."""
+    """A chip, a number of lanes, in how many passes a packet gets through them, and whether the switch may have a parent."""
 
     target: str
     lanes: int
     passes: int = 1
+    tree: bool = False
 
     @property
     def name(self) -> str:
         """What its files are called."""
-        return f"netsum_{self.target}_{self.lanes}"
+        return f"netsum_{self.target}_{'tree_' if self.tree else ''}{self.lanes}"
 
     @property
     def size(self) -> str:
         """How the page calls it."""
+        if self.tree:
+            return f"{self.lanes} in a tree"
         return str(self.lanes) if self.passes == 1 else f"{self.lanes} in {self.passes} passes"
 
 
@@ -56,6 +60,7 @@ def variants() -> list[Variant]:
     return [
         *(Variant(target, lanes) for target in ARCHITECTURES for lanes in lane_counts(target)),
         *recirculating(),
+        *(Variant(target, lanes, tree=True) for target in ARCHITECTURES for lanes in TREE_LANES[target]),
     ]
 
 
@@ -73,9 +78,14 @@ def one_pass() -> list[Variant]:
     return [Variant(target, max(lane_counts(target))) for target in ARCHITECTURES]
 
 
+def in_trees() -> list[Variant]:
+    """List the programs for switches in a tree, with as many lanes as there is room for, one for each chip."""
+    return [Variant(target, max(TREE_LANES[target]), tree=True) for target in ARCHITECTURES]
+
+
 def shipped() -> list[Variant]:
     """List the programs whose P4Info has a hash in the stamp."""
-    return [*one_pass(), *recirculating()]
+    return [*one_pass(), *recirculating(), *in_trees()]
 
 
 def p4info_path(variant: Variant, folder: Path | None = None) -> Path:
@@ -130,7 +140,7 @@ def compile_into(variant: Variant, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     command = [
         COMPILER, "--target", variant.target, "--arch", ARCHITECTURES[variant.target], "--std", "p4-16", "-g",
-        "-D", f"LANES={variant.lanes // variant.passes}", "-D", f"PASSES={variant.passes}",
+        "-D", f"LANES={variant.lanes // variant.passes}", "-D", f"PASSES={variant.passes}", "-D", f"TREE={int(variant.tree)}",
         "-o", str(folder), "--p4runtime-files", str(p4info_path(variant, folder)),
         "--p4runtime-force-std-externs",  # counters and registers as P4Runtime has them, not as TNA's own externs
         str(TOP),

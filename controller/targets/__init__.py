@@ -29,14 +29,14 @@ def device_config(program: Path) -> bytes:
 
 
 def require_reach(program: Path, ports: Iterable[int]) -> None:
-    """Refuse a job whose workers' ports a switch with this program cannot bring together.
+    """Refuse a job whose ports a switch with this program cannot bring together.
 
     Parameters
     ----------
     program
         As for `device_config`.
     ports
-        Of the job's workers.
+        Of the job's workers, and of its parent in a tree of switches.
 
     Raises
     ------

@@ -176,7 +176,7 @@ def front_panel_ports(pm_show: str) -> Mapping[str, int]:
 
 
 def require_one_pipe(ports: Iterable[int]) -> None:
-    """Refuse workers whose packets would not meet: each pipe of the chip has registers of its own.
+    """Refuse ports whose packets would not meet: each pipe of the chip has registers of its own.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def require_one_pipe(ports: Iterable[int]) -> None:
     if len(by_pipe) > 1:
         where = "; ".join(f"pipe {pipe}: ports {', '.join(map(str, held))}" for pipe, held in by_pipe.items())
         raise JobRefusedError(
-            f"the workers are on several pipes of the switch, which do not share memory ({where}): "
+            f"the job's ports are on several pipes of the switch, which do not share memory ({where}): "
             "use ports of one pipe"
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controller.entries import COUNTERS
+from controller.entries import COUNTERS, ports
 from controller.errors import NotPrimaryError, SwitchRefusedError, SwitchUnreachableError
 from controller.jobs import Job
 from controller.service import link
@@ -114,7 +114,7 @@ class FakeTables:
 
     def install(self, job: Job) -> None:
         if self._switch.tofino:
-            require_reach(Path("netsum.conf"), (worker.port for worker in job.workers))
+            require_reach(Path("netsum.conf"), ports(job))
         overlapping = [
             one
             for one in self._switch.jobs.values()

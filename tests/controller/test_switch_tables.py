@@ -1,16 +1,18 @@
 """What a switch holds after jobs were installed or it was reconciled, read back table by table.
 
-Each test runs through both table writers: P4Runtime, and the one for an embedded switch in the same process.
+Each test runs through both table writers: P4Runtime, and the one for an embedded switch in the same process; and on both
+programs that know trees: v1model's, and one with the decisions of Tofino's.
 """
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from controller import entries
 from controller.entries import Entry, Group
-from controller.errors import SwitchRefusedError, SwitchUnreachableError
+from controller.errors import JobRefusedError, SwitchRefusedError, SwitchUnreachableError
 from controller.jobs import Job, ParentLink, WorkerEndpoint
 from controller.ledger import JobLedger
 from controller.p4runtime_writer import P4RuntimeWriter
@@ -23,6 +25,7 @@ from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
 from sim.switch.p4runtime import serve
 from sim.switch.ports import Chassis
+from tests.dataplane.tna_logic import translate
 
 DEVICE_ID = 1
 DEADLINE_S = 400.0
@@ -32,8 +35,10 @@ PORTS = (4, 7)
 PARENT = ParentLink(port=9, ip="10.0.1.254", mac="02:00:00:00:01:fe", worker_id=3)
 
 
-@pytest.fixture(scope="module")
-def files() -> CompiledFiles:
+@pytest.fixture(scope="module", params=["v1model", "tna"])
+def files(request: pytest.FixtureRequest) -> CompiledFiles:
+    if request.param == "tna":
+        return CompiledFiles(*translate.files("tna_tree"))
     program = compiled_program(64)
     return CompiledFiles(program.json, program.p4info)
 
@@ -230,3 +235,18 @@ def test_both_writers_leave_the_same_in_a_switch(
         seen.append(states)
     assert seen[0] == seen[1]
     assert len(seen[0]) == 7
+
+
+@pytest.mark.parametrize(("port", "welcome"), [(127, True), (128, False)])
+def test_the_parent_is_on_the_childrens_pipe(
+    writer: TableWriter, jobs: list[Job], port: int, welcome: bool
+) -> None:
+    job = dataclasses.replace(jobs[1], parent=dataclasses.replace(PARENT, port=port))
+    tables = SwitchTables(writer, Path("netsum.conf"))
+    if welcome:
+        tables.install(job)
+        assert held(writer)[entries.JOB_PARENT] == set(entries.parent_entries(job))
+        return
+    with pytest.raises(JobRefusedError, match="pipe 0: ports 4, 7; pipe 1: ports 128"):
+        tables.install(job)
+    assert not any(held(writer).values())

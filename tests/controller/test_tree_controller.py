@@ -19,7 +19,7 @@ from sim.switch.ports.chassis import Chassis
 from tests.controller.test_trees import leaf_spine, worker
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHOUT_TREES = ROOT / "tests" / "dataplane" / "tna_logic"
+TNA = ROOT / "tests" / "dataplane" / "tna_logic"
 TIMEOUT_S = 60.0
 
 
@@ -45,8 +45,10 @@ def held(tables: SwitchTables) -> int:
     return sum(len(tables._writer.read(table)) for table in (WORKER_ADMISSION, COPY_REWRITE))
 
 
-@pytest.fixture(scope="module")
-def one_program() -> CompiledFiles:
+@pytest.fixture(scope="module", params=["v1model", "tna"])
+def one_program(request: pytest.FixtureRequest) -> CompiledFiles:
+    if request.param == "tna":
+        return CompiledFiles(TNA / "tna_tree.json", TNA / "tna_tree.p4info.txtpb")
     program = compiled_program(64)
     return CompiledFiles(program.json, program.p4info)
 
@@ -86,7 +88,7 @@ def test_two_jobs_share_the_switches_of_a_tree(one_program: CompiledFiles) -> No
 
 
 def test_a_program_without_trees_refuses_one_and_no_switch_holds_a_part() -> None:
-    files = CompiledFiles(WITHOUT_TREES / "tna_logic.json", WITHOUT_TREES / "tna_logic.p4info.txtpb")
+    files = CompiledFiles(TNA / "tna_logic.json", TNA / "tna_logic.p4info.txtpb")
     with controlled(files, 2) as (controller, tables):
         with pytest.raises(JobRefusedError, match="job 'job' needs a tree of switches, and the program"):
             controller.create_job("job", [worker("l1", 1), worker("l2", 1)], 8)

@@ -15,9 +15,10 @@ import pytest
 from tests.dataplane.tna_logic import translate
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOT, LANE, PASSES = "slot.p4", "lane.p4", "passes.p4"
+SLOT, LANE, PASSES, TREE, OUTCOME = "slot.p4", "lane.p4", "passes.p4", "tree.p4", "tree_outcome.p4"
 NEWER = "held.epoch != (int<32>) meta.admission.epoch || (int<32>) hdr.netsum.chunk - held.chunk > 0"
 RANGE = " &&\n            (meta.admission.index & BEYOND_POOL) == 0"
+CHILD, PARENT = "((meta.admission.worker_bit != 0 && (", "(meta.admission.worker_bit == 0 && ("
 
 # What is done wrong: the file, what stands there, and what is put in its place.
 FAULTS = {
@@ -31,13 +32,13 @@ FAULTS = {
     "a stale packet is taken": (SLOT, "held_chunk == (int<32>) hdr.netsum.chunk", "held_chunk == held_chunk"),
     "a new tag keeps the bitmap": (
         SLOT,
-        "held.seen = meta.admission.worker_bit;",
-        "held.seen = held.seen | meta.admission.worker_bit;",
+        "held.seen = BITS;",
+        "held.seen = held.seen | BITS;",
     ),
     "another collective sets its bit": (
         SLOT,
-        "if (held.collective == collective) {",
-        "held.seen = held.seen | meta.admission.worker_bit; if (held.collective == collective) {",
+        "if (IS_COLLECTIVE(held.collective)) {",
+        "held.seen = held.seen | BITS; if (IS_COLLECTIVE(held.collective)) {",
     ),
     "a new tag keeps the collective": (SLOT, "held = collective;", "held = held;"),
     "a disputed slot is forgiven": (SLOT, "held = COLLECTIVE_DISPUTED;", "held = held;"),
@@ -53,14 +54,18 @@ FAULTS = {
         "held = hdr.netsum.exponent;",
         "held = max(held, hdr.netsum.exponent);",
     ),
-    "a duplicate raises the exponent": (SLOT, "(1, 0, _): read_exponent();", "(1, 0, _): max_exponent();"),
+    "a duplicate raises the exponent": (
+        SLOT,
+        "(NOT_ASKED 1, 0, _): read_exponent();",
+        "(NOT_ASKED 1, 0, _): max_exponent();",
+    ),
     "the full mask is not awaited": (SLOT, "if (after == meta.admission.full_mask) {", "if (after != 0) {"),
-    "the job's range is not held": (SLOT, " && (meta.admission.room != 0 || is_further_pass)", ""),
+    "the job's range is not held": (SLOT, "(meta.admission.room != 0 || is_further_pass)", "true"),
     "the register's range is not held": (SLOT, RANGE, ""),
     "a duplicate is added": (LANE, "LANE_AGAIN(1) ", ""),
     "the first lanes are added": (LANE, "value = lane;", "value = value |+| lane;"),
     "the sum wraps": (LANE, "value |+| lane", "value + lane"),
-    "MAX starts from 0": (SLOT, "            (1, 0, OP_MAX): set_seed(SEED_LOWEST);\n", ""),
+    "MAX starts from 0": (SLOT, "            (ANY_KIND 1, 0, OP_MAX): set_seed(SEED_LOWEST);\n", ""),
     "MAX is unsigned": (
         LANE,
         "value = max(value, lane);",
@@ -85,6 +90,74 @@ FAULTS = {
     "BOR is AND": (LANE, "value = value | lane;", "value = value & lane;"),
 }
 
+# What a switch in a tree does wrong.
+TREE_FAULTS = {
+    "a slot that is not full takes a RESULT": (
+        SLOT,
+        "if (held.collective == collective && held.seen == bits) {",
+        "if (held.collective == collective) {",
+    ),
+    "a final slot takes another RESULT": (
+        SLOT,
+        "held.collective = held.collective + COLLECTIVE_FINAL;",
+        "held.collective = held.collective;",
+    ),
+    "a retransmission disputes a final slot": (
+        SLOT,
+        "held == collective || held - collective == COLLECTIVE_FINAL",
+        "held == collective",
+    ),
+    "a child finishes a slot": (SLOT, PARENT, "(true && ("),
+    "the parent contributes": (SLOT, CHILD, "((true && ("),
+    "a new tag stays final": (
+        SLOT,
+        "held = found.with_lanes;",
+        "held = found.with_lanes | (held & MARK_FINAL);",
+    ),
+    "a RESULT leaves the mark alone": (
+        SLOT,
+        "(KIND_RESULT, 1, 0, _, _): mark_final();",
+        "(KIND_RESULT, 1, 0, _, _): read_has_lanes();",
+    ),
+    "the exponent stays the children's": (
+        SLOT,
+        "(KIND_RESULT, 1, 0, _, _): take_exponent();",
+        "(KIND_RESULT, 1, 0, _, _): read_exponent();",
+    ),
+    "the lanes stay the children's": (
+        LANE,
+        "(KIND_RESULT, _, _, _, _, _, _): write_or_read();",
+        "(KIND_RESULT, _, _, _, _, _, _): NoAction();",
+    ),
+    "lanes that the slot did not take are written": (
+        LANE,
+        "(KIND_RESULT, _, _, _, _, _, 0): NoAction();",
+        "",
+    ),
+    "every child is passed up again": (
+        OUTCOME,
+        "1, 1, 0 &&& MARK_FINAL, 1, _, true): send_up(",
+        "1, 1, 0 &&& MARK_FINAL, _, _, true): send_up(",
+    ),
+    "a PROBE goes further than the contribution": (
+        OUTCOME,
+        "(true, 1, 1, KIND_PROBE, _, _, 1, _, 1, _, 0, _, _): answer_status(OUTCOME_PROBED);",
+        "",
+    ),
+    "a final slot passes a PROBE up": (
+        OUTCOME,
+        "KIND_PROBE, _, _, 1, _, 1, 0 &&& MARK_FINAL, _",
+        "KIND_PROBE, _, _, 1, _, 1, _, _",
+    ),
+    "levels are not counted": (TREE, "pass_status_on(1 * FLAGS_ONE_LEVEL)", "pass_status_on(0)"),
+    "the way back is not taken": (
+        TREE,
+        "hdr.ipv4.identification = way_on;",
+        "hdr.ipv4.identification = way_here;",
+    ),
+}
+ALL_FAULTS = FAULTS | TREE_FAULTS
+
 
 def test_program_is_that_of_the_sources() -> None:
     assert translate.STAMP.read_text() == translate.stamp(), (
@@ -97,13 +170,13 @@ def test_program_is_that_of_the_sources() -> None:
 @pytest.mark.skipif("NETSUM_LONG_TESTS" not in os.environ, reason="long; set NETSUM_LONG_TESTS=1")
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
 @pytest.mark.timeout(1600)
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ALL_FAULTS)
 def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
     for folder in ("p4", "tests/dataplane"):
         shutil.copytree(
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("build", "__pycache__")
         )
-    name, right, wrong = FAULTS[fault]
+    name, right, wrong = ALL_FAULTS[fault]
     path = tmp_path / "p4" / "tna" / name
     assert right in path.read_text()
     path.write_text(path.read_text().replace(right, wrong))
@@ -127,6 +200,8 @@ def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
     ]
     lanes = translate.LANES * translate.PASSES["tna_passes"]
     target = f"tna-passes-{lanes}" if name == PASSES else f"tna-logic-{translate.LANES}"
+    if fault in TREE_FAULTS:
+        target = f"tna-tree-{translate.LANES}"
     command += ["-c", os.devnull, "--target", target, *tests]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 1, done.stdout

@@ -137,6 +137,13 @@ def test_a_probe_goes_as_far_as_the_contribution_went(target: Target, make_tree:
         job.expect(job.probe(2, 0, exponent=8191), job.probe_up(0, 2, exponent=8191))
 
 
+def test_a_probe_of_the_one_that_is_missing_is_answered_here(target: Target, make_tree: MakeTree) -> None:
+    job = make_tree(workers=2)
+    job.expect(job.contribution(1, 0, lanes_of(target, 1)))
+    with job.counting(probes=1), job.passing():
+        job.expect(job.probe(0, 0, exponent=1), job.status(0, 0, 0b10, exponent=1))
+
+
 def test_a_probe_collects_its_way_and_a_status_takes_it_back(target: Target, make_tree: MakeTree) -> None:
     job = make_tree(workers=3)
     complete(job, target)

@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from controller.entries import JOB_PARENT, TREE_COUNTERS
 from controller.p4info import ProgramNames, read_p4info
 from controller.program import lanes_of, require_control_surface, slots_of
 from host_agent.wire.constants import POOL_SLOTS
@@ -27,6 +28,8 @@ SHIPPED = (
     "netsum_tofino_64",
     "netsum_tofino_256",
     "netsum_tofino2_256",
+    "netsum_tofino_tree_32",
+    "netsum_tofino2_tree_64",
 )
 
 ASSEMBLY = """
@@ -182,14 +185,17 @@ def test_controller_can_drive_the_program(tofino: ModuleType, name: str) -> None
         )
     names = ProgramNames(read_p4info(tofino.p4info_path(variant)))
     require_control_surface(names, variant.name)
+    assert (JOB_PARENT in names.tables) == variant.tree
+    assert not names.missing({}, TREE_COUNTERS if variant.tree else ())
     assert lanes_of(names) == variant.lanes
     assert slots_of(names) == POOL_SLOTS
 
 
 @pytest.mark.p4c
 @pytest.mark.slow
+@pytest.mark.parametrize("tree", [0, 1])
 @pytest.mark.parametrize("chip", [1, 2])
-def test_program_is_accepted_by_the_front_end(chip: int) -> None:
+def test_program_is_accepted_by_the_front_end(chip: int, tree: int) -> None:
     """All that can be asked of a p4c without the back end, as long as it has TNA's definitions."""
     checker = shutil.which("p4test")
     if checker is None:
@@ -205,6 +211,8 @@ def test_program_is_accepted_by_the_front_end(chip: int) -> None:
         f"-D__TARGET_TOFINO__={chip}",
         "-D",
         f"LANES={FEWEST_LANES}",
+        "-D",
+        f"TREE={tree}",
     ]
     command = [checker, *options, str(ROOT / "p4" / "tna" / "netsum.p4")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
@@ -216,9 +224,10 @@ def test_program_is_accepted_by_the_front_end(chip: int) -> None:
 @NO_COMPILER
 @LONG
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("tree", [False, True])
 @pytest.mark.parametrize("target", ["tofino", "tofino2"])
-def test_few_lanes_compile(tofino: ModuleType, tmp_path: Path, target: str) -> None:
-    tofino.compile_into(tofino.Variant(target, FEWEST_LANES), tmp_path)
+def test_few_lanes_compile(tofino: ModuleType, tmp_path: Path, target: str, tree: bool) -> None:
+    tofino.compile_into(tofino.Variant(target, FEWEST_LANES, tree=tree), tmp_path)
     assert list(tmp_path.rglob(f"{target}.bin"))
     assert tofino.parser_matches(tofino.assembly(tmp_path)) > 5
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from controller.tree_controller import TreeController, TreeJob
@@ -11,11 +12,19 @@ from sim.network.network import Network
 from sim.network.programming import ProgrammedSwitch
 from sim.network.trees import places, tree_controller
 from sim.network.worker import Plan, Worker
+from tests.dataplane.tna_logic import translate
 
 from .star import BUILD, MAX_EVENTS, Cables
 
 Shape: TypeAlias = "int | tuple[Shape, ...]"
 """Of a switch: its number of workers, or the switches below it."""
+
+
+def program_file(lanes: int) -> Path:
+    """Name the compiled program with so many lanes; the one with fewest has the decisions of Tofino's program."""
+    if lanes == translate.LANES:
+        return translate.files("tna_tree")[0]
+    return BUILD / f"netsum_v1model_{lanes}.json"
 
 
 class Fabric:
@@ -43,7 +52,7 @@ class Fabric:
         number = len(self.switches)
         name = f"s{number}"
         self.switches[name] = ProgrammedSwitch(
-            BUILD / f"netsum_v1model_{self.lanes}.json",
+            program_file(self.lanes),
             self.lanes,
             ip=f"10.1.{number}.254",
             mac=f"02:00:0a:01:{number:02x}:fe",
