@@ -9,11 +9,13 @@ p4/build/tofino_stamp.json. ``--report`` writes the tables of what is there. ``-
 import argparse
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +31,7 @@ COMPILER = "p4c"
 GENERATE_CONF = "p4c-gen-conf"
 ARCHITECTURES = {"tofino": "tna", "tofino2": "t2na"}
 PASSES = {"tofino": (2, 8), "tofino2": (4,)}
-TREE_LANES = {"tofino": (8, 32), "tofino2": (8, 64)}
+TREE_LANES = {"tofino": 32, "tofino2": 64}
 COMPILE_TIMEOUT_S = 3600
 
 
@@ -60,7 +62,7 @@ def variants() -> list[Variant]:
     return [
         *(Variant(target, lanes) for target in ARCHITECTURES for lanes in lane_counts(target)),
         *recirculating(),
-        *(Variant(target, lanes, tree=True) for target in ARCHITECTURES for lanes in TREE_LANES[target]),
+        *in_trees(),
     ]
 
 
@@ -80,7 +82,7 @@ def one_pass() -> list[Variant]:
 
 def in_trees() -> list[Variant]:
     """List the programs for switches in a tree, with as many lanes as there is room for, one for each chip."""
-    return [Variant(target, max(TREE_LANES[target]), tree=True) for target in ARCHITECTURES]
+    return [Variant(target, TREE_LANES[target], tree=True) for target in ARCHITECTURES]
 
 
 def shipped() -> list[Variant]:
@@ -182,10 +184,11 @@ def write_table(page: str, name: str, content: str) -> str:
     return f"{head}{begin}\n{content}\n{end}{rest.partition(end)[2]}"
 
 
-def build(out: Path) -> None:
-    """Compile all programs; write the stamp."""
+def build(out: Path, jobs: int) -> None:
+    """Compile all programs, so many at a time; write the stamp."""
     version = compiler_version()
-    for variant in variants():
+
+    def compile_one(variant: Variant) -> None:
         started = time.monotonic()
         compile_into(variant, out / variant.name)
         took = time.monotonic() - started
@@ -193,6 +196,9 @@ def build(out: Path) -> None:
             f"{variant.name}: {report(out / variant.name).stages} stages, {took:.0f} s",
             flush=True,
         )
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(compile_one, variants()))
     stamp = {
         "compiler": version,
         "sources": source_digest(),
@@ -210,9 +216,9 @@ def write_page(out: Path) -> None:
         "resources",
         "\n".join([f"bf-p4c {version}, by `make p4-tofino`:", "", *rows(reports)]),
     )
-    for variant in one_pass():
+    for variant in [*one_pass(), *in_trees()]:
         stages = "\n".join(stage_rows(assembly(out / variant.name)))
-        page = write_table(page, f"stages of {variant.target}", stages)
+        page = write_table(page, f"stages of {variant.name}", stages)
     PAGE.write_text(page, encoding="utf-8")
 
 
@@ -250,13 +256,19 @@ def main() -> int:
         default=OUT,
         help="folder for what p4c writes",
     )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="how many programs to compile at a time, with up to 1.4 GB each",
+    )
     arguments = parser.parse_args()
     try:
         if arguments.check:
             check_stamp()
         else:
             if not arguments.report:
-                build(arguments.out)
+                build(arguments.out, arguments.jobs)
             write_page(arguments.out)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
