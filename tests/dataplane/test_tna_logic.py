@@ -181,10 +181,13 @@ def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
     assert right in path.read_text()
     path.write_text(path.read_text().replace(right, wrong))
     copy = tmp_path / "tests" / "dataplane"
-    subprocess.run([sys.executable, str(copy / "tna_logic" / "translate.py")], check=True, timeout=600)
+    engine = "tna-tree" if fault in TREE_FAULTS else "tna-passes" if name == PASSES else "tna-logic"
+    program = engine.replace("-", "_")
+    translated = [sys.executable, str(copy / "tna_logic" / "translate.py"), program]
+    subprocess.run(translated, check=True, timeout=600)
     tests = [
         str(path)
-        for path in copy.glob("test_*.py")
+        for path in sorted(copy.glob("test_*.py"), key=lambda path: path.stem != "test_tree")
         if path.stem not in ("test_tna_logic", "test_hostile_packets")
     ]
     command = [
@@ -198,10 +201,7 @@ def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
         "--rootdir",
         str(tmp_path),
     ]
-    lanes = translate.LANES * translate.PASSES["tna_passes"]
-    target = f"tna-passes-{lanes}" if name == PASSES else f"tna-logic-{translate.LANES}"
-    if fault in TREE_FAULTS:
-        target = f"tna-tree-{translate.LANES}"
+    target = f"{engine}-{translate.LANES * translate.PASSES[program]}"
     command += ["-c", os.devnull, "--target", target, *tests]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 1, done.stdout

@@ -175,8 +175,10 @@ def without_positions(node: Any) -> Any:
 
 
 def main() -> int:
-    """Compile them into the files beside this one."""
-    for name, passes in PASSES.items():
+    """Compile them, or those that are named, into the files beside this one."""
+    names = sys.argv[1:] or list(PASSES)
+    for name in names:
+        passes = PASSES[name]
         program, p4info = files(name)
         with tempfile.TemporaryDirectory() as folder:
             written, compiled = Path(folder, "tna_logic.p4"), Path(folder, "tna_logic.json")
@@ -205,7 +207,8 @@ def main() -> int:
                 return 1
             document = without_positions(json.loads(compiled.read_text()))
         program.write_text(json.dumps(document, separators=(",", ":")) + "\n")
-    STAMP.write_text(stamp())
+    if names == list(PASSES):
+        STAMP.write_text(stamp())
     return 0
 
 
