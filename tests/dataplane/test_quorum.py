@@ -63,7 +63,7 @@ MakeQuorum = Callable[..., QuorumJob]
 
 @pytest.fixture
 def make_quorum(target: Target, make_job: MakeJob) -> MakeQuorum:
-    if not target.has_trees:
+    if not target.has_quorums:
         pytest.skip("Tofino's program has no quorums")
 
     def make(workers: int, quorum: int, **given: Any) -> QuorumJob:

@@ -28,8 +28,8 @@ SHIPPED = (
     "netsum_tofino_64",
     "netsum_tofino_256",
     "netsum_tofino2_256",
-    "netsum_tofino_tree_32",
-    "netsum_tofino2_tree_64",
+    "netsum_tofino_tree_8",
+    "netsum_tofino2_tree_32",
 )
 
 ASSEMBLY = """

@@ -129,6 +129,7 @@ class AsicModelTarget:
 
     shortest_frame = 60
     has_trees = False
+    has_quorums = False
     sees_where_frames_end = False
 
     def __init__(self, lanes: int) -> None:

@@ -41,10 +41,11 @@ class EmbeddedTarget(Programmed):
     """The embedded engine with a compiled program in it: by default that of v1model with so many lanes."""
 
     def __init__(
-        self, lanes: int, files: tuple[Path, Path] | None = None, *, has_trees: bool | None = None
+        self, lanes: int, files: tuple[Path, Path] | None = None, *, has_trees: bool = False
     ) -> None:
         self.lanes = lanes
-        self.has_trees = files is None if has_trees is None else has_trees
+        self.has_trees = files is None or has_trees
+        self.has_quorums = files is None
         self._chassis = OpenChassis()
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(serve(self._chassis, "127.0.0.1:0", device_id=DEVICE_ID))

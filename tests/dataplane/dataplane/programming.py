@@ -143,6 +143,7 @@ class Programmed:
 
     shortest_frame = 14
     has_trees = True
+    has_quorums = True
     sees_where_frames_end = True
     programming: Programming
 

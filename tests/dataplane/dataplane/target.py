@@ -36,6 +36,9 @@ class Target(Protocol):
     has_trees: bool
     """Whether its program knows parents."""
 
+    has_quorums: bool
+    """Whether its program has slots that a quorum completes."""
+
     sees_where_frames_end: bool
     """Tofino does not, in ingress: what is behind the IPv4 packet is padding, and of what is missing in front of a
     frame's end up to 4 bytes are taken from its check sequence."""
