@@ -1,7 +1,6 @@
 """What a switch holds after jobs were installed or it was reconciled, read back table by table.
 
-Each test runs through both table writers: P4Runtime, and the one for an embedded switch in the same process; and on both
-programs that know trees: v1model's, and one with the decisions of Tofino's.
+Each test runs through both table writers: P4Runtime, and the one for an embedded switch in the same process.
 """
 
 import dataclasses
@@ -25,7 +24,6 @@ from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
 from sim.switch.p4runtime import serve
 from sim.switch.ports import Chassis
-from tests.dataplane.tna_logic import translate
 
 DEVICE_ID = 1
 DEADLINE_S = 400.0
@@ -35,10 +33,8 @@ PORTS = (4, 7)
 PARENT = ParentLink(port=9, ip="10.0.1.254", mac="02:00:00:00:01:fe", worker_id=3)
 
 
-@pytest.fixture(scope="module", params=["v1model", "tna"])
-def files(request: pytest.FixtureRequest) -> CompiledFiles:
-    if request.param == "tna":
-        return CompiledFiles(*translate.files("tna_tree"))
+@pytest.fixture(scope="module")
+def files() -> CompiledFiles:
     program = compiled_program(64)
     return CompiledFiles(program.json, program.p4info)
 

@@ -117,6 +117,7 @@ def test_a_switch_that_is_gone_refuses_the_job_and_holds_nothing(one_program: Co
         assert (controller.load("l1"), controller.jobs) == (0.0, ())
 
 
+@pytest.mark.parametrize("one_program", ["v1model"], indirect=True)
 def test_a_job_with_a_quorum_is_on_one_switch(one_program: CompiledFiles) -> None:
     with controlled(one_program, 2) as (controller, tables):
         with pytest.raises(
