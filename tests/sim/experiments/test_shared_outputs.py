@@ -74,15 +74,15 @@ def test_a_block_that_only_other_workers_wrote_is_missing(programs: dict[int, st
 def test_a_block_that_a_worker_left_unwritten_does_not_hold_the_sum_of_another(
     programs: dict[int, str],
 ) -> None:
-    """What was compared is erased, so a worker that writes less than the block is found."""
+    """What was compared is erased, so a worker that takes a RESULT and writes nothing is found."""
 
-    def shorten(job: OurJob) -> None:
+    def stop_writing(job: OurJob) -> None:
         core = job.workers[2].core
         at = int(core.state["passes_done"][0]) % len(core.records[2])
-        core.records[2]["payload"]["target"][at] += 4
+        core.records[2]["payload"]["decode"][at] = 0
 
-    with pytest.raises(WrongSumError):
-        run(programs, Meddling(shorten))
+    with pytest.raises(WrongSumError, match="of worker 2: element [0-9]+ is not the sum"):
+        run(programs, Meddling(stop_writing))
 
 
 def test_a_stray_write_is_found(programs: dict[int, str]) -> None:
