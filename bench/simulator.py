@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -25,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.machine import machine_and_date
+from ground.memory_used import most_bytes
 from host_agent.collectives import Collective, plan_allreduce
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for _ in range(chosen.runs):
                 for name, lanes in (("netsum, 256 lanes", LANES), ("netsum, 64 of 256 lanes computed", 64)):
                     found.setdefault(name, []).append(run_ours(hosts, chosen.packets, lanes))
-                    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+                    memory = most_bytes() / 2**20
                 if program is not None and hosts <= MOST_WORKERS:
                     for name, stack in STACKS:
                         rate = run_ns3(program, hosts, chosen.packets // 4, stack)

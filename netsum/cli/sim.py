@@ -288,12 +288,10 @@ def _compute(read: Experiment, store: Store, executor: Executor) -> None:
 
 def _print_usage() -> None:
     """Print what this process has needed so far, all points together."""
-    import resource
+    from ground.memory_used import most_bytes
 
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = usage.ru_utime + usage.ru_stime
     print(
-        f"used:    {usage.ru_maxrss * 1024 / 1e6:,.0f} MB of memory at most, {seconds:,.0f} s of processor time"
+        f"used:    {most_bytes() / 1e6:,.0f} MB of memory at most, {time.process_time():,.0f} s of processor time"
     )
 
 

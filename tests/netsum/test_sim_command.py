@@ -44,13 +44,20 @@ def test_what_cannot_be_done_gets_a_sentence(
     assert "Traceback" not in ended.stderr
 
 
+def test_memory_used_is_not_the_parents() -> None:
+    child = [sys.executable, "-c", "from ground.memory_used import most_bytes; print(most_bytes())"]
+    parent = f"import subprocess; held = b'x' * 400_000_000; subprocess.run({child!r}, check=True)"
+    told = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True)
+    assert 1_000_000 < int(told.stdout) < 200_000_000
+
+
 def test_a_run_names_its_results_and_is_not_computed_twice(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "tiny.toml").write_text(TINY)
     first = netsum(tmp_path, "run", "tiny.toml", "--pcap", "h1>s1")
     assert first.returncode == 0, first.stderr
     assert "report:  runs/sim/tiny/report.html" in first.stdout
-    assert re.search(r"used: +\d+ MB of memory at most, \d+ s of processor time", first.stdout)
+    assert re.search(r"used: +[\d,]+ MB of memory at most, [\d,]+ s of processor time", first.stdout)
     assert (tmp_path / "runs" / "sim" / "tiny" / "h1-to-s1.pcap").stat().st_size > 1000
     again = netsum(tmp_path, "run", "tiny.toml")
     assert "1 of them computed before" in again.stderr
