@@ -51,7 +51,7 @@ pytestmark = [
 
 
 def copy_sources(folder: Path) -> None:
-    for part in ("p4", "tests/dataplane"):
+    for part in ("p4", "tests"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("build", "__pycache__"))
 
 
@@ -71,7 +71,7 @@ def first_failure(folder: Path) -> str:
     ]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--rootdir", str(folder)]
     command += ["-c", os.devnull, "--target", f"tofino-model-{LANES}", *tests]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 1, done.stdout
     caught_by = re.findall(r"^FAILED \S*?(test_\w+\.py::\w+)", done.stdout, re.MULTILINE)
     assert caught_by, done.stdout
