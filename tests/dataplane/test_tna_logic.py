@@ -102,11 +102,6 @@ TREE_FAULTS = {
         "held.collective = held.collective + COLLECTIVE_FINAL;",
         "held.collective = held.collective;",
     ),
-    "a retransmission disputes a final slot": (
-        SLOT,
-        "held == collective || held - collective == COLLECTIVE_FINAL",
-        "held == collective",
-    ),
     "a child finishes a slot": (SLOT, PARENT, "(true && ("),
     "the parent contributes": (SLOT, CHILD, "((true && ("),
     "a new tag stays final": (
