@@ -33,6 +33,7 @@ def run(
     seeds: int,
     steps: int,
     step_time: str,
+    slowest: float,
     rates: Sequence[str],
     rtts: Sequence[str],
     folder: Path,
@@ -46,7 +47,7 @@ def run(
     if quick:
         tasks, strategies, workers, seeds = ("digits",), _QUICK_RECIPES, (4,), 1
     step_us = round(rtt_us_of(step_time, "--step-time"))
-    points = points_of(tasks, strategies, workers, seeds, steps, step_us)
+    points = points_of(tasks, strategies, workers, seeds, steps, step_us, slowest)
     results = Results[Point, Curve](folder, Curve)
     try:
         _train(points, results, seconds)
@@ -56,9 +57,10 @@ def run(
     except KeyboardInterrupt:
         print(f"\nresults are kept in {results.folder}: the same command goes on from there", file=sys.stderr)
         raise
-    print(
-        f"{machine_and_date()}; virtual time, a step computes for {step_time}; star, 256 lanes, ideal hosts"
+    computes = f"a step computes for {step_time}" + (
+        f", {slowest:g} times as long at the last worker" if slowest != 1 else ""
     )
+    print(f"{machine_and_date()}; virtual time, {computes}; star, 256 lanes, ideal hosts")
     times = {point: times_of(curve, durations) for point, curve in found.items()}
     report(rows_of(found, times, networks), networks, results.folder)
 

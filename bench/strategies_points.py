@@ -63,6 +63,7 @@ class Recipe:
 
 RECIPES: Final = {
     "synchronous": Recipe("synchronous"),
+    "backup": Recipe("backup"),
     "large-batch": Recipe("synchronous", {"scale_rate": True, "warmup_steps": 20}),
     "local-sgd": Recipe("local-sgd", {"every": 8}),
     "post-local": Recipe("local-sgd", {"every": 16, "after": 40}),
@@ -105,6 +106,8 @@ class Point:
         Of each worker.
     step_us : int
         What a step computes.
+    slowest : float
+        How many times longer the last worker computes.
     """
 
     task: str
@@ -113,12 +116,14 @@ class Point:
     seed: int
     steps: int
     step_us: int
+    slowest: float = 1.0
 
     @property
     def file_name(self) -> str:
         """Where its result is kept."""
+        slowest = "" if self.slowest == 1 else f"slowest-{self.slowest:g}_"
         return (
-            f"{self.task}_{self.recipe}_{self.workers}-workers_{self.steps}-steps_{self.step_us}-us_"
+            f"{self.task}_{self.recipe}_{self.workers}-workers_{self.steps}-steps_{self.step_us}-us_{slowest}"
             f"seed-{self.seed}.json.gz"
         )
 
@@ -157,7 +162,13 @@ class Curve:
 
 
 def points_of(
-    tasks: Sequence[str], recipes: Sequence[str], workers: Sequence[int], seeds: int, steps: int, step_us: int
+    tasks: Sequence[str],
+    recipes: Sequence[str],
+    workers: Sequence[int],
+    seeds: int,
+    steps: int,
+    step_us: int,
+    slowest: float = 1.0,
 ) -> list[Point]:
     """Return all points, seed by seed; a strategy for convex tasks is left out of the others.
 
@@ -177,7 +188,7 @@ def points_of(
                 f"32), not {count}"
             )
     return [
-        Point(task, recipe, count, seed, steps, step_us)
+        Point(task, recipe, count, seed, steps, step_us, slowest)
         for seed in range(seeds)
         for task in tasks
         for count in workers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ __all__ = ["Row", "Times", "collectives_of", "report", "rows_of", "times_of", "w
 
 _MILLISECOND_US: Final = 1000
 
-Durations = Mapping[NetworkOf, Mapping[tuple[int, int], float]]
+Durations = Mapping[NetworkOf, Mapping[tuple[int, int, int], float]]
 
 
 @dataclass(frozen=True)
@@ -68,15 +69,17 @@ class Row:
     to_target: dict[NetworkOf, float | None]
 
 
-def collectives_of(curves: Iterable[Curve]) -> set[tuple[int, int]]:
-    """Return bytes and workers of all collectives, as the simulator is to run them."""
-    return {
-        (payload_of(event[2], event[3], len(event[1])), len(event[1]))
-        for curve in curves
-        for events in curve.events
-        for event in events
-        if event[0] == "meet"
-    }
+def collectives_of(curves: Iterable[Curve]) -> set[tuple[int, int, int]]:
+    """Return bytes, workers and quorum of all collectives, as the simulator is to run them."""
+    found = set()
+    for curve in curves:
+        for event in itertools.chain.from_iterable(curve.events):
+            match event:
+                case ["meet", members, op, size]:
+                    found.add((payload_of(op, size, len(members)), len(members), 0))
+                case ["round", _, members, size, _]:
+                    found.add((payload_of("sum", size, curve.hosts), curve.hosts, len(members)))
+    return found
 
 
 def times_of(curve: Curve, durations: Durations) -> Times:

@@ -97,10 +97,14 @@ def train(point: Point) -> Curve:
         options = _options(recipe.options)
         if recipe.strategy == "fedavg":
             options["samples"] = len(own[1])
+        if recipe.strategy == "backup":
+            communicator = group.communicator(point.workers - 1, point.seed)
+            options |= {"communicator": communicator, "rounds": point.steps}
         s: Any = netsum.strategy(
             recipe.strategy, model, torch.optim.SGD(model.parameters(), task.rate), group=group, **options
         )
         strategies[rank] = s
+        step_s = point.step_us / 1e6 * (point.slowest if rank == hosts - 1 else 1)
         with s:
             if served and s.serves:
                 s.serve()
@@ -109,7 +113,7 @@ def train(point: Point) -> Curve:
                 if rank == served and step % every == 0:
                     look(world, step)
                 with s.step():
-                    world.compute(point.step_us / 1e6)
+                    world.compute(step_s)
                     outputs = model(inputs)
                     s.loss(nn.functional.cross_entropy(outputs, targets), inputs, outputs).backward()
         if rank == served:
@@ -133,11 +137,14 @@ def train(point: Point) -> Curve:
 def _batches(
     s: Any, task: Task, own: tuple[Tensor, Tensor], point: Point, rank: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Iterate over a worker's batches: drawn at random, under FedAvg in epochs of rounds; as many for all workers."""
+    """Iterate over a worker's batches: drawn at random, under FedAvg in epochs of rounds.
+
+    They are as many for all workers, but with backup workers: one that is late computes fewer.
+    """
     generator = torch.Generator().manual_seed(1000 * point.seed + rank)
     inputs, targets = own
     if s.name != "fedavg":
-        for _ in range(point.steps):
+        for _ in s.training() if s.name == "backup" else range(point.steps):
             chosen = torch.randint(len(targets), (BATCH,), generator=generator)
             yield inputs[chosen], targets[chosen]
         return
@@ -148,10 +155,10 @@ def _batches(
 
 
 def _consensus(strategies: dict[int, Any], name: str, served: int) -> Tensor:
-    """Return what the training would be left with now: the server's model, the first group's, or the mean."""
-    if served:
-        server: Tensor = strategies[0].vector()
-        return server
+    """Return what the training would be left with now: the server's model, a worker's, the first group's, or the mean."""
+    if served or name == "backup":  # Backup workers differ in nothing but how far they are.
+        model: Tensor = strategies[0].vector()
+        return model
     if name == "codistillation":
         size = strategies[0].workers // strategies[0].groups
         return torch.stack([strategies[rank].vector() for rank in range(size)]).mean(0)

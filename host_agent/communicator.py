@@ -34,7 +34,7 @@ from host_agent.errors import MisuseError, UsedAdmissionError
 from host_agent.lifecycle import Lifecycle
 from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
-from host_agent.rounds import Round, Rounds
+from host_agent.rounds import AHEAD, Round, Rounds
 from host_agent.statistics import Statistics
 from host_agent.transport.udp import UdpLink
 from host_agent.wire import Admission
@@ -331,7 +331,7 @@ class Communicator:
         dtype: npt.DTypeLike,
         op: Op = "mean",
         *,
-        ahead: int = 32,
+        ahead: int = AHEAD,
     ) -> Rounds:
         """Run so many rounds one after the other, with or without this worker.
 

@@ -6,13 +6,17 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Final
 
 import numpy.typing as npt
 
 from host_agent.collectives.quorum import Offer, Reduced
 from host_agent.errors import MisuseError
 
-__all__ = ["Round", "Rounds"]
+__all__ = ["AHEAD", "Round", "Rounds"]
+
+AHEAD: Final = 32
+"""So many results that a worker has not taken are kept, unless another number is given; then the other workers wait."""
 
 
 class Round:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from host_agent.communicator import Communicator
 from host_agent.errors import MisuseError
-from host_agent.rounds import Rounds
+from host_agent.rounds import AHEAD, Rounds
 from host_agent.strategies.base import Strategy, at_least
 
 
@@ -67,7 +67,7 @@ class BackupWorkers(Strategy):
         *,
         communicator: Communicator,
         rounds: int,
-        ahead: int = 32,
+        ahead: int = AHEAD,
         **common: Any,
     ) -> None:
         super().__init__(model, optimizer, **common)

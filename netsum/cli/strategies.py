@@ -52,6 +52,10 @@ def list_strategies(as_json: AsJson = False) -> None:
             "netsum strategies bench --rates 10mbit --rtts 1ms,50ms --step-time 100ms",
             "other links and a slower model: trainings with the same step time are not run again",
         ),
+        (
+            "netsum strategies bench --strategies synchronous,backup,downpour --slowest 5",
+            "what one slow worker costs",
+        ),
         ok="all was run, or the time that --seconds allows is up",
         interrupted="Ctrl-C; what was run is kept, and the same command goes on from there",
     ),
@@ -72,6 +76,12 @@ def bench(
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Trainings of each.")] = 3,
     steps: Annotated[int, typer.Option(min=40, max=100_000, help="Of each worker.")] = 240,
     step_time: Annotated[str, typer.Option(metavar="TIME", help="What a step computes.")] = "5ms",
+    slowest: Annotated[
+        float,
+        typer.Option(
+            metavar="FACTOR", min=1, max=1000, help="How many times longer the last worker computes."
+        ),
+    ] = 1.0,
     rates: Annotated[
         str, typer.Option(metavar="RATE,…", help="Of the links; the first is the table's.")
     ] = "100mbit,1mbit,10mbit,1gbit",
@@ -109,6 +119,7 @@ def bench(
         seeds=seeds,
         steps=steps,
         step_time=step_time,
+        slowest=slowest,
         rates=rates.split(","),
         rtts=rtts.split(","),
         folder=folder,

@@ -11,7 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from host_agent.errors import MisuseError
 from netsum.virtual.network import UniformLinks
+from netsum.virtual.rounds import RoundsOfJob, VirtualCommunicator
 from netsum.virtual.timeline import Links
 from netsum.virtual.world import Threads, World
 
@@ -42,6 +44,7 @@ class _Shared:
     def __init__(self) -> None:
         self.meetings: dict[tuple[int, ...], _Meeting] = {}
         self.messages: dict[tuple[int, int, int], deque[Tensor]] = defaultdict(deque)
+        self.job: RoundsOfJob | None = None
 
 
 class _Done(dist._Work):
@@ -83,6 +86,29 @@ class VirtualGroup(dist.ProcessGroup):
         """Return the group of some of its ranks, this worker among them."""
         members = [self._members[each] for each in ranks]
         return VirtualGroup(self._world, members, ranks.index(self._place), self._shared)
+
+    def communicator(self, quorum: int, seed: int = 0) -> VirtualCommunicator:
+        """Return this worker's communicator of a job with a quorum, which all workers of the world take part in.
+
+        Parameters
+        ----------
+        quorum : int
+            The arrays of how many workers a round reduces; the same at all workers.
+        seed : int
+            Of the draw of members among workers that are ready at the same time; the first worker's counts.
+
+        Raises
+        ------
+        MisuseError
+            The quorum is not 1 to the number of workers, or not what another worker has given.
+        """
+        job = RoundsOfJob(self._world.workers, quorum, seed)
+        self._shared.job = self._shared.job or job
+        if self._shared.job.quorum != quorum:
+            raise MisuseError(
+                f"expected a quorum of {self._shared.job.quorum}, as at the other workers, not {quorum}"
+            )
+        return VirtualCommunicator(self._world, self._me, self._shared.job)
 
     def getBackendName(self) -> str:
         """Return "virtual"."""

@@ -49,8 +49,8 @@ class NetworkOf:
     rtt_us: float
 
 
-Durations = Mapping[tuple[int, int], float]
-"""Seconds of an all-reduce by (bytes, workers)."""
+Durations = Mapping[tuple[int, int, int], float]
+"""Seconds of an all-reduce by (bytes, workers, quorum); the quorum is 0 where there is none."""
 
 
 def payload_of(op: str, size: int, workers: int) -> int:
@@ -83,7 +83,11 @@ class StarLinks:
 
     def collective(self, op: str, size: int, workers: int) -> float:
         """Return how long a collective takes."""
-        return self._durations[payload_of(op, size, workers), workers]
+        return self._durations[payload_of(op, size, workers), workers, 0]
+
+    def round(self, size: int, workers: int, quorum: int) -> float:
+        """Return how long a round of a job with a quorum takes."""
+        return self._durations[payload_of("sum", size, workers), workers, quorum]
 
     def message(self, sender: int, receiver: int, size: int, now: float) -> tuple[float, float]:
         """Return when the sender's link has taken a message, and when the receiver has it."""
@@ -107,13 +111,17 @@ class UniformLinks:
     Parameters
     ----------
     seconds : float
-        Of a collective, and of a message.
+        Of a collective, a round, and a message.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._seconds = seconds
 
     def collective(self, op: str, size: int, workers: int) -> float:
+        """Return the time."""
+        return self._seconds
+
+    def round(self, size: int, workers: int, quorum: int) -> float:
         """Return the time."""
         return self._seconds
 
@@ -124,10 +132,10 @@ class UniformLinks:
 
 def simulate_collectives(
     networks: Iterable[NetworkOf],
-    sizes: Iterable[tuple[int, int]],
+    sizes: Iterable[tuple[int, int, int]],
     folder: Path,
     on_finished: Callable[[Swept, Finished | None], None] = lambda swept, finished: None,
-) -> dict[NetworkOf, dict[tuple[int, int], float]]:
+) -> dict[NetworkOf, dict[tuple[int, int, int], float]]:
     """Return how long all-reduces over one switch take, from the simulator: the P4 program, the worker core, ideal hosts.
 
     Points that the folder has are not run again.
@@ -136,8 +144,8 @@ def simulate_collectives(
     ----------
     networks
         Which.
-    sizes : iterable of (int, int)
-        Bytes and workers.
+    sizes : iterable of (int, int, int)
+        Bytes, workers and quorum; 0 where there is none.
     folder : Path
         Where results are kept.
     on_finished
@@ -149,13 +157,14 @@ def simulate_collectives(
         (f"{each.rate_bps}bit", f"{each.rtt_us * 1000 / _LINKS_OF_A_ROUND_TRIP:.0f}ns"): each
         for each in networks
     }
-    by_workers: dict[int, set[int]] = {}
-    for size, workers in sizes:
-        by_workers.setdefault(workers, set()).add(size)
-    found: dict[NetworkOf, dict[tuple[int, int], float]] = {each: {} for each in written.values()}
-    for workers, of_them in sorted(by_workers.items()):
+    by_job: dict[tuple[int, int], set[int]] = {}
+    for size, workers, quorum in sizes:
+        by_job.setdefault((workers, quorum), set()).add(size)
+    found: dict[NetworkOf, dict[tuple[int, int, int], float]] = {each: {} for each in written.values()}
+    for (workers, quorum), of_them in sorted(by_job.items()):
         settings = {
             "job.workers": [workers],
+            "job.quorum": [quorum],
             "job.size": sorted(of_them),
             "topology.rate": sorted({rate for rate, _ in written}),
             "topology.latency": sorted({latency for _, latency in written}),
@@ -164,5 +173,5 @@ def simulate_collectives(
         for row in run_experiment(read, folder, on_finished=on_finished):
             network = written.get((row["topology.rate"], row["topology.latency"]))
             if network is not None and row["iteration"] == _COLLECTIVES - 1:
-                found[network][row["size_bytes"], workers] = row["duration_ns"] / _NS
+                found[network][row["size_bytes"], workers, quorum] = row["duration_ns"] / _NS
     return found

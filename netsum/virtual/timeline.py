@@ -5,6 +5,8 @@ An event is a list that begins with its kind, so that what was recorded can be k
 ========================================  ===========================================================
 ``["compute", seconds]``                  the activity computes
 ``["meet", [rank, …], op, bytes]``        a collective of some hosts; each contributes so many bytes
+``["round", n, [rank, …], bytes, ahead]``  wait until round n has ended, which reduces arrays of some hosts; no
+                                          host is `ahead` results behind when it begins
 ``["send", rank, tag, bytes]``            a message; the activity goes on when its link has taken it
 ``["receive", rank, tag]``                wait for a message
 ``["wait", condition, count]``            wait until a condition was notified so often
@@ -23,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from host_agent.errors import NetsumError
+from netsum.virtual.round_clock import RoundClock
 
 __all__ = ["DeadlockError", "Event", "Links", "Timeline", "replay"]
 
@@ -49,6 +52,17 @@ class Links(Protocol):
             In it.
         """
 
+    def round(self, size: int, workers: int, quorum: int) -> float:
+        """Return how long a round takes once its members are ready: its roll call and its reduction, in seconds.
+
+        Parameters
+        ----------
+        size : int
+            Bytes of an array.
+        workers, quorum : int
+            In the job, and of them in the round.
+        """
+
     def message(self, sender: int, receiver: int, size: int, now: float) -> tuple[float, float]:
         """Return when the sender's link has taken a message that is sent now, and when the receiver has it, in seconds."""
 
@@ -71,12 +85,15 @@ class Timeline:
         Of each activity, in seconds.
     marks : dict of int to float
         When each mark was passed first.
+    rounds : RoundClock
+        When rounds with a quorum end.
     """
 
     def __init__(self, links: Links, hosts: int) -> None:
         self._links = links
         self.now: list[float] = []
         self.marks: dict[int, float] = {}
+        self.rounds = RoundClock(links.round, hosts)
         self._host: list[int] = []
         self._ready: list[tuple[float, int, int]] = []
         self._order = 0
@@ -119,6 +136,7 @@ class Timeline:
         waiting += [
             f"host {self._host[who]}: {event}" for each in self._meetings.values() for who, event in each
         ]
+        waiting += [f"host {self._host[who]}: {event}" for who, event in self.rounds.waiting]
         if waiting:
             raise DeadlockError(f"every activity waits for another: {'; '.join(waiting)}")
         return None
@@ -136,6 +154,9 @@ class Timeline:
                 self._go_on(activity, now + seconds)
             case ["meet", members, op, size]:
                 self._meet(activity, event, tuple(members), op, size)
+            case ["round", _, _, _, _]:
+                for other, when in self.rounds.enter(activity, host, event, now):
+                    self._go_on(other, when)
             case ["send", receiver, tag, size]:
                 departed, arrived = self._links.message(host, receiver, size, now)
                 self._messages[host, receiver, tag].append(arrived)

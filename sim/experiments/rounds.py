@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 
 from host_agent.collectives import Collective, Offer, Reduced, plan_quorum_allreduce
+from host_agent.rounds import AHEAD
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from sim.errors import SettingError
@@ -19,9 +18,6 @@ from sim.experiments.work import Work, late_ns, slowness
 from sim.network.worker import Worker
 
 __all__ = ["RoundsJob"]
-
-AHEAD: Final = 32
-"""So many results that a worker has not taken are kept, as `Communicator.rounds` keeps them."""
 
 
 class RoundsJob(OurJob):

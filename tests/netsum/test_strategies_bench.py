@@ -14,7 +14,7 @@ from netsum.cli.app import app
 from netsum.virtual.network import NetworkOf
 
 SLOW, FAST = NetworkOf(10**6, 1000), NetworkOf(10**9, 1000)
-DURATIONS = {SLOW: {(1024, 2): 1.0, (2048, 2): 2.0}, FAST: {(1024, 2): 0.001, (2048, 2): 0.002}}
+DURATIONS = {SLOW: {(1024, 2, 0): 1.0, (2048, 2, 0): 2.0}, FAST: {(1024, 2, 0): 0.001, (2048, 2, 0): 0.002}}
 
 
 def curve(steps: int, every: int, accuracies: list[float]) -> Curve:
@@ -44,7 +44,7 @@ FOUND = {
 
 
 def test_a_training_s_time_on_other_links_is_computed_from_its_events() -> None:
-    assert collectives_of(FOUND.values()) == {(2048, 2)}
+    assert collectives_of(FOUND.values()) == {(2048, 2, 0)}
     often = times_of(FOUND[point("synchronous")], DURATIONS)
     assert often.looks[SLOW] == pytest.approx([0, 2.1, 4.2, 6.3, 8.4])
     assert often.looks[FAST][-1] == pytest.approx(0.408)
@@ -147,3 +147,39 @@ def test_a_strategy_with_compressed_averages_sends_less_and_learns_as_much(
     start = (64 * 64 + 64 + 64 * 10 + 10) * 4 / 4
     assert (whole.sent_bytes - start) > fewer * (small.sent_bytes - start)
     assert small.accuracies[-1] > whole.accuracies[-1] - 0.04
+
+
+@pytest.mark.torch
+def test_one_slow_worker_delays_synchronous_training_and_not_backup_workers() -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+    pytest.importorskip("sklearn", reason="needs scikit-learn")
+    from bench.strategies_training import train
+
+    steps, network = 240, NetworkOf(10**8, 200)
+
+    def trained(recipe: str, slowest: float) -> tuple[float, float]:
+        """Return the last accuracy, and when the first worker had made half its steps, where links take 1 ms."""
+        found = train(Point("digits", recipe, 4, 0, steps, 5000, slowest))
+        times = times_of(found, {network: dict.fromkeys(collectives_of([found]), 1e-3)})
+        return found.accuracies[-1], times.looks[network][found.steps.index(steps // 2)]
+
+    everyone, even = trained("synchronous", 1)
+    _, delayed = trained("synchronous", 5)
+    first, undelayed = trained("backup", 5)
+    _, served = trained("downpour", 5)
+    assert delayed == pytest.approx(even + steps / 2 * 4 * 0.005)
+    assert undelayed == pytest.approx(even)
+    assert served < delayed
+    assert first > everyone - 0.03
+
+
+def test_a_training_with_a_slow_worker_is_kept_apart_from_one_without() -> None:
+    names = [
+        each.file_name
+        for slowest in (1.0, 5.0)
+        for each in points_of(["digits"], ["backup"], [4], 1, 240, 5000, slowest)
+    ]
+    assert names == [
+        "digits_backup_4-workers_240-steps_5000-us_seed-0.json.gz",
+        "digits_backup_4-workers_240-steps_5000-us_slowest-5_seed-0.json.gz",
+    ]

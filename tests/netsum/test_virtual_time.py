@@ -12,7 +12,7 @@ MBIT = 10**6
 
 def star(seconds: float, rate_bps: int = 100 * MBIT, rtt_us: float = 4000) -> StarLinks:
     """A star on which an all-reduce of one packet takes so long among any number of workers."""
-    return StarLinks(NetworkOf(rate_bps, rtt_us), {(1024, workers): seconds for workers in range(1, 9)})
+    return StarLinks(NetworkOf(rate_bps, rtt_us), {(1024, workers, 0): seconds for workers in range(1, 9)})
 
 
 def test_a_collective_begins_with_the_last_and_ends_for_all_at_once() -> None:
@@ -119,7 +119,7 @@ def train(name: str, links: Any, slowest: float = 1.0) -> tuple[list[dict[str, A
 @pytest.mark.parametrize("name", sorted(OPTIONS))
 def test_each_strategy_runs_alike_every_time_and_its_events_give_its_times(name: str) -> None:
     def links() -> StarLinks:
-        sizes = {(1024 * chunks, workers): 1e-3 for chunks in range(1, 9) for workers in (2, 4)}
+        sizes = {(1024 * chunks, workers, 0): 1e-3 for chunks in range(1, 9) for workers in (2, 4)}
         return StarLinks(NetworkOf(10 * MBIT, 500), sizes)
 
     results, world = train(name, links())

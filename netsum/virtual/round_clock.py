@@ -1,0 +1,79 @@
+"""When rounds with a quorum end, and which activities wait for them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["RoundClock"]
+
+Event = list[Any]
+
+
+class RoundClock:
+    """When rounds end, and which activities go on then.
+
+    A round begins when all its members have entered it and no host is `ahead` results behind; it ends for all at once.
+
+    Parameters
+    ----------
+    duration : callable
+        `Links.round`.
+    hosts : int
+        How many there are; each is a worker of the job.
+
+    Attributes
+    ----------
+    ends : dict of int to float
+        When each round ends, in seconds, of those that have begun.
+    """
+
+    def __init__(self, duration: Callable[[int, int, int], float], hosts: int) -> None:
+        self.ends: dict[int, float] = {}
+        self._duration = duration
+        self._taken = [0] * hosts
+        self._waiting: dict[int, list[tuple[int, int, Event]]] = defaultdict(list)
+
+    @property
+    def waiting(self) -> list[tuple[int, Event]]:
+        """Activities that wait for the end of a round that has not begun, each with its event."""
+        return [(activity, event) for entered in self._waiting.values() for activity, _, event in entered]
+
+    def enter(self, activity: int, host: int, event: Event, now: float) -> list[tuple[int, float]]:
+        """Let an activity wait for the end of a round, of which its host may be a member.
+
+        Parameters
+        ----------
+        event : Event
+            ``["round", …]``, see `netsum.virtual.timeline`.
+        now : float
+            In seconds.
+
+        Returns
+        -------
+        list of (int, float)
+            Activities that go on, and when.
+        """
+        number = event[1]
+        if number in self.ends:
+            return self._take([(activity, host, event)], number, max(now, self.ends[number]))
+        self._waiting[number].append((activity, host, event))
+        return self._begin(now)
+
+    def _begin(self, now: float) -> list[tuple[int, float]]:
+        for number, entered in self._waiting.items():
+            _, _, members, size, ahead = entered[0][2]
+            present = {host for _, host, _ in entered}
+            if members and present.issuperset(members) and min(self._taken) + ahead > number:
+                self.ends[number] = now + self._duration(size, len(self._taken), len(members))
+                return self._take(self._waiting.pop(number), number, self.ends[number])
+        return []
+
+    def _take(
+        self, takers: list[tuple[int, int, Event]], number: int, when: float
+    ) -> list[tuple[int, float]]:
+        for _, host, _ in takers:
+            self._taken[host] = number + 1
+        # Another round may have waited for a host that was behind.
+        return [(activity, when) for activity, _, _ in takers] + self._begin(when)
