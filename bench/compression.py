@@ -65,8 +65,9 @@ def run(
         if missing:
             _run(missing, results, topology, rate, seconds)
     except KeyboardInterrupt:
-        print(f"\nresults are kept in {results.folder}: the same command goes on from there", file=sys.stderr)
-        raise
+        raise KeyboardInterrupt(
+            f"results are kept in {results.folder}, and the same command goes on from there"
+        ) from None
     print(f"{machine_and_date()}; {network}, embedded switch")
     report(results.read(points), results.folder)
 

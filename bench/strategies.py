@@ -55,8 +55,9 @@ def run(
         sizes = collectives_of(found.values())
         durations = simulate_collectives(networks, sizes, results.folder / "collectives", _Simulated())
     except KeyboardInterrupt:
-        print(f"\nresults are kept in {results.folder}: the same command goes on from there", file=sys.stderr)
-        raise
+        raise KeyboardInterrupt(
+            f"results are kept in {results.folder}, and the same command goes on from there"
+        ) from None
     computes = f"a step computes for {step_time}" + (
         f", {slowest:g} times as long at the last worker" if slowest != 1 else ""
     )

@@ -66,8 +66,8 @@ def reported_errors() -> Iterator[None]:
         # The reader of our output has gone, as `head` does; the interpreter must not flush to it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAULT)
-    except KeyboardInterrupt:
-        fail("interrupted", INTERRUPTED)
+    except KeyboardInterrupt as interruption:  # Its arguments say what was kept.
+        fail(": ".join(["interrupted", *map(str, interruption.args)]), INTERRUPTED)
     except Exception as fault:
         if hasattr(fault, "format_message") and hasattr(
             fault, "exit_code"

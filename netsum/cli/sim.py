@@ -269,11 +269,9 @@ def _compute(read: Experiment, store: Store, executor: Executor) -> None:
     try:
         swept = sweep(read, store, programs(), executor, _progress())
     except KeyboardInterrupt:
-        print(
-            f"\nwhat was computed is kept in {store.folder}: the same command goes on from there",
-            file=sys.stderr,
-        )
-        raise
+        raise KeyboardInterrupt(
+            f"what was computed is kept in {store.folder}, and the same command goes on from there"
+        ) from None
     from host_agent.words import plural
 
     for finished in swept.failed:

@@ -45,6 +45,7 @@ class World:
         self._turns = [threading.Semaphore(0) for _ in range(workers)]
         self._main = threading.Semaphore(0)
         self._activity = threading.local()
+        self._threads: list[threading.Thread] = []
         self._fault: BaseException | None = None
         self.conditions = 0
 
@@ -54,26 +55,26 @@ class World:
         Raises
         ------
         BaseException
-            What the first worker that failed raised.
+            What the first worker that failed raised, or an interruption. All threads have ended then.
         """
         results: dict[int, Result] = {}
 
         def work(rank: int) -> None:
             results[rank] = body(rank)
 
-        threads = [self._thread(rank, work, (rank,)) for rank in range(self.workers)]
-        for thread in threads:
-            thread.start()
         try:
+            for rank in range(self.workers):
+                self._start_thread(rank, work, (rank,))
             self._hand_over()
             self._main.acquire()
         except BaseException as fault:
             self._fault = fault
         if self._fault is not None:
             self._stop()
-            raise self._fault
-        for thread in threads:
+        for thread in self._threads:
             thread.join()
+        if self._fault is not None:
+            raise self._fault
         return [results[rank] for rank in range(self.workers)]
 
     @property
@@ -107,13 +108,11 @@ class World:
         activity = len(self.events)
         self.events.append([])
         self._turns.append(threading.Semaphore(0))
-        self._thread(activity, target, arguments).start()
+        self._start_thread(activity, target, arguments)
         self.do(["start", activity])
         return activity
 
-    def _thread(
-        self, activity: int, target: Callable[..., Any], arguments: tuple[Any, ...]
-    ) -> threading.Thread:
+    def _start_thread(self, activity: int, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         def run() -> None:
             self._activity.number = activity
             torch.set_num_threads(1)  # A setting of each thread.
@@ -128,11 +127,13 @@ class World:
                 self._fault = self._fault or fault
                 self._main.release()
 
-        return threading.Thread(target=run, daemon=True)
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def _pass_on(self, activity: int) -> None:
         following = self.timeline.turn()
-        if following == activity:
+        if following == activity and self._fault is None:
             return
         self._wake(following)
         self._await_turn(activity)
@@ -144,7 +145,8 @@ class World:
         (self._main if activity is None else self._turns[activity]).release()
 
     def _await_turn(self, activity: int) -> None:
-        self._turns[activity].acquire()
+        if self._fault is None:
+            self._turns[activity].acquire()
         if self._fault is not None:
             raise _Stopped
 

@@ -1,5 +1,8 @@
 """Workers in virtual time: clocks, what strategies make of them, and the same events on other links."""
 
+import itertools
+import signal
+import threading
 from typing import Any
 
 import pytest
@@ -163,3 +166,30 @@ def test_an_error_at_one_worker_ends_all() -> None:
 
     with pytest.raises(ValueError, match="no batch"):
         run_workers(3, body)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_interruption_ends_all_workers(workers: int) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+    from netsum.virtual.group import run_workers
+
+    unwound: list[int] = []
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def body(rank: int, group: Any, world: Any) -> None:
+        try:
+            for step in itertools.count():
+                world.compute(1.0)
+                if step == rank == 0:
+                    signal.pthread_kill(main, signal.SIGINT)
+        finally:
+            unwound.append(rank)
+
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        run_workers(workers, body)
+    assert sorted(unwound) == list(range(workers))
+    assert set(threading.enumerate()) <= before
