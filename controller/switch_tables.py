@@ -57,7 +57,10 @@ class Reconciled:
 
 def no_quorums(name: str, program: Path) -> str:
     """Return the sentence for a job with a quorum on a switch whose program has none."""
-    return f"job {name!r} needs a quorum, and the program {program.name} has none: take v1model's program, or no quorum"
+    return (
+        f"job {name!r} needs a quorum, and the program {program.name} has none: take the program of a single switch, "
+        "or no quorum"
+    )
 
 
 class SwitchTables:

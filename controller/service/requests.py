@@ -143,7 +143,7 @@ def check_quorum_request(quorum: int, world_size: int, files: CompiledFiles) -> 
     if quorum and not files.knows_quorums:
         raise RefusalError(
             Kind.WRONG,
-            f"the program {files.path.name} of the switches has no quorums: take v1model's program, or no quorum",
+            f"the program {files.path.name} of the switches has no quorums: take the program of a single switch, or no quorum",
         )
 
 

@@ -15,6 +15,11 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
             hdr.lanes.setInvalid();
             if (meta.outcome == OUTCOME_MISMATCH) {
                 say(KIND_STATUS, FLAG_MISMATCH, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
+#if QUORUM
+            } else if (meta.outcome != OUTCOME_PROBED) {
+                // Of a slot that a quorum completes: it says whose contributions it has.
+                say(KIND_RESULT, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
+#endif
             } else {
                 say(KIND_STATUS, 0, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
             }

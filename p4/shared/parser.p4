@@ -104,6 +104,14 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
             (NETSUM_VERSION, KIND_PROBE, OP_SUM, 0): is_well_formed;
             (NETSUM_VERSION, KIND_PROBE, OP_MAX, 0): is_well_formed;
             (NETSUM_VERSION, KIND_PROBE, OP_BOR, 0): is_well_formed;
+#if QUORUM
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_SUM, FLAG_QUORUM): is_well_formed;
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_MAX, FLAG_QUORUM): is_well_formed;
+            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_BOR, FLAG_QUORUM): is_well_formed;
+            (NETSUM_VERSION, KIND_PROBE, OP_SUM, FLAG_QUORUM): is_well_formed;
+            (NETSUM_VERSION, KIND_PROBE, OP_MAX, FLAG_QUORUM): is_well_formed;
+            (NETSUM_VERSION, KIND_PROBE, OP_BOR, FLAG_QUORUM): is_well_formed;
+#endif
 #if TREE
             (NETSUM_VERSION, KIND_RESULT, OP_SUM, 0): is_well_formed;
             (NETSUM_VERSION, KIND_RESULT, OP_MAX, 0): is_well_formed;

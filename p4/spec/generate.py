@@ -243,7 +243,7 @@ def outputs() -> dict[Path, str]:
         + DISSECTOR.read_text(encoding="utf-8"),
     }
     files[ROOT / "p4/shared/tree_constants.p4"] = p4 + p4_tree_constants(spec)
-    files[ROOT / "p4/v1model/quorum_constants.p4"] = p4 + p4_quorum_constants(spec)
+    files[ROOT / "p4/shared/quorum_constants.p4"] = p4 + p4_quorum_constants(spec)
     for lanes in lane_counts(spec):
         files[ROOT / f"p4/shared/lanes_{lanes}.p4"] = p4 + p4_lanes_header(lanes, spec["lanes"]["bytes"])
     for lanes in lane_counts(spec, "v1model"):

@@ -12,6 +12,7 @@
 #include "../shared/types.p4"
 #include "../shared/protocol_headers.p4"
 #include "../shared/tree_constants.p4"
+#include "../shared/quorum_constants.p4"
 #include "shim.p4"
 #include "lane.p4"
 #if LANES == 8
@@ -44,6 +45,9 @@
 #include "../shared/tree.p4"
 #include "tree.p4"
 #endif
+#if QUORUM
+#include "../shared/quorum.p4"
+#endif
 #include "target.p4"
 #include "slot.p4"
 
@@ -75,6 +79,10 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
 #else
     Answer() answer;
 #endif
+#if QUORUM
+    JobQuorum() job_quorum;
+    QuorumCounters() quorum_counters;
+#endif
     OutcomeCounters() counters;
     Forward() forward;
     LeaveToTarget() leave;
@@ -84,6 +92,9 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
         parent_t parent = { false, 0, 0, 0, 0 };
         bool goes_up = false;
 #endif
+#if QUORUM
+        quorum_t quorum = { 0, 0 };
+#endif
         // These wait for nothing but the parser, so they share the first stage.
         arrive.apply(hdr.frame, meta, from_parser);
         switch_address.apply(meta);
@@ -91,6 +102,9 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
             admission.apply(hdr.frame, meta);
 #if TREE
             job_parent.apply(hdr.frame, parent);
+#endif
+#if QUORUM
+            job_quorum.apply(hdr.frame, quorum);
 #endif
         }
         if (hdr.frame.packet_out.isValid()) {
@@ -114,15 +128,21 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
                 }
                 tree_counters.apply(hdr.frame, meta, goes_up);
 #else
-                slot.apply(hdr.frame, meta, IS_FURTHER_PASS);
+                slot.apply(hdr.frame, meta, quorum, IS_FURTHER_PASS);
 #endif
 #if PASSES > 1
-                next_pass.apply(hdr.pass, hdr.frame, meta);
+                // What a quorum completes has no lanes, so its first pass is its last.
+                if (hdr.frame.netsum.flags & FLAG_QUORUM == 0) {
+                    next_pass.apply(hdr.pass, hdr.frame, meta);
+                }
 #endif
                 if (meta.is_answer) {
                     answer.apply(hdr.frame, meta);
                 }
                 counters.apply(hdr.frame, meta);
+#if QUORUM
+                quorum_counters.apply(hdr.frame, meta);
+#endif
             }
         }
         leave.apply(hdr.bridge, meta, for_deparser, for_tm);

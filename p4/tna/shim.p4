@@ -34,6 +34,9 @@ typedef bit<8> job_index_t;
 #ifndef TREE
 #define TREE 0
 #endif
+
+// Slots that a quorum completes: in the program of a single switch.
+#define QUORUM (TREE == 0)
 // The way that a PROBE has come, with one child more: wired, for a shift would need the fields in certain containers.
 #define WAY_UP_UNIT Hash<bit<16>>(HashAlgorithm_t.IDENTITY) way_up;
 #define WAY_UP(way, child) way_up.get({ way[15 - CHILD_BITS:0], child[CHILD_BITS - 1:0] })

@@ -29,21 +29,24 @@ const bit<32> COLLECTIVE_FINAL = 4;
 #define BITS bits
 #define NOT_ASKED _, _,
 #define HAS_ROOM meta.admission.room != 0
-#define SUM_GOES_UP || (goes_up && hdr.netsum.kind == KIND_CONTRIBUTE)
+#define FIRST_MARK found.with_lanes
 #else
 #define IS_COLLECTIVE(held) held == collective
 #define BITS meta.admission.worker_bit
-#define NOT_ASKED
+#define NOT_ASKED _,
 #define HAS_ROOM (meta.admission.room != 0 || is_further_pass)
-#define SUM_GOES_UP
+#define FIRST_MARK first_mark
 #endif
+#define OF_QUORUM FLAG_QUORUM &&& FLAG_QUORUM
 
 #if TREE
 control Slot(inout headers_t hdr, inout metadata_t meta, in bool has_parent, inout bool goes_up) {
     bit<1> rightful = 0; // it is from a child what a child sends, or from the parent what the parent sends
     worker_bitmap_t bits = 0; // the worker's; of a RESULT, those of all
 #else
-control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass) {
+control Slot(inout headers_t hdr, inout metadata_t meta, in quorum_t quorum, in bool is_further_pass) {
+    bit<8> first_mark = 0; // what slot_has_lanes holds after the first contribution to a tag
+    bit<1> names_members = 0; // the header of a STATUS is filled in already
 #endif
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) collective_hash;
     Lanes() lanes;
@@ -58,8 +61,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
     worker_bitmap_t mine = 0; // this worker's bit, if it was set before
     worker_bitmap_t after = 0;
     bit<1> full = 0;
-    bit<8> has_lanes = 0;
-    bit<16> exponent = 0;
+    bit<8> has_lanes = 0; // of a quorum: 1 more than so many contributions that were missing, before this one
 
     // ---- The tag. Twice: one says whether it is newer, the other which chunk was there.
 
@@ -324,19 +326,19 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
     }
 
     // ---- Whether the slot has lanes (and in a tree, whether it is final), and the exponent. They wait for nothing but the
-    // bit of this worker.
+    // bit of this worker. What a quorum completes has no lanes: there the register counts down what is missing, to 1.
 
     Register<bit<8>, pool_index_t>(CELLS, 0) slot_has_lanes;
 
     RegisterAction<bit<8>, pool_index_t, bit<8>>(slot_has_lanes) first_has_lanes = {
         void apply(inout bit<8> held, out bit<8> now) {
-            held = found.with_lanes;
+            held = FIRST_MARK;
             now = held;
         }
     };
     RegisterAction<bit<8>, pool_index_t, bit<8>>(slot_has_lanes) next_has_lanes = {
         void apply(inout bit<8> held, out bit<8> now) {
-            held = held | found.with_lanes;
+            held = held | FIRST_MARK;
             now = held;
         }
     };
@@ -350,6 +352,16 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
         void apply(inout bit<8> held, out bit<8> now) {
             held = found.with_lanes | MARK_FINAL;
             now = held;
+        }
+    };
+#endif
+#if QUORUM
+    RegisterAction<bit<8>, pool_index_t, bit<8>>(slot_has_lanes) one_less_missing = {
+        void apply(inout bit<8> held, out bit<8> now) {
+            now = held;
+            if (held > 1) {
+                held = held - 1;
+            }
         }
     };
 #endif
@@ -368,12 +380,19 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
         has_lanes = final_has_lanes.execute(meta.admission.index);
     }
 #endif
+#if QUORUM
+    action count_down() {
+        has_lanes = one_less_missing.execute(meta.admission.index);
+    }
+#endif
 
     table slot_has_lanes_step {
         key = {
 #if TREE
             hdr.netsum.kind: ternary;
             asks_the_same: ternary;
+#else
+            hdr.netsum.flags: ternary;
 #endif
             found.agrees: exact;
             found.newer: ternary;
@@ -386,6 +405,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
 #if TREE
             mark_final;
 #endif
+#if QUORUM
+            count_down;
+#endif
             @defaultonly NoAction;
         }
         const default_action = NoAction();
@@ -395,12 +417,16 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
             (KIND_RESULT, 1, 0, _, 0): read_has_lanes();
             (KIND_RESULT, 1, 0, _, _): mark_final();
 #endif
+#if QUORUM
+            (OF_QUORUM, 1, 0, 0): count_down();
+#endif
             (NOT_ASKED 1, 1, _): take_has_lanes();
             (NOT_ASKED 1, 0, 0): add_has_lanes();
             (NOT_ASKED 1, 0, _): read_has_lanes();
         }
     }
 
+    // The packet leaves with what its slot holds. A PROBE keeps its own, which is its number.
     Register<bit<16>, pool_index_t>(CELLS, 0) slot_exponent;
 
     RegisterAction<bit<16>, pool_index_t, bit<16>>(slot_exponent) first_exponent = {
@@ -422,13 +448,13 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
     };
 
     action take_exponent() {
-        exponent = first_exponent.execute(meta.admission.index);
+        hdr.netsum.exponent = first_exponent.execute(meta.admission.index);
     }
     action max_exponent() {
-        exponent = larger_exponent.execute(meta.admission.index);
+        hdr.netsum.exponent = larger_exponent.execute(meta.admission.index);
     }
     action read_exponent() {
-        exponent = exponent_read.execute(meta.admission.index);
+        hdr.netsum.exponent = exponent_read.execute(meta.admission.index);
     }
 
     table slot_exponent_step {
@@ -436,6 +462,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
 #if TREE
             hdr.netsum.kind: ternary;
             asks_the_same: ternary;
+#else
+            hdr.netsum.flags: ternary;
+            has_lanes: ternary;
 #endif
             found.agrees: exact;
             found.newer: ternary;
@@ -453,11 +482,81 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
             (KIND_RESULT, 1, 0, _, 0): read_exponent();
             (KIND_RESULT, 1, 0, _, _): take_exponent();
 #endif
-            (NOT_ASKED 1, 1, _): take_exponent();
-            (NOT_ASKED 1, 0, 0): max_exponent();
-            (NOT_ASKED 1, 0, _): read_exponent();
+#if QUORUM
+            (OF_QUORUM, 1, 1, 0, _): read_exponent(); // nothing is missing
+#endif
+            (_, _, 1, 1, _): take_exponent();
+            (_, _, 1, 0, 0): max_exponent();
+            (_, _, 1, 0, _): read_exponent();
         }
     }
+
+#if QUORUM
+    // ---- Whose contributions a slot has that a quorum completes. slot_seen has the bits of those that were late, too.
+
+    Register<bit<32>, pool_index_t>(CELLS, 0) slot_members;
+
+    RegisterAction<bit<32>, pool_index_t, bit<32>>(slot_members) first_member = {
+        void apply(inout bit<32> held, out bit<32> now) {
+            held = meta.admission.worker_bit;
+            now = held;
+        }
+    };
+    RegisterAction<bit<32>, pool_index_t, bit<32>>(slot_members) next_member = {
+        void apply(inout bit<32> held, out bit<32> now) {
+            held = held | meta.admission.worker_bit;
+            now = held;
+        }
+    };
+    RegisterAction<bit<32>, pool_index_t, bit<32>>(slot_members) members_read = {
+        void apply(inout bit<32> held, out bit<32> now) {
+            now = held;
+        }
+    };
+
+    @hidden action name_them() {
+        hdr.status.slot_chunk = hdr.netsum.chunk;
+        names_members = 1;
+    }
+
+    action take_member() {
+        hdr.status.seen = first_member.execute(meta.admission.index);
+        name_them();
+    }
+    action add_member() {
+        hdr.status.seen = next_member.execute(meta.admission.index);
+        name_them();
+    }
+    action read_members() {
+        hdr.status.seen = members_read.execute(meta.admission.index);
+        name_them();
+    }
+
+    table slot_members_step {
+        key = {
+            hdr.netsum.flags: ternary;
+            asks_the_same: ternary;
+            found.agrees: ternary;
+            found.newer: ternary;
+            has_lanes: ternary;
+            mine: ternary;
+        }
+        actions = {
+            take_member;
+            add_member;
+            read_members;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        const entries = {
+            (OF_QUORUM, 1, _, _, _, _): read_members(); // a PROBE
+            (OF_QUORUM, _, 1, 1, _, _): take_member();
+            (OF_QUORUM, _, 1, 0, 1, _): read_members(); // nothing was missing
+            (OF_QUORUM, _, 1, 0, _, 0): add_member();
+            (OF_QUORUM, _, 1, 0, _, _): read_members();
+        }
+    }
+#endif
 
     // ---- What became of the packet: the first row that fits. Which headers an answer has is decided with it.
 
@@ -503,6 +602,8 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
             full: ternary;
             has_lanes: ternary;
             mine: ternary;
+            hdr.netsum.flags: ternary;
+            quorum.workers: ternary;
         }
         actions = {
             drop_after;
@@ -512,19 +613,28 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
         }
         const default_action = drop_after(OUTCOME_MALFORMED);
         const entries = {
-            (false, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_MALFORMED);
-            (true, false, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_NOT_ADMITTED);
-            (true, true, 0, _, _, _, _, _, _, _, _): drop_after(OUTCOME_OUT_OF_RANGE);
-            (true, true, 1, KIND_PROBE, 1, 0, 0, _, _, _, _): answer_status(OUTCOME_MISMATCH);
-            (true, true, 1, KIND_PROBE, _, _, _, _, _, _, _): answer_status(OUTCOME_PROBED);
-            (true, true, 1, _, 0, _, _, _, _, _, _): drop_after(OUTCOME_STALE);
-            (true, true, 1, _, 1, _, _, 0, _, _, _): answer_status(OUTCOME_MISMATCH);
-            (true, true, 1, _, 1, _, _, 1, 0, _, 0): drop_after(OUTCOME_ADDED);
-            (true, true, 1, _, 1, _, _, 1, 0, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
-            (true, true, 1, _, 1, _, _, 1, 1, 0, 0): answer_result_without_lanes(OUTCOME_COMPLETED);
-            (true, true, 1, _, 1, _, _, 1, 1, _, 0): answer_result(OUTCOME_COMPLETED);
-            (true, true, 1, _, 1, _, _, 1, 1, 0, _): answer_result_without_lanes(OUTCOME_DUPLICATE_ANSWERED);
-            (true, true, 1, _, 1, _, _, 1, 1, _, _): answer_result(OUTCOME_DUPLICATE_ANSWERED);
+            (false, _, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_MALFORMED);
+            (true, false, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_NOT_ADMITTED);
+            (true, true, 0, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_OUT_OF_RANGE);
+            (true, true, 1, _, _, _, _, _, _, _, _, OF_QUORUM, 0): drop_after(OUTCOME_NOT_ADMITTED);
+            (true, true, 1, KIND_PROBE, 1, 0, 0, _, _, _, _, _, _): answer_status(OUTCOME_MISMATCH);
+            (true, true, 1, KIND_PROBE, _, _, _, _, _, _, _, _, _): answer_status(OUTCOME_PROBED);
+            (true, true, 1, _, 0, _, _, _, _, _, _, _, _): drop_after(OUTCOME_STALE);
+            (true, true, 1, _, 1, _, _, 0, _, _, _, _, _): answer_status(OUTCOME_MISMATCH);
+            // A quorum's: `has_lanes` counts what was missing, from 2 on. Its RESULT has the header of a STATUS.
+            (true, true, 1, _, 1, 1, _, 1, _, 1, _, OF_QUORUM, _): answer_status(OUTCOME_COMPLETED);
+            (true, true, 1, _, 1, 1, _, 1, _, _, _, OF_QUORUM, _): drop_after(OUTCOME_ADDED);
+            (true, true, 1, _, 1, 0, _, 1, _, 1, 0, OF_QUORUM, _): answer_status(OUTCOME_LATE);
+            (true, true, 1, _, 1, 0, _, 1, _, 2, 0, OF_QUORUM, _): answer_status(OUTCOME_COMPLETED);
+            (true, true, 1, _, 1, 0, _, 1, _, _, 0, OF_QUORUM, _): drop_after(OUTCOME_ADDED);
+            (true, true, 1, _, 1, 0, _, 1, _, 1, _, OF_QUORUM, _): answer_status(OUTCOME_DUPLICATE_ANSWERED);
+            (true, true, 1, _, 1, 0, _, 1, _, _, _, OF_QUORUM, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
+            (true, true, 1, _, 1, _, _, 1, 0, _, 0, _, _): drop_after(OUTCOME_ADDED);
+            (true, true, 1, _, 1, _, _, 1, 0, _, _, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
+            (true, true, 1, _, 1, _, _, 1, 1, 0, 0, _, _): answer_result_without_lanes(OUTCOME_COMPLETED);
+            (true, true, 1, _, 1, _, _, 1, 1, _, 0, _, _): answer_result(OUTCOME_COMPLETED);
+            (true, true, 1, _, 1, _, _, 1, 1, 0, _, _, _): answer_result_without_lanes(OUTCOME_DUPLICATE_ANSWERED);
+            (true, true, 1, _, 1, _, _, 1, 1, _, _, _, _): answer_result(OUTCOME_DUPLICATE_ANSWERED);
         }
     }
 #endif
@@ -533,10 +643,17 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
         if (hdr.lanes.isValid()) {
             found.with_lanes = 1;
         }
+#if QUORUM
+        if (hdr.lanes.isValid()) {
+            first_mark = 1;
+        } else if (hdr.netsum.flags & FLAG_QUORUM != 0) {
+            first_mark = quorum.workers;
+        }
+#endif
 #if TREE
         collective = collective_hash.get({ hdr.netsum.fingerprint, hdr.netsum.op });
 #else
-        collective = collective_hash.get({ hdr.netsum.op, hdr.netsum.fingerprint });
+        collective = collective_hash.get({ hdr.netsum.flags[2:2], hdr.netsum.op, hdr.netsum.fingerprint }); // whether for a quorum, too
 #endif
 
 #if TREE
@@ -554,6 +671,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
         if (meta.well_formed && meta.admission.admitted && HAS_ROOM &&
             (meta.admission.index & BEYOND_POOL) == 0) {
             reached = 1;
+#if QUORUM
+            if (hdr.netsum.flags & FLAG_QUORUM == 0 || quorum.workers != 0) {
+#endif
             slot_tag_step.apply();
             slot_chunk_step.apply();
             if (found.with_lanes == 0) {
@@ -566,6 +686,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
             if (found.newer == 1 || held_chunk == (int<32>) hdr.netsum.chunk || hdr.netsum.kind == KIND_PROBE) {
                 slot_seen_step.apply();
             }
+#if QUORUM
+            }
+#endif
         }
 #if TREE
         }
@@ -582,14 +705,16 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
         slot_has_lanes_step.apply();
         slot_exponent_step.apply();
         slot_outcome.apply();
-
-        // The lanes are in the packet now, whoever brought them.
-#if TREE
-        if (hdr.netsum.kind == KIND_STATUS) {
-            // The parent's: it stays as it is.
-        } else
+#if QUORUM
+        slot_members_step.apply(); // what it writes into needs the header, if there is to be one
 #endif
-        if (hdr.status.isValid()) {
+
+#if TREE
+        // The parent's stays as it is.
+        if (hdr.status.isValid() && hdr.netsum.kind != KIND_STATUS) {
+#else
+        if (hdr.status.isValid() && names_members == 0) {
+#endif
             if (found.newer == 1) {
                 hdr.status.seen = 0;
                 hdr.status.slot_chunk = hdr.netsum.chunk;
@@ -597,8 +722,6 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in bool is_further_pass
                 hdr.status.seen = found.before;
                 hdr.status.slot_chunk = (bit<32>) held_chunk;
             }
-        } else if (meta.is_answer SUM_GOES_UP) {
-            hdr.netsum.exponent = exponent;
         }
     }
 }

@@ -7,7 +7,7 @@
 #include "../shared/types.p4"
 #include "../shared/protocol_headers.p4"
 #include "../shared/tree_constants.p4"
-#include "quorum_constants.p4"
+#include "../shared/quorum_constants.p4"
 #include "shim.p4"
 #include "lane.p4"
 #if LANES == 64
@@ -31,6 +31,7 @@
 #include "../shared/forward.p4"
 #include "../shared/counters.p4"
 #include "target.p4"
+#include "../shared/quorum.p4"
 #include "quorum.p4"
 #include "../shared/tree.p4"
 #include "tree.p4"

@@ -87,21 +87,27 @@ def test_what_no_admission_has(changes: dict[str, int], sentence: str) -> None:
         replace(admit(3).admissions[0], **changes)  # type: ignore[arg-type]
 
 
-def test_tofinos_program_has_none() -> None:
+def test_tofinos_program_of_a_tree_has_none() -> None:
     """The logic of that program, compiled for the embedded switch, has its tables."""
-    program, _ = translate.files("tna_logic")
+    program, _ = translate.files("tna_tree")
     held, _ = tables(program)
     with pytest.raises(JobRefusedError) as refusal:
         held.install(replace(admit(3), lanes=8))
     assert str(refusal.value) == (
-        f"job 'job' needs a quorum, and the program {program.name} has none: take v1model's program, or no quorum"
+        f"job 'job' needs a quorum, and the program {program.name} has none: take the program of a single switch, "
+        "or no quorum"
     )
-    files = SimpleNamespace(knows_quorums=False, path=Path("netsum_tofino_32.conf"))
+    files = SimpleNamespace(knows_quorums=False, path=Path("netsum_tofino_tree_8.conf"))
     with pytest.raises(
-        RefusalError, match="the program netsum_tofino_32.conf of the switches has no quorums"
+        RefusalError, match="the program netsum_tofino_tree_8.conf of the switches has no quorums"
     ):
         check_quorum_request(3, 4, files)  # type: ignore[arg-type]
     check_quorum_request(0, 4, files)  # type: ignore[arg-type]
+
+
+def test_tofinos_program_of_a_single_switch_has_them() -> None:
+    held, _ = tables(translate.files("tna_logic")[0])
+    held.install(replace(admit(3), lanes=8))
 
 
 @pytest.fixture

@@ -125,7 +125,9 @@ def test_unknown_operation(victim: Victim) -> None:
 
 def for_quorums(victim: Victim) -> tuple[int, ...]:
     """Return the flags that are well-formed where the program has quorums: `test_quorum.py` has what becomes of them."""
-    return (QUORUM, QUORUM | LANES) if victim.job.target.has_quorums else ()
+    if not victim.job.target.has_quorums:
+        return ()
+    return (QUORUM, QUORUM | LANES) if victim.job.target.quorums_have_lanes else (QUORUM,)
 
 
 def test_flags_that_do_not_fit_lanes(victim: Victim) -> None:

@@ -16,6 +16,7 @@ from tests.dataplane.tna_logic import translate
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOT, LANE, PASSES, TREE, OUTCOME = "slot.p4", "lane.p4", "passes.p4", "tree.p4", "tree_outcome.p4"
+NETSUM = "netsum.p4"
 NEWER = "held.epoch != (int<32>) meta.admission.epoch || (int<32>) hdr.netsum.chunk - held.chunk > 0"
 RANGE = " &&\n            (meta.admission.index & BEYOND_POOL) == 0"
 CHILD, PARENT = "((meta.admission.worker_bit != 0 && (", "(meta.admission.worker_bit == 0 && ("
@@ -48,7 +49,7 @@ FAULTS = {
         "(KIND_PROBE, 0): look_at_collective();",
         "(KIND_PROBE, 0): compare_collective();",
     ),
-    "a new tag keeps has_lanes": (SLOT, "held = found.with_lanes;", "held = held | found.with_lanes;"),
+    "a new tag keeps has_lanes": (SLOT, "held = FIRST_MARK;", "held = held | FIRST_MARK;"),
     "a new tag keeps the exponent": (
         SLOT,
         "held = hdr.netsum.exponent;",
@@ -56,8 +57,8 @@ FAULTS = {
     ),
     "a duplicate raises the exponent": (
         SLOT,
-        "(NOT_ASKED 1, 0, _): read_exponent();",
-        "(NOT_ASKED 1, 0, _): max_exponent();",
+        "(_, _, 1, 0, _): read_exponent();",
+        "(_, _, 1, 0, _): max_exponent();",
     ),
     "the full mask is not awaited": (SLOT, "if (after == meta.admission.full_mask) {", "if (after != 0) {"),
     "the job's range is not held": (SLOT, "(meta.admission.room != 0 || is_further_pass)", "true"),
@@ -90,6 +91,45 @@ FAULTS = {
     "BOR is AND": (LANE, "value = value | lane;", "value = value & lane;"),
 }
 
+# What is done wrong in the slots of quorums.
+QUORUM_FAULTS = {
+    "a job needs no quorum": (SLOT, "(hdr.netsum.flags & FLAG_QUORUM == 0 || quorum.workers != 0)", "(true)"),
+    "a slot is of a quorum or not": (SLOT, "{ hdr.netsum.flags[2:2], ", "{ "),
+    "a duplicate counts for the quorum": (
+        SLOT,
+        "(OF_QUORUM, 1, 0, 0): count_down();",
+        "(OF_QUORUM, 1, 0, _): count_down();",
+    ),
+    "the late count on": (SLOT, "if (held > 1) {", "if (held > 0) {"),
+    "a late contribution is a member": (
+        SLOT,
+        "(OF_QUORUM, _, 1, 0, 1, _): read_members();",
+        "(OF_QUORUM, _, 1, 0, 1, _): add_member();",
+    ),
+    "a late contribution raises the exponent": (SLOT, "(OF_QUORUM, 1, 1, 0, _): read_exponent();", ""),
+    "a new tag keeps the members": (
+        SLOT,
+        "held = meta.admission.worker_bit;",
+        "held = held | meta.admission.worker_bit;",
+    ),
+    "a STATUS has the late": (SLOT, "(OF_QUORUM, 1, _, _, _, _): read_members();", ""),
+    "all are told what a late one asked for": (
+        SLOT,
+        "answer_status(OUTCOME_LATE)",
+        "answer_status(OUTCOME_COMPLETED)",
+    ),
+    "a quorum of one is not complete": (
+        SLOT,
+        "1, 1, _, 1, _, 1, _, OF_QUORUM, _): answer_status(OUTCOME_COMPLETED);",
+        "1, 1, _, 1, _, 1, _, OF_QUORUM, _): drop_after(OUTCOME_ADDED);",
+    ),
+    "a roll call goes through all passes": (
+        NETSUM,
+        "if (hdr.frame.netsum.flags & FLAG_QUORUM == 0)",
+        "if (true)",
+    ),
+}
+
 # What a switch in a tree does wrong.
 TREE_FAULTS = {
     "a slot that is not full takes a RESULT": (
@@ -106,8 +146,8 @@ TREE_FAULTS = {
     "the parent contributes": (SLOT, CHILD, "((true && ("),
     "a new tag stays final": (
         SLOT,
-        "held = found.with_lanes;",
-        "held = found.with_lanes | (held & MARK_FINAL);",
+        "held = FIRST_MARK;",
+        "held = FIRST_MARK | (held & MARK_FINAL);",
     ),
     "a RESULT leaves the mark alone": (
         SLOT,
@@ -151,7 +191,7 @@ TREE_FAULTS = {
         "hdr.ipv4.identification = way_here;",
     ),
 }
-ALL_FAULTS = FAULTS | TREE_FAULTS
+ALL_FAULTS = FAULTS | QUORUM_FAULTS | TREE_FAULTS
 
 
 def test_program_is_that_of_the_sources() -> None:
@@ -176,13 +216,15 @@ def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
     assert right in path.read_text()
     path.write_text(path.read_text().replace(right, wrong))
     copy = tmp_path / "tests" / "dataplane"
-    engine = "tna-tree" if fault in TREE_FAULTS else "tna-passes" if name == PASSES else "tna-logic"
+    engine = "tna-tree" if fault in TREE_FAULTS else "tna-passes" if name in (PASSES, NETSUM) else "tna-logic"
     program = engine.replace("-", "_")
     translated = [sys.executable, str(copy / "tna_logic" / "translate.py"), program]
     subprocess.run(translated, check=True, timeout=600)
     tests = [
         str(path)
-        for path in sorted(copy.glob("test_*.py"), key=lambda path: path.stem != "test_tree")
+        for path in sorted(
+            copy.glob("test_*.py"), key=lambda path: path.stem not in ("test_quorum", "test_tree")
+        )
         if path.stem not in ("test_tna_logic", "test_hostile_packets")
     ]
     command = [

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from host_agent.collectives import Op
+from tests.dataplane.tna_logic import translate
 from tests.integration.simulated.rounds import RoundWorkers
 from tests.integration.simulated.star import Cables, Star, star_switch
 
@@ -22,6 +23,8 @@ Array = npt.NDArray[Any]
 ROUND_TRIP_NS = 40_000
 STEP = 1 if "NETSUM_LONG_TESTS" in os.environ else 5
 COMPUTE_NS = 2_000_000
+TOFINO = translate.LANES
+"""With so many lanes the switch decides as Tofino's program does (tests/dataplane/tna_logic)."""
 
 
 def integers(elements: int, dtype: str) -> Any:
@@ -43,12 +46,12 @@ def step_ns(workers: RoundWorkers) -> float:
     return float(ended[-1] - ended[0]) / (len(ended) - 1)
 
 
-def training(slower: float, quorum: int, rounds: int = 30, workers: int = 8) -> RoundWorkers:
+def training(slower: float, quorum: int, rounds: int = 30, workers: int = 8, lanes: int = 64) -> RoundWorkers:
     """Train with a last worker that computes so many times as long."""
-    star = Star(star_switch(64), Cables(delay_ns=5_000), seed=1)
+    star = Star(star_switch(lanes), Cables(delay_ns=5_000), seed=1)
     job = RoundWorkers(
         star,
-        star_switch(64).admit(workers, 16, quorum=quorum),
+        star_switch(lanes).admit(workers, 16, quorum=quorum),
         rounds,
         integers(5_000, "int32"),
         lambda worker, number: int(COMPUTE_NS * (slower if worker == workers - 1 else 1)),
@@ -57,9 +60,10 @@ def training(slower: float, quorum: int, rounds: int = 30, workers: int = 8) -> 
     return job
 
 
-def test_a_worker_ten_times_slower_does_not_make_a_step_longer() -> None:
-    even = training(slower=1, quorum=7)
-    straggling = training(slower=10, quorum=7)
+@pytest.mark.parametrize("lanes", [64, TOFINO])
+def test_a_worker_ten_times_slower_does_not_make_a_step_longer(lanes: int) -> None:
+    even = training(slower=1, quorum=7, lanes=lanes)
+    straggling = training(slower=10, quorum=7, lanes=lanes)
     for job in (even, straggling):
         job.check(7, total)
     assert step_ns(straggling) == pytest.approx(step_ns(even), rel=0.1)
@@ -73,8 +77,13 @@ def test_without_backup_workers_it_makes_each_step_ten_times_longer() -> None:
     )
 
 
-@pytest.mark.parametrize(("workers", "schedules"), [(1, 20), (2, 150), (4, 250), (32, 10)])
-def test_every_schedule_ends_with_the_right_quorum_and_bits_everywhere(workers: int, schedules: int) -> None:
+@pytest.mark.parametrize(
+    ("workers", "schedules", "lanes"),
+    [(1, 20, 64), (2, 150, 64), (4, 250, 64), (32, 10, 64), (2, 50, TOFINO), (4, 50, TOFINO)],
+)
+def test_every_schedule_ends_with_the_right_quorum_and_bits_everywhere(
+    workers: int, schedules: int, lanes: int
+) -> None:
     faulty, late = 0, 0
     for seed in range(0, schedules, STEP):
         chance = random.Random(seed)
@@ -88,12 +97,12 @@ def test_every_schedule_ends_with_the_right_quorum_and_bits_everywhere(workers: 
             straggle=chance.choice([0.0, 0.02, 0.1]),
             straggle_ns=chance.choice([10, 300]) * ROUND_TRIP_NS,
         )
-        star = Star(star_switch(64), cables, seed)
+        star = Star(star_switch(lanes), cables, seed)
         job = RoundWorkers(
             star,
-            star_switch(64).admit(workers, chance.choice([2, 4, 8]), quorum=quorum),
+            star_switch(lanes).admit(workers, chance.choice([2, 4, 8]), quorum=quorum),
             rounds=8,
-            part=integers(chance.choice([0, 1, 64, 700]), chance.choice(["int32", "int64"])),
+            part=integers(chance.choice([0, 1, lanes, 11 * lanes - 4]), chance.choice(["int32", "int64"])),
             compute_ns=lambda worker, number, chance=chance: chance.randrange(20 * ROUND_TRIP_NS),  # type: ignore[misc]
             first_chunk=chance.choice([0, 1, 2**32 - 5]),
         )

@@ -129,7 +129,8 @@ class AsicModelTarget:
 
     shortest_frame = 60
     has_trees = False
-    has_quorums = False
+    has_quorums = True
+    quorums_have_lanes = False
     sees_where_frames_end = False
 
     def __init__(self, lanes: int) -> None:

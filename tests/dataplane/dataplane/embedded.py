@@ -45,7 +45,8 @@ class EmbeddedTarget(Programmed):
     ) -> None:
         self.lanes = lanes
         self.has_trees = files is None or has_trees
-        self.has_quorums = files is None
+        self.has_quorums = files is None or not has_trees
+        self.quorums_have_lanes = files is None
         self._chassis = OpenChassis()
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(serve(self._chassis, "127.0.0.1:0", device_id=DEVICE_ID))

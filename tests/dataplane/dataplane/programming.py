@@ -144,6 +144,7 @@ class Programmed:
     shortest_frame = 14
     has_trees = True
     has_quorums = True
+    quorums_have_lanes = True
     sees_where_frames_end = True
     programming: Programming
 

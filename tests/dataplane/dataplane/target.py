@@ -39,6 +39,9 @@ class Target(Protocol):
     has_quorums: bool
     """Whether its program has slots that a quorum completes."""
 
+    quorums_have_lanes: bool
+    """Whether such slots may have lanes."""
+
     sees_where_frames_end: bool
     """Tofino does not, in ingress: what is behind the IPv4 packet is padding, and of what is missing in front of a
     frame's end up to 4 bytes are taken from its check sequence."""

@@ -195,6 +195,8 @@ def main() -> int:
                 f"PASSES={passes}",
                 "-D",
                 f"TREE={int(name in IN_TREES)}",
+                "-D",
+                f"QUORUM={int(name not in IN_TREES)}",
             ]
             command += ["-D", f"RECIRCULATION_PORT={RECIRCULATION_PORT}", "-D__TARGET_TOFINO__=1"]
             command += ["--p4runtime-files", str(p4info), "-o", str(compiled), str(written)]

@@ -14,10 +14,18 @@ from sim.network.network import Network
 from sim.network.parameters import Faults, LinkParameters, SwitchCost
 from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
 from sim.network.worker import Plan, Worker
+from tests.dataplane.tna_logic import translate
 
 BUILD = Path(__file__).resolve().parents[3] / "p4" / "build"
 PORTS = 32
 MAX_EVENTS = 2_000_000
+
+
+def program_file(lanes: int) -> Path:
+    """Name the compiled program with so many lanes; the one with fewest has the decisions of Tofino's program."""
+    if lanes == translate.LANES:
+        return translate.files("tna_logic")[0]
+    return BUILD / f"netsum_v1model_{lanes}.json"
 
 
 def ip_at(port: int) -> str:
@@ -32,7 +40,7 @@ class StarSwitch(ProgrammedSwitch):
     """A switch for all runs of a test: epochs keep them apart, as they do on a real switch."""
 
     def __init__(self, lanes: int) -> None:
-        super().__init__(BUILD / f"netsum_v1model_{lanes}.json", lanes)
+        super().__init__(program_file(lanes), lanes)
 
     def admit(
         self,
