@@ -12,6 +12,7 @@ from torch import Tensor
 
 from host_agent.errors import MisuseError
 from host_agent.strategies.exchange import Exchange, Traffic
+from host_agent.words import plural
 
 STRATEGIES: dict[str, type[Strategy]] = {}
 """All strategies by name. A subclass of `Strategy` that has a name of its own enters itself."""
@@ -274,6 +275,22 @@ class Strategy:
     def _split(self, vector: Tensor) -> Iterator[Tensor]:
         parts = vector.split([each.numel() for each in self._parameters])
         return (part.view_as(each) for part, each in zip(parts, self._parameters, strict=True))
+
+
+def contiguous_groups(strategy: str, workers: int, groups: int) -> list[list[int]]:
+    """Divide the ranks 0 to `workers` - 1 into groups of one size, each of ranks that follow one another.
+
+    Raises
+    ------
+    MisuseError
+        The workers cannot be divided into so many groups.
+    """
+    if workers % groups:
+        raise MisuseError(
+            f"strategy {strategy}: {plural(workers, 'worker')} cannot be divided into {plural(groups, 'group')}"
+        )
+    size = workers // groups
+    return [list(range(start, start + size)) for start in range(0, workers, size)]
 
 
 def at_least(strategy: str, option: str, value: float, least: float) -> None:

@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from host_agent.errors import MisuseError
-from host_agent.strategies.base import Strategy, at_least
-from host_agent.words import plural
+from host_agent.strategies.base import Strategy, at_least, contiguous_groups
 
 
 class Codistillation(Strategy):
@@ -74,15 +73,11 @@ class Codistillation(Strategy):
             raise MisuseError(
                 f"strategy {self.name}: unknown value for share {share!r}: expected checkpoints or predictions"
             )
-        if self.workers % groups:
-            raise MisuseError(
-                f"strategy {self.name}: {plural(self.workers, 'worker')} cannot be divided into {groups} groups"
-            )
         self.groups, self.share, self.every = groups, share, every
         self.weight, self.burn_in = weight, burn_in
-        size = self.workers // groups
+        blocks = contiguous_groups(self.name, self.workers, groups)
+        size = len(blocks[0])
         self.group_index = self.rank // size
-        blocks = [list(range(start, start + size)) for start in range(0, self.workers, size)]
         self._own = self.exchange.within(blocks)
         self._peers = self.exchange.within([[block[place] for block in blocks] for place in range(size)])
         self._teachers: list[Tensor] = []

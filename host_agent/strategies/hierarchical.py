@@ -6,9 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from host_agent.errors import MisuseError
-from host_agent.strategies.base import Strategy, at_least
-from host_agent.words import plural
+from host_agent.strategies.base import Strategy, at_least, contiguous_groups
 
 
 class HierarchicalSGD(Strategy):
@@ -56,15 +54,8 @@ class HierarchicalSGD(Strategy):
         at_least(self.name, "groups", groups, 1)
         at_least(self.name, "every", every, 1)
         at_least(self.name, "between", between, 1)
-        if self.workers % groups:
-            raise MisuseError(
-                f"strategy {self.name}: {plural(self.workers, 'worker')} cannot be divided into {plural(groups, 'group')}"
-            )
         self.groups, self.every, self.between = groups, every, between
-        size = self.workers // groups
-        self._own = self.exchange.within(
-            [list(range(start, start + size)) for start in range(0, self.workers, size)]
-        )
+        self._own = self.exchange.within(contiguous_groups(self.name, self.workers, groups))
         self._sent_within = 0
 
     @property
