@@ -3,6 +3,8 @@
 import secrets
 from collections.abc import Iterable
 
+from controller.errors import JobRefusedError
+from controller.jobs import LEAST_QUORUM_SLOTS, check_quorum
 from controller.program import CompiledFiles
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
@@ -138,8 +140,10 @@ def check_quorum_request(quorum: int, world_size: int, files: CompiledFiles) -> 
     RefusalError
         It is more than the job's workers, or the switches' program has none.
     """
-    if not 0 <= quorum <= world_size:
-        raise RefusalError(Kind.WRONG, f"a quorum is 1 to {world_size}, the job's workers, not {quorum}")
+    try:
+        check_quorum(quorum, world_size, LEAST_QUORUM_SLOTS)
+    except JobRefusedError as refusal:
+        raise RefusalError(Kind.WRONG, str(refusal)) from None
     if quorum and not files.knows_quorums:
         raise RefusalError(
             Kind.WRONG,

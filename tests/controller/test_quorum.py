@@ -9,9 +9,9 @@ import pytest
 
 from controller import entries
 from controller.errors import JobRefusedError, ServiceError
-from controller.jobs import Job, WorkerEndpoint
+from controller.jobs import Job, WorkerEndpoint, check_quorum
 from controller.ledger import JobLedger
-from controller.service.jobs import RefusalError
+from controller.service.jobs import Kind, RefusalError
 from controller.service.requests import check_quorum_request
 from controller.switch_tables import SwitchTables
 from host_agent.errors import AdmissionError
@@ -108,6 +108,17 @@ def test_tofinos_program_of_a_tree_has_none() -> None:
 def test_tofinos_program_of_a_single_switch_has_them() -> None:
     held, _ = tables(translate.files("tna_logic")[0])
     held.install(replace(admit(3), lanes=8))
+
+
+@pytest.mark.parametrize("quorum", [-1, 5])
+def test_a_request_and_a_job_have_the_same_rule(quorum: int) -> None:
+    with pytest.raises(JobRefusedError) as of_job:
+        check_quorum(quorum, 4, 64)
+    files = SimpleNamespace(knows_quorums=True, path=Path("netsum.json"))
+    with pytest.raises(RefusalError) as of_request:
+        check_quorum_request(quorum, 4, files)  # type: ignore[arg-type]
+    assert str(of_request.value) == str(of_job.value)
+    assert of_request.value.kind is Kind.WRONG
 
 
 @pytest.fixture
