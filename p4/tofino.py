@@ -263,6 +263,8 @@ def main() -> int:
         help="how many programs to compile at a time, with up to 1.4 GB each",
     )
     arguments = parser.parse_args()
+    if arguments.jobs < 1:
+        parser.error(f"--jobs: expected 1 at least, not {arguments.jobs}")
     try:
         if arguments.check:
             check_stamp()

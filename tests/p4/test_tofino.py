@@ -243,3 +243,14 @@ def test_all_lanes_compile_to_the_p4info_of_the_stamp(tofino: ModuleType, tmp_pa
     tofino.compile_into(variant, tmp_path)
     assert list(tmp_path.rglob(f"{variant.target}.bin"))
     assert tofino.p4info_hash(variant, tmp_path) == json.loads(tofino.STAMP.read_text())["p4info"][name]
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1"])
+def test_no_jobs_are_an_error(
+    tofino: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jobs: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tofino.py", "--jobs", jobs])
+    with pytest.raises(SystemExit) as ended:
+        tofino.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: --jobs: expected 1 at least, not {jobs}\n")
