@@ -83,10 +83,8 @@ def checked(rows: Sequence[dict[str, Any]]) -> list[str]:
     if sums:
         said.append(f"{sums:,} sums were compared bit for bit with ones computed apart, and all were right.")
     if members:
-        said.append(
-            f"The members of rounds were compared {members:,} times: they were the same at every worker. {late:,} arrays came "
-            "late and were in no sum."
-        )
+        said.append(f"The members of rounds were compared {members:,} times: the same at every worker.")
+        said.append(f"{late:,} arrays came late and were in no sum.")
     return said
 
 

@@ -13,6 +13,7 @@ from sim.experiments import rounds
 from sim.experiments.experiment import Point, parse_experiment
 from sim.experiments.ours import WrongSumError
 from sim.experiments.running import PointFailedError, PointResult, run_point
+from sim.experiments.summary import checked
 from sim.experiments.values import contributions, expected_sum
 
 
@@ -385,6 +386,15 @@ def test_a_round_does_not_wait_for_the_slow_worker(programs: dict[int, str]) -> 
     last = found[10, 3][-1]
     assert (last["sums_checked"], last["members_checked"], last["late"]) == (4 * 12, 4 * 12, 1)
     assert all(row["error"] is None for rows in found.values() for row in rows)
+
+
+def test_what_was_compared_is_said_in_lines_of_80_columns() -> None:
+    row = {"seed": 1, "job": "job", "sums_checked": 960, "members_checked": 123_456, "late": 3}
+    assert [len(line) <= 80 for line in checked([row])] == [True] * 3
+    assert checked([row])[1:] == [
+        "The members of rounds were compared 123,456 times: the same at every worker.",
+        "3 arrays came late and were in no sum.",
+    ]
 
 
 def test_rounds_on_a_lossy_network(programs: dict[int, str]) -> None:
