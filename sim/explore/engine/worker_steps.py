@@ -175,9 +175,7 @@ def arrive_at_worker(world: Record, entry: Integer, how: Integer) -> Integer:
         return result
     if core.failure == FAILURE_MISMATCH and failure == FAILURE_NONE and not _anyone_disagrees(world, owner):
         return np.int64(DISPUTED_FALSELY)
-    if world.batches == 0:
-        return after_worker(world, host, owner, send_now(world, owner))
-    return after_worker(world, host, owner, np.int64(0))
+    return after_call(world, host, owner)
 
 
 @compiled
@@ -291,6 +289,15 @@ def send_now(world: Record, owner: Integer) -> Integer:
 
 
 @compiled
+def after_call(world: Record, host: Integer, owner: Integer) -> Integer:
+    """Let a worker send after a call of its core, unless it sends in batches, and pack it."""
+    sent = np.int64(0)
+    if world.batches == 0:
+        sent = send_now(world, owner)
+    return after_worker(world, host, owner, sent)
+
+
+@compiled
 def timers_of(world: Record, owner: Integer) -> Integer:
     """Return the timers of an unpacked core that are armed: bit 0, no RESULT has come for a while; bit 1 + s, slot s."""
     core = core_of(world, owner)
@@ -366,10 +373,7 @@ def begin(world: Record, host: Integer) -> Integer:
     )
     if world.quorum != 0:
         choose_sources(world, host, owner)
-    sent = np.int64(0)
-    if world.batches == 0:
-        sent = send_now(world, owner)
-    return after_worker(world, host, owner, sent)
+    return after_call(world, host, owner)
 
 
 @compiled
@@ -410,10 +414,7 @@ def offer(world: Record, host: Integer) -> Integer:
             call,
         ),
     )
-    sent = np.int64(0)
-    if world.batches == 0:
-        sent = send_now(world, owner)
-    return after_worker(world, host, owner, sent)
+    return after_call(world, host, owner)
 
 
 @compiled
