@@ -17,8 +17,9 @@ class Codistillation(Strategy):
     """Train several models, each by a group of workers, that agree in what they predict.
 
     Within a group the gradients of every step are averaged. Between groups go, with ``share="checkpoints"``, the models every
-    `every` steps: each worker keeps the other groups' as teachers, which may be stale; with ``share="predictions"`` the outputs
-    of each step, for which worker i of every group must be given the same inputs. The loss is used through the strategy::
+    `every` steps, with their buffers: each worker keeps the other groups' as teachers, which are in evaluation mode and may be
+    stale; with ``share="predictions"`` the outputs of each step, for which worker i of every group must be given the same inputs.
+    The loss is used through the strategy::
 
         with s.step():
             outputs = model(inputs)
@@ -81,7 +82,7 @@ class Codistillation(Strategy):
         self._own = self.exchange.within(blocks)
         self._peers = self.exchange.within([[block[place] for block in blocks] for place in range(size)])
         self._teachers: list[Tensor] = []
-        self._teacher = copy.deepcopy(model)
+        self._teacher = copy.deepcopy(model).eval()
 
     def at_start(self) -> None:
         """Take the model of the group's first worker: the groups begin with different models."""
@@ -104,7 +105,7 @@ class Codistillation(Strategy):
     def after_step(self) -> None:
         """Exchange checkpoints every so many steps."""
         if self.share == "checkpoints" and self.steps % self.every == 0:
-            models = self._peers.gather(self.vector())
+            models = self._peers.gather(self._checkpoint())
             self._teachers = [model for index, model in enumerate(models) if index != self.group_index]
 
     def at_end(self) -> None:
@@ -124,10 +125,14 @@ class Codistillation(Strategy):
             others = [self._predicted(each, inputs) for each in self._teachers]
         return torch.stack(others).mean(0) if others else None
 
-    def _predicted(self, vector: Tensor, inputs: Tensor) -> Tensor:
-        trainable = [each for each in self._teacher.parameters() if each.requires_grad]
-        for parameter, part in zip(trainable, self._split(vector), strict=True):
-            parameter.copy_(part)
-        for buffer, own in zip(self._teacher.buffers(), self.model.buffers(), strict=True):
-            buffer.copy_(own)
+    @torch.no_grad()
+    def _checkpoint(self) -> Tensor:
+        """Return what a teacher predicts with: the trainable parameters, then the floating-point buffers, as one vector."""
+        return torch.cat([self.vector(), *(each.reshape(-1) for each in self._buffers())])
+
+    def _predicted(self, checkpoint: Tensor, inputs: Tensor) -> Tensor:
+        held = [each for each in self._teacher.parameters() if each.requires_grad]
+        held += [each for each in self._teacher.buffers() if each.is_floating_point()]
+        for each, part in zip(held, checkpoint.split([each.numel() for each in held]), strict=True):
+            each.copy_(part.view_as(each))
         return functional.softmax(self._teacher(inputs), dim=1)

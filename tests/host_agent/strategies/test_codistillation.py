@@ -60,6 +60,32 @@ def _train(rank: int, world: int, options: dict[str, Any]) -> tuple[list[float],
     return s.vector().tolist(), outputs.softmax(1).tolist(), right
 
 
+def test_a_teacher_predicts_as_the_other_groups_model_does_when_it_is_not_trained(gloo_ranks: Ranks) -> None:
+    results = gloo_ranks.run(_taught)
+    for place in range(2):
+        for own, other in ((place, place + 2), (place + 2, place)):
+            assert results[own][0] == pytest.approx(results[other][1], rel=1e-5)
+
+
+def _taught(rank: int, world: int) -> tuple[float, float]:
+    """Return the loss by the teacher's predictions, and the loss by this worker's own, of the same outputs."""
+    torch.manual_seed(rank)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3)
+    )
+    inputs, targets = torch.randn(12, 4) + rank, torch.arange(12) % 3
+    probe, outputs = torch.linspace(-1, 1, 20).view(5, 4), torch.arange(15.0).view(5, 3).sin()
+    with netsum.strategy("codistillation", model, torch.optim.SGD(model.parameters(), 0.5), every=1) as s:
+        for _ in range(3):
+            with s.step():
+                torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+        taught = s.loss(torch.zeros(()), probe, outputs).item()
+        model.eval()
+        with torch.no_grad():
+            own = torch.nn.functional.cross_entropy(outputs, model(probe).softmax(1)).item()
+    return taught, own
+
+
 def test_workers_that_do_not_divide_are_refused(gloo_ranks: Ranks) -> None:
     assert gloo_ranks.run(_uneven)[0] == "strategy codistillation: 4 workers cannot be divided into 3 groups"
 
