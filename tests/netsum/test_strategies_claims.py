@@ -12,7 +12,9 @@ pytest.importorskip("sklearn", reason="needs scikit-learn")
 
 from bench.claims.claim import Claim, Outcome  # noqa: E402
 from bench.claims.dynamic import halves  # noqa: E402
+from bench.claims.fedavg import Networks, crossings, curves  # noqa: E402
 from bench.strategies_claims import CLAIMS, claim_of, show  # noqa: E402
+from bench.strategies_training import mlp  # noqa: E402
 from netsum.virtual.group import run_workers  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -47,6 +49,44 @@ def test_dynamic_averaging_is_silent_when_nothing_moves_and_speaks_after_the_dri
     periodic = halves("local-sgd", {"every": 4}, steps=400)
     assert drift[1] > quiet[1] * 0.5
     assert all(often[1] > 3 * rare[1] for rare, often in zip((quiet, drift), periodic, strict=True))
+
+
+def test_rounds_are_counted_on_the_best_accuracy_so_far_and_between_rounds() -> None:
+    curve = [0.1, 0.5, 0.3, 0.7, 0.6, 0.9]
+    assert crossings(curve, 0.6) == pytest.approx(2.5)  # From 0.5, not from 0.3.
+    assert crossings(curve, 0.8) == pytest.approx(4.5)
+    assert crossings(curve, 0.95) is None
+    assert crossings(curve, 0.1) == 0
+
+
+def test_fedavg_trains_with_each_rate_as_if_it_were_the_only_one() -> None:
+    rates = (0.05, 0.4)
+    inputs, targets = torch.rand(10, 64), torch.arange(10)
+    torch.manual_seed(3)
+    together = Networks((*rates, 1e30))  # The last one diverges.
+    optimizer = torch.optim.SGD(together.parameters(), 1.0)
+    for _ in range(3):
+        optimizer.zero_grad()
+        together.loss(inputs, targets).backward()
+        optimizer.step()
+    for each, rate in enumerate(rates):
+        torch.manual_seed(3)
+        alone: Any = mlp(64)
+        optimizer = torch.optim.SGD(alone.parameters(), rate)
+        for _ in range(3):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(alone(inputs), targets).backward()
+            optimizer.step()
+        torch.testing.assert_close(together(inputs)[each], alone(inputs))
+    assert not together(inputs)[2].isfinite().all()
+
+
+def test_fedavg_learns_faster_with_more_local_epochs() -> None:
+    options: dict[str, Any] = {"rates": (0.2,), "clients": 6, "fraction": 0.5, "limit": 6}
+    (one,), (ten,) = curves(1, 40, 1, **options), curves(10, 40, 1, **options)
+    assert len(one) == len(ten) == 7
+    assert one[0] == ten[0]
+    assert max(ten) > max(one)
 
 
 def test_growing_does_not_change_what_the_network_computes(example: Any) -> None:
