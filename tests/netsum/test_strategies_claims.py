@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
+from bench.claims import codistillation  # noqa: E402
 from bench.claims.claim import Claim, Outcome  # noqa: E402
 from bench.claims.dynamic import halves  # noqa: E402
 from bench.claims.fedavg import Networks, crossings, curves  # noqa: E402
@@ -87,6 +88,49 @@ def test_fedavg_learns_faster_with_more_local_epochs() -> None:
     assert len(one) == len(ten) == 7
     assert one[0] == ten[0]
     assert max(ten) > max(one)
+
+
+def trainings(**losses: list[float]) -> Any:
+    """Two trainings of each arrangement with one rate; the predictions of codistillation's differ less."""
+    names = {
+        "small": codistillation.SMALL,
+        "large": codistillation.LARGE,
+        "two": codistillation.TWO,
+    }
+    return {
+        names[short]: {
+            0.1: [
+                codistillation.Training(each, torch.tensor([[0.5 + apart, 0.5 - apart]]))
+                for apart in (0.0, 0.1 if short == "two" else 0.2)
+            ]
+        }
+        for short, each in losses.items()
+    }
+
+
+def test_codistillation_is_judged_by_steps_to_the_larger_groups_least_loss() -> None:
+    large = [1.5, 1.01, 1.005, 1.0]
+    better = codistillation.outcome(trainings(small=large, large=large, two=[1.5, 1.2, 0.9, 0.8]))
+    assert [holds for _, holds in better.findings] == [True, False, True, True]
+    assert better.rows[-3:] == [
+        ("other digit", codistillation.SMALL, "0.0% ± 0.0%"),
+        ("other digit", codistillation.LARGE, "0.0% ± 0.0%"),
+        ("other digit", codistillation.TWO, "0.0% ± 0.0%"),
+    ]
+    never = codistillation.outcome(
+        trainings(small=[1.5, 1.5, 1.5, 1.5], large=large, two=[1.5, 1.4, 1.3, 1.2])
+    )
+    assert [holds for _, holds in never.findings] == [False, False, False, True]
+
+
+def test_codistillation_trains_each_arrangement() -> None:
+    for kind in codistillation.KINDS.values():
+        one, again, other = (codistillation.train(kind, 0.01, seed, steps=25) for seed in (0, 0, 1))
+        assert len(one.losses) == 5
+        assert one.losses[-1] < one.losses[0]
+        assert one.losses == again.losses != other.losses
+        assert codistillation.churn([one, again]) == ([0.0], [0.0])
+        assert codistillation.churn([one, other])[0][0] > 0
 
 
 def test_growing_does_not_change_what_the_network_computes(example: Any) -> None:
