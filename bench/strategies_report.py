@@ -19,6 +19,7 @@ from topologies.units import rate_text
 __all__ = ["Row", "Times", "collectives_of", "report", "rows_of", "times_of", "winners"]
 
 _MILLISECOND_US: Final = 1000
+_MARKERS: Final = "os^Dv"
 
 Durations = Mapping[NetworkOf, Mapping[tuple[int, int, int], float]]
 
@@ -197,70 +198,79 @@ def _draw(rows: Sequence[Row], networks: Sequence[NetworkOf], folder: Path) -> P
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    rates = sorted({network.rate_bps for network in networks})
-    rtts = sorted({network.rtt_us for network in networks})
-    panels_of = [
-        (task, workers)
-        for task in _tasks(rows)
-        for workers in sorted({r.workers for r in rows if r.task == task})
-    ]
-    figure, panels = plt.subplots(
-        2, len(panels_of), figsize=(1 + 4.2 * len(panels_of), 8), squeeze=False, layout="constrained"
-    )
+    tasks = _tasks(rows)
+    counts = sorted({row.workers for row in rows})
     names = list(dict.fromkeys(row.recipe for row in rows))
-    colours = {name: plt.get_cmap("tab20")(number % 20) for number, name in enumerate(names)}
-    for column, (task, workers) in enumerate(panels_of):
-        _draw_bytes(
-            panels[0][column],
-            [r for r in rows if (r.task, r.workers) == (task, workers)],
-            networks[0],
-            colours,
-        )
-        panels[0][column].set_title(f"{task}, {workers} workers")
-        panel = panels[1][column]
-        panel.set_xlim(-0.5, len(rtts) - 0.5)
-        panel.set_ylim(-0.5, len(rates) - 0.5)
-        for y, rate in enumerate(rates):
-            for x, rtt in enumerate(rtts):
-                network = NetworkOf(rate, rtt)
-                best = winners(rows, task, workers, network) if network in networks else []
-                if best:
-                    panel.add_patch(
-                        plt.Rectangle((x - 0.5, y - 0.5), 1, 1, color=colours[best[0].recipe], alpha=0.6)
-                    )
-                    text = f"{best[0].recipe}\n{_seconds(best[0].to_target[network])} s"
-                    panel.text(x, y, text, ha="center", va="center", fontsize=7)
-        panel.set_xticks(range(len(rtts)), [_rtt_text(NetworkOf(1, rtt)) for rtt in rtts])
-        panel.set_yticks(range(len(rates)), [rate_text(rate) for rate in rates])
-        panel.set_xlabel("RTT")
-    panels[0][0].set_ylabel("kB sent by a worker")
-    panels[1][0].set_ylabel("rate of a link")
-    figure.suptitle("Time and bytes (above), fastest to the target (below)")
+    looks = {
+        name: (plt.get_cmap("tab20")(number % 20), _MARKERS[number % len(_MARKERS)])
+        for number, name in enumerate(names)
+    }
+    figure, panels = plt.subplots(
+        len(tasks), 2 * len(counts), figsize=(8 * len(counts), 1 + 3.4 * len(tasks)), squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
+    for above, task in zip(panels, tasks, strict=True):
+        for place, workers in enumerate(counts):
+            of_it = [row for row in rows if (row.task, row.workers) == (task, workers)]
+            _draw_bytes(above[2 * place], of_it, networks[0], looks)
+            _draw_fastest(above[2 * place + 1], of_it, networks, looks)
+            above[2 * place].set_title(f"{task}, {workers} workers")
+            above[2 * place + 1].set_title("fastest to the target")
+    marks = [
+        plt.Line2D([], [], color=colour, marker=marker, ls="", ms=7, label=name)
+        for name, (colour, marker) in looks.items()
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=8)
     for kind in ("svg", "png"):
         figure.savefig(folder / f"strategies.{kind}", dpi=110)
     plt.close(figure)
     return folder / "strategies.svg"
 
 
-def _draw_bytes(panel: Any, rows: Sequence[Row], network: NetworkOf, colours: Mapping[str, Any]) -> None:
+def _draw_bytes(panel: Any, rows: Sequence[Row], network: NetworkOf, looks: Mapping[str, Any]) -> None:
+    """Draw what workers send over the time to the target; a strategy that misses it is a hollow mark at its end."""
     for row in rows:
         seconds = row.to_target[network]
+        colour, marker = looks[row.recipe]
         panel.plot(
             seconds or row.seconds,
             row.sent_kb,
-            marker="o" if seconds else "x",
+            marker=marker,
             ms=7,
-            color=colours[row.recipe],
+            color=colour,
+            fillstyle="full" if seconds else "none",
         )
-        panel.annotate(
-            f"{row.recipe} {row.accuracy:.0%}", (seconds or row.seconds, row.sent_kb), (5, 3),
-            textcoords="offset points", fontsize=7,
-        )  # fmt: skip
     panel.set(
         yscale="log",
         xlabel=f"s to the target at {network_text(network)}",
+        ylabel="kB sent by a worker",
     )
     panel.grid(alpha=0.3, which="both")
+
+
+def _draw_fastest(
+    panel: Any, rows: Sequence[Row], networks: Sequence[NetworkOf], looks: Mapping[str, Any]
+) -> None:
+    """Draw which strategy of one task and number of workers reaches the target first on which links."""
+    from matplotlib.patches import Rectangle
+
+    rates = sorted({network.rate_bps for network in networks})
+    rtts = sorted({network.rtt_us for network in networks})
+    panel.set_xlim(-0.5, len(rtts) - 0.5)
+    panel.set_ylim(-0.5, len(rates) - 0.5)
+    for y, rate in enumerate(rates):
+        for x, rtt in enumerate(rtts):
+            network = NetworkOf(rate, rtt)
+            if network not in networks or not rows:
+                continue
+            for best in winners(rows, rows[0].task, rows[0].workers, network)[:1]:
+                colour, _ = looks[best.recipe]
+                panel.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=colour, alpha=0.6))
+                text = f"{best.recipe}\n{_seconds(best.to_target[network])} s"
+                panel.text(x, y, text, ha="center", va="center", fontsize=8)
+    panel.set_xticks(range(len(rtts)), [_rtt_text(NetworkOf(1, rtt)) for rtt in rtts])
+    panel.set_yticks(range(len(rates)), [rate_text(rate) for rate in rates])
+    panel.set(xlabel="RTT", ylabel="rate of a link")
 
 
 def _tasks(rows: Sequence[Row]) -> list[str]:
