@@ -31,7 +31,7 @@ COMPILER = "p4c"
 GENERATE_CONF = "p4c-gen-conf"
 ARCHITECTURES = {"tofino": "tna", "tofino2": "t2na"}
 PASSES = {"tofino": (2, 8), "tofino2": (4,)}
-TREE_LANES = {"tofino": 8, "tofino2": 32}
+TREE_LANES = {"tofino": 16, "tofino2": 32}
 COMPILE_TIMEOUT_S = 3600
 
 

@@ -97,9 +97,9 @@ def test_tofinos_program_of_a_tree_has_none() -> None:
         f"job 'job' needs a quorum, and the program {program.name} has none: take the program of a single switch, "
         "or no quorum"
     )
-    files = SimpleNamespace(knows_quorums=False, path=Path("netsum_tofino_tree_8.conf"))
+    files = SimpleNamespace(knows_quorums=False, path=Path("netsum_tofino_tree_16.conf"))
     with pytest.raises(
-        RefusalError, match="the program netsum_tofino_tree_8.conf of the switches has no quorums"
+        RefusalError, match="the program netsum_tofino_tree_16.conf of the switches has no quorums"
     ):
         check_quorum_request(3, 4, files)  # type: ignore[arg-type]
     check_quorum_request(0, 4, files)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ SHIPPED = (
     "netsum_tofino_64",
     "netsum_tofino_256",
     "netsum_tofino2_256",
-    "netsum_tofino_tree_8",
+    "netsum_tofino_tree_16",
     "netsum_tofino2_tree_32",
 )
 
