@@ -24,6 +24,7 @@ from bench.testbeds import testbed
 from netsum.allreduce.launch import Ranks
 from netsum.allreduce.report import Message
 from netsum.allreduce.session import testbed_sites
+from netsum.command_errors import kept_when_interrupted
 from netsum.links_text import rate_of
 from topologies.run_folder import RunningTestbed
 from topologies.topology_file import load_topology
@@ -61,13 +62,9 @@ def run(
     results = Results[Point, Curve](folder, Curve)
     missing = results.missing(points)
     print(f"{len(points)} points, {len(points) - len(missing)} of them run before", file=sys.stderr)
-    try:
+    with kept_when_interrupted("results are", results.folder):
         if missing:
             _run(missing, results, topology, rate, seconds)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"results are kept in {results.folder}, and the same command goes on from there"
-        ) from None
     print(f"{machine_and_date()}; {network}, embedded switch")
     report(results.read(points), results.folder)
 

@@ -16,6 +16,7 @@ from bench.machine import machine_and_date
 from bench.results import Progress, Results
 from bench.strategies_points import Curve, Point, points_of
 from bench.strategies_report import collectives_of, report, rows_of, times_of
+from netsum.command_errors import kept_when_interrupted
 from netsum.links_text import rate_of, rtt_us_of
 from netsum.virtual.network import NetworkOf, simulate_collectives
 from sim.experiments.sweeping import Finished, Swept
@@ -49,15 +50,11 @@ def run(
     step_us = round(rtt_us_of(step_time, "--step-time"))
     points = points_of(tasks, strategies, workers, seeds, steps, step_us, slowest)
     results = Results[Point, Curve](folder, Curve)
-    try:
+    with kept_when_interrupted("results are", results.folder):
         _train(points, results, seconds)
         found = results.read(points)
         sizes = collectives_of(found.values())
         durations = simulate_collectives(networks, sizes, results.folder / "collectives", _Simulated())
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"results are kept in {results.folder}, and the same command goes on from there"
-        ) from None
     computes = f"a step computes for {step_time}" + (
         f", {slowest:g} times as long at the last worker" if slowest != 1 else ""
     )

@@ -12,7 +12,7 @@ import typer
 
 from netsum.cli.options import AsJson
 from netsum.cli.texts import epilog
-from netsum.command_errors import CommandError
+from netsum.command_errors import CommandError, kept_when_interrupted
 
 if TYPE_CHECKING:
     from sim.experiments.experiment import Experiment
@@ -266,12 +266,8 @@ def _compute(read: Experiment, store: Store, executor: Executor) -> None:
     from netsum.simulation import programs
     from sim.experiments.sweeping import sweep
 
-    try:
+    with kept_when_interrupted("what was computed is", store.folder):
         swept = sweep(read, store, programs(), executor, _progress())
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"what was computed is kept in {store.folder}, and the same command goes on from there"
-        ) from None
     from host_agent.words import plural
 
     for finished in swept.failed:
