@@ -15,10 +15,10 @@ import google.protobuf
 from google.protobuf.internal import api_implementation
 
 from bench.machine import machine_and_date
+from common.p4rt import p4runtime_pb2
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
-from ground.p4rt import p4runtime_pb2
 from netsum.programs import compiled_program
 from sim.switch.p4runtime import serve
 from sim.switch.ports import Chassis

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.machine import machine_and_date
-from ground.memory_used import most_bytes
+from common.memory_used import most_bytes
 from host_agent.collectives import Collective, plan_allreduce
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bench.traffic import Job, contributions
-from ground.compiled import compiler
+from common.compiled import compiler
 from sim.switch import Packets
 from sim.switch.ports import InterfacePorts
 from sim.switch.ports.abi import monotonic_ns

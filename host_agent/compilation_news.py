@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Final
 
-from ground.machine_code import watchers
+from common.machine_code import watchers
 from host_agent.words import plural
 
 _NEWS_S: Final = 10.0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ground.compiled import Routine, compiler
+from common.compiled import Routine, compiler
 
 _PACKAGE = Path(__file__).parent
 _COMPILED_SOURCES = ("wire/constants.py", "wire/header.py", "codecs", "protocol", "transport")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import grpc
 
-from ground.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel
+from common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel
 from host_agent.errors import NetsumError
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.wire.constants import UDP_PORT

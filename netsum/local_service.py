@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from common.channel import TlsFiles
 from controller.errors import ControllerError
 from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.service.registry import RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
-from ground.channel import TlsFiles
 from host_agent.errors import NetsumError
 from host_agent.wire.constants import MAX_CHILDREN, UDP_PORT
 from netsum.programs import compiled_program

@@ -9,10 +9,10 @@ from typing import Any
 
 import grpc
 
+from common.channel import PLAINTEXT, TlsFiles, advice_on_silence, open_channel
+from common.p4rt import code_pb2, p4runtime_pb2, p4runtime_pb2_grpc
 from controller.errors import ControllerError, SwitchUnreachableError
 from controller.session import CHANNEL_OPTIONS
-from ground.channel import PLAINTEXT, TlsFiles, advice_on_silence, open_channel
-from ground.p4rt import code_pb2, p4runtime_pb2, p4runtime_pb2_grpc
 from netsum.command_errors import CommandError
 
 TIMEOUT_S = 10.0

@@ -8,8 +8,8 @@ from typing import Any, cast
 import grpc
 from google.protobuf.message import Message
 
+from common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, what_of_certificates
 from controller.errors import ServiceError
-from ground.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, what_of_certificates
 from host_agent.job_api import CONTROLLER_VARIABLE, DEFAULT_CONTROLLER, jobs_pb2, jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import JobView, SwitchView
 from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, slots_message

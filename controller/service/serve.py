@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 
+from common.channel import PLAINTEXT, TlsFiles, check_target
 from controller.errors import ConfigError
 from controller.program import CompiledFiles
 from controller.service.network import Network
@@ -23,7 +24,6 @@ from controller.service.rpc import AggregatorsService, OperatorsService, Workers
 from controller.service.states import LinkState
 from controller.service.store import Store
 from controller.service.workers import WorkerSeats
-from ground.channel import PLAINTEXT, TlsFiles, check_target
 from host_agent.job_api import DEFAULT_CONTROLLER, jobs_pb2_grpc
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ground.compiled import compiled_inline
+from common.compiled import compiled_inline
 from host_agent.codecs.codec import Codec, decoder, encoder, exponent_finder
 from host_agent.codecs.exponent import float32_exponent, float64_exponent
 from host_agent.codecs.payload import known_exponent, source_of, target_of

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ground.compiled import Routine
+from common.compiled import Routine
 from host_agent.codecs.payload import DECODE, ENCODE, EXPONENT
 from host_agent.compiled import routine
 from host_agent.wire.constants import OP_SUM

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ground.compiled import compiled_inline
+from common.compiled import compiled_inline
 from host_agent.compiled import Integer, compiled
 from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_BIAS, EXPONENT_NON_FINITE
 

@@ -16,7 +16,7 @@ import numba
 import numpy as np
 from numba import carray, types
 
-from ground.compiled import compiled_inline, routine_call
+from common.compiled import compiled_inline, routine_call
 from host_agent.codecs.memory import pointer
 from host_agent.compiled import Integer, Record, Words, compiled
 from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_NON_FINITE

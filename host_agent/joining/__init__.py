@@ -1,6 +1,6 @@
 """Joining a job that a controller service has: `join` returns a `Seat`, which lasts as long as one takes part."""
 
-from ground.channel import TlsFiles
+from common.channel import TlsFiles
 from host_agent.job_api import CONTROLLER_VARIABLE
 from host_agent.job_api.slot_request import BandwidthDelay, IfFull, Share, Slots
 from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsError

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from ground.channel import ChannelError, TlsFiles, connection_fault, what_of_certificates
+from common.channel import ChannelError, TlsFiles, connection_fault, what_of_certificates
 from host_agent.boundary import Standing
 from host_agent.claims import is_used
 from host_agent.communicator import Communicator

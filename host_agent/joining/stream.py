@@ -19,7 +19,7 @@ os.environ.setdefault(
 
 import grpc
 
-from ground.channel import KEEPALIVE, TlsFiles, open_channel
+from common.channel import KEEPALIVE, TlsFiles, open_channel
 from host_agent.job_api import jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import FromWorker, Leave, ToWorker
 

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ground.compiled import borrowed, compiled_inline
+from common.compiled import borrowed, compiled_inline
 from host_agent.codecs.payload import (
     block_has_lanes,
     exponent_is_possible,

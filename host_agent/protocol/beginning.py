@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ground.compiled import borrowed
+from common.compiled import borrowed
 from host_agent.compiled import Record, Records, compiled
 from host_agent.protocol.records import PASS_RING
 

@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ground.compiled import borrowed, compiled_inline
+from common.compiled import borrowed, compiled_inline
 from host_agent.codecs.payload import block_has_lanes, has_exponents, is_absent, own_exponent, write_block
 from host_agent.compiled import Integer, Record, Records, Words, compiled
 from host_agent.protocol.records import (

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ground.compiled import compiled_inline
+from common.compiled import compiled_inline
 from host_agent.codecs.payload import PAYLOAD
 from host_agent.compiled import Integer, Record
 from host_agent.wire.constants import LANE_BYTES, TREE_MAX_LEVELS

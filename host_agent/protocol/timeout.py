@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ground.compiled import compiled_inline
+from common.compiled import compiled_inline
 from host_agent.compiled import Integer, Record, compiled
 from host_agent.protocol.records import NEVER
 

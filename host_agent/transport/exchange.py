@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ground.compiled import borrowed
+from common.compiled import borrowed
 from host_agent.compiled import Integer, Record, Records, compiled
 from host_agent.protocol.arrivals import on_datagrams
 from host_agent.protocol.departures import deadline_ns, fail_at_deadline, next_timer_ns, transmit

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from ground.compiled import compiled_inline
+from common.compiled import compiled_inline
 from host_agent.compiled import Integer, Records
 
 MSG_DONTWAIT: Final = 0x40

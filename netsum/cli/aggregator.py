@@ -53,7 +53,7 @@ def serve(
     import os
     import tempfile
 
-    from ground.channel import TlsFiles
+    from common.channel import TlsFiles
     from host_agent.job_api import CONTROLLER_VARIABLE
     from host_agent.joining.addresses import own_addresses
     from netsum.aggregator import Agent

@@ -119,12 +119,12 @@ def controller_serve(
     import json
     import logging
 
+    from common.channel import TlsFiles
     from controller.errors import ConfigError
     from controller.service.network import lanes_of_testbed, network_of_testbed
     from controller.service.network_file import network_of_file
     from controller.service.registry import RegistryOptions
     from controller.service.serve import ServiceOptions, serve
-    from ground.channel import TlsFiles
     from host_agent.job_api import DEFAULT_CONTROLLER
     from netsum.programs import compiled_program
     from netsum.terminal import say
@@ -184,7 +184,7 @@ def controller_serve(
 
 
 def _metrics_address(text: str) -> tuple[str, int]:
-    from ground.channel import ChannelError, split_host_port
+    from common.channel import ChannelError, split_host_port
 
     try:
         return split_host_port(text)

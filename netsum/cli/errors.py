@@ -26,7 +26,7 @@ FAULT: Final = 1
 WRONG_ARGUMENT: Final = 2
 INTERRUPTED: Final = 128 + signal.SIGINT
 
-_OURS = ("netsum", "ground", "host_agent", "controller", "sim", "topologies")
+_OURS = ("netsum", "common", "host_agent", "controller", "sim", "topologies")
 
 
 class CommandGroup(TyperGroup):
@@ -88,8 +88,8 @@ def fail(message: str, status: int = FAULT) -> NoReturn:
 
 def _wrong_arguments() -> tuple[type[Exception], ...]:
     """Return what is raised for a wrong argument, before anything was done."""
+    from common.channel import ChannelError
     from controller.errors import ConfigError
-    from ground.channel import ChannelError
     from host_agent.errors import ArgumentError
     from sim.errors import SettingError
     from topologies.topology import TopologyError

@@ -70,7 +70,7 @@ def shell(
     """
     from dataclasses import replace
 
-    from ground.channel import TlsFiles
+    from common.channel import TlsFiles
     from netsum.shell import Target, find_out, run_shell
 
     if (program is None) != (p4info is None):

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ground.compiled import compiler
+from common.compiled import compiler
 from sim.explore.engine.compiled import SOURCES, Integer, Record, carray, copy_bytes, pointer
 from sim.explore.engine.fair import all_done, fair_end, someone_is_dead
 from sim.explore.engine.packing import host_at, unpack

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ground.compiled import compiler
+from common.compiled import compiler
 from host_agent.compiled import Integer
 
 __all__ = ["next_links"]

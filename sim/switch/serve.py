@@ -20,8 +20,8 @@ from typing import Any, TextIO
 
 from google.protobuf import text_format
 
-from ground.channel import PLAINTEXT, ChannelError, TlsFiles
-from ground.p4rt import p4runtime_pb2
+from common.channel import PLAINTEXT, ChannelError, TlsFiles
+from common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime import AddressUnavailableError, P4RuntimeError, P4RuntimeServer
 from sim.switch.p4runtime.server import DEFAULT_ADDRESS, DEFAULT_DEVICE_ID
 from sim.switch.ports import (

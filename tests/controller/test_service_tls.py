@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from common.channel import ChannelError, TlsFiles
 from controller.errors import ConfigError, ServiceError, SwitchUnreachableError
 from controller.service.client import OperatorClient
 from controller.service.serve import ServiceOptions
 from controller.session import P4RuntimeSession
-from ground.channel import ChannelError, TlsFiles
 from host_agent.joining import JoinError, join
 from netsum.cli.app import app
 from sim.switch.p4runtime import P4RuntimeServer

@@ -11,9 +11,9 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.internal import api_implementation
 
-from ground.p4rt import generate_stubs as p4runtime_stubs
-from ground.p4rt import p4runtime_pb2
-from ground.protoc import COMPILER
+from common.p4rt import generate_stubs as p4runtime_stubs
+from common.p4rt import p4runtime_pb2
+from common.protoc import COMPILER
 from host_agent.job_api import generate_stubs as job_stubs
 
 GENERATORS = {

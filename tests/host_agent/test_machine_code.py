@@ -10,7 +10,7 @@ import host_agent
 
 SMALL = """
 import host_agent.compilation_news
-from ground.compiled import compiler
+from common.compiled import compiler
 from pathlib import Path
 
 @compiler([Path(__file__)])

@@ -11,9 +11,9 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-import ground.compiled
+import common.compiled
 import host_agent.compiled
-from ground.compiled import compiled_inline, compiler
+from common.compiled import compiled_inline, compiler
 from host_agent.codecs.memory import pointer
 from sim.switch.ports.compiled import run_program
 
@@ -39,7 +39,7 @@ Record = Any
 _HOST_AGENT: Final = Path(host_agent.compiled.__file__).parent
 SOURCES: Final = (
     Path(__file__).parent,
-    Path(ground.compiled.__file__),
+    Path(common.compiled.__file__),
     *(_HOST_AGENT / part for part in ("compiled.py", "codecs", "protocol", "wire")),
 )
 """What machine code that uses the engine depends on."""

@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 import host_agent.compiled
-from ground.compiled import compiled_inline, compiler
+from common.compiled import compiled_inline, compiler
 from host_agent.codecs.memory import pointer
 from sim.switch.ports.compiled import load16, load32, run_program
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numba import types
 
-from ground.compiled import Routine, routine_call
+from common.compiled import Routine, routine_call
 from host_agent.protocol.arrivals import on_datagrams
 from host_agent.protocol.departures import transmit
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ground.p4rt import p4data_pb2, p4runtime_pb2
+from common.p4rt import p4data_pb2, p4runtime_pb2
 from sim.switch import Switch
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Array, Catalog, lookup

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ground.p4rt import p4runtime_pb2
+from common.p4rt import p4runtime_pb2
 from sim.switch import Digest
 from sim.switch.p4runtime.errors import (
     BatchError,

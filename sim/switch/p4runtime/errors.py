@@ -6,7 +6,7 @@ Where the specification names a code, that code is used; where it does not, the 
 from collections.abc import Sequence
 from enum import IntEnum
 
-from ground.p4rt import p4runtime_pb2, status_pb2
+from common.p4rt import p4runtime_pb2, status_pb2
 
 SPACE = "netsum-v1model"
 """The error space of `p4.v1.Error.space`."""

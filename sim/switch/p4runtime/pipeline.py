@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ground.p4rt import p4runtime_pb2
+from common.p4rt import p4runtime_pb2
 from sim.switch import (
     DuplicateError,
     EntryError,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ground.p4rt import p4runtime_pb2
+from common.p4rt import p4runtime_pb2
 from sim.switch import Switch
 from sim.switch.p4runtime.actions import decode_action, encode_action
 from sim.switch.p4runtime.catalog import Catalog, Profile, lookup

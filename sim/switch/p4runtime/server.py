@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import grpc
 
-from ground.p4rt import p4runtime_pb2_grpc
+from common.p4rt import p4runtime_pb2_grpc
 from sim.switch.p4runtime.device import Device
 from sim.switch.p4runtime.service import P4RuntimeService
 from sim.switch.ports.chassis import Chassis

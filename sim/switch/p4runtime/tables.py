@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from ground.p4rt import p4runtime_pb2
+from common.p4rt import p4runtime_pb2
 from sim.switch import Switch, SwitchError, TableEntry, UnknownNameError
 from sim.switch.p4runtime.actions import decode_action, encode_action
 from sim.switch.p4runtime.catalog import Catalog, MatchKind, Scope, Table, lookup

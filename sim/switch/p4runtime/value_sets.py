@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ground.p4rt import p4runtime_pb2
+from common.p4rt import p4runtime_pb2
 from sim.switch import Exact, Switch
 from sim.switch.p4runtime.catalog import Catalog, KeyField, MatchKind, ValueSet, lookup
 from sim.switch.p4runtime.errors import already_exists, exhausted, invalid, unimplemented

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ground.compiled import borrowed, compiled_inline, compiler
+from common.compiled import borrowed, compiled_inline, compiler
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from ground.p4rt import p4info_pb2, p4runtime_pb2
+from common.p4rt import p4info_pb2, p4runtime_pb2
 from tests.raw_p4runtime import RawClient
 
 from .target import Entry, Packet

@@ -20,7 +20,7 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from ground.machine_code import cache_class
+from common.machine_code import cache_class
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
