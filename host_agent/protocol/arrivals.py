@@ -42,6 +42,7 @@ from host_agent.protocol.records import (
 from host_agent.protocol.timeout import (
     REPEATS_AT_ONCE,
     ask_again_after_ns,
+    look_again_at,
     quiet_after_ns,
     repeat_after_ns,
     take_probe_time,
@@ -300,15 +301,14 @@ def _on_status(
         if record.quorum != 0 and record.offered == 0:
             missing = False
         if not (full or missing) or level > core.reach:
-            slot.check_ns = core.probe_sent_ns[probe] + ask_again_after_ns(core, now_ns - slot.first_sent_ns)
-            core.check_ns = min(core.check_ns, slot.check_ns)
+            after_ns = ask_again_after_ns(core, now_ns - slot.first_sent_ns)
+            look_again_at(core, slot, core.probe_sent_ns[probe] + after_ns)
             return
         if slot.last_sequence > core.probe_sequence[probe]:
             return
         if slot.retransmissions >= REPEATS_AT_ONCE:
             slot.lost = 1
-            slot.check_ns = slot.last_sent_ns + repeat_after_ns(core, slot.retransmissions)
-            core.check_ns = min(core.check_ns, slot.check_ns)
+            look_again_at(core, slot, slot.last_sent_ns + repeat_after_ns(core, slot.retransmissions))
             return
         core.suspects += SUSPECTS_PER_LOSS
         core.suspects_before = core.probe_sequence[probe]

@@ -46,6 +46,7 @@ from host_agent.protocol.records import (
 )
 from host_agent.protocol.timeout import (
     PACKET_THRESHOLD,
+    look_again_at,
     overtaken_after_ns,
     quiet_after_ns,
     repeat_after_ns,
@@ -256,6 +257,8 @@ def _send_again(
         core.due -= 1
         tx_bytes[row] = _write_contribution(core, record, slot, words[row])
         _sent(core, slot, now_ns, tx_bytes[row])
+        if slot.check_ns != NEVER:  # its time may have come while the contribution was due
+            look_again_at(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))
         return rows + 1
     if slot.due != DUE_PROBE:
         if slot.due == DUE_OVERTAKEN:
@@ -269,9 +272,8 @@ def _send_again(
         rows += 1
     slot.due = DUE_NO
     core.due -= 1
-    slot.check_ns = now_ns + repeat_after_ns(core, slot.unanswered)
+    look_again_at(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))
     slot.unanswered += 1
-    core.check_ns = min(core.check_ns, slot.check_ns)
     core.probe = core.probe % PROBE_NUMBERS + 1
     probe = core.probe % PROBE_RING
     core.probe_number[probe] = core.probe

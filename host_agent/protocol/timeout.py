@@ -107,3 +107,10 @@ def repeat_after_ns(core: Record, times: int) -> Integer:
 def overtaken_after_ns(core: Record) -> Integer:
     """How long after its transmission an overtaken chunk counts as lost (RFC 9002, section 6.1.2)."""
     return max(core.srtt_ns * 9 // 8, GRANULARITY_NS)
+
+
+@compiled_inline
+def look_again_at(core: Record, slot: Record, ns: Integer) -> None:
+    """Arm the timer of a chunk in flight: `transmit` looks at it at this time at the latest."""
+    slot.check_ns = ns
+    core.check_ns = min(core.check_ns, ns)

@@ -5,8 +5,8 @@ import pytest
 from host_agent.codecs.codec import NOTHING
 from host_agent.protocol.passes import Pass
 from host_agent.wire import Header
-from host_agent.wire.constants import FLAG_QUORUM, KIND_CONTRIBUTE, KIND_RESULT, OP_SUM
-from tests.host_agent.bench_core import MARK, BenchCore, result
+from host_agent.wire.constants import FLAG_QUORUM, KIND_CONTRIBUTE, KIND_PROBE, KIND_RESULT, OP_SUM
+from tests.host_agent.bench_core import MARK, BenchCore, result, status
 
 WORKERS, QUORUM = 4, 2
 
@@ -23,6 +23,15 @@ def ordinary(bench: BenchCore) -> Pass:
     work = Pass(NOTHING, OP_SUM, MARK)
     bench.core.begin(work, bench.now_ns)
     return work
+
+
+def sent_next(bench: BenchCore) -> list[bytes]:
+    """Return what is sent next if nothing arrives."""
+    sent: list[bytes] = []
+    while not sent and not bench.core.failed:
+        bench.now_ns = bench.core.next_timer_ns()
+        sent = bench.send()
+    return sent
 
 
 def named(chunk: int, added: int, flags: int = FLAG_QUORUM, slots: int = 2) -> bytes:
@@ -58,6 +67,22 @@ def test_it_learns_the_members_without_contributing() -> None:
     bench.core.offer(work)
     assert bench.send() == []
     assert work.added == 0b1010
+
+
+@pytest.mark.parametrize("early_ns", [1, 0, -1], ids=["before", "at", "after"])
+def test_an_array_offered_around_the_end_of_its_timer_leaves_the_timer_armed(early_ns: int) -> None:
+    """Whichever of the two comes first, a contribution that is lost is probed, and sent again."""
+    bench = BenchCore(WORKERS, 2, quorum=QUORUM)
+    work = call(bench)
+    assert bench.send() == []
+    assert [Header.from_bytes(each).kind for each in sent_next(bench)] == [KIND_PROBE]
+    bench.now_ns = int(bench.state["check_ns"]) - early_ns
+    bench.core.offer(work)
+    contribution = bench.send()[0]
+    assert Header.from_bytes(contribution).kind == KIND_CONTRIBUTE
+    (probe,) = sent_next(bench)
+    bench.receive(status(probe, 0b1100, WORKERS))
+    assert bench.send()[0] == contribution
 
 
 @pytest.mark.parametrize(

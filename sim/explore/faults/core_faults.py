@@ -207,7 +207,7 @@ CORE_FAULTS: Final = (
         None,
         "",
         "departures",
-        (("    core.check_ns = min(core.check_ns, slot.check_ns)\n    core.probe = ", "    core.probe = "),),
+        (("    look_again_at(core, slot, now_ns +", "    slot.check_ns = (now_ns +"),),
     ),
     Fault(
         "no-room",
