@@ -1,14 +1,12 @@
-"""The benchmarks live in the source checkout, beside the docs that quote them; they are not installed."""
+"""`netsum bench`: the measurements that the docs quote."""
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from netsum.cli.options import Lanes, SlotsOption, SwitchKind
 from netsum.cli.texts import epilog
-from netsum.command_errors import CommandError, UsageError
+from netsum.command_errors import UsageError
 
 bench_app = typer.Typer(help="Measure what the docs quote.", no_args_is_help=True)
 
@@ -19,21 +17,6 @@ TurnRuns = Annotated[int, typer.Option(min=1, help="Runs of each measurement, bo
 Topology = Annotated[str, typer.Option(help="A topology's name or file, as for `netsum testbed up`.")]
 Rate = Annotated[str, typer.Option(metavar="RATE", help="Rate of every link.")]
 Loss = Annotated[str, typer.Option(metavar="PERCENT", help="Loss of every link, each way.")]
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-
-
-def find_bench(name: str) -> None:
-    """Make ``bench.NAME`` of the checkout importable.
-
-    Raises
-    ------
-    CommandError
-        This netsum does not run from a checkout.
-    """
-    if not (CHECKOUT / "bench" / f"{name}.py").is_file():
-        raise CommandError(f"{CHECKOUT} has no bench/{name}.py: run netsum from its source checkout")
-    sys.path.insert(0, str(CHECKOUT))
 
 
 def _lane_counts(lanes: Lanes | None) -> tuple[int, ...]:
@@ -52,8 +35,7 @@ def bench_engine(
     lanes: BothLanes = None,
 ) -> None:
     """Packets/s of the embedded engine and, where it is installed, of BMv2: same program, same packets."""
-    find_bench("engine")
-    from bench.engine import run
+    from netsum.bench.engine import run
 
     run(runs, _lane_counts(lanes))
 
@@ -69,8 +51,7 @@ def bench_host(
     lanes: OneLanes = Lanes.wide,
 ) -> None:
     """Nanoseconds an element costs the worker library to quantize, beside a plain copy."""
-    find_bench("host")
-    from bench.host import run
+    from netsum.bench.host import run
 
     run(runs, int(lanes))
 
@@ -91,8 +72,7 @@ def bench_veth(
     bmv2: Annotated[bool, typer.Option(help="Measure BMv2 too, if it is installed.")] = True,
 ) -> None:
     """Packets/s of the embedded switch and BMv2 as processes on the same virtual cables; needs root."""
-    find_bench("veth")
-    from bench.veth import run
+    from netsum.bench.veth import run
 
     run(runs, _lane_counts(lanes), workers=workers, slots=slots, packets=packets, bmv2=bmv2)
 
@@ -134,8 +114,7 @@ def bench_allreduce(
 
     Results go to `runs/bench-allreduce-DATE-TIME` as JSON, Markdown, PNG and SVG.
     """
-    find_bench("allreduce")
-    from bench.allreduce import run
+    from netsum.bench.allreduce import run
 
     run(
         topology=topology,
@@ -188,8 +167,7 @@ def bench_sparse(
 
     Results go to `runs/bench-sparse-DATE-TIME` as JSON, Markdown, PNG and SVG.
     """
-    find_bench("sparse")
-    from bench.sparse import run
+    from netsum.bench.sparse import run
 
     run(
         topology=topology,
@@ -234,8 +212,7 @@ def bench_torch(
         counts = [int(each) for each in workers.split(",")]
     except ValueError:
         raise UsageError(f"--workers: expected whole numbers such as 2,4, not {workers!r}") from None
-    find_bench("torch_loopback")
-    from bench.torch_loopback import run
+    from netsum.bench.torch_loopback import run
 
     run(workers=counts, sizes=sizes, runs=runs, lanes=int(lanes), examples=examples)
 
@@ -262,8 +239,7 @@ def bench_training(
     ] = "",
 ) -> None:
     """Time of a training step over netsum and over Gloo, on the same limited links, in the same run; needs root and PyTorch."""
-    find_bench("training")
-    from bench.training import run
+    from netsum.bench.training import run
 
     run(topology=topology, rate=rate, loss=loss, lanes=int(lanes), runs=runs, examples=examples, sizes=sizes)
 
@@ -277,7 +253,6 @@ def bench_hook(
     steps: Annotated[int, typer.Option(min=1, help="Without and with the hook, in turn.")] = 100,
 ) -> None:
     """Time of a step of DDP without a hook and with the identity compressor, over netsum and Gloo on loopback; needs PyTorch."""
-    find_bench("hook")
-    from bench.hook import run
+    from netsum.bench.hook import run
 
     run(workers, steps)

@@ -191,11 +191,8 @@ def bench(
 
     Every training makes the same number of steps. Bytes are those that the interface of a worker's host has counted.
     """
-    from netsum.cli.bench import find_bench
-
-    find_bench("compression")
-    from bench.compression import run
-    from bench.compression_points import METHODS
+    from netsum.bench.compression import run
+    from netsum.bench.compression_points import METHODS
 
     run(
         tasks=tasks.split(","),

@@ -102,11 +102,8 @@ def bench(
     target first by rate, round trip and number of workers; draws a plot.
     """
     from host_agent.errors import ArgumentError
-    from netsum.cli.bench import find_bench
-
-    find_bench("strategies")
-    from bench.strategies import run
-    from bench.strategies_points import RECIPES
+    from netsum.bench.strategies import run
+    from netsum.bench.strategies_points import RECIPES
 
     try:
         counts = [int(each) for each in workers.split(",")]
@@ -152,9 +149,6 @@ def claims(
 
     The workers run in this process, in virtual time, with seeds that are fixed: the same numbers every time.
     """
-    from netsum.cli.bench import find_bench
-
-    find_bench("strategies_claims")
-    from bench.strategies_claims import run
+    from netsum.bench.strategies_claims import run
 
     run(names or (), as_json=as_json)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.engine import BenchError, _configure, measure, missing_for_bmv2
+from netsum.bench.engine import BenchError, _configure, measure, missing_for_bmv2
 
 
 def test_all_packets_of_the_measurement_are_aggregated() -> None:
@@ -42,6 +42,6 @@ def test_bmv2_that_cannot_be_told_its_tables_is_an_error_in_a_sentence(
     client.write_text("#!/bin/sh\necho Could not connect to thrift client on port 1; exit 1\n")
     client.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    monkeypatch.setattr("bench.engine._START_S", 0)
+    monkeypatch.setattr("netsum.bench.engine._START_S", 0)
     with pytest.raises(BenchError, match="could not be filled over Thrift: Could not connect"):
         _configure("1", ["set_queue_depth 1"])

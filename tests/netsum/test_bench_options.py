@@ -1,15 +1,11 @@
 """`netsum bench` tells wrong options in a sentence, before anything is brought up."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from netsum.cli.app import app
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -44,16 +40,3 @@ def test_wrong_numbers_of_processes() -> None:
     done = CliRunner().invoke(app, ["bench", "torch", "--workers", "2,x"], prog_name="netsum")
     assert done.exit_code == 2
     assert done.stderr == "netsum: --workers: expected whole numbers such as 2,4, not '2,x'\n"
-
-
-def test_a_benchmark_run_as_a_module_is_the_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.allreduce", "--lanes", "65"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr == "netsum: --lanes: expected 64 or 256, not '65'\n"

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench.compression_points import METHODS, Curve, Point, method_of, points_of
-from bench.compression_report import pareto_front, report, rows_of
-from bench.results import Results
 from host_agent.errors import ArgumentError
+from netsum.bench.compression_points import METHODS, Curve, Point, method_of, points_of
+from netsum.bench.compression_report import pareto_front, report, rows_of
+from netsum.bench.results import Results
 from netsum.cli.app import app
 
 NETWORK = "star-2 100mbit"

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench.results import Results
-from bench.strategies_points import RECIPES, TASKS, Curve, Point, points_of
-from bench.strategies_report import collectives_of, report, rows_of, times_of, winners
 from host_agent.errors import ArgumentError
+from netsum.bench.results import Results
+from netsum.bench.strategies_points import RECIPES, TASKS, Curve, Point, points_of
+from netsum.bench.strategies_report import collectives_of, report, rows_of, times_of, winners
 from netsum.cli.app import app
 from netsum.virtual.network import NetworkOf
 
@@ -122,7 +122,7 @@ def test_wrong_options_are_told_before_anything_is_run(
 def test_every_recipe_trains(recipe: str) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
     pytest.importorskip("sklearn", reason="needs scikit-learn")
-    from bench.strategies_training import train
+    from netsum.bench.strategies_training import train
 
     task = "softmax" if RECIPES[recipe].convex else "digits"
     found = train(Point(task, recipe, 2, 0, 40, 5000))
@@ -140,7 +140,7 @@ def test_a_strategy_with_compressed_averages_sends_less_and_learns_as_much(
 ) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
     pytest.importorskip("sklearn", reason="needs scikit-learn")
-    from bench.strategies_training import train
+    from netsum.bench.strategies_training import train
 
     whole, small = (train(Point("digits", recipe, 4, 0, 240, 5000)) for recipe in (plain, compressed))
     # Both send the model once in float32 at rank 0's start; beyond it, so many times fewer bytes.
@@ -153,7 +153,7 @@ def test_a_strategy_with_compressed_averages_sends_less_and_learns_as_much(
 def test_one_slow_worker_delays_synchronous_training_and_not_backup_workers() -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
     pytest.importorskip("sklearn", reason="needs scikit-learn")
-    from bench.strategies_training import train
+    from netsum.bench.strategies_training import train
 
     steps, network = 240, NetworkOf(10**8, 200)
 

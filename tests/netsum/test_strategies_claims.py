@@ -10,12 +10,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
-from bench.claims import codistillation  # noqa: E402
-from bench.claims.claim import Claim, Outcome  # noqa: E402
-from bench.claims.dynamic import halves  # noqa: E402
-from bench.claims.fedavg import Networks, crossings, curves  # noqa: E402
-from bench.strategies_claims import CLAIMS, claim_of, show  # noqa: E402
-from bench.strategies_training import mlp  # noqa: E402
+from netsum.bench.claims import codistillation  # noqa: E402
+from netsum.bench.claims.claim import Claim, Outcome  # noqa: E402
+from netsum.bench.claims.dynamic import halves  # noqa: E402
+from netsum.bench.claims.fedavg import Networks, crossings, curves  # noqa: E402
+from netsum.bench.strategies_claims import CLAIMS, claim_of, show  # noqa: E402
+from netsum.bench.strategies_training import mlp  # noqa: E402
 from netsum.virtual.group import run_workers  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.traffic import SWITCH_IP, SWITCH_MAC, Job, contribution, install
+from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, Job, contribution, install
 from sim.switch import Packets, Switch, load_program
 from tests.sim.switch.bmv2_switch import Bmv2, commands_for_entry, describe
 from tests.sim.switch.scenarios import PROGRAMS, SCENARIOS, Scenario

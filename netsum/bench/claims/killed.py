@@ -1,0 +1,131 @@
+"""A worker that is killed in the middle of a training, under each strategy: real processes, over Gloo on loopback."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import warnings
+from datetime import timedelta
+from multiprocessing.connection import wait
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+import netsum
+from host_agent.strategies.base import STRATEGIES
+from host_agent.strategies.parameter_server import ServedStrategy
+from netsum.bench.claims.claim import Claim, Outcome, Say
+
+__all__ = ["KILLED"]
+
+_RANKS: Final = 3
+_VICTIM: Final = 2
+_STEPS: Final = 6
+_TIMEOUT: Final = timedelta(seconds=60)
+_OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "admm": {"every": 2},
+    "codistillation": {"groups": 3, "every": 2},
+    "diloco": {"every": 2},
+    "dynamic-averaging": {"threshold": 0.001},
+    "easgd": {"every": 2},
+    "fedavg": {"samples": 8},
+    "hierarchical": {"groups": 3, "every": 1, "between": 2},
+    "local-sgd": {"every": 2},
+}
+
+
+def _train(name: str, rank: int) -> str:
+    torch.manual_seed(rank)
+    model = torch.nn.Linear(8, 1)
+    generator = torch.Generator().manual_seed(rank)
+    inputs, targets = torch.randn(8, 8, generator=generator), torch.randn(8, 1, generator=generator)
+    s: Any = netsum.strategy(name, model, torch.optim.SGD(model.parameters(), 0.05), **_OPTIONS.get(name, {}))
+    with s:
+        if getattr(s, "serves", False):
+            s.serve()
+            return f"goes on without rank {', '.join(map(str, sorted(s.lost)))}"
+        for step, _ in enumerate(s.rounds(_STEPS) if name == "fedavg" else range(_STEPS)):
+            with s.step():
+                if rank == _VICTIM and step == _STEPS // 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                outputs = model(inputs)
+                s.loss(torch.nn.functional.mse_loss(outputs, targets), inputs, outputs).backward()
+    return "goes on"
+
+
+def _be(rank: int, name: str, store: str, pipe: Any) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=_RANKS, timeout=_TIMEOUT
+    )
+    try:
+        fate = _train(name, rank)
+    except Exception as error:
+        notes = "; ".join(getattr(error, "__notes__", ()))
+        fate = f"{type(error).__name__}: {notes or str(error).splitlines()[0]}"
+    pipe.send(fate)
+
+
+def _fates(name: str) -> list[str]:
+    """Return what became of each rank that was not killed."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        processes, pipes = [], []
+        for rank in range(_RANKS):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_be, args=(rank, name, f"{folder}/store", theirs), daemon=True)
+            process.start()
+            theirs.close()
+            processes.append(process)
+            pipes.append(ours)
+        try:
+            fates = []
+            for rank, pipe in enumerate(pipes):
+                if rank == _VICTIM:
+                    continue
+                if not wait([pipe], 2 * _TIMEOUT.total_seconds()):
+                    fates.append("HANGS")
+                    continue
+                try:
+                    fates.append(str(pipe.recv()))
+                except EOFError:
+                    fates.append("ended without a word")
+            return fates
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+
+
+def _run(say: Say) -> Outcome:
+    rows, failed = [], []
+    for name, kind in sorted(STRATEGIES.items()):
+        say(name)
+        fates = _fates(name)
+        rows.append((name, *fates))
+        served = issubclass(kind, ServedStrategy)
+        expected = [f"goes on without rank {_VICTIM}", "goes on"] if served else None
+        named = all(f"the strategy {name} waited for" in fate for fate in fates)
+        if fates != expected if served else not named:
+            failed.append(name)
+    return Outcome(
+        ("strategy", "~rank 0", "~rank 1"),
+        rows,
+        [
+            (
+                "with a parameter server the others go on; under every other strategy each rank that is left gets an error that "
+                f"names the strategy and what it waited for{': not under ' + ', '.join(failed) if failed else ''}",
+                not failed,
+            )
+        ],
+        f"{_RANKS} processes over Gloo, of which rank {_VICTIM} is killed in step {_STEPS // 2}; rank 0 is the parameter server",
+    )
+
+
+KILLED: Final = Claim(
+    "killed", "a killed worker is an error with a name, or the others go on", "behaviour of netsum", _run
+)

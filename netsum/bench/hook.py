@@ -1,0 +1,60 @@
+"""``netsum bench hook``: what DDP's communication hook costs with the identity compressor, on plain loopback."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from importlib import import_module
+from pathlib import Path
+
+from netsum.allreduce.launch import Ranks
+from netsum.allreduce.report import Message
+from netsum.allreduce.session import local_sites, loopback_controller
+from netsum.bench.machine import machine_and_date, use_examples
+from netsum.terminal import Rows
+
+__all__ = ["run"]
+
+
+_SILENCE_S = 300.0
+
+
+def run(workers: int, steps: int) -> None:
+    """Take steps without and with the hook in turn, and print their medians."""
+    use_examples()
+    import_module("torch")  # Its ranks need it: the command says so before it starts them.
+    print(machine_and_date())
+    print(f"load before: {os.getloadavg()[0]:.1f}; {workers} processes, {steps} steps of each kind")
+    times: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+    def take(rank: int, message: Message) -> None:
+        if message["event"] == "step":
+            times[message["backend"], message["model"]][message["kind"]].append(message["ms"])
+
+    def command(rank: int) -> list[str]:
+        return [
+            *(sys.executable, "-m", "netsum.bench.hook_rank", "--rank", str(rank)),
+            *("--world-size", str(workers), "--plan", str(steps)),
+            *("--master", "127.0.0.1", "--interface", "lo"),
+        ]
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        loopback_controller(workers, 256, 0, Path(folder)) as controller,
+    ):
+        os.environ["NETSUM_CONTROLLER"] = controller
+        with Ranks(command, local_sites(workers), Path(folder)) as ranks:
+            ranks.follow(_SILENCE_S, take)
+            ranks.dismiss()
+    table = Rows("over", "model", ">without, ms", ">identity, ms", ">difference", key=2)
+    for (backend, model), kinds in times.items():
+        plain, hooked = (statistics.median(kinds[kind]) for kind in ("plain", "identity"))
+        # Of neighbouring steps: what else the machine does then concerns both.
+        share = statistics.median(
+            one / other - 1 for one, other in zip(kinds["identity"], kinds["plain"], strict=True)
+        )
+        table.add(backend, model, f"{plain:.1f}", f"{hooked:.1f}", f"{share:+.1%}")
+    table.print()

@@ -1,0 +1,130 @@
+"""Plots of what the benchmarks measured, as PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from netsum.bench.allreduce import Result
+    from netsum.bench.sparse import Result as SparseResult
+
+
+def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
+    """Draw elements/s over the array's size, a panel for each loss; a dashed line is a contender's bound.
+
+    Parameters
+    ----------
+    results
+        Of `netsum.bench.allreduce`; those at the rate of the first are drawn.
+    folder
+        Where ``allreduce.png`` and ``allreduce.svg`` go.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    from netsum.allreduce.plan import size_text
+
+    rate, switch = results[0].rate, results[0].switch
+    drawn = [one for one in results if one.rate == rate and one.switch == switch]
+    losses = list(dict.fromkeys(one.loss_percent for one in drawn))
+    contenders = list(dict.fromkeys(one.contender for one in drawn))
+    figure, panels = plt.subplots(
+        1,
+        len(losses),
+        figsize=(1.5 + 3.7 * len(losses), 3.8),
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for panel, loss in zip(panels[0], losses, strict=True):
+        for number, contender in enumerate(contenders):
+            found = [one for one in drawn if one.loss_percent == loss and one.contender == contender]
+            rates = [one.row.elements_per_s for one in found]
+            medians = [each.median / 1e6 for each in rates]
+            below = [(each.median - each.least) / 1e6 for each in rates]
+            above = [(each.most - each.median) / 1e6 for each in rates]
+            sizes = [one.row.bytes for one in found]
+            panel.errorbar(
+                sizes,
+                medians,
+                [below, above],
+                marker="o",
+                ms=4,
+                capsize=3,
+                color=f"C{number}",
+                label=contender,
+            )
+            if found:
+                panel.axhline(found[0].bound / 1e6, color=f"C{number}", ls="--", lw=0.8)
+        panel.set_xscale("log", base=2)
+        panel.xaxis.set_major_formatter(lambda size, _: size_text(round(size)))
+        panel.set_title(f"{loss} % loss each way")
+        panel.set_xlabel("bytes of each worker's array")
+        panel.grid(alpha=0.3)
+    panels[0][0].set_ylabel("million float32 elements/s per worker")
+    panels[0][0].set_ylim(bottom=0)
+    panels[0][-1].legend(fontsize=8)
+    title = f"All-reduce of {results[0].workers} workers, links of {rate}; dashed: the links' bound"
+    figure.suptitle(title, fontsize="medium")
+    for kind in ("png", "svg"):
+        figure.savefig(folder / f"allreduce.{kind}", dpi=150)
+    plt.close(figure)
+
+
+def plot_sparse(results: Sequence[SparseResult], folder: Path) -> None:
+    """Draw the time over the share of blocks that are not zero, a panel for each size; a dashed line is the links' bound.
+
+    Parameters
+    ----------
+    results
+        Of `netsum.bench.sparse`.
+    folder
+        Where ``sparse.png`` and ``sparse.svg`` go.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    from netsum.allreduce.plan import size_text
+
+    sizes = list(dict.fromkeys(one.row.bytes for one in results))
+    sparse = [one for one in results if one.row.union_share is not None]
+    overlaps = list(dict.fromkeys(one.row.overlap for one in sparse if one.row.density < 1))
+    figure, panels = plt.subplots(
+        1, len(sizes), figsize=(1.5 + 4.2 * len(sizes), 4), squeeze=False, layout="constrained"
+    )
+    for panel, size in zip(panels[0], sizes, strict=True):
+        here = [one for one in results if one.row.bytes == size]
+        for one in here:
+            if one.contender != "netsum" or (one.row.sparse == "never" and one.row.bits == "full"):
+                name, color = ("Gloo", "C7") if one.contender != "netsum" else ("netsum, dense", "C6")
+                panel.axhline(one.row.seconds.median * 1e3, color=color, lw=1, label=name)
+        for number, overlap in enumerate(overlaps):
+            found = [
+                one
+                for one in sparse
+                if one.row.bytes == size and (one.row.overlap == overlap or one.row.density == 1)
+            ]
+            found.sort(key=lambda one: one.row.density)
+            densities = [one.row.density * 100 for one in found]
+            medians = [one.row.seconds.median * 1e3 for one in found]
+            color = f"C{number}"
+            panel.plot(densities, medians, marker="o", ms=4, color=color, label=f"netsum, overlap {overlap}")
+            bounds = [(one.bound_seconds or 0.0) * 1e3 for one in found]
+            panel.plot(densities, bounds, ls="--", lw=0.8, color=color)
+        panel.set(xscale="log", yscale="log", title=size_text(size), xlabel="% of a worker's blocks not zero")
+        panel.grid(alpha=0.3)
+    panels[0][0].set_ylabel("ms")
+    panels[0][-1].legend(fontsize=8)
+    figure.suptitle(
+        f"Block-sparse all-reduce, {results[0].workers} workers, links of {results[0].rate}; dashed: the bound",
+        fontsize="medium",
+    )
+    for kind in ("png", "svg"):
+        figure.savefig(folder / f"sparse.{kind}", dpi=150)
+    plt.close(figure)

@@ -1,0 +1,95 @@
+"""``netsum strategies bench``: the same task and seeds under every strategy, in virtual time.
+
+All workers of a training run in this process. What they send and wait for is kept, so that the time on links of any rate and
+round trip can be computed afterwards; the times of collectives come from the simulator.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from netsum.bench.machine import machine_and_date
+from netsum.bench.results import Progress, Results
+from netsum.bench.strategies_points import Curve, Point, points_of
+from netsum.bench.strategies_report import collectives_of, report, rows_of, times_of
+from netsum.command_errors import kept_when_interrupted
+from netsum.links_text import rate_of, rtt_us_of
+from netsum.virtual.network import NetworkOf, simulate_collectives
+from sim.experiments.sweeping import Finished, Swept
+
+__all__ = ["run"]
+
+_QUICK_RECIPES = ("synchronous", "local-sgd", "diloco", "downpour")
+
+
+def run(
+    *,
+    tasks: Sequence[str],
+    strategies: Sequence[str],
+    workers: Sequence[int],
+    seeds: int,
+    steps: int,
+    step_time: str,
+    slowest: float,
+    rates: Sequence[str],
+    rtts: Sequence[str],
+    folder: Path,
+    seconds: float,
+    quick: bool,
+) -> None:
+    """Run the trainings that have no result so far, compute their times on all links, and print the tables of all."""
+    networks = [
+        NetworkOf(rate_of(rate, "--rates"), rtt_us_of(rtt, "--rtts")) for rate in rates for rtt in rtts
+    ]
+    if quick:
+        tasks, strategies, workers, seeds = ("digits",), _QUICK_RECIPES, (4,), 1
+    step_us = round(rtt_us_of(step_time, "--step-time"))
+    points = points_of(tasks, strategies, workers, seeds, steps, step_us, slowest)
+    results = Results[Point, Curve](folder, Curve)
+    with kept_when_interrupted("results are", results.folder):
+        _train(points, results, seconds)
+        found = results.read(points)
+        sizes = collectives_of(found.values())
+        durations = simulate_collectives(networks, sizes, results.folder / "collectives", _Simulated())
+    computes = f"a step computes for {step_time}" + (
+        f", {slowest:g} times as long at the last worker" if slowest != 1 else ""
+    )
+    print(f"{machine_and_date()}; virtual time, {computes}; star, 256 lanes, ideal hosts")
+    times = {point: times_of(curve, durations) for point, curve in found.items()}
+    report(rows_of(found, times, networks), networks, results.folder)
+
+
+def _train(points: Sequence[Point], results: Results[Point, Curve], seconds: float) -> None:
+    missing = results.missing(points)
+    print(f"{len(points)} trainings, {len(points) - len(missing)} of them run before", file=sys.stderr)
+    if not missing:
+        return
+    from netsum.bench.strategies_training import train
+
+    progress, began = Progress(len(missing)), time.monotonic()
+    for point in missing:
+        if time.monotonic() - began > seconds:
+            print("time is up: the same command goes on from here", file=sys.stderr)
+            return
+        curve = train(point)
+        results.keep(point, curve)
+        progress.done(
+            f"{point}: {curve.accuracies[-1]:.1%}, {curve.sent_bytes / 1e3:,.0f} kB sent by a worker"
+        )
+
+
+class _Simulated:
+    """Says how far the simulator is, at most once in two seconds."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, swept: Swept, finished: Finished | None) -> None:
+        if finished is not None and finished.result is None:
+            print(f"the simulator: {finished.point}: {finished.error}", file=sys.stderr)
+        if finished is not None and time.monotonic() - self._said >= 2:
+            self._said = time.monotonic()
+            print(f"times of collectives: {swept.done} of {swept.total}", file=sys.stderr)

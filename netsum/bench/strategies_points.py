@@ -1,0 +1,197 @@
+"""What `netsum strategies bench` runs: tasks, and strategies with the options that they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from host_agent.errors import ArgumentError
+from netsum.bench.results import require
+from netsum.virtual.timeline import Event
+
+__all__ = ["RECIPES", "TASKS", "Curve", "Point", "Recipe", "Task", "points_of"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to train on scikit-learn's handwritten digits.
+
+    Attributes
+    ----------
+    hidden : int
+        Width of the hidden layer; 0: softmax regression, which is convex.
+    skewed : bool
+        Whether each worker has the images of few digits only (two shards of those in the order of digits).
+    rate : float
+        Of plain SGD, the same under every strategy.
+    target : float
+        Accuracy whose time is compared.
+    """
+
+    hidden: int
+    skewed: bool
+    rate: float
+    target: float
+
+
+TASKS: Final = {
+    "digits": Task(64, False, 0.2, 0.93),
+    "skewed": Task(64, True, 0.2, 0.85),
+    "softmax": Task(0, False, 0.1, 0.90),
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A strategy as it is compared.
+
+    Attributes
+    ----------
+    strategy : str
+        Its name.
+    options : dict
+        Of it.
+    convex : bool
+        Whether it is for convex tasks only.
+    """
+
+    strategy: str
+    options: dict[str, Any] = field(default_factory=dict)
+    convex: bool = False
+
+
+RECIPES: Final = {
+    "synchronous": Recipe("synchronous"),
+    "backup": Recipe("backup"),
+    "large-batch": Recipe("synchronous", {"scale_rate": True, "warmup_steps": 20}),
+    "local-sgd": Recipe("local-sgd", {"every": 8}),
+    "post-local": Recipe("local-sgd", {"every": 16, "after": 40}),
+    "hierarchical": Recipe("hierarchical", {"every": 4, "between": 4}),
+    "diloco": Recipe("diloco", {"every": 16, "outer_momentum": 0.5}),
+    "diloco+4bit": Recipe(
+        "diloco",
+        {
+            "every": 16,
+            "outer_momentum": 0.5,
+            "compression": ("block-float", {"bits": 4}),
+            "memory": "residual",
+        },
+    ),
+    "fedavg": Recipe("fedavg"),
+    "fedavg+top-k": Recipe("fedavg", {"compression": ("top-k", {"fraction": 0.05}), "memory": "residual"}),
+    "dynamic": Recipe("dynamic-averaging", {"threshold": 0.3, "every": 4}),
+    "codistillation": Recipe("codistillation", {"every": 20, "burn_in": 40}),
+    "admm": Recipe("admm", {"penalty": 0.1, "every": 10}, convex=True),
+    "downpour": Recipe("downpour"),
+    "stale-sync": Recipe("stale-synchronous", {"bound": 3}),
+    "easgd": Recipe("easgd", {"every": 4, "elasticity": 0.2}),
+}
+"""By the name in tables."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One training.
+
+    Attributes
+    ----------
+    task, recipe
+        Keys of `TASKS` and `RECIPES`.
+    workers : int
+        That train; a parameter server is one more.
+    seed : int
+        Of data, model and batches.
+    steps : int
+        Of each worker.
+    step_us : int
+        What a step computes.
+    slowest : float
+        How many times longer the last worker computes.
+    """
+
+    task: str
+    recipe: str
+    workers: int
+    seed: int
+    steps: int
+    step_us: int
+    slowest: float = 1.0
+
+    @property
+    def file_name(self) -> str:
+        """Where its result is kept."""
+        slowest = "" if self.slowest == 1 else f"slowest-{self.slowest:g}_"
+        return (
+            f"{self.task}_{self.recipe}_{self.workers}-workers_{self.steps}-steps_{self.step_us}-us_{slowest}"
+            f"seed-{self.seed}.json.gz"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.task}, {self.recipe}, {self.workers} workers, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a training came to, and all that is needed to compute its time on other links.
+
+    Attributes
+    ----------
+    steps, accuracies : list
+        At each look: steps made by the first worker, and the share of right answers.
+    sent_bytes, received_bytes : float
+        Of a worker, the mean.
+    busiest_bytes : int
+        Sent or received by the host that has most.
+    synchronizations : int
+        Of the first worker.
+    hosts : int
+        Workers, and the parameter server if there is one.
+    events : list
+        As `netsum.virtual.timeline.replay` takes them; marks are the numbers of looks.
+    """
+
+    steps: list[int]
+    accuracies: list[float]
+    sent_bytes: float
+    received_bytes: float
+    busiest_bytes: int
+    synchronizations: int
+    hosts: int
+    events: list[list[Event]]
+
+
+def points_of(
+    tasks: Sequence[str],
+    recipes: Sequence[str],
+    workers: Sequence[int],
+    seeds: int,
+    steps: int,
+    step_us: int,
+    slowest: float = 1.0,
+) -> list[Point]:
+    """Return all points, seed by seed; a strategy for convex tasks is left out of the others.
+
+    Raises
+    ------
+    ArgumentError
+        A name is unknown, or a number of workers is not even and at least 2.
+    """
+    for name in tasks:
+        require("task", name, TASKS)
+    for name in recipes:
+        require("strategy", name, RECIPES)
+    for count in workers:
+        if not 2 <= count <= 31 or count % 2:
+            raise ArgumentError(
+                f"expected even numbers of workers from 2 to 30 (a parameter server comes on top, and a group has at most "
+                f"32), not {count}"
+            )
+    return [
+        Point(task, recipe, count, seed, steps, step_us, slowest)
+        for seed in range(seeds)
+        for task in tasks
+        for count in workers
+        for recipe in recipes
+        if TASKS[task].hidden == 0 or not RECIPES[recipe].convex
+    ]

@@ -1,0 +1,296 @@
+"""What trainings under different strategies came to: a table, which strategy wins on which links, and a plot of both."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from netsum.bench.strategies_points import TASKS, Curve, Point
+from netsum.terminal import Rows, say
+from netsum.virtual.network import NetworkOf, StarLinks, payload_of
+from netsum.virtual.timeline import replay
+from topologies.units import rate_text
+
+__all__ = ["Row", "Times", "collectives_of", "report", "rows_of", "times_of", "winners"]
+
+_MILLISECOND_US: Final = 1000
+_MARKERS: Final = "os^Dv"
+
+Durations = Mapping[NetworkOf, Mapping[tuple[int, int, int], float]]
+
+
+@dataclass(frozen=True)
+class Times:
+    """When each look of a training was, by network, in seconds."""
+
+    looks: dict[NetworkOf, list[float]]
+
+    def to(self, curve: Curve, network: NetworkOf, accuracy: float) -> float | None:
+        """Return the time to an accuracy; None if it was not reached."""
+        reached = _first(curve, accuracy)
+        return None if reached is None else self.looks[network][reached]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A strategy on a task with so many workers, over all seeds.
+
+    Attributes
+    ----------
+    accuracy, spread : float
+        Mean and standard deviation after all steps.
+    sent_kb, busiest_kb : float
+        Sent by a worker, and at the host's link that carries most in one direction.
+    synchronizations : int
+        Of a worker; the mean, rounded.
+    steps : float or None
+        Mean number to the target; None if a seed did not reach it.
+    seconds : float
+        Mean time of all steps on the first network.
+    to_target : dict of NetworkOf to float or None
+        Mean time to the target.
+    """
+
+    task: str
+    workers: int
+    recipe: str
+    runs: int
+    accuracy: float
+    spread: float
+    sent_kb: float
+    busiest_kb: float
+    synchronizations: int
+    steps: float | None
+    seconds: float
+    to_target: dict[NetworkOf, float | None]
+
+
+def collectives_of(curves: Iterable[Curve]) -> set[tuple[int, int, int]]:
+    """Return bytes, workers and quorum of all collectives, as the simulator is to run them."""
+    found = set()
+    for curve in curves:
+        for event in itertools.chain.from_iterable(curve.events):
+            match event:
+                case ["meet", members, op, size]:
+                    found.add((payload_of(op, size, len(members)), len(members), 0))
+                case ["round", _, members, size, _]:
+                    found.add((payload_of("sum", size, curve.hosts), curve.hosts, len(members)))
+    return found
+
+
+def times_of(curve: Curve, durations: Durations) -> Times:
+    """Return when each look was on each network."""
+    looks = {}
+    for network, of_it in durations.items():
+        marks = replay(curve.events, curve.hosts, StarLinks(network, of_it))
+        looks[network] = [marks[each] for each in range(len(curve.steps))]
+    return Times(looks)
+
+
+def rows_of(
+    found: Mapping[Point, Curve], times: Mapping[Point, Times], networks: Sequence[NetworkOf]
+) -> list[Row]:
+    """Return a row for each task, number of workers and strategy."""
+    kinds: dict[tuple[str, int, str], list[Point]] = defaultdict(list)
+    for point in found:
+        kinds[point.task, point.workers, point.recipe].append(point)
+    rows = []
+    for (task, workers, recipe), points in kinds.items():
+        curves = [found[point] for point in points]
+        finals = [curve.accuracies[-1] for curve in curves]
+        target = TASKS[task].target
+        steps = [None if (at := _first(curve, target)) is None else curve.steps[at] for curve in curves]
+        rows.append(
+            Row(
+                task,
+                workers,
+                recipe,
+                len(points),
+                statistics.fmean(finals),
+                statistics.stdev(finals) if len(finals) > 1 else 0.0,
+                statistics.fmean(curve.sent_bytes for curve in curves) / 1e3,
+                statistics.fmean(curve.busiest_bytes for curve in curves) / 1e3,
+                round(statistics.fmean(curve.synchronizations for curve in curves)),
+                _mean(steps),
+                statistics.fmean(times[point].looks[networks[0]][-1] for point in points),
+                {
+                    network: _mean([times[point].to(found[point], network, target) for point in points])
+                    for network in networks
+                },
+            )
+        )
+    return rows
+
+
+def winners(rows: Sequence[Row], task: str, workers: int, network: NetworkOf) -> list[Row]:
+    """Return the rows that reached the target, the fastest first."""
+    reached = [row for row in rows if row.task == task and row.workers == workers and row.to_target[network]]
+    return sorted(reached, key=lambda row: (row.to_target[network], row.recipe))
+
+
+def report(rows: Sequence[Row], networks: Sequence[NetworkOf], folder: Path) -> None:
+    """Print the table and the map, and draw ``strategies.svg`` and ``strategies.png`` in a folder.
+
+    Parameters
+    ----------
+    networks
+        The first is the one of the table.
+    """
+    if not rows:
+        say("no results so far")
+        return
+    table = Rows(
+        "task", ">workers", "strategy", ">?runs", ">accuracy", ">sent kB", ">?busiest", ">?syncs", ">steps", ">time s",
+        key=3,
+    )  # fmt: skip
+    for row in rows:
+        table.add(
+            row.task,
+            str(row.workers),
+            row.recipe,
+            str(row.runs),
+            f"{row.accuracy:.1%} ± {100 * row.spread:.1f}",
+            f"{row.sent_kb:,.0f}",
+            f"{row.busiest_kb:,.0f}",
+            f"{row.synchronizations:,}",
+            "-" if row.steps is None else f"{row.steps:,.0f}",
+            _seconds(row.to_target[networks[0]]),
+        )
+    table.print()
+    say(
+        f"accuracy after all steps ± standard deviation over seeds; sent: by a worker, busiest: one way at the host that has "
+        f"most; steps and time: to the target ({', '.join(f'{name} {TASKS[name].target:.0%}' for name in _tasks(rows))}) at "
+        f"{network_text(networks[0])}"
+    )
+    _print_map(rows, networks)
+    say(f"plot: {_draw(rows, networks, folder)}")
+
+
+def network_text(network: NetworkOf) -> str:
+    """Write a network as `100mbit, RTT 1 ms`."""
+    return f"{rate_text(network.rate_bps)}, RTT {_rtt_text(network)}"
+
+
+def _print_map(rows: Sequence[Row], networks: Sequence[NetworkOf]) -> None:
+    rtts = sorted({network.rtt_us for network in networks})
+    say("shortest time to the target, in s, by rate and RTT:")
+    table = Rows("task", ">workers", "rate", *(_rtt_text(NetworkOf(1, rtt)) for rtt in rtts), key=3)
+    for task in _tasks(rows):
+        for workers in sorted({row.workers for row in rows if row.task == task}):
+            for rate in sorted({network.rate_bps for network in networks}):
+                cells = []
+                for rtt in rtts:
+                    network = NetworkOf(rate, rtt)
+                    best = winners(rows, task, workers, network) if network in networks else []
+                    cells.append(f"{best[0].recipe} {_seconds(best[0].to_target[network])}" if best else "-")
+                table.add(task, str(workers), rate_text(rate), *cells)
+    table.print()
+
+
+def _draw(rows: Sequence[Row], networks: Sequence[NetworkOf], folder: Path) -> Path:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    tasks = _tasks(rows)
+    counts = sorted({row.workers for row in rows})
+    names = list(dict.fromkeys(row.recipe for row in rows))
+    looks = {
+        name: (plt.get_cmap("tab20")(number % 20), _MARKERS[number % len(_MARKERS)])
+        for number, name in enumerate(names)
+    }
+    figure, panels = plt.subplots(
+        len(tasks), 2 * len(counts), figsize=(8 * len(counts), 1 + 3.4 * len(tasks)), squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
+    for above, task in zip(panels, tasks, strict=True):
+        for place, workers in enumerate(counts):
+            of_it = [row for row in rows if (row.task, row.workers) == (task, workers)]
+            _draw_bytes(above[2 * place], of_it, networks[0], looks)
+            _draw_fastest(above[2 * place + 1], of_it, networks, looks)
+            above[2 * place].set_title(f"{task}, {workers} workers")
+            above[2 * place + 1].set_title("fastest to the target")
+    marks = [
+        plt.Line2D([], [], color=colour, marker=marker, ls="", ms=7, label=name)
+        for name, (colour, marker) in looks.items()
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=8)
+    for kind in ("svg", "png"):
+        figure.savefig(folder / f"strategies.{kind}", dpi=110)
+    plt.close(figure)
+    return folder / "strategies.svg"
+
+
+def _draw_bytes(panel: Any, rows: Sequence[Row], network: NetworkOf, looks: Mapping[str, Any]) -> None:
+    """Draw what workers send over the time to the target; a strategy that misses it is a hollow mark at its end."""
+    for row in rows:
+        seconds = row.to_target[network]
+        colour, marker = looks[row.recipe]
+        panel.plot(
+            seconds or row.seconds,
+            row.sent_kb,
+            marker=marker,
+            ms=7,
+            color=colour,
+            fillstyle="full" if seconds else "none",
+        )
+    panel.set(
+        yscale="log",
+        xlabel=f"s to the target at {network_text(network)}",
+        ylabel="kB sent by a worker",
+    )
+    panel.grid(alpha=0.3, which="both")
+
+
+def _draw_fastest(
+    panel: Any, rows: Sequence[Row], networks: Sequence[NetworkOf], looks: Mapping[str, Any]
+) -> None:
+    """Draw which strategy of one task and number of workers reaches the target first on which links."""
+    from matplotlib.patches import Rectangle
+
+    rates = sorted({network.rate_bps for network in networks})
+    rtts = sorted({network.rtt_us for network in networks})
+    panel.set_xlim(-0.5, len(rtts) - 0.5)
+    panel.set_ylim(-0.5, len(rates) - 0.5)
+    for y, rate in enumerate(rates):
+        for x, rtt in enumerate(rtts):
+            network = NetworkOf(rate, rtt)
+            if network not in networks or not rows:
+                continue
+            for best in winners(rows, rows[0].task, rows[0].workers, network)[:1]:
+                colour, _ = looks[best.recipe]
+                panel.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=colour, alpha=0.6))
+                text = f"{best.recipe}\n{_seconds(best.to_target[network])} s"
+                panel.text(x, y, text, ha="center", va="center", fontsize=8)
+    panel.set_xticks(range(len(rtts)), [_rtt_text(NetworkOf(1, rtt)) for rtt in rtts])
+    panel.set_yticks(range(len(rates)), [rate_text(rate) for rate in rates])
+    panel.set(xlabel="RTT", ylabel="rate of a link")
+
+
+def _tasks(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row.task for row in rows))
+
+
+def _first(curve: Curve, accuracy: float) -> int | None:
+    return next((at for at, each in enumerate(curve.accuracies) if each >= accuracy), None)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    there = [each for each in values if each is not None]
+    return statistics.fmean(there) if there and len(there) == len(values) else None
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.1f}" if seconds >= 9.95 else f"{seconds:.2f}"
+
+
+def _rtt_text(network: NetworkOf) -> str:
+    if network.rtt_us >= _MILLISECOND_US:
+        return f"{network.rtt_us / _MILLISECOND_US:g} ms"
+    return f"{network.rtt_us:g} us"

@@ -1,0 +1,258 @@
+"""``netsum bench veth``: the embedded switch and BMv2 as processes on the same virtual cables, same packets.
+
+The switch has one port for each worker of a job, on virtual Ethernet with all offloads off; a process at the other ends sends
+the workers' contributions and takes the results, a window of chunks at a time, so that neither loses (`netsum.bench.veth_hosts`).
+Every chunk takes one packet in and one packet out for each worker, so as many packets leave as come. BMv2 has neither a log nor
+pcaps, and the longest queues it can have. Every run starts a switch anew; runs alternate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+
+from controller.switch_controller import SwitchController
+from netsum.bench.engine import spread
+from netsum.bench.machine import machine_and_date
+from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, Job
+from netsum.programs import compiled_program
+from topologies import namespaces
+from topologies.children import Child, TestbedError, ending_in_order
+from topologies.runs import new_run_id
+
+__all__ = ["Comparison", "measure", "run"]
+
+
+DEADLINE_S = 600.0
+"""Of every wait; the first run after a change of sources compiles the loops of switch and hosts."""
+EMBEDDED, BMV2 = "embedded switch", "simple_switch_grpc"
+_QUEUE_PACKETS = 1_000_000
+
+
+@dataclass
+class Comparison:
+    """Packets/s of the runs with one program."""
+
+    lanes: int
+    workers: int
+    packets: int
+    rates: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times BMv2's median the embedded switch's is; None without BMv2."""
+        if BMV2 not in self.rates:
+            return None
+        return median(self.rates[EMBEDDED]) / median(self.rates[BMV2])
+
+
+class _Cables:
+    """Two namespaces, the switch's and the hosts', and a cable for each worker."""
+
+    def __init__(self, workers: int) -> None:
+        run_id = new_run_id()
+        self.switch = namespaces.namespace_name(run_id, "switch")
+        self.hosts = namespaces.namespace_name(run_id, "hosts")
+        self.ports = {number: f"s{number}" for number in range(1, workers + 1)}
+        self.ends = [f"h{number}" for number in range(1, workers + 1)]
+
+    def __enter__(self) -> _Cables:
+        namespaces.delete_leftovers()
+        try:
+            for name in (self.switch, self.hosts):
+                namespaces.add_namespace(name)
+            for end, port in zip(self.ends, self.ports.values(), strict=True):
+                namespaces.add_cable(self.hosts, end, self.switch, port)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        namespaces.delete_namespaces([self.switch, self.hosts])
+
+
+@contextmanager
+def _embedded(cables: _Cables, folder: Path) -> Iterator[str]:
+    """Run the embedded switch; yields where its P4Runtime listens."""
+    interfaces = [word for port, name in cables.ports.items() for word in ("--interface", f"{port}@{name}")]
+    address = f"unix:{folder}/embedded.sock"
+    command = [sys.executable, "-P", "-m", "sim.switch.serve", "--p4runtime", address, *interfaces]
+    with _running(EMBEDDED, cables.switch, command, folder / "embedded"):
+        yield address
+
+
+@contextmanager
+def _bmv2(cables: _Cables, folder: Path) -> Iterator[str]:
+    """Run BMv2; yields where its P4Runtime listens."""
+    interfaces = [word for port, name in cables.ports.items() for word in ("-i", f"{port}@{name}")]
+    address = f"unix:{folder}/bmv2.sock"
+    command = [BMV2, "--no-p4", "--device-id", "1", *interfaces]
+    command += ["--notifications-addr", f"ipc://{folder}/notifications", "--", "--grpc-server-addr", address]
+    command += ["--cpu-port", "510", "--drop-port", "511"]
+    with _running(BMV2, cables.switch, command, folder / "bmv2"):
+        _lengthen_queues(cables)
+        yield address
+
+
+def _lengthen_queues(cables: _Cables) -> None:
+    """Let BMv2's egress queues hold more than 64 packets, if its Thrift client is there to ask for it."""
+    client = shutil.which("simple_switch_CLI")
+    if client is None:
+        print(f"{BMV2} keeps its queues of 64 packets: simple_switch_CLI is not installed", file=sys.stderr)
+        return
+    asked = subprocess.run(
+        [*namespaces.inside(cables.switch), client],
+        input=f"set_queue_depth {_QUEUE_PACKETS}\n",
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    if asked.returncode != 0:
+        said = (asked.stderr or asked.stdout).strip().rpartition("\n")[2]
+        print(f"{BMV2} keeps its queues of 64 packets: {said or 'simple_switch_CLI failed'}", file=sys.stderr)
+
+
+@contextmanager
+def _running(name: str, namespace: str, command: Sequence[str], stem: Path) -> Iterator[None]:
+    """Run a switch, once its socket answers."""
+    path = stem.with_suffix(".sock")
+    path.unlink(missing_ok=True)
+    child = Child(name, [*namespaces.inside(namespace), *command], stem.with_suffix(".log"))
+    try:
+        _await(lambda: _answers(path), child)
+        yield
+    finally:
+        child.stop()
+
+
+def _await(done: Callable[[], bool], child: Child) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not done():
+        if not child.running:
+            raise TestbedError(child.how_it_ended())
+        if time.monotonic() > deadline:
+            raise TestbedError(f"{child.name} was not ready within {DEADLINE_S:g} s, see {child.log}")
+        time.sleep(0.05)
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        return client.connect_ex(str(path)) == 0
+
+
+_SWITCHES = {EMBEDDED: _embedded, BMV2: _bmv2}
+
+
+def _rate(cables: _Cables, address: str, lanes: int, slots: int, packets: int) -> float:
+    """Program a fresh switch, run a job through it and return packets/s."""
+    workers = len(cables.ends)
+    program = compiled_program(lanes)
+    plan = Job(workers, lanes, slots=slots)
+    with SwitchController.connect(
+        address, program=program.json, p4info=program.p4info, timeout_s=DEADLINE_S
+    ) as controller:
+        controller.set_pipeline()
+        controller.set_switch_address(socket.inet_ntoa(SWITCH_IP.to_bytes(4)), _mac(SWITCH_MAC))
+        admitted = controller.create_job("bench", plan.endpoints(), slots)
+        job = Job(workers, lanes, admitted.job_id, admitted.epoch, admitted.token, slots)
+        return _run_hosts(cables, job, packets)
+
+
+def _run_hosts(cables: _Cables, job: Job, packets: int) -> float:
+    command = [sys.executable, "-m", "netsum.bench.veth_hosts"]
+    command += ["--interfaces", ",".join(cables.ends), "--packets", str(packets)]
+    command += ["--job", json.dumps(asdict(job))]
+    done = subprocess.run(
+        [*namespaces.inside(cables.hosts), *command],
+        input="go\n",
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise TestbedError(
+            f"the hosts failed: {done.stderr.strip().rpartition(chr(10))[2] or 'no reason given'}"
+        )
+    told = json.loads(done.stdout.splitlines()[-1])
+    if told["results"] != packets:
+        raise TestbedError(
+            f"{told['results']} of {packets} results came: packets were lost, as on a busy machine; measure again when "
+            "it is idle"
+        )
+    if not told["right"]:
+        raise TestbedError("a result was not the sum of its contributions")
+    return packets / float(told["spent_ns"]) * 1e9
+
+
+def _mac(number: int) -> str:
+    return number.to_bytes(6).hex(":")
+
+
+def measure(
+    lanes: int, workers: int = 2, slots: int = 64, packets: int = 40_000, runs: int = 3, *, bmv2: bool = True
+) -> Comparison:
+    """Run one program on both switches, `runs` times each, alternating.
+
+    Parameters
+    ----------
+    lanes
+        64 or 256.
+    workers, slots
+        Of the job: how many packets a chunk takes each way, and how many chunks are under way.
+    packets
+        How many contributions a run sends.
+    bmv2
+        False to leave BMv2 out.
+
+    Raises
+    ------
+    TestbedError
+        A switch did not come up, or lost packets.
+    """
+    packets -= packets % workers
+    comparison = Comparison(lanes, workers, packets)
+    chosen = [EMBEDDED] + ([BMV2] if bmv2 and shutil.which(BMV2) else [])
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-veth-")))
+        cables = stack.enter_context(_Cables(workers))
+        for _ in range(runs):
+            for name in chosen:
+                with _SWITCHES[name](cables, folder) as address:
+                    rate = _rate(cables, address, lanes, slots, packets)
+                comparison.rates.setdefault(name, []).append(rate)
+    return comparison
+
+
+def run(runs: int, lane_counts: Sequence[int], *, workers: int, slots: int, packets: int, bmv2: bool) -> None:
+    """Measure the programs with these lanes on both switches and print packets/s, the ratio, the machine and the date."""
+    lacking = namespaces.missing_for_namespaces()
+    if lacking is not None:
+        raise TestbedError(lacking)
+    print(machine_and_date())
+    print(
+        f"load before: {os.getloadavg()[0]:.1f}; {workers} workers, {slots} slots, veth without offloads; "
+        f"packets/s, median of {runs} runs (least … most)"
+    )
+    with ending_in_order():
+        for lanes in lane_counts:
+            found = measure(lanes, workers, slots, packets, runs, bmv2=bmv2)
+            for name, rates in found.rates.items():
+                print(f"{lanes:>4} lanes  {name:<20} {spread(rates)}")
+            if found.ratio is None:
+                print(f"            {BMV2} is not measured, so there is nothing to compare with")
+            else:
+                print(f"            ratio {found.ratio:,.1f}", flush=True)

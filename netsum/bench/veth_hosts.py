@@ -1,0 +1,105 @@
+"""The hosts' side of ``netsum bench veth``, run where their interfaces are: sends a job's packets, counts the results.
+
+Compiled, and one packet costs it about as much as a switch's port: contributions go out in batches, as many chunks ahead of
+the results as the job has slots. So nothing is lost while queues hold that many packets, and the switch never waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.compiled import compiler
+from netsum.bench.traffic import Job, contributions
+from sim.switch import Packets
+from sim.switch.ports import InterfacePorts
+from sim.switch.ports.abi import monotonic_ns
+from sim.switch.ports.frames import HEADER_BYTES
+from sim.switch.ports.rings import receive_frames, transmit_frames
+
+__all__ = ["main"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BATCH = 32
+LOOK_MS = 100
+QUIET_NS = 3_000_000_000
+_CHUNK_OFFSET = 12
+compiled = compiler([Path(__file__).parent, ROOT / "sim" / "switch" / "ports"])
+
+
+@compiled
+def drive(
+    inbox: Any, outbox: Any, ports: Any, lengths: Any, frames: Any, workers: int, window: int, quiet_ns: int
+) -> int:
+    """Send all frames, at most `window` chunks ahead of the results; return how many results came.
+
+    It gives up when none has come for `quiet_ns`.
+    """
+    total = ports.shape[0]
+    sent, got = 0, 0
+    last_ns = monotonic_ns(inbox.work)
+    while got < total:
+        # Results of a chunk go to all workers, so the slot of chunk n is free when chunk n's have come.
+        may = min(total, (got // workers + window) * workers) - sent
+        count = min(may, BATCH)
+        if count > 0:
+            transmit_frames(outbox, ports[sent:], lengths[sent:], frames[sent:], count)
+            sent += count
+        came = receive_frames(inbox, 0 if may > 0 else LOOK_MS)
+        for i in range(came):
+            if inbox.lengths[i] == lengths[0]:
+                got += 1
+        now_ns = monotonic_ns(inbox.work)
+        if came > 0:
+            last_ns = now_ns
+        elif now_ns - last_ns > quiet_ns:
+            break
+    return got
+
+
+def main() -> None:
+    """Send a job's contributions and print how long all results took, as JSON."""
+    options = argparse.ArgumentParser(description=main.__doc__)
+    options.add_argument("--interfaces", required=True, help="of the workers, in order: as in a,b")
+    options.add_argument("--job", required=True, help="a `Job`'s fields, as JSON")
+    options.add_argument("--packets", type=int, required=True)
+    chosen = options.parse_args()
+    names = chosen.interfaces.split(",")
+    job = Job(**json.loads(chosen.job))
+    packets = contributions(job, chosen.packets // job.workers)
+    with InterfacePorts([(job.port_of(w), name) for w, name in enumerate(names)]) as ports:
+        arguments = (ports._inbox, ports._outbox, packets.ports, packets.lengths, packets.frames)
+        drive(*arguments[:2], packets.ports[:0], packets.lengths[:0], packets.frames[:0], job.workers, 1, 0)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        ports.receive(0)
+        begin = time.perf_counter_ns()
+        results = drive(*arguments, job.workers, job.slots, QUIET_NS)
+        spent_ns = time.perf_counter_ns() - begin
+        right = _right(job, packets, ports)
+        print(json.dumps({"results": results, "spent_ns": spent_ns, "right": right}))
+
+
+def _right(job: Job, packets: Packets, ports: InterfacePorts) -> bool:
+    """Whether the results that were received last hold the sums of their chunks."""
+    sent = packets.frames[:, -4 * job.lanes :].copy().view(">i4").reshape(-1, job.workers, job.lanes)
+    at = HEADER_BYTES + _CHUNK_OFFSET
+    found = [row[:length].tobytes() for row, length in zip(ports.frames, ports.lengths, strict=True)]
+    results = [frame for frame in found if len(frame) == packets.lengths[0]]
+    return bool(results) and all(
+        (
+            np.frombuffer(frame[-4 * job.lanes :], ">i4") == sent[int.from_bytes(frame[at : at + 4])].sum(0)
+        ).all()
+        for frame in results
+    )
+
+
+if __name__ == "__main__":
+    main()
