@@ -1,7 +1,9 @@
 """The errors of the controller: one class for each cause, one sentence for each message."""
 
+from common.errors import NetsumError
 
-class ControllerError(Exception):
+
+class ControllerError(NetsumError):
     """Base class of all errors of the controller."""
 
 

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from common.errors import NetsumError
 
-class CommandError(Exception):
+
+class CommandError(NetsumError):
     """A command cannot do what was requested; the message is one sentence that says what to do."""
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from common.channel import TlsFiles
-from controller.errors import ControllerError
 from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.service.registry import RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
@@ -153,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             LoopbackTestbed(options.places, UDP_PORT, folder, drop_ppm=options.drop_ppm) as testbed,
         ):
             asyncio.run(_serve(testbed, options, announcement))
-    except (NetsumError, ControllerError, TestbedError, ValueError, OSError) as fault:
+    except (NetsumError, ValueError, OSError) as fault:
         announcement.tell(error=str(fault))
         return 1
     except KeyboardInterrupt:

@@ -1,7 +1,9 @@
 """What every foreseeable fault of a simulation is."""
 
+from common.errors import NetsumError
 
-class SimulationError(Exception):
+
+class SimulationError(NetsumError):
     """A simulation cannot do what was asked; the message is a sentence that says what to do."""
 
 

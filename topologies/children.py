@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from common.errors import NetsumError
 from topologies.interruptions import Unwinding
 
 DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
@@ -20,7 +21,7 @@ _living: set["Child"] = set()
 """What was started and not yet waited for; see `ending_in_order`."""
 
 
-class TestbedError(Exception):
+class TestbedError(NetsumError):
     """A testbed could not be brought up, or a part of it ended; the message says what to do."""
 
     __test__ = False  # Not a test class, whatever pytest makes of the name.

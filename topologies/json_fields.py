@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from common.errors import NetsumError
+
 Value = TypeVar("Value")
 
 
-class FieldError(Exception):
+class FieldError(NetsumError):
     """One place in a file is wrong; the caller, which knows the file, adds its name.
 
     Parameters

@@ -224,5 +224,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (NetsumError, TestbedError) as error:
+    except NetsumError as error:
         sys.exit(f"netsum: {error}")

@@ -18,7 +18,8 @@ from typing import Any, Final, NoReturn, get_args
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo
 
-from netsum.command_errors import CommandError, UsageError
+from common.errors import NetsumError
+from netsum.command_errors import UsageError
 from netsum.extras import DISTRIBUTIONS, install_command
 from netsum.terminal import say_error
 
@@ -75,7 +76,7 @@ def reported_errors() -> Iterator[None]:
             _report_usage(fault)
         if isinstance(fault, _wrong_arguments()):
             fail(str(fault), WRONG_ARGUMENT)
-        if not isinstance(fault, _foreseeable()):
+        if not isinstance(fault, NetsumError):
             raise
         fail("\n".join([str(fault), *getattr(fault, "__notes__", [])]))
 
@@ -95,16 +96,6 @@ def _wrong_arguments() -> tuple[type[Exception], ...]:
     from topologies.topology import TopologyError
 
     return UsageError, ArgumentError, ChannelError, ConfigError, TopologyError, SettingError
-
-
-def _foreseeable() -> tuple[type[Exception], ...]:
-    """Return what netsum raises on purpose, with a message for people."""
-    from controller.errors import ControllerError
-    from host_agent.errors import NetsumError
-    from sim.errors import SimulationError
-    from topologies.children import TestbedError
-
-    return CommandError, NetsumError, ControllerError, TestbedError, SimulationError
 
 
 def _report_usage(fault: Any) -> NoReturn:

@@ -1,6 +1,6 @@
 """Where Wireshark's dissector of the protocol is, and where Wireshark looks for such.
 
-The dissector is one file of Lua, generated from the protocol's specification (p4/spec/generate.py).
+The dissector is one file of Lua; p4/spec/generate.py writes the protocol's specification at its head.
 """
 
 import os

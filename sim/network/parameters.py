@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
+from common.errors import NetsumError
+
 __all__ = [
     "ETHERNET_FRAMING_BYTES",
     "IDEAL_HOST",
@@ -23,7 +25,7 @@ MAX_RATE_BPS: Final = 10**12
 MAX_TIME_NS: Final = 3600 * 10**9
 
 
-class ParameterError(ValueError):
+class ParameterError(NetsumError, ValueError):
     """A value is out of range; the message names it and says what was expected."""
 
 

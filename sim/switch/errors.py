@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from common.errors import NetsumError
+
 __all__ = [
     "DuplicateError",
     "EntryError",
@@ -14,7 +16,7 @@ __all__ = [
 ]
 
 
-class SwitchError(Exception):
+class SwitchError(NetsumError):
     """Base of every error the engine raises on purpose."""
 
 

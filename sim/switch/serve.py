@@ -21,6 +21,7 @@ from typing import Any, TextIO
 from google.protobuf import text_format
 
 from common.channel import PLAINTEXT, ChannelError, TlsFiles
+from common.errors import NetsumError
 from common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime import AddressUnavailableError, P4RuntimeError, P4RuntimeServer
 from sim.switch.p4runtime.server import DEFAULT_ADDRESS, DEFAULT_DEVICE_ID
@@ -106,7 +107,7 @@ class ServeOptions:
     pcap_limit: int = DEFAULT_LIMIT_BYTES
 
 
-class ServeError(Exception):
+class ServeError(NetsumError):
     """The switch cannot run as asked; the message is one sentence for the user."""
 
 

@@ -29,8 +29,9 @@ def script(
 def copy(tmp_path: Path) -> Path:
     """A copy of what the scripts read and write."""
     shutil.copytree(ROOT / "p4", tmp_path / "p4")
-    (tmp_path / "host_agent" / "wire").mkdir(parents=True)
-    shutil.copy(ROOT / "host_agent" / "wire" / "constants.py", tmp_path / "host_agent" / "wire")
+    for file in ("host_agent/wire/constants.py", "netsum/packets/netsum.lua"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        shutil.copy(ROOT / file, tmp_path / file)
     return tmp_path
 
 

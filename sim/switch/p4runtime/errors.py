@@ -6,6 +6,7 @@ Where the specification names a code, that code is used; where it does not, the 
 from collections.abc import Sequence
 from enum import IntEnum
 
+from common.errors import NetsumError
 from common.p4rt import p4runtime_pb2, status_pb2
 
 SPACE = "netsum-v1model"
@@ -32,7 +33,7 @@ class Code(IntEnum):
     INTERNAL = 13
 
 
-class P4RuntimeError(Exception):
+class P4RuntimeError(NetsumError):
     """A request, an update of a batch, or a stream message that cannot be carried out.
 
     Parameters
@@ -94,7 +95,7 @@ def unimplemented(message: str) -> P4RuntimeError:
     return P4RuntimeError(Code.UNIMPLEMENTED, message)
 
 
-class BatchError(Exception):
+class BatchError(NetsumError):
     """A Write batch of which at least one update failed.
 
     Parameters

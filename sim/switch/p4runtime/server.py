@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import grpc
 
+from common.errors import NetsumError
 from common.p4rt import p4runtime_pb2_grpc
 from sim.switch.p4runtime.device import Device
 from sim.switch.p4runtime.service import P4RuntimeService
@@ -25,7 +26,7 @@ _WORKERS = 64
 _STOP_GRACE_S = 0.5
 
 
-class AddressUnavailableError(OSError):
+class AddressUnavailableError(NetsumError, OSError):
     """The server's address cannot be listened on."""
 
 

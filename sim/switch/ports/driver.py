@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from common.errors import NetsumError
 from sim.switch.ports.frames import STATISTICS
 from sim.switch.ports.loop import Engine, forward, receive_alone, transmit_alone
 
@@ -18,7 +19,7 @@ PORT_NUMBERS = 512
 """v1model's port numbers have 9 bits."""
 
 
-class PortUnavailableError(OSError):
+class PortUnavailableError(NetsumError, OSError):
     """A port of the switch could not be opened."""
 
 
