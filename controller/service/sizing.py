@@ -5,16 +5,15 @@ import math
 from controller.errors import JobRefusedError
 from host_agent.job_api.slot_request import BandwidthDelay, Share, Slots
 from host_agent.wire.constants import HEADER_BYTES
+from host_agent.wire.header import FRAME_HEADERS_BYTES
 
-_LOWER_LAYERS_BYTES = 14 + 20 + 8
-"""Ethernet, IPv4 and UDP headers."""
 _ON_THE_WIRE_BYTES = 4 + 8 + 12
 """Check sequence, preamble and gap, which a frame costs on the wire beside its bytes."""
 
 
 def wire_bits(lanes: int) -> int:
     """Return what a chunk costs on a link, in bits."""
-    return 8 * (_LOWER_LAYERS_BYTES + HEADER_BYTES + 4 * lanes + _ON_THE_WIRE_BYTES)
+    return 8 * (FRAME_HEADERS_BYTES + HEADER_BYTES + 4 * lanes + _ON_THE_WIRE_BYTES)
 
 
 def slots_for(request: Slots, lanes: int, capacity: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -13,12 +13,11 @@ from host_agent.communicator import Communicator
 from host_agent.compression.compressor import Payload
 from host_agent.compression.memory import Layout
 from host_agent.compression.reducer import Gathered, Reducer, Round
+from host_agent.wire.header import FRAME_HEADERS_BYTES
 
 Result = TypeVar("Result")
 Combine = Callable[[Sequence[Round]], Any]
 """Carries out a round of all workers of a group, given in the order of ranks; returns the result that each of them gets."""
-_FRAME_HEADERS: Final = 42
-"""Bytes of a UDP datagram's Ethernet, IPv4 and UDP headers."""
 
 
 class Exchange(Protocol):
@@ -220,8 +219,8 @@ def combined(requests: Sequence[Round]) -> Any:
 def _counted(communicator: Communicator) -> tuple[int, int]:
     total = communicator.total_stats
     return (
-        total.bytes_sent + _FRAME_HEADERS * total.packets_sent,
-        total.bytes_received + _FRAME_HEADERS * total.packets_received,
+        total.bytes_sent + FRAME_HEADERS_BYTES * total.packets_sent,
+        total.bytes_received + FRAME_HEADERS_BYTES * total.packets_received,
     )
 
 

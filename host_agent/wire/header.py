@@ -14,6 +14,9 @@ import numpy as np
 from host_agent.compiled import Integer, Words, compiled
 from host_agent.wire.constants import HEADER_BYTES, HEADER_FIELDS, STATUS_BYTES
 
+FRAME_HEADERS_BYTES: Final = 14 + 20 + 8
+"""Ethernet, IPv4 and UDP headers in front of a datagram."""
+
 _SWAPS: Final = sys.byteorder == "little"
 
 HEADER_WORDS: Final = HEADER_BYTES // 4

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from host_agent.wire.constants import HEADER_BYTES
+from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.allreduce.launch import Ranks, silence_of
 from netsum.allreduce.plan import Plan, PlanError, size_text
 from netsum.allreduce.report import Message, Row, make_rows
@@ -32,10 +33,9 @@ from topologies.switch_process import missing_for_switch
 from topologies.topology_file import load_topology
 from topologies.units import parse_rate_bps
 
-__all__ = ["ETHERNET_IP_UDP_BYTES", "Result", "gloo_bound", "gloo_rows", "netsum_bound", "run"]
+__all__ = ["Result", "gloo_bound", "gloo_rows", "netsum_bound", "run"]
 
 
-ETHERNET_IP_UDP_BYTES = 14 + 20 + 8
 TCP_FRAME_BYTES, TCP_PAYLOAD_BYTES = 14 + 1500, 1500 - 20 - 20 - 12
 """A full segment on a link with an MTU of 1500, with timestamps."""
 GLOO = "Gloo (TCP)"
@@ -43,7 +43,7 @@ GLOO = "Gloo (TCP)"
 
 def netsum_bound(rate_bps: int, lanes: int) -> float:
     """Return the elements/s that a link carries: rate x lanes / bits of a chunk's frame."""
-    return rate_bps * lanes / (8 * (ETHERNET_IP_UDP_BYTES + HEADER_BYTES + lanes * 4))
+    return rate_bps * lanes / (8 * (FRAME_HEADERS_BYTES + HEADER_BYTES + lanes * 4))
 
 
 def gloo_bound(rate_bps: int, workers: int) -> float:

@@ -16,10 +16,11 @@ from pathlib import Path
 
 from host_agent.codecs.packed import BITS, packed_codec
 from host_agent.wire.constants import HEADER_BYTES
+from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.allreduce.plan import CHOICES, Exchange, Plan, PlanError, parse_size, size_text
 from netsum.allreduce.report import Row
 from netsum.allreduce.session import run_between, testbed_sites
-from netsum.bench.allreduce import ETHERNET_IP_UDP_BYTES, gloo_rows
+from netsum.bench.allreduce import gloo_rows
 from netsum.bench.machine import command_line, machine_and_date
 from netsum.bench.testbeds import testbed
 from netsum.links_text import loss_of, rate_of
@@ -38,7 +39,7 @@ GLOO = "Gloo"
 
 def seconds_bound(rate_bps: int, lanes: int, elements: int, per_lane: int, union_share: float) -> float:
     """Return how long a link carries the frames of the blocks that travel, in seconds."""
-    frame_bytes = ETHERNET_IP_UDP_BYTES + HEADER_BYTES + lanes * ITEM_BYTES
+    frame_bytes = FRAME_HEADERS_BYTES + HEADER_BYTES + lanes * ITEM_BYTES
     return union_share * -(-elements // (lanes * per_lane)) * frame_bytes * 8 / rate_bps
 
 

@@ -11,14 +11,13 @@ from host_agent import Admission
 from host_agent.collectives import Collective, plan_allreduce, plan_broadcast
 from host_agent.compression.exchange import concatenated, gathering, in_lockstep, split_like
 from host_agent.compression.reducer import Round
+from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.programs import compiled_program
 from sim.network.network import Network
 from sim.network.parameters import Faults, LinkParameters
 from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
 from sim.network.worker import Plan
 
-FRAME_HEADERS: Final = 42
-"""Bytes of a UDP datagram's Ethernet, IPv4 and UDP headers."""
 _SLOTS: Final = 64
 _MAX_EVENTS: Final = 10_000_000
 _RATE_BPS: Final = 10**9
@@ -84,7 +83,7 @@ class SimulatedStar:
     @property
     def wire_bytes(self) -> int:
         """Bytes of the Ethernet frames that all workers have sent, headers and retransmissions included."""
-        return self._bytes_sent + FRAME_HEADERS * self._packets_sent
+        return self._bytes_sent + FRAME_HEADERS_BYTES * self._packets_sent
 
     @property
     def lost(self) -> int:

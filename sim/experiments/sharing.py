@@ -27,7 +27,7 @@ from sim.errors import SimulationError
 from sim.network.graph import Node
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters, SwitchCost
-from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
+from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, TOKEN_STEP, ProgrammedSwitch
 from sim.network.worker import Plan, Worker
 
 __all__ = ["ARMS", "LANES", "Arm", "Arrival", "Result", "Setting", "poisson_trace", "run"]
@@ -36,7 +36,6 @@ Arm = Literal["static", "shared", "host"]
 ARMS: Final[tuple[Arm, ...]] = get_args(Arm)
 LANES: Final = 256
 _VALUE_BYTES: Final = 4
-_TOKEN: Final = 0x9E3779B1
 _HOST_IP, _HOST_MAC = "10.0.255.1", "02:00:0a:00:ff:01"
 _SWITCH: Final = "s1"
 
@@ -270,7 +269,7 @@ class _Trace:
     def _install(self, job: _SimulatedJob) -> None:
         """Write a job's next epoch, and let its workers go on in it after the message to them."""
         self.tokens += 1
-        token, epoch = self.tokens * _TOKEN & 0xFFFFFFFF, self.ledger.last_epoch + 1
+        token, epoch = self.tokens * TOKEN_STEP & 0xFFFFFFFF, self.ledger.last_epoch + 1
         if job.placed is None:
             endpoints = self.network.endpoints(job.hosts, self.adds)
             job.placed = self.ledger.admit(

@@ -14,11 +14,12 @@ from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
 from sim.programming import InProcessWriter
 from sim.switch import Switch, ir, load_program
 
-__all__ = ["DEFAULT_IP", "DEFAULT_MAC", "ProgrammedSwitch"]
+__all__ = ["DEFAULT_IP", "DEFAULT_MAC", "TOKEN_STEP", "ProgrammedSwitch"]
 
 DEFAULT_IP = "10.0.0.254"
 DEFAULT_MAC = "02:00:0a:00:00:fe"
-_GOLDEN = 0x9E3779B1
+TOKEN_STEP = 0x9E3779B1
+"""Odd, so that its multiples modulo 2^32 are tokens that do not repeat, the same in every run."""
 
 
 @cache
@@ -136,4 +137,4 @@ class ProgrammedSwitch:
 
     def _next_token(self) -> int:
         self._token += 1
-        return self._token * _GOLDEN & 0xFFFFFFFF
+        return self._token * TOKEN_STEP & 0xFFFFFFFF

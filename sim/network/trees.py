@@ -9,11 +9,9 @@ from controller.trees import Place, TreeSwitch
 from host_agent.wire.constants import POOL_SLOTS
 from sim.network.graph import Node
 from sim.network.network import Network
-from sim.network.programming import ProgrammedSwitch
+from sim.network.programming import TOKEN_STEP, ProgrammedSwitch
 
 __all__ = ["places", "tree_controller"]
-
-_GOLDEN = 0x9E3779B1
 
 
 def tree_controller(
@@ -35,7 +33,7 @@ def tree_controller(
     def new_token() -> int:
         nonlocal token
         token += 1
-        return token * _GOLDEN & 0xFFFFFFFF
+        return token * TOKEN_STEP & 0xFFFFFFFF
 
     switches = {}
     for name, switch in programmed.items():

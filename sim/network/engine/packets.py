@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from host_agent.wire.header import FRAME_HEADERS_BYTES
 from sim.network.engine.compiled import (
     Integer,
     Record,
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 LINK_HEADER_BYTES: Final = 14
-HEADERS_BYTES: Final = 42
+HEADERS_BYTES: Final = FRAME_HEADERS_BYTES
 PAYLOAD_AT: Final = 64
 FRAME_AT: Final = PAYLOAD_AT - HEADERS_BYTES
 
