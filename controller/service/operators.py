@@ -47,6 +47,7 @@ class OperatorActions:
         if name in self._registry.jobs:
             raise RefusalError(Kind.TAKEN, f"a job named {name} already exists: delete it first")
         check_name(name)
+        self._registry.check_room()
         trees = self._registry.placement.trees
         check_quorum_request(quorum, world_size, self._registry.placement.files)
         spread = trees.spreads(switch) and not quorum
@@ -76,8 +77,9 @@ class OperatorActions:
             ) or not self._registry.placement.reservations.fits_ever(job):
                 raise RefusalError(Kind.FULL, str(refusal)) from None
             job.reason = str(refusal)
+        if not record.job_id:  # `reserve` has saved the others.
+            self._registry.store.save(record)
         self._registry.jobs[name] = job
-        self._registry.store.save(record)
         if record.job_id:
             self._registry.placement.idle(job)
         else:

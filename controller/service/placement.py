@@ -136,6 +136,7 @@ class Placement:
             self._room_on,
         )
         self._turns = {queue: asyncio.Lock() for queue in ("", *network.switches)}
+        self._due: set[str] = set()
         self._asked = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -168,8 +169,10 @@ class Placement:
         self.advance_soon(job.record.queue)
 
     def advance_soon(self, queue: str) -> None:
-        """Serve a queue in the background."""
-        self.begin(self.advance(queue))
+        """Serve a queue in the background; requests that come before that begins are one."""
+        if queue not in self._due:
+            self._due.add(queue)
+            self.begin(self.advance(queue))
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in the background."""
@@ -188,6 +191,7 @@ class Placement:
     async def advance(self, queue: str) -> None:
         """Serve a queue, first come, first served."""
         async with self._turns[queue]:
+            self._due.discard(queue)
             behind = False
             for job in self.reservations.waiting(queue):
                 if not job.queue_place or job.ended.is_set():

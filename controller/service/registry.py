@@ -26,6 +26,8 @@ from host_agent.job_api.jobs_pb2 import ToWorker
 log = logging.getLogger(__name__)
 
 ENDED_JOBS_KEPT = 100
+MAX_JOBS = 10_000
+"""Jobs that have not ended, at most; nearly all of them wait, as a switch has slots for a few hundred."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,20 @@ class JobRegistry:
                 f"job {name} has ended: {ended.reason}" if ended else f"there is no job named {name}",
             )
         return self.jobs[name]
+
+    def check_room(self) -> None:
+        """Refuse one more job than `MAX_JOBS`.
+
+        Raises
+        ------
+        RefusalError
+            The controller has that many.
+        """
+        if len(self.jobs) >= MAX_JOBS:
+            raise RefusalError(
+                Kind.FULL,
+                f"the controller has {MAX_JOBS} jobs that have not ended, and takes no more: delete some that wait",
+            )
 
     def switch_for(self, asked: str, host: HostSite | None, spread: bool) -> str:
         """Return the switch that adds a job: the requested one, else that of its first worker's host, else the first.

@@ -3,6 +3,8 @@
 import secrets
 from collections.abc import Iterable
 
+from google.protobuf.message import Message
+
 from controller.errors import JobRefusedError
 from controller.jobs import LEAST_QUORUM_SLOTS, check_quorum
 from controller.program import CompiledFiles
@@ -107,6 +109,32 @@ def same_secret(held: str, shown: str) -> bool:
     return secrets.compare_digest(held.encode(), shown.encode())
 
 
+MAX_NUMBER = 1e15
+"""No duration, rate, weight or share in a message is larger."""
+
+
+def check_numbers(message: Message) -> None:
+    """Refuse a message with a floating-point number, at any depth, that is NaN or too large, or with a negative duration.
+
+    Raises
+    ------
+    RefusalError
+        The message has one; the error names the field.
+    """
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in [value] if isinstance(value, Message) else value:
+                if isinstance(part, Message):
+                    check_numbers(part)
+        elif isinstance(value, float):
+            least = 0.0 if field.name.endswith("_s") else -MAX_NUMBER
+            if not least <= value <= MAX_NUMBER:
+                raise RefusalError(
+                    Kind.WRONG,
+                    f"expected a number from {least:g} to {MAX_NUMBER:g} as {field.name}, not {value:g}",
+                )
+
+
 def check_name(name: str, of: str = "a job") -> None:
     """Refuse an invalid name of a job, or of what else `of` says.
 
@@ -115,8 +143,10 @@ def check_name(name: str, of: str = "a job") -> None:
     RefusalError
         The name is invalid.
     """
-    if not name or len(name) > 200 or not name.isprintable():
-        raise RefusalError(Kind.WRONG, f"{of} needs a name of 1 to 200 printable characters")
+    if not name.strip() or len(name) > 200 or not name.isprintable():
+        raise RefusalError(
+            Kind.WRONG, f"{of} needs a name of 1 to 200 printable characters that are not all blanks"
+        )
 
 
 def check_weight(weight: float) -> float:

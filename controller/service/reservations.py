@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.errors import JobRefusedError
+from controller.errors import JobRefusedError, StoreError
 from controller.jobs import Reservation
 from controller.ledger import JobLedger
 from controller.service.aggregators import Aggregators
@@ -68,12 +68,14 @@ class Reservations:
         return sorted(found, key=lambda job: job.queue_place)
 
     def reserve(self, job: ServiceJob) -> None:
-        """Reserve a job id and slots for a job.
+        """Reserve a job id and slots for a job, and save it if an operator created it: both or neither.
 
         Raises
         ------
         JobRefusedError
             They are not available; the message gives the reason.
+        StoreError
+            The job cannot be saved.
         """
         record = job.record
         try:
@@ -86,7 +88,12 @@ class Reservations:
             held = self._on_a_host(job, refusal)
         record.hold(held)
         if record.operated:
-            self._store.save(record)
+            try:
+                self._store.save(record)
+            except StoreError:
+                self._trees.discard(record)
+                record.release()
+                raise
 
     def _on_switches(self, job: ServiceJob) -> dict[str, Reservation]:
         """Reserve slots on a job's switches; raises as `reserve`."""

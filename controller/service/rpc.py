@@ -14,7 +14,7 @@ from controller.service.aggregators import AggregatorHost, Aggregators
 from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
 from controller.service.operators import OperatorActions
 from controller.service.registry import JobRegistry
-from controller.service.requests import read_slot_request
+from controller.service.requests import check_numbers, read_slot_request
 from controller.service.views import add_rates, job_view, switch_view
 from controller.service.workers import WorkerSeats
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
@@ -62,6 +62,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
         first = await context.read()
         if first is grpc.aio.EOF:
             return
+        check_numbers(first)
         match first.WhichOneof("message"):
             case "join":
                 job, seat = await self._registry.join(first.join, outbox)
@@ -86,6 +87,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
         """Receive a worker's messages until it leaves or its stream ends."""
         try:
             while (message := await context.read()) is not grpc.aio.EOF:
+                check_numbers(message)
                 match message.WhichOneof("message"):
                     case "receive":
                         self._registry.receive(job, seat, message.receive.udp_port)
@@ -153,6 +155,7 @@ def _told(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Ans
     @functools.wraps(call)
     async def told(self: Any, request: Any, context: Any) -> Answer:
         try:
+            check_numbers(request)
             return await call(self, request, context)
         except RefusalError as refusal:
             await context.abort(CODES[refusal.kind], str(refusal))
@@ -225,6 +228,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     async def WatchJob(self, request: Any, context: Any) -> AsyncIterator[jobs_pb2.JobView]:
         """Send views of a job until it has ended."""
         try:
+            check_numbers(request)
             job = self._registry.find(request.name)
         except RefusalError as refusal:
             await context.abort(CODES[refusal.kind], str(refusal))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from common.channel import PLAINTEXT, TlsFiles, check_target
 from controller.errors import ConfigError
@@ -126,6 +127,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         if site.tls:
             site.tls.channel_credentials()  # Now rather than in the background.
     _check_addresses(options)  # Before the state's file is made.
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_without_traceback)
     async with contextlib.AsyncExitStack() as stack:
         store = stack.enter_context(Store(options.state))
         registry = JobRegistry(options.network, store, files, options.registry, options.election_id)
@@ -243,3 +245,11 @@ def _remove_stale_socket(path: Path) -> None:
     with contextlib.suppress(OSError):
         if stat.S_ISSOCK(os.lstat(path).st_mode):
             path.unlink()
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Shorten gRPC's traceback about bytes that are no message: any client can send some."""
+    if record.exc_info and isinstance(record.exc_info[1], DecodeError):
+        record.msg, record.args = "a call's bytes are no message of the job API: %s", (record.exc_info[1],)
+        record.exc_info = record.exc_text = None
+    return True

@@ -179,6 +179,7 @@ class WorkerSeats:
     def _gather(self, request: jobs_pb2.JoinRequest, host: HostSite) -> ServiceJob:
         """Create a job from its first worker's request."""
         check_name(request.job)
+        self._registry.check_room()
         spread = self._registry.placement.trees.spreads(request.switch) and not request.quorum
         check_quorum_request(request.quorum, request.world_size, self._registry.placement.files)
         check_world(request.world_size, self._registry.placement.trees.most_workers(spread))

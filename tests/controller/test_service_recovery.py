@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from controller.jobs import Job
+from controller.service.jobs import ServiceJob
+from controller.service.reservations import Reservations
 from controller.slots import SlotRange
 from host_agent.job_api import jobs_pb2
 from host_agent.joining.seat import open_seats
@@ -198,3 +200,26 @@ def test_a_controller_that_was_displaced_stands_by(bench: Bench) -> None:
     joining.result(DEADLINE_S)
     assert bench.switch.jobs[seat.admission.job_id] == held[seat.admission.job_id]
     assert not seat.trouble
+
+
+def test_waiting_jobs_are_looked_through_a_few_times_after_a_restart(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once for each of them: that was quadratic, and 9,000 of them kept a running job's workers away for minutes."""
+    bench.serve()
+    seats = bench.join_all("job", 2, slots=1024)
+    for number in range(60):
+        bench.operator.create_job(f"waits{number}", 2, if_full="queue")
+    looked: list[str] = []
+    waiting = Reservations.waiting
+
+    def counted(self: Reservations, queue: str) -> list[ServiceJob]:
+        looked.append(queue)
+        return waiting(self, queue)
+
+    monkeypatch.setattr(Reservations, "waiting", counted)
+    bench.serve(recovery_s=DEADLINE_S).ready()
+    until(lambda: seated(bench, "job"))
+    assert len(bench.operator.jobs()) == 61
+    assert len(looked) < 20
+    assert not any(seat.trouble for seat in seats)

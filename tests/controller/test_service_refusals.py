@@ -1,18 +1,23 @@
 """What a service refuses whoever asks, and what is said when none answers."""
 
 import dataclasses
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
 import pytest
 
-from controller.errors import ServiceError
+from controller.errors import ServiceError, StoreError
+from controller.service import registry
 from controller.service.client import OperatorClient
 from controller.service.jobs import RefusalError
-from controller.service.requests import check_world, read_slot_request
+from controller.service.requests import check_numbers, check_world, read_slot_request
+from controller.service.store import Store
 from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2
+from host_agent.job_api.slot_request import IfFull
 from host_agent.joining import JoinError, join
 from tests.controller.service_harness import Bench, fake_leaf_spine, fake_network, until
 
@@ -20,6 +25,79 @@ from tests.controller.service_harness import Bench, fake_leaf_spine, fake_networ
 def test_what_no_client_of_ours_says_is_refused() -> None:
     with pytest.raises(RefusalError, match="expected REFUSE, QUEUE or TAKE_LESS"):
         read_slot_request(jobs_pb2.Slots(), 9)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    one = Bench(tmp_path, monkeypatch)
+    one.serve()
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1.0, 1e300])
+def test_a_number_out_of_range_takes_neither_slots_nor_the_name(bench: Bench, number: float) -> None:
+    for _ in range(3):
+        with pytest.raises(ServiceError, match=r"expected a number from 0 to 1e\+15 as queue_s, not"):
+            bench.operator.create_job("job", 2, queue_s=number)
+        with pytest.raises(ServiceError, match="weight"):
+            bench.operator.create_job("job", 2, weight=number)
+    assert bench.operator.switch().free_slots == 1024
+    assert bench.operator.create_job("job", 2).name == "job"
+
+
+def test_numbers_are_checked_at_any_depth() -> None:
+    slots = jobs_pb2.Slots(bandwidth_delay=jobs_pb2.BandwidthDelay(link_bits_per_s=1e9, rtt_s=float("nan")))
+    check_numbers(jobs_pb2.CreateJobRequest(name="job", world_size=2, queue_s=1.5))
+    with pytest.raises(RefusalError, match="as rtt_s, not nan"):
+        check_numbers(jobs_pb2.CreateJobRequest(slots=slots))
+
+
+@pytest.mark.parametrize("if_full", ["refuse", "queue"])
+def test_a_job_that_cannot_be_saved_takes_neither_slots_nor_the_name(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, if_full: IfFull
+) -> None:
+    if if_full == "queue":
+        bench.operator.create_job("holder", 2, slots=1024)
+    free = bench.operator.switch().free_slots
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "save", full)
+        for _ in range(20):
+            with pytest.raises(ServiceError, match="the disk is full"):
+                bench.operator.create_job("job", 2, slots=64, if_full=if_full)
+    assert bench.operator.switch().free_slots == free
+    assert bench.job("job") is None
+    assert bench.operator.create_job("job", 2, slots=64, if_full=if_full).name == "job"
+
+
+def test_a_name_of_blanks_is_refused(bench: Bench) -> None:
+    with pytest.raises(ServiceError, match="a job needs a name of 1 to 200 printable characters"):
+        bench.operator.create_job("   ", 2)
+
+
+def test_the_number_of_jobs_has_a_bound(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "MAX_JOBS", 3)
+    for number in range(3):
+        bench.operator.create_job(f"job{number}", 2)
+    with pytest.raises(ServiceError, match="has 3 jobs that have not ended, and takes no more"):
+        bench.operator.create_job("more", 2)
+    with pytest.raises(JoinError, match="has 3 jobs that have not ended, and takes no more"):
+        bench.joining("more", 0, 2).result()
+    bench.operator.delete_job("job1")
+    bench.operator.create_job("more", 2)
+
+
+def test_bytes_that_are_no_message_leave_no_traceback(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    with grpc.insecure_channel(bench.address) as channel:
+        call = channel.unary_unary("/netsum.v1.Operators/CreateJob")
+        with caplog.at_level(logging.DEBUG), pytest.raises(grpc.RpcError):
+            call(b"\xff\xff\xff not protobuf", timeout=10)
+    assert bench.operator.jobs() == []
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_workers_on_several_pipes_of_a_tofino_are_told(
