@@ -311,9 +311,10 @@ def timers_of(world: Record, owner: Integer) -> Integer:
         return armed
     for number in range(world.slots):
         slot = slots[number]
-        if slot.in_flight == 0 or slot.due != DUE_NO:
+        if slot.in_flight == 0:
             continue
-        if slot.check_ns != NEVER or slot.last_sequence < core.overtaker:
+        # A timer runs on while its slot is due: it may expire in the call in which the slot's packet is sent.
+        if slot.check_ns != NEVER or (slot.due == DUE_NO and slot.last_sequence < core.overtaker):
             armed |= 2 << number
     return armed
 

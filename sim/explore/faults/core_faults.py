@@ -207,7 +207,12 @@ CORE_FAULTS: Final = (
         None,
         "",
         "departures",
-        (("    look_again_at(core, slot, now_ns +", "    slot.check_ns = (now_ns +"),),
+        (
+            (
+                "    look_again_at(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))\n    slot.unanswered",
+                "    slot.check_ns = now_ns + repeat_after_ns(core, slot.unanswered)\n    slot.unanswered",
+            ),
+        ),
     ),
     Fault(
         "no-room",

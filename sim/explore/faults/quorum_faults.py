@@ -12,6 +12,7 @@ __all__ = ["QUORUM_FAULTS"]
 
 _CALL: Final = (Round("call"), Round("members"))
 _ONE_OF_TWO: Final = Scenario("one of two", slots=2, rounds=_CALL, quorum=1, batches=False)
+_IN_BATCHES: Final = Scenario("one of two, in batches", slots=2, rounds=_CALL, quorum=1)
 
 
 def _asker_named(program: Program) -> None:
@@ -69,6 +70,19 @@ QUORUM_FAULTS: Final = (
             (
                 "        if record.quorum != 0 and record.offered == 0:\n",
                 "        if record.quorum > 1 and record.offered == 0:\n",
+            ),
+        ),
+    ),
+    Fault(
+        "offer-timer-lost",
+        "the timer of a roll call's slot is not armed again when it expires as the worker's array comes",
+        (_IN_BATCHES,),
+        module="departures",
+        changes=(
+            (
+                "        if slot.check_ns != NEVER:  # its time may have come while the contribution was due\n"
+                "            look_again_at(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))\n",
+                "",
             ),
         ),
     ),
