@@ -51,4 +51,4 @@ bench: $(STAMP) ## Measure what the docs quote
 	$(BIN)/netsum bench host
 
 clean: ## Remove the virtual environment and what tools left
-	rm -rf $(VENV) build runs .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) build explored runs .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -162,11 +162,8 @@ class SlotAllocator:
         if count > self.capacity:
             return f"{plural(count, 'slot')} requested, but the switch has {self.capacity}"
         largest = self.largest_free()
-        room = f"the longest free range has {largest}" if largest else "none is free"
-        return (
-            f"{plural(count, 'slot')} requested; {self.free_slots} of the switch's {self.capacity} are free "
-            f"and {room}: request fewer or end a job"
-        )
+        room = f" and the longest free range has {largest}: request fewer" if largest else ": wait"
+        return f"{plural(count, 'slot')} requested; {self.free_slots} of the switch's {self.capacity} are free{room} or end a job"
 
 
 def _aligned_bases(gap: SlotRange, count: int) -> range:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -133,8 +134,8 @@ class Communicator:
 
     @property
     def total_stats(self) -> Statistics:
-        """What all collectives together cost."""
-        return self._progress.total
+        """What all collectives so far cost together: a snapshot; the difference of two is what came in between."""
+        return replace(self._progress.total)
 
     def allreduce(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 
 @dataclass(slots=True)
@@ -41,11 +41,11 @@ class Statistics:
     sparse_collectives: int = 0
     """Collectives that left out blocks of zeros, or would have."""
     sparse_blocks: int = 0
-    """Blocks of their arrays,"""
+    """Blocks of the arrays of sparse collectives."""
     own_blocks: int = 0
-    """of which this worker had something in so many,"""
+    """Blocks that are non-zero at this worker."""
     union_blocks: int = 0
-    """and any worker in so many: those travelled."""
+    """Blocks that are non-zero at any worker: those are sent."""
     saved_bytes: int = 0
     """UDP payload, sent and received, that these arrays would have cost more if none of their blocks were zero."""
     srtt_ns: int = 0
@@ -60,6 +60,10 @@ class Statistics:
     def elements_per_s(self) -> float:
         """Throughput; 0 if nothing was timed."""
         return self.elements / self.duration_ns * 1e9 if self.duration_ns else 0.0
+
+    def __sub__(self, before: Statistics) -> Statistics:
+        """Return what was counted since an earlier reading; the round-trip and result times are the later ones."""
+        return replace(self, **{name: getattr(self, name) - getattr(before, name) for name in _COUNTED})
 
     def add(self, other: Statistics) -> None:
         """Add another's counts; the round-trip and result times are taken over."""

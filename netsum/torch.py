@@ -8,13 +8,14 @@ not come.
 
 from typing import Any
 
-import torch.distributed as dist
-
 NAME = "netsum"
 
 
 def register() -> None:
     """Register the backend, if this PyTorch has torch.distributed; can be called again."""
+    # Not at the top of the module: PyTorch calls this while it is being imported, by this module for one.
+    import torch.distributed as dist
+
     if dist.is_available() and NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 

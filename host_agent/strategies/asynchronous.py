@@ -99,11 +99,16 @@ class StaleSynchronous(Downpour):
     def __init__(self, model: Any, optimizer: Any, *, bound: int = 3, **common: Any) -> None:
         super().__init__(model, optimizer, **common)
         at_least(self.name, "bound", bound, 0)
+        if self.fetch > bound + 1:
+            raise MisuseError(
+                f"strategy {self.name}: a worker that asks every {self.fetch} steps is up to {self.fetch - 1} ahead: "
+                f"expected a bound of at least {self.fetch - 1} or a fetch of at most {bound + 1}, not a bound of {bound}"
+            )
         self.bound = bound
 
     def pull_is_due(self, clock: int) -> bool:
-        """Return whether the worker is within the bound."""
-        return clock - min(self._clocks.values()) <= self.bound
+        """Return whether the worker stays within the bound until it asks again, `fetch` steps on."""
+        return clock + self.fetch - 1 - min(self._clocks.values()) <= self.bound
 
 
 class ElasticAveraging(ServedStrategy):

@@ -123,12 +123,15 @@ class Exchange:
         """Return the mean of a floating-point tensor over the workers; the same bits at all of them."""
         return self.sum(tensor).div_(self.workers)
 
-    def compressed_mean(self, tensor: Tensor) -> Tensor:
-        """Return the mean of gradients or of changes over the workers, compressed if the strategy was asked to."""
+    def compressed_mean(self, tensor: Tensor, of: str = "model") -> Tensor:
+        """Return the mean of gradients or of changes over the workers, compressed if the strategy was asked to.
+
+        A strategy that sends both names them by `of`: what compression left of one must not be added to the other.
+        """
         if self.reducer is None:
             return self.mean(tensor)
         with self._noting("a compressed all-reduce"):
-            return run(self.reducer.rounds("model", tensor), self._rounds)
+            return run(self.reducer.rounds(of, tensor), self._rounds)
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Return the sum of a tensor over the workers; exact for integers."""

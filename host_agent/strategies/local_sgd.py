@@ -51,7 +51,7 @@ class LocalSGD(Strategy):
     def after_backward(self) -> bool:
         """Average the gradients of the first steps."""
         if self.steps < self.after:
-            self.load_gradient(self.exchange.compressed_mean(self.gradient()))
+            self.load_gradient(self.exchange.compressed_mean(self.gradient(), of="gradient"))
         return True
 
     def after_step(self) -> None:

@@ -354,6 +354,19 @@ def test_statistics(workers: list[Communicator]) -> None:
     assert stats.elements_per_s == pytest.approx(10_000 / stats.duration_ns * 1e9)
 
 
+def test_two_readings_of_the_statistics_can_be_subtracted(workers: list[Communicator]) -> None:
+    values = np.ones(1_000, np.float32)
+    on_all(workers, lambda worker: worker.allreduce(values))
+    before = workers[0].total_stats
+    on_all(workers, lambda worker: worker.allreduce(values))
+    after = workers[0].total_stats
+    assert (before.collectives, after.collectives) == (1, 2)
+    between = after - before
+    assert (between.collectives, between.elements) == (1, 1_000)
+    assert between.chunks == workers[0].stats.chunks
+    assert between.srtt_ns == after.srtt_ns
+
+
 def test_the_same_bits_with_losses() -> None:
     parts = parts_of("float32", (30_000,), seed=3)
     with LoopbackSwitch(64, WORKERS, drop_ppm=20_000) as lossy, joined(lossy) as workers:

@@ -13,6 +13,7 @@ import torch
 import netsum
 from host_agent.errors import MisuseError
 from host_agent.strategies import STRATEGIES
+from host_agent.strategies.asynchronous import StaleSynchronous
 from host_agent.strategies.registry import options_of
 from tests.host_agent.strategies import tasks
 from tests.integration.torch_ranks import Ranks
@@ -34,6 +35,36 @@ def test_an_unknown_option_lists_the_options() -> None:
     model = tasks.linear_model()
     with pytest.raises(MisuseError, match=r"diloco has no option 'H': expected every=50, outer_rate=0.7"):
         netsum.strategy("diloco", model, _optimizer(model), H=10)
+
+
+def test_a_worker_that_asks_seldom_stays_within_the_bound() -> None:
+    server: Any = object.__new__(StaleSynchronous)
+    server.bound, server.fetch, server._clocks = 5, 4, {1: 8, 2: 8}
+    assert [server.pull_is_due(clock) for clock in (8, 10, 11)] == [True, True, False]
+
+
+def _post_local(rank: int, world: int) -> list[float]:
+    """Return the distance from the optimum after the synchronous steps, and after two averages of models."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(100, 10)
+    goal = torch.randn(10, 100)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    inputs = torch.randn(28, 32, 100, generator=torch.Generator().manual_seed(rank))
+    options = {"every": 4, "after": 20, "compression": "top-k", "memory": "residual"}
+    distances = []
+    with netsum.strategy("local-sgd", model, optimizer, **options) as s:
+        for step, each in enumerate(inputs):
+            with s.step():
+                torch.nn.functional.mse_loss(model(each), each @ goal.T).backward()
+            if step in (19, 27):
+                distances.append(float((model.weight - goal).norm()))
+    return distances
+
+
+def test_what_compression_left_of_gradients_is_not_added_to_changes_of_the_model(gloo_ranks: Ranks) -> None:
+    for before, after in gloo_ranks.run(_post_local):
+        assert after < before
 
 
 def test_without_a_group_the_error_says_what_to_call() -> None:
@@ -65,6 +96,7 @@ def test_each_is_documented(name: str) -> None:
         ("codistillation", {"share": "all"}),
         ("synchronous", {"accumulate": 0}),
         ("hierarchical", {"between": 0}),
+        ("stale-synchronous", {"bound": 1, "fetch": 3}),
     ],
 )
 def test_options_are_checked_before_the_first_step(
