@@ -45,7 +45,7 @@ class Outcome:
 class _Running:
     """A collective that the core works on."""
 
-    def __init__(self, collective: Collective, core: WorkerCore, now_ns: int) -> None:
+    def __init__(self, collective: Collective, now_ns: int) -> None:
         self.collective = collective
         self.exhausted = False  # all its passes were begun
         self.busy = False  # it has more to compute before it waits
@@ -54,7 +54,6 @@ class _Running:
         self._under_way = 0
         self._statistics = Statistics(collectives=1, elements=collective.elements)
         self._started_ns = now_ns
-        self._before = core.counters()
 
     @property
     def done(self) -> bool:
@@ -103,12 +102,11 @@ class _Running:
         self._statistics.non_finite += int(record["payload"]["non_finite"])
         self._under_way -= 1
 
-    def end(self, core: WorkerCore, now_ns: int) -> Outcome:
+    def end(self, core: WorkerCore, now_ns: int, before: dict[str, int], after: dict[str, int]) -> Outcome:
         statistics = self._statistics
         statistics.duration_ns = now_ns - self._started_ns
-        after = core.counters()
         for name in _OF_THE_CORE:
-            setattr(statistics, name, after[name] - self._before[name])
+            setattr(statistics, name, after[name] - before[name])
         state = core.state[0]
         for name in ("srtt_ns", "result_ns", "max_result_ns"):
             setattr(statistics, name, int(state[name]))
@@ -147,6 +145,7 @@ class Schedule:
         self._in_slices = in_slices
         self._waiting: deque[Collective] = deque()
         self._running: deque[_Running] = deque()
+        self._counted = core.counters()  # when a collective ended last
         self.failure: PeerError | None = None
 
     def __len__(self) -> int:
@@ -182,7 +181,7 @@ class Schedule:
                     return
             if not self._waiting or not self._core.has_room or not self.boundary.begin(now_ns):
                 return
-            self._running.append(_Running(self._waiting.popleft(), self._core, now_ns))
+            self._running.append(_Running(self._waiting.popleft(), now_ns))
 
     def take_ended(self, now_ns: int, trouble: str = "") -> list[Outcome]:
         """Return what has ended since the last call; if the core has failed, that is everything.
@@ -213,7 +212,8 @@ class Schedule:
         """End the collectives that are done, which may be after their last pass was: they may have computed since."""
         ended = []
         while self._running and self._running[0].done:
-            ended.append(self._running.popleft().end(self._core, now_ns))
+            before, self._counted = self._counted, self._core.counters()
+            ended.append(self._running.popleft().end(self._core, now_ns, before, self._counted))
             self.boundary.end()
         return ended
 

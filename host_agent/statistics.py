@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 class Statistics:
     """Counts of one collective, or of all collectives of a communicator.
 
-    Packets are counted for the communicator as a whole from the collective's start to its end, so collectives that
-    run at the same time count each other's; chunks and retransmissions are the collective's own.
+    Packets are counted from the end of the collective before to the end of this one, so the counts of several collectives
+    add up although they overlap; chunks and retransmissions are the collective's own.
     """
 
     collectives: int = 0

@@ -125,3 +125,21 @@ def test_a_driver_without_a_network_has_everything_computed_at_once() -> None:
     bench.receive(*map(result, bench.send()))
     (outcome,) = schedule.take_ended(bench.now_ns)
     assert outcome.error is None
+
+
+def test_the_packets_of_collectives_that_overlap_are_counted_once() -> None:
+    bench = BenchCore(workers=1, slots=8)
+    schedule = Schedule(bench.core)
+    ended: list[Outcome] = []
+    for sequence in range(6):
+        schedule.add(
+            plan_allreduce(bench.admission, sequence, np.ones(128, np.float32), "max", None, "raise")
+        )
+        if sequence % 3 == 2:
+            schedule.begin(bench.now_ns)
+            finish(bench)
+            ended += schedule.take_ended(bench.now_ns)
+    assert len(ended) == 6
+    counted = bench.core.counters()
+    for name in ("packets_sent", "bytes_sent", "packets_received", "bytes_received"):
+        assert sum(getattr(outcome.statistics, name) for outcome in ended) == counted[name], name

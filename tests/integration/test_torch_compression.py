@@ -1,5 +1,8 @@
 """Compressed gradients through the slots: the same bits as computed in one process, with and without loss, and DDP's hook."""
 
+import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -139,6 +142,20 @@ def test_identity_gives_the_bits_of_ddp_without_a_hook(ranks: Ranks) -> None:
         assert total["steps"] == 1
         assert total["bytes_before"] == total["bytes_payload"] == 4 * (300 * 40 + 40)
         assert total["bytes_sent"] > total["bytes_payload"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 4, 8])
+def test_counted_bytes_are_those_of_the_kernel(world: int) -> None:
+    # One datagram a message, so that the kernel sees each frame.
+    isolated = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up gso_max_segs 1 && exec "$@"', "sh"]
+    if subprocess.run([*isolated, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs network namespaces: unshare --map-root-user --net")
+    command = [*isolated, sys.executable, "-m", "tests.integration.kernel_counts", str(world)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
+    assert done.returncode == 0, done.stderr
+    for route, (counted, carried) in json.loads(done.stdout).items():
+        assert counted == pytest.approx(carried, rel=0.01), route
 
 
 def _alone(world: int) -> torch.Tensor:
