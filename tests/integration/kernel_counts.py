@@ -1,4 +1,4 @@
-"""Bytes that ranks count for each route, beside those of the kernel: ``unshare -rn … python -m tests.integration.kernel_counts WORLD``.
+"""Bytes that ranks count for each route, beside the kernel's: ``unshare -rn … python -m tests.integration.kernel_counts WORLD``.
 
 It needs a network namespace of its own, in which all frames of the loopback interface are the ranks'. Prints a line of JSON: for
 each route the bytes that all ranks together have counted, and those that the interface has carried.

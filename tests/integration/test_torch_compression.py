@@ -148,7 +148,15 @@ def test_identity_gives_the_bits_of_ddp_without_a_hook(ranks: Ranks) -> None:
 @pytest.mark.parametrize("world", [2, 4, 8])
 def test_counted_bytes_are_those_of_the_kernel(world: int) -> None:
     # One datagram a message, so that the kernel sees each frame.
-    isolated = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up gso_max_segs 1 && exec "$@"', "sh"]
+    isolated = [
+        "unshare",
+        "--map-root-user",
+        "--net",
+        "sh",
+        "-c",
+        'ip link set lo up gso_max_segs 1 && exec "$@"',
+        "sh",
+    ]
     if subprocess.run([*isolated, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs network namespaces: unshare --map-root-user --net")
     command = [*isolated, sys.executable, "-m", "tests.integration.kernel_counts", str(world)]
