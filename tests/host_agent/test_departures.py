@@ -121,6 +121,7 @@ def test_the_deadline_runs_from_the_last_progress() -> None:
         bench.wait(99 * MS)
         bench.receive(result(datagram))
     bench.send()
+    assert not bench.core.failed, "each RESULT renews the deadline"
     bench.wait(100 * MS)
     bench.send()
     assert bench.core.failed

@@ -7,7 +7,7 @@ from host_agent.codecs.raw import WORDS_MAX
 from host_agent.protocol.arrivals import SUSPECTS_PER_LOSS
 from host_agent.protocol.departures import OLDEST_SUSPECTED
 from host_agent.protocol.passes import Pass
-from host_agent.protocol.records import CONTRIBUTES_NOTHING, PROBE_NUMBERS
+from host_agent.protocol.records import CONTRIBUTES_NOTHING, NEVER, PROBE_NUMBERS
 from host_agent.protocol.timeout import PACKET_THRESHOLD, REPEATS_AT_ONCE
 from host_agent.wire import Header
 from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, OP_MAX
@@ -116,6 +116,24 @@ def test_who_waits_for_others_sends_nothing_again() -> None:
             bench.receive(status(probe, 0b01, 2))
     assert bench.core.counters()["retransmissions"] == 0
     assert probes == bench.core.counters()["statuses"] <= 20 * OLDEST_SUSPECTED
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["its timer is set", "all chunks are looked at"])
+def test_a_later_timer_of_one_chunk_does_not_put_off_that_of_another(looks: bool) -> None:
+    bench = BenchCore(workers=2, slots=4)
+    bench.begin(64 * 3)
+    sent = bench.send()
+    _, second = suspecting(bench)
+    first_ns = int(bench.core.records[1][0]["check_ns"])
+    bench.now_ns = first_ns - 1
+    bench.receive(status(second, 0b01, 2))
+    assert int(bench.core.records[1][1]["check_ns"]) > first_ns, "a long round trip makes the RTO longer"
+    if looks:
+        bench.receive(result(sent[2], workers=2))
+        assert bench.send() == []
+    bench.state["quiet_ns"] = NEVER
+    bench.now_ns = bench.core.next_timer_ns()
+    assert (bench.now_ns, bench.chunks()) == (first_ns, [0])
 
 
 def test_an_answer_from_before_the_last_transmission_says_nothing_about_it() -> None:

@@ -11,19 +11,23 @@ from hypothesis import strategies as st
 
 from host_agent import Admission, AdmissionError, MissingWorkersError, SwitchSilentError
 from host_agent.activity import STUCK_AFTER_NS, activity_of
+from host_agent.codecs.raw import WORDS_MAX
 from host_agent.errors import PeerError
 from host_agent.protocol.outcome import failure_of
+from host_agent.protocol.passes import Pass
+from host_agent.protocol.records import CONTRIBUTES_NOTHING
 from host_agent.wire import Header
 from host_agent.wire.constants import (
     FLAG_MISMATCH,
     KIND_PROBE,
     MAX_CHILDREN,
     MAX_WORLD_SIZE,
+    OP_MAX,
     TREE_LEVEL_SHIFT,
     TREE_MAX_LEVELS,
 )
 from host_agent.wire.path import Level, Path, one_switch
-from tests.host_agent.bench_core import MS, BenchCore, status
+from tests.host_agent.bench_core import MARK, MS, BenchCore, has_lanes, status
 
 ABOVE = 1 << TREE_LEVEL_SHIFT
 RACKS = ((0, 1), (2, 3), (4, 5))
@@ -148,6 +152,18 @@ def test_worker_0_of_a_rack_sends_again_what_its_parent_lacks_or_has_the_result_
     bench, _, probe = asked(1)
     bench.receive(status(probe, seen, 2, flags=ABOVE))
     assert bench.send() == []
+
+
+def test_what_a_parent_lacks_is_sent_with_lanes() -> None:
+    """The sum that goes up needs their room, even where this worker has nothing to add."""
+    bench = BenchCore(slots=1, path=place(0), timeout_ns=CHUNK_TIMEOUT_NS)
+    target = np.zeros(64, np.int32)
+    bench.core.begin(
+        Pass(WORDS_MAX, OP_MAX, MARK, target, target, contributes=CONTRIBUTES_NOTHING), bench.now_ns
+    )
+    (datagram,) = bench.send()
+    bench.receive(status(suspecting(bench), 0b110, 2, flags=ABOVE))
+    assert (has_lanes(datagram), has_lanes(bench.send()[0])) == (False, True)
 
 
 def test_worker_0_fetches_once_what_its_parent_offers() -> None:
