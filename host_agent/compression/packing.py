@@ -81,6 +81,13 @@ def unpack_bits(packed: Tensor, elements: int, bits: int) -> Tensor:
     ]
 
 
+def in_blocks(tensor: Tensor, size: int) -> Tensor:
+    """Return the elements in rows of `size`, the last one filled up with zeros."""
+    flat = tensor.reshape(-1)
+    rows = -(-flat.numel() // size)
+    return torch.nn.functional.pad(flat, (0, rows * size - flat.numel())).view(rows, size)
+
+
 def bits_that_pack(levels: int) -> int:
     """Return the smallest of 1, 2, 4 and 8 bits that holds so many different values."""
     return next(bits for bits in (1, 2, 4, 8) if levels <= 1 << bits)

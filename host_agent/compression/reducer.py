@@ -138,8 +138,8 @@ class Reducer:
     def rounds(self, key: str, gradient: Tensor, layout: Layout | None = None) -> Rounds:
         """Return the rounds that reduce a tensor to (the estimate of) its mean over the workers.
 
-        Every worker must run the rounds of the same keys in the same order. If any worker's tensor is not finite, the
-        result is NaN at all workers and no state changes, so that a step can be skipped.
+        Every worker must run the rounds of the same keys in the same order. If any worker's tensor is not finite, or what it
+        or the sum decompresses to is not, the result is NaN at all workers and no state changes, so that a step can be skipped.
 
         Parameters
         ----------
@@ -172,8 +172,7 @@ class Reducer:
         layout = layout or ((key, gradient.numel()),)
         remembered = self.memory.before(layout, values)
         tensor = remembered.to(torch.float32)
-        # One pass over the tensor; NaN and infinities survive both extremes.
-        finite = bool(torch.isfinite(torch.stack(torch.aminmax(tensor))).all())
+        finite = _is_finite(tensor)
 
         shared = None
         agreement = self.compressor.agree(tensor, context)
@@ -189,6 +188,9 @@ class Reducer:
 
         # A worker without finite values still takes part, with a payload that says so.
         payload = self.compressor.compress(tensor if finite else torch.zeros_like(tensor), shared, context)
+        # For the memory, which takes differences of both: finite values may come out as infinite ones.
+        own = None if self._needs_no_own else self.compressor.decompress(payload, shared, context)
+        finite = finite and (own is None or _is_finite(tensor - own))
         statistics.bytes_payload = payload_bytes(payload)
         statistics.compress_ns += time.perf_counter_ns() - began
         if self.compressor.summability is Summability.NONE:
@@ -204,12 +206,13 @@ class Reducer:
             began = time.perf_counter_ns()
             all_finite = bool(flags == 0)
             total = self.compressor.decompress(tuple(summed), shared, context, self.workers)
-        if not all_finite or total is None:
+        # All workers have the bits of the same sum, so they judge it alike.
+        if not all_finite or total is None or not _is_finite(total):
             self._count(key, statistics)
             return torch.full_like(gradient, torch.nan)
 
         mean = total / self.workers
-        own = mean if self._needs_no_own else self.compressor.decompress(payload, shared, context)
+        own = mean if own is None else own
         estimate = self.memory.after(layout, values, remembered, own.to(values.dtype), mean.to(values.dtype))
         self.compressor.reduced(mean, context)
         self._steps[key] = context.step + 1
@@ -315,6 +318,11 @@ class Reducer:
         self.memory.load_state_dict(state["memory"])
         self._steps = dict(state["steps"])
         self.seed = state["seed"]
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether all values are; in one pass, as NaN and infinities survive both extremes."""
+    return bool(torch.isfinite(torch.stack(torch.aminmax(tensor))).all())
 
 
 def _poisoned(tensor: Tensor, op: str) -> Tensor:

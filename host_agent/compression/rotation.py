@@ -1,4 +1,4 @@
-"""The randomized Hadamard transform, which spreads a tensor's energy evenly over its coordinates."""
+"""Random rotations, which spread a tensor's energy over its coordinates: the Hadamard transform's, and uniform ones."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def padded_length(elements: int) -> int:
 def hadamard(vector: Tensor) -> Tensor:
     """Return the orthonormal Walsh-Hadamard transform of a vector whose length is a power of two; its own inverse."""
     length = vector.numel()
-    result = vector.clone()
+    result = vector / length**0.5  # first, so that no partial sum exceeds the norm
     half = 1
     while half < length:
         pairs = result.view(-1, 2, half)
         result = torch.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), dim=1).view(-1)
         half *= 2
-    return result / length**0.5
+    return result
 
 
 def rotate(vector: Tensor, generator: torch.Generator) -> Tensor:
@@ -33,6 +33,15 @@ def rotate(vector: Tensor, generator: torch.Generator) -> Tensor:
 def rotate_back(rotated: Tensor, elements: int, generator: torch.Generator) -> Tensor:
     """Undo `rotate`, with a generator in the same state."""
     return (hadamard(rotated) * _signs(rotated, generator))[:elements]
+
+
+def uniform_rotation(size: int, generator: torch.Generator) -> Tensor:
+    """Return an orthogonal matrix that is uniformly distributed, as the Hadamard transform with random signs is not.
+
+    The factor Q of a normal matrix, with the signs that make R's diagonal positive (Mezzadri, Notices of the AMS 54, 2007).
+    """
+    factors = torch.linalg.qr(torch.randn(size, size, generator=generator, device=generator.device))
+    return factors.Q * torch.where(factors.R.diagonal() < 0, -1.0, 1.0)
 
 
 def _signs(vector: Tensor, generator: torch.Generator) -> Tensor:

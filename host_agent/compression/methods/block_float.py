@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability, require
-from host_agent.compression.packing import pack_lanes, stochastic_round, unpack_lanes
+from host_agent.compression.packing import in_blocks, pack_lanes, stochastic_round, unpack_lanes
 
 
 class BlockFloat(Compressor):
@@ -60,14 +60,14 @@ class BlockFloat(Compressor):
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement:
         """Return the largest magnitude in each block, to be maximized."""
-        return Agreement(self._blocks(tensor).abs().amax(dim=1), "max")
+        return Agreement(in_blocks(tensor, self.block).abs().amax(dim=1), "max")
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
         """Quantize and pack."""
         assert shared is not None
-        scale = torch.where(shared > 0, self.levels / shared, 0.0)
-        scaled = self._blocks(tensor) * scale[:, None]
-        scaled = torch.where(torch.isfinite(scaled), scaled, 0.0)  # a scale that is subnormal
+        scale = shared[:, None]
+        # Divided first: levels / scale overflows or is subnormal at the ends of float32's range.
+        scaled = torch.where(scale > 0, in_blocks(tensor, self.block) / scale, 0.0) * self.levels
         rounded = stochastic_round(scaled, context.own_generator()) if self.stochastic else scaled.round()
         values = rounded.clamp(-self.levels, self.levels).to(torch.int32).view(-1)[: context.elements]
         return (pack_lanes(values, self.levels, context.workers),)
@@ -76,10 +76,5 @@ class BlockFloat(Compressor):
         """Unpack and scale."""
         assert shared is not None
         sums = unpack_lanes(payload[0], context.elements, self.levels, context.workers, count)
-        values = self._blocks(sums.to(torch.float32)) * (shared / self.levels)[:, None]
+        values = in_blocks(sums.to(torch.float32), self.block) * (shared / self.levels)[:, None]
         return values.view(-1)[: context.elements].view(context.shape)
-
-    def _blocks(self, tensor: Tensor) -> Tensor:
-        flat = tensor.reshape(-1)
-        rows = -(-flat.numel() // self.block)
-        return torch.nn.functional.pad(flat, (0, rows * self.block - flat.numel())).view(rows, self.block)

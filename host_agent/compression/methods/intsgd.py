@@ -11,15 +11,17 @@ from host_agent.compression.compressor import Agreement, Compressor, Context, Pa
 from host_agent.compression.packing import stochastic_round
 
 _LARGEST_SUM = 2**30
+_SMALLEST = 2.0**-149
+"""Of float32: where all is zero, any scale will do."""
 
 
 class IntSGD(Compressor):
     """Rounds α g randomly to integers, which are summed as they are.
 
     α = √d / √(2 n r + ε²), where r is a moving average of the squared norm of the reduced gradients (the paper's of the steps,
-    divided by the squared step size, so the scale does not depend on the optimizer). The first step, which has nothing to
-    follow, is as exact as integers allow: the workers agree on the largest magnitude. The error of a worker has a variance of at
-    most d / (4 α²); there is no bound relative to its own tensor.
+    divided by the squared step size, so the scale does not depend on the optimizer). The workers agree on the largest magnitude,
+    and α is at most what keeps the sum within the integers: after a step of zeros, or one far smaller than this one, the
+    average says nothing. The error of a worker has a variance of at most d / (4 α²), which is not relative to its own tensor.
 
     Parameters
     ----------
@@ -41,22 +43,24 @@ class IntSGD(Compressor):
         require(epsilon > 0, f"epsilon must be positive, got {epsilon}")
         self.beta, self.epsilon = beta, epsilon
 
-    def agree(self, tensor: Tensor, context: Context) -> Agreement | None:
-        """Return the largest magnitude in the first step."""
-        return Agreement(tensor.abs().amax().view(1), "max") if context.key not in self.state else None
+    def agree(self, tensor: Tensor, context: Context) -> Agreement:
+        """Return the largest magnitude, to be maximized."""
+        return Agreement(tensor.abs().amax().view(1), "max")
 
     def alpha(self, shared: Tensor | None, context: Context) -> float:
-        """Return the scale of this step."""
-        if shared is not None:
-            return (_LARGEST_SUM // context.workers) / max(float(shared), 1e-38)
+        """Return the scale of this step: in the first one, which has no average, the largest that the integers allow."""
+        assert shared is not None
+        largest = (_LARGEST_SUM // context.workers) / max(float(shared), _SMALLEST)
+        if context.key not in self.state:
+            return largest
         average = float(self.state[context.key]["average"])
-        return math.sqrt(context.elements) / (math.sqrt(2 * context.workers * average + self.epsilon**2))
+        followed = math.sqrt(context.elements) / math.sqrt(2 * context.workers * average + self.epsilon**2)
+        return min(followed, largest)
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Scale, round, clip to what the sum of all workers holds."""
-        largest = _LARGEST_SUM // context.workers
+        """Scale and round."""
         scaled = stochastic_round(tensor.double() * self.alpha(shared, context), context.own_generator())
-        return (scaled.clamp(-largest, largest).to(torch.int32),)
+        return (scaled.to(torch.int32),)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
         """Divide by the scale."""

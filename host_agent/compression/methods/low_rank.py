@@ -42,6 +42,7 @@ class PowerSGD(Compressor):
         super().__init__()
         require(rank >= 1, f"rank must be at least 1, got {rank}")
         self.rank = rank
+        self._next_q: dict[str, Tensor] = {}
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement | None:
         """Return M Q, to be summed."""
@@ -67,8 +68,15 @@ class PowerSGD(Compressor):
         if shared is None:
             return payload[0].clone()
         if count == context.workers:
-            self.state[context.key] = {"q": payload[0].clone()}
+            # The next step needs their directions alone, and lengths would multiply with the next tensor's.
+            lengths = payload[0].abs().amax(dim=0)
+            self._next_q[context.key] = torch.where(lengths > 0, payload[0] / lengths, 0.0)
         return (torch.linalg.qr(shared).Q @ payload[0].T).view(context.shape)
+
+    def reduced(self, mean: Tensor, context: Context) -> None:
+        """Keep Q, now that the step is known to be finite."""
+        if context.key in self._next_q:
+            self.state[context.key] = {"q": self._next_q.pop(context.key)}
 
     def _whole(self, context: Context) -> bool:
         rows, columns = as_matrix(context.shape)

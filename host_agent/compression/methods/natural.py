@@ -33,8 +33,8 @@ class Natural(Compressor):
         magnitude = flat.abs()
         fraction, exponent = torch.frexp(magnitude)  # magnitude = fraction · 2^exponent, fraction in [0.5, 1)
         dice = torch.rand(flat.shape, generator=context.own_generator(), device=flat.device)
-        # Between 2^(exponent − 1) and 2^exponent: up with probability 2 · fraction − 1.
-        rounded = (exponent - 1 + (dice < 2 * fraction - 1).to(exponent.dtype)).clamp(max=_BIAS)
+        # Between 2^(exponent − 1) and 2^exponent: up with probability 2 · fraction − 1. 2^128 comes out as infinity.
+        rounded = exponent - 1 + (dice < 2 * fraction - 1).to(exponent.dtype)
         smallest = 2.0**-126
         tiny = magnitude < smallest
         rounded = torch.where(tiny, torch.where(dice < magnitude / smallest, -126, -_BIAS), rounded)

@@ -39,8 +39,8 @@ class QSGD(Compressor):
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
         """Quantize and pack."""
         flat = tensor.reshape(-1)
-        norm = torch.linalg.vector_norm(flat)
-        scaled = torch.where(norm > 0, flat * (self.levels / norm), 0.0).nan_to_num_(0.0, 0.0, 0.0)
+        norm = torch.linalg.vector_norm(flat, dtype=torch.float64).to(torch.float32)
+        scaled = torch.where(norm > 0, flat / norm, 0.0) * self.levels
         values = stochastic_round(scaled, context.own_generator()).clamp_(-self.levels, self.levels)
         return norm.view(1), pack_bits(values + self.levels, self.bits)
 

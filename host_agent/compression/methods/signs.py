@@ -47,7 +47,9 @@ class ScaledSign(Compressor):
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
         """Pack the signs."""
-        return tensor.abs().mean().view(1), pack_bits(tensor.reshape(-1) >= 0, 1)
+        return tensor.abs().mean(dtype=torch.float64).to(torch.float32).view(1), pack_bits(
+            tensor.reshape(-1) >= 0, 1
+        )
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
         """Scale the signs."""
@@ -73,9 +75,9 @@ class OneBit(Compressor):
         """Pack which of the two means stands for each value."""
         flat = tensor.reshape(-1)
         upper = flat >= 0
-        above = torch.where(upper, flat, 0.0).sum() / upper.sum().clamp(min=1)
-        below = torch.where(upper, 0.0, flat).sum() / (~upper).sum().clamp(min=1)
-        return torch.stack([above, below]), pack_bits(upper, 1)
+        above = torch.where(upper, flat, 0.0).sum(dtype=torch.float64) / upper.sum().clamp(min=1)
+        below = torch.where(upper, 0.0, flat).sum(dtype=torch.float64) / (~upper).sum().clamp(min=1)
+        return torch.stack([above, below]).to(torch.float32), pack_bits(upper, 1)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
         """Return the means."""

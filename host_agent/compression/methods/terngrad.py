@@ -57,5 +57,5 @@ class TernGrad(Compressor):
     def _clipped(self, tensor: Tensor) -> Tensor:
         if self.clip is None:
             return tensor
-        limit = self.clip * float(tensor.std(correction=0))
+        limit = self.clip * float(tensor.double().std(correction=0))
         return tensor.clamp(-limit, limit)

@@ -42,7 +42,9 @@ class THC(Compressor):
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement:
         """Return the norm, to be maximized."""
-        return Agreement(torch.linalg.vector_norm(tensor).view(1), "max")
+        return Agreement(
+            torch.linalg.vector_norm(tensor, dtype=torch.float64).to(torch.float32).view(1), "max"
+        )
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
         """Rotate, quantize, pack."""

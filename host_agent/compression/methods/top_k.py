@@ -15,6 +15,7 @@ from host_agent.compression.compressor import (
     require,
 )
 from host_agent.compression.methods.selection import checked_fraction, largest, scattered
+from host_agent.compression.packing import in_blocks
 
 
 class _Selecting(Compressor):
@@ -118,10 +119,9 @@ class BlockTopK(_Selecting):
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
         """Send whole blocks and their numbers."""
-        rows = self._rows(tensor.reshape(-1))
-        chosen = (
-            rows.square().sum(dim=1).topk(fraction_of(rows.shape[0], self.fraction), sorted=False).indices
-        )
+        rows = in_blocks(tensor, self.block)
+        norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+        chosen = norms.topk(fraction_of(rows.shape[0], self.fraction), sorted=False).indices
         return rows[chosen].view(-1), chosen.to(torch.int32)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
@@ -130,10 +130,6 @@ class BlockTopK(_Selecting):
         rows = torch.zeros(-(-context.elements // self.block), self.block, device=values.device)
         rows[chosen.to(torch.int64)] = values.view(-1, self.block)
         return rows.view(-1)[: context.elements].view(context.shape)
-
-    def _rows(self, flat: Tensor) -> Tensor:
-        count = -(-flat.numel() // self.block)
-        return torch.nn.functional.pad(flat, (0, count * self.block - flat.numel())).view(count, self.block)
 
 
 class Threshold(_Selecting):
