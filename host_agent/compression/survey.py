@@ -1,4 +1,4 @@
-"""What every compressor declares about itself, and how small its payloads are."""
+"""What every compressor declares about itself, and how much less a worker receives with it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Entry:
     bound : str
         Its ω or δ for so many elements; empty if it declares none.
     ratio : float
-        Bytes of a float32 tensor over the bytes that one worker contributes.
+        Bytes of a float32 tensor over those that come back to one worker: a sum, or the payloads of all workers.
     """
 
     name: str
@@ -55,6 +55,7 @@ def survey(elements: int, workers: int) -> list[Entry]:
         reducers = [Reducer(make(), NoMemory(), rank, workers) for rank in range(workers)]
         reduce_in_process(reducers, "x", tensors)
         total = reducers[0].total()
+        payloads = workers if compressor.summability is Summability.NONE else 1
         omega, delta = compressor.omega(elements), compressor.delta(elements)
         bound = f"ω {omega:.3g}" if omega is not None else f"δ {delta:.3g}" if delta is not None else ""
         entries.append(
@@ -64,7 +65,7 @@ def survey(elements: int, workers: int) -> list[Entry]:
                 ROUTES[compressor.summability],
                 not compressor.unbiased,
                 bound,
-                total.bytes_before / (total.bytes_payload + total.bytes_agreed),
+                total.bytes_before / (total.bytes_agreed + total.bytes_payload * payloads),
                 compressor.source,
             )
         )

@@ -28,11 +28,12 @@ def list_compressors(
     workers: Annotated[int, typer.Option(min=1, max=32, help="Workers of the group.")] = 4,
     as_json: AsJson = False,
 ) -> None:
-    """List compressors: class, route, bias, bound, and how small a payload is.
+    """List compressors: class, route, bias, bound, and how much less a worker receives.
 
     The route follows from whether payloads can be added: `slots` as integers by the switch, `sum` as floats by an all-reduce,
     `gather` not at all. Bounds are of one worker's error relative to its tensor: omega (variance, unbiased ones) or delta
-    (contraction). Payloads are measured on normally distributed values, agreements included.
+    (contraction). The ratio is of a tensor to what comes back to each of so many workers: a sum once, gathered payloads from
+    every worker. It is measured on normally distributed values, agreements included.
     """
     from host_agent.compression.survey import survey
     from netsum.terminal import Rows, print_json
@@ -41,7 +42,7 @@ def list_compressors(
     if as_json:
         print_json([vars(row) for row in rows])
         return
-    table = Rows("compressor", "class", "route", "biased", "bound", ">ratio", "~?source")
+    table = Rows("compressor", "class", "route", "biased", "bound", f">ratio, n = {workers}", "~?source")
     for row in rows:
         table.add(
             row.name,

@@ -22,6 +22,7 @@ from host_agent.compression import (
     reduce_in_process,
 )
 from host_agent.compression.compressor import Compressor
+from host_agent.compression.survey import survey
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in COMPRESSORS},
@@ -38,6 +39,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "top-k-dense": ("top-k", {"fraction": 0.5}),
     "block-top-k-small": ("block-top-k", {"fraction": 0.5, "block": 8}),
     "3lc-sparse": ("3lc", {"sparsity": 1.9}),
+    "inceptionn-20": ("inceptionn", {"bits": 20}),
+    "sketchml-1": ("sketchml", {"buckets": 1}),
     "random-block-float-4": ("random-block-float", {"fraction": 0.5, "bits": 4}),
 }
 SEEDS = 400
@@ -187,6 +190,28 @@ def test_the_contraction_holds(variant: str, elements: int, spread: float, scale
         energy = float((one(made(variant), tensor, seed) - tensor).square().sum())
         slack = 1e-5
     assert energy <= (1 - delta + slack) * float(tensor.square().sum()) + 1e-30
+
+
+@pytest.mark.parametrize("bits", [4, 10, 20])
+def test_no_error_of_inceptionn_exceeds_its_bound(bits: int) -> None:
+    tensor = torch.cat([sample(500), 1e-3 * sample(500, 1), 1e3 * sample(500, 2)])
+    compressor = make_compressor("inceptionn", bits=bits)
+    assert float((one(compressor, tensor) - tensor).abs().max()) <= 2.0**-bits
+
+
+def test_eight_bits_have_six_of_precision_for_large_values_and_reach_down_to_small_ones() -> None:
+    tensor = torch.tensor([1.0, -0.123, 0.77, 3e-3, -2e-6, 1e-8, 0.0])
+    relative = (one(make_compressor("eight-bit"), tensor) / tensor - 1).abs()
+    assert relative[0] == 0
+    assert float(relative[:3].max()) <= 0.9 / 64 / 2 / 0.1
+    assert float(relative[:5].max()) <= 0.9
+    assert not one(make_compressor("eight-bit"), tensor)[5:].any()
+
+
+def test_sketchml_sends_the_means_of_equally_many_values() -> None:
+    tensor = torch.tensor([4.0, -1.0, 0.0, 8.0, 1.0, 3.0, -5.0])
+    wanted = torch.tensor([6.0, -1.0, 0.0, 6.0, 2.0, 2.0, -5.0])
+    assert torch.equal(one(make_compressor("sketchml", buckets=2), tensor), wanted)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
@@ -342,6 +367,15 @@ def test_a_checkpoint_goes_on_with_the_same_bits(variant: str) -> None:
     one_way = reduce_in_process(reducers, "key", tensors[4:])
     other_way = reduce_in_process(restored, "key", tensors[4:])
     assert all(bool((a == b).all()) for a, b in zip(one_way, other_way, strict=True))
+
+
+def test_a_ratio_counts_a_sum_once_and_a_gathered_payload_for_every_worker() -> None:
+    alone, four = ({row.name: row for row in survey(4096, workers)} for workers in (1, 4))
+    assert four["identity"].ratio == alone["identity"].ratio == 1
+    for name, row in four.items():
+        if row.route == "gather":
+            assert row.ratio == pytest.approx(alone[name].ratio / 4, rel=0.2), name
+    assert four["bfloat16"].ratio == pytest.approx(0.5)
 
 
 def test_at_least_24_methods_each_with_its_source() -> None:

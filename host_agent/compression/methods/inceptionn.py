@@ -1,0 +1,55 @@
+"""INCEPTIONN: fixed point numbers of 0, 8 or 16 bits under an absolute error bound, and large values as they are."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability, require
+from host_agent.compression.packing import pack_bits, unpack_bits
+
+
+class Inceptionn(Compressor):
+    """Sends multiples of 2^−`bits` in as many bits as they need: a tag of two bits, then nothing, 8, 16 or 32 bits.
+
+    Every error is at most 2^−`bits`. That decides between the widths; the implementation in GRACE decides by the exponent alone.
+
+    Parameters
+    ----------
+    bits : int
+        Of the error bound, 1 to 30.
+    """
+
+    name = "inceptionn"
+    family = "quantization"
+    source = "Li, Park, Alian, Yuan, Qu, Pan, Wang, Schwing, Esmaeilzadeh, Kim, MICRO 2018"
+    summability = Summability.NONE
+    unbiased = False
+
+    def __init__(self, bits: int = 10) -> None:
+        super().__init__()
+        require(1 <= bits <= 30, f"bits must be between 1 and 30, got {bits}")
+        self.unit = 2.0**-bits
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        """Truncate, and sort by width."""
+        flat = tensor.reshape(-1)
+        multiples = (flat / self.unit).trunc()
+        magnitude = multiples.abs()
+        tags = (magnitude > 0).to(torch.uint8) + (magnitude > 127) + (magnitude > 32767)
+        return (
+            pack_bits(tags, 2),
+            multiples[tags == 1].to(torch.int8),
+            multiples[tags == 2].to(torch.int16),
+            flat[tags == 3],
+        )
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        """Put the values of each width back in their places."""
+        packed, narrow, wide, exact = payload
+        tags = unpack_bits(packed, context.elements, 2)
+        values = torch.zeros(context.elements, device=packed.device)
+        values[tags == 1] = narrow.to(torch.float32) * self.unit
+        values[tags == 2] = wide.to(torch.float32) * self.unit
+        values[tags == 3] = exact
+        return values.view(context.shape)
