@@ -7,7 +7,7 @@ from torch import Tensor
 
 from host_agent.compression.compressor import Compressor, Context, Payload, Summability, require
 from host_agent.compression.packing import bits_that_pack, in_blocks, pack_bits, unpack_bits
-from host_agent.compression.rotation import uniform_rotation
+from host_agent.compression.rotation import on_grid, uniform_rotation
 
 # Lloyd-Max centroids of the standard normal distribution, the positive half (Max, IRE Trans. Inf. Theory, 1960, table I).
 _CENTROIDS: dict[int, tuple[float, ...]] = {
@@ -56,9 +56,8 @@ class EDEN(Compressor):
         """Rotate, quantize, pack."""
         blocks = in_blocks(tensor, min(_BLOCK, context.elements))
         largest = blocks.abs().amax(dim=1, keepdim=True)
-        unit = torch.where(
-            largest > 0, blocks / largest, 0.0
-        )  # Squares of the elements themselves may overflow.
+        # Squares of the elements themselves may overflow; 128 multiples of 2^-24 times 2^-20 add exactly.
+        unit = on_grid(torch.where(largest > 0, blocks / largest, 0.0), 2.0**24)
         rotated = unit @ uniform_rotation(blocks.shape[1], context.own_generator())
         energy = rotated.square().sum(dim=1, keepdim=True)
         normal = torch.where(energy > 0, rotated * (rotated.shape[1] / energy).sqrt(), 0.0)
@@ -67,7 +66,7 @@ class EDEN(Compressor):
         places = torch.bucketize(normal, boundaries)
         product = (rotated * table[places]).sum(dim=1, keepdim=True)
         scale = torch.where(product > 0, energy / product, 0.0) * largest
-        return scale.view(-1), pack_bits(places.view(-1), bits_that_pack(table.numel()))
+        return scale.to(torch.float32).view(-1), pack_bits(places.view(-1), bits_that_pack(table.numel()))
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
         """Look up the centroids, rotate back."""
@@ -76,11 +75,11 @@ class EDEN(Compressor):
         size = min(_BLOCK, context.elements)
         places = unpack_bits(packed, scale.numel() * size, bits_that_pack(table.numel())).to(torch.int64)
         rotation = uniform_rotation(size, context.own_generator())
-        blocks = table[places].view(-1, size) @ rotation.T * scale[:, None]
+        blocks = (table[places].view(-1, size) @ rotation.T).to(torch.float32) * scale[:, None]
         return blocks.view(-1)[: context.elements].view(context.shape)
 
     def _table(self, device: torch.device) -> Tensor:
-        half = torch.tensor(_CENTROIDS[self.bits], device=device)
+        half = on_grid(torch.tensor(_CENTROIDS[self.bits], device=device))
         return torch.cat([-half.flip(0), half])
 
 
