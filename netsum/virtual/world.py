@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import torch
@@ -42,8 +44,9 @@ class World:
         self.workers = workers
         self.timeline = Timeline(links, workers)
         self.events: list[list[Event]] = [[] for _ in range(workers)]
-        self._turns = [threading.Semaphore(0) for _ in range(workers)]
-        self._main = threading.Semaphore(0)
+        # A semaphore of `threading` is Python code, which an interruption can leave with its lock in the wrong state.
+        self._turns: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(workers)]
+        self._main: SimpleQueue[None] = SimpleQueue()
         self._activity = threading.local()
         self._threads: list[threading.Thread] = []
         self._fault: BaseException | None = None
@@ -66,7 +69,7 @@ class World:
             for rank in range(self.workers):
                 self._start_thread(rank, work, (rank,))
             self._hand_over()
-            self._main.acquire()
+            self._await_end()
         except BaseException as fault:
             self._fault = fault
         if self._fault is not None:
@@ -76,6 +79,12 @@ class World:
         if self._fault is not None:
             raise self._fault
         return [results[rank] for rank in range(self.workers)]
+
+    def _await_end(self) -> None:
+        # A signal that arrives just before the wait begins does not end the wait, so the wait is short.
+        while True:
+            with contextlib.suppress(Empty):
+                return self._main.get(timeout=0.1)
 
     @property
     def activity(self) -> int:
@@ -107,7 +116,7 @@ class World:
         """Start another thread of the calling thread's worker, and return its number."""
         activity = len(self.events)
         self.events.append([])
-        self._turns.append(threading.Semaphore(0))
+        self._turns.append(SimpleQueue())
         self._start_thread(activity, target, arguments)
         self.do(["start", activity])
         return activity
@@ -125,7 +134,7 @@ class World:
                 pass
             except BaseException as fault:
                 self._fault = self._fault or fault
-                self._main.release()
+                self._main.put(None)
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
@@ -142,17 +151,17 @@ class World:
         self._wake(self.timeline.turn())
 
     def _wake(self, activity: int | None) -> None:
-        (self._main if activity is None else self._turns[activity]).release()
+        (self._main if activity is None else self._turns[activity]).put(None)
 
     def _await_turn(self, activity: int) -> None:
         if self._fault is None:
-            self._turns[activity].acquire()
+            self._turns[activity].get()
         if self._fault is not None:
             raise _Stopped
 
     def _stop(self) -> None:
         for turn in self._turns:
-            turn.release()
+            turn.put(None)
 
 
 class Threads:
