@@ -92,25 +92,6 @@ def p4_lanes_header(lanes: int, lane_bytes: int) -> str:
     return f"{total}\n\nheader lanes_h {{\n{flat('LANE_FIELD', lanes, 4)}\n}}\n"
 
 
-def p4_lanes_v1model(lanes: int) -> str:
-    """Write the control that holds the lanes of all slots; what one lane does is in lane.p4."""
-    steps = ("write", "add", "max", "bor", "read")
-    parts = [
-        "control Lanes(inout lanes_h lanes, in bit<32> index, in lane_step_t step) {",
-        flat("LANE_REGISTER", lanes, 4),
-        "",
-        "    bit<32> held = 0; // one for all: BMv2 makes each variable a field of every packet",
-        "",
-    ]
-    for step in steps:
-        parts += [f"    action {step}_all() {{", flat(f"LANE_{step.upper()}", lanes, 8), "    }", ""]
-    chosen = (
-        f"if (step == LANE_STEP_{step.upper()}) {{\n            {step}_all();\n        }}" for step in steps
-    )
-    parts += ["    apply {", "        " + " else ".join(chosen), "    }", "}"]
-    return "\n".join(parts) + "\n"
-
-
 def p4_lanes_tna(lanes: int) -> str:
     """Write the control that holds the lanes of all slots: one instance each of the control in lane.p4."""
     each = range(lanes)
@@ -250,8 +231,6 @@ def outputs() -> dict[Path, str]:
     files[ROOT / "p4/shared/quorum_constants.p4"] = p4 + p4_quorum_constants(spec)
     for lanes in lane_counts(spec):
         files[ROOT / f"p4/shared/lanes_{lanes}.p4"] = p4 + p4_lanes_header(lanes, spec["lanes"]["bytes"])
-    for lanes in lane_counts(spec, "v1model"):
-        files[ROOT / f"p4/v1model/lanes_{lanes}.p4"] = p4 + p4_lanes_v1model(lanes)
     for lanes in lane_counts(spec, "tofino", "tofino2"):
         files[ROOT / f"p4/tna/lanes_{lanes}.p4"] = p4 + p4_lanes_tna(lanes)
     return files

@@ -1,5 +1,4 @@
-// One lane: a 32-bit word of the packet and its register over all pool indices. All that a lane does is here; the
-// lanes_*.p4 files only repeat it. One action over all lanes is what BMv2 runs fastest.
+// One lane: a 32-bit word of the packet and its register over all pool indices. lanes.p4 repeats it.
 //
 // A lane is bits, and a signed number only where that matters: BMv2 reads a negative register<int<32>> back as a large
 // positive number.

@@ -40,7 +40,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
             seen = 0;
         }
 
-        bool complete = false; // of the packet's tag, with this packet in it
+        // Decide. Whatever changes is written once, at the end.
+        bool complete = false; // the packet's tag, with this packet in it
+        bool changed = false;
         if (hdr.netsum.kind == KIND_PROBE) {
             meta.outcome = OUTCOME_PROBED;
             if (age == 0) {
@@ -60,6 +62,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                 meta.outcome = OUTCOME_DUPLICATE_DROPPED;
             } else {
                 meta.outcome = OUTCOME_RESULT_TAKEN;
+                changed = true;
             }
         } else {
             if (age != 0) {
@@ -75,15 +78,17 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
             }
             if (collective != asked_collective) {
                 meta.outcome = OUTCOME_MISMATCH;
-                slot_collective.write(index, COLLECTIVE_DISPUTED);
+                collective = COLLECTIVE_DISPUTED;
+                changed = true;
             } else if (quorum.workers != 0 && added == quorum.workers) {
-                // From now on the slot stays as it is, and whoever contributes is told what it holds.
+                // The slot keeps its contents, and every further contribution is answered with them.
                 meta.outcome = OUTCOME_DUPLICATE_ANSWERED;
                 if (seen & meta.admission.worker_bit == 0) {
                     meta.outcome = OUTCOME_LATE;
                 }
             } else if (seen & meta.admission.worker_bit == 0) {
                 meta.outcome = OUTCOME_ADDED;
+                changed = true;
                 seen = seen | meta.admission.worker_bit;
                 complete = seen == meta.admission.full_mask || (quorum.workers != 0 && added + 1 == quorum.workers);
             } else if (seen == meta.admission.full_mask) {
@@ -93,7 +98,6 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                 meta.outcome = OUTCOME_DUPLICATE_DROPPED;
             }
         }
-
         quorum.added = seen;
 
         if (complete && marks & MARK_FINAL == 0 && quorum.workers == 0) {
@@ -117,12 +121,6 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
             if (hdr.netsum.exponent > exponent) {
                 exponent = hdr.netsum.exponent;
             }
-            slot_epoch.write(index, meta.admission.epoch);
-            slot_chunk.write(index, chunk);
-            slot_collective.write(index, collective);
-            slot_seen.write(index, seen);
-            slot_marks.write(index, marks);
-            slot_exponent.write(index, exponent);
             if (complete && !parent.present) {
                 meta.outcome = OUTCOME_COMPLETED;
             }
@@ -133,10 +131,8 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                 step = LANE_STEP_WRITE;
             }
             exponent = hdr.netsum.exponent;
-            slot_marks.write(index, marks);
-            slot_exponent.write(index, exponent);
         } else if (parent.present && meta.outcome == OUTCOME_DUPLICATE_ANSWERED) {
-            // One child speaks for all to the parent, or each lost packet there would cost one from every child.
+            // One child retransmits to the parent for all, or each packet lost there would cost one from every child.
             if (meta.admission.worker_bit == 1) {
                 meta.outcome = OUTCOME_DUPLICATE_PASSED_UP;
             } else {
@@ -165,12 +161,22 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                     hdr.lanes.setValid();
                     step = LANE_STEP_READ;
                 } else {
-                    // No room for them: say that the slot is full; the worker that needs them sends again with lanes.
+                    // No room for them: a STATUS says that the slot is full; the worker that needs the lanes retransmits with lanes.
                     is_status = true;
                     to_first_child = parent.present;
                     parent.present = false;
                 }
             }
+        }
+
+        // Write.
+        if (changed) {
+            slot_epoch.write(index, meta.admission.epoch);
+            slot_chunk.write(index, chunk);
+            slot_collective.write(index, collective);
+            slot_seen.write(index, seen);
+            slot_marks.write(index, marks);
+            slot_exponent.write(index, exponent);
         }
         if (hdr.lanes.isValid()) {
             lanes.apply(hdr.lanes, index, step);

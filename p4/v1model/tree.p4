@@ -1,60 +1,58 @@
 // A switch in a tree of switches: what only v1model has so (shared/tree.p4 has the rest).
 
-// The parser of a switch that may have a parent: a RESULT or STATUS is well-formed too, with exact lengths. So is what is for
-// the slot of a quorum.
+// The parser of a switch that may have a parent: a RESULT or STATUS is well-formed too, and so is a packet for the slot of
+// a quorum. Lengths are exact.
 parser TreeParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     TargetParser() single;
 
     state start {
         single.apply(packet, hdr, meta, standard);
         transition select(hdr.netsum.isValid(), meta.well_formed) {
-            (true, false): has_other_kind_or_flags;
+            (true, false): check_op;
             default: accept;
         }
     }
 
-    state has_other_kind_or_flags {
-        transition select(hdr.netsum.version, hdr.netsum.kind, hdr.netsum.op, hdr.netsum.flags, hdr.udp.bytes,
-                          hdr.ipv4.total_bytes) {
-            (NETSUM_VERSION, KIND_RESULT, OP_SUM, 0, UDP_BYTES + NETSUM_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
-            (NETSUM_VERSION, KIND_RESULT, OP_MAX, 0, UDP_BYTES + NETSUM_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
-            (NETSUM_VERSION, KIND_RESULT, OP_BOR, 0, UDP_BYTES + NETSUM_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
-            (NETSUM_VERSION, KIND_RESULT, OP_SUM, FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
+    state check_op {
+        transition select(hdr.netsum.version, hdr.netsum.op) {
+            (NETSUM_VERSION, OP_SUM): check_kind;
+            (NETSUM_VERSION, OP_MAX): check_kind;
+            (NETSUM_VERSION, OP_BOR): check_kind;
+            default: accept;
+        }
+    }
+
+    state check_kind {
+        transition select(hdr.netsum.kind, hdr.netsum.flags) {
+            (KIND_RESULT, 0): ends_after_header;
+            (KIND_RESULT, FLAG_LANES): ends_after_lanes;
+            (KIND_STATUS, 0 &&& FLAG_LANES): ends_after_status;
+            (KIND_PROBE, FLAG_QUORUM): ends_after_header;
+            (KIND_CONTRIBUTE, FLAG_QUORUM): ends_after_header;
+            (KIND_CONTRIBUTE, FLAG_QUORUM | FLAG_LANES): ends_after_lanes;
+            default: accept;
+        }
+    }
+
+    state ends_after_header {
+        transition select(hdr.udp.bytes, hdr.ipv4.total_bytes) {
+            (UDP_BYTES + NETSUM_HEADER_BYTES, IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
+            default: accept;
+        }
+    }
+
+    state ends_after_lanes {
+        transition select(hdr.udp.bytes, hdr.ipv4.total_bytes) {
+            (UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
              IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes;
-            (NETSUM_VERSION, KIND_RESULT, OP_MAX, FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes;
-            (NETSUM_VERSION, KIND_RESULT, OP_BOR, FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes;
-            (NETSUM_VERSION, KIND_STATUS, OP_SUM, 0 &&& FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES,
+            default: accept;
+        }
+    }
+
+    state ends_after_status {
+        transition select(hdr.udp.bytes, hdr.ipv4.total_bytes) {
+            (UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES,
              IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES): parse_status;
-            (NETSUM_VERSION, KIND_STATUS, OP_MAX, 0 &&& FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES): parse_status;
-            (NETSUM_VERSION, KIND_STATUS, OP_BOR, 0 &&& FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES): parse_status;
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_SUM, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
-            (NETSUM_VERSION, KIND_PROBE, OP_SUM, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_SUM, FLAG_QUORUM | FLAG_LANES,
-             UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes;
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_MAX, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
-            (NETSUM_VERSION, KIND_PROBE, OP_MAX, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_MAX, FLAG_QUORUM | FLAG_LANES,
-             UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes;
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_BOR, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
-            (NETSUM_VERSION, KIND_PROBE, OP_BOR, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): is_well_formed;
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_BOR, FLAG_QUORUM | FLAG_LANES,
-             UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_lanes;
             default: accept;
         }
     }
