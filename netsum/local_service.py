@@ -22,6 +22,7 @@ from host_agent.wire.constants import MAX_CHILDREN, UDP_PORT
 from netsum.programs import compiled_program
 from topologies.children import TestbedError, ending_in_order
 from topologies.loopback import LoopbackTestbed
+from topologies.run_folder import CONTROLLER_SOCKET
 from topologies.runs import run_folder
 
 FIRST_WORKER_TIMEOUT_S = 60.0
@@ -59,7 +60,7 @@ async def _serve(
         network=loopback_network(testbed),
         program=program.json,
         p4info=program.p4info,
-        listen=(options.listen,),
+        listen=(options.listen or f"unix:{testbed.folder / CONTROLLER_SOCKET}",),
         tls=TlsFiles(),
         registry=RegistryOptions(slots=options.slots),
     )
@@ -138,7 +139,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lanes", type=int, default=256, help="int32 values a packet carries: 64 or 256")
     parser.add_argument("--slots", type=int, default=64, help="slots of a job, a power of two")
     parser.add_argument("--drop-ppm", type=int, default=0, help="packets per million to lose, each way")
-    parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", help="default: a unix socket, which no TLS variable concerns"
+    )
     parser.add_argument("--until-unused", action="store_true", help="end with the last connection")
     parser.add_argument("--ready-fd", type=int, help="descriptor to write a line of JSON to when ready")
     options = parser.parse_args(arguments)

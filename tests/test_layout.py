@@ -49,3 +49,13 @@ def test_a_second_run_takes_up_what_the_first_skipped(tmp_path: Path) -> None:
     assert "2 passed, 2 deselected" in second
     assert "test_of_scarce PASSED" in second
     assert "test_kind[scarce] PASSED" in second
+
+
+@pytest.mark.parametrize("folder", ["build", "explored", "runs", "dist"])
+def test_git_ignores_what_commands_leave(folder: str) -> None:
+    if not (TESTS.parent / ".git").exists():
+        pytest.skip("this is no git checkout")
+    ignored = subprocess.run(
+        ["git", "check-ignore", "--quiet", f"{folder}/file"], cwd=TESTS.parent, check=False
+    )
+    assert ignored.returncode == 0

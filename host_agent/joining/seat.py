@@ -307,9 +307,12 @@ class Seat:
         return self._membership.refused(code.name, sentence)
 
     def _on_unreachable(self, sentence: str) -> bool:
+        named = os.environ.get(CONTROLLER_VARIABLE) == self.controller
+        unset = f", or unset {CONTROLLER_VARIABLE} for a switch on loopback" if named else ""
         return self._membership.unreachable(
-            f"nothing answers at {self.controller} ({connection_fault(sentence)}): start the service, or unset "
-            f"{CONTROLLER_VARIABLE} for a switch on loopback" + what_of_certificates(sentence, self._tls)
+            f"nothing answers at {self.controller} ({connection_fault(sentence)}): start the service"
+            + unset
+            + what_of_certificates(sentence, self._tls)
         )
 
     def _report(self) -> None:

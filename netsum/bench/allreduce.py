@@ -299,6 +299,8 @@ def run(
     bmv2_sizes: str,
 ) -> None:
     """Measure netsum and Gloo on one topology and print the table; JSON, Markdown and plots go to a run folder."""
+    from netsum.bench.plots import plot_allreduce
+
     plans = {
         loses: Plan.of(each, repeats=repeats, timeout_s=120.0)
         for loses, each in ((False, sizes), (True, lossy_sizes))
@@ -332,7 +334,5 @@ def run(
     if lacking is not None:
         print(f"without BMv2: {lacking}")
     (folder / "table.md").write_text(f"{header}\n\n{_markdown(lines)}", encoding="utf-8")
-    from netsum.bench.plots import plot_allreduce
-
     plot_allreduce(bench.results, folder)
     print(f"results.json, table.md, allreduce.png, allreduce.svg: {os.path.relpath(folder)}")

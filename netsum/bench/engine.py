@@ -23,6 +23,7 @@ import numpy as np
 
 from host_agent.errors import NetsumError
 from netsum.bench.machine import machine_and_date
+from netsum.bench.thrift import CLIENT, run_client
 from netsum.bench.traffic import Job, contributions, install
 from netsum.programs import compiled_program
 from sim.switch import Exact, Packets, Switch, load_program
@@ -118,7 +119,7 @@ class BenchError(NetsumError):
 
 def missing_for_bmv2() -> str | None:
     """Tell why BMv2 cannot be measured here, as a sentence; None if it can."""
-    for program in ("simple_switch", "simple_switch_CLI"):
+    for program in ("simple_switch", CLIENT):
         if shutil.which(program) is None:
             return f"{program} is not installed"
     said = subprocess.run(
@@ -160,9 +161,7 @@ def _configure(thrift: str, commands: Sequence[str]) -> None:
             if probe.connect_ex(("127.0.0.1", int(thrift))) == 0:
                 break
         time.sleep(0.02)
-    text = "\n".join(commands) + "\n"
-    cli = ["simple_switch_CLI", "--thrift-port", thrift]
-    done = subprocess.run(cli, input=text, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+    done = run_client(commands, "--thrift-port", thrift, timeout_s=_DEADLINE_S)
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
         raise BenchError(

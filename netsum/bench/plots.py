@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import matplotlib
+from matplotlib import pyplot as plt
+
+from netsum.allreduce.plan import size_text
+
 if TYPE_CHECKING:
     from netsum.bench.allreduce import Result
     from netsum.bench.sparse import Result as SparseResult
+
+matplotlib.use("Agg")
 
 
 def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
@@ -21,13 +28,6 @@ def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
     folder
         Where ``allreduce.png`` and ``allreduce.svg`` go.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    from netsum.allreduce.plan import size_text
-
     rate, switch = results[0].rate, results[0].switch
     drawn = [one for one in results if one.rate == rate and one.switch == switch]
     losses = list(dict.fromkeys(one.loss_percent for one in drawn))
@@ -85,13 +85,6 @@ def plot_sparse(results: Sequence[SparseResult], folder: Path) -> None:
     folder
         Where ``sparse.png`` and ``sparse.svg`` go.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    from netsum.allreduce.plan import size_text
-
     sizes = list(dict.fromkeys(one.row.bytes for one in results))
     sparse = [one for one in results if one.row.union_share is not None]
     overlaps = list(dict.fromkeys(one.row.overlap for one in sparse if one.row.density < 1))

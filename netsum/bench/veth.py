@@ -25,6 +25,7 @@ from statistics import median
 from controller.switch_controller import SwitchController
 from netsum.bench.engine import spread
 from netsum.bench.machine import machine_and_date
+from netsum.bench.thrift import CLIENT, run_client
 from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, Job
 from netsum.programs import compiled_program
 from topologies import namespaces
@@ -108,21 +109,15 @@ def _bmv2(cables: _Cables, folder: Path) -> Iterator[str]:
 
 def _lengthen_queues(cables: _Cables) -> None:
     """Let BMv2's egress queues hold more than 64 packets, if its Thrift client is there to ask for it."""
-    client = shutil.which("simple_switch_CLI")
-    if client is None:
-        print(f"{BMV2} keeps its queues of 64 packets: simple_switch_CLI is not installed", file=sys.stderr)
+    if shutil.which(CLIENT) is None:
+        print(f"{BMV2} keeps its queues of 64 packets: {CLIENT} is not installed", file=sys.stderr)
         return
-    asked = subprocess.run(
-        [*namespaces.inside(cables.switch), client],
-        input=f"set_queue_depth {_QUEUE_PACKETS}\n",
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
+    asked = run_client(
+        [f"set_queue_depth {_QUEUE_PACKETS}"], inside=namespaces.inside(cables.switch), timeout_s=DEADLINE_S
     )
     if asked.returncode != 0:
         said = (asked.stderr or asked.stdout).strip().rpartition("\n")[2]
-        print(f"{BMV2} keeps its queues of 64 packets: {said or 'simple_switch_CLI failed'}", file=sys.stderr)
+        print(f"{BMV2} keeps its queues of 64 packets: {said or f'{CLIENT} failed'}", file=sys.stderr)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ P4C_PACKAGE = (
     "install p4lang's package p4lang-p4c, https://github.com/p4lang/p4c#installing-packaged-versions-of-p4c"
 )
 
-NEEDED = ("prometheus_client", "llvmlite", "sklearn")
+NEEDED = ("prometheus_client", "llvmlite")
 """Modules that a run with a switch on this machine needs beyond what netsum always installs."""
 
 
@@ -31,7 +31,7 @@ def extras() -> Finding:
             "; ".join(install_command(module) for module in missing),
             required=True,
         )
-    return Finding("Extras", "controller, sim and demo are installed")
+    return Finding("Extras", "controller and sim are installed")
 
 
 def programs() -> Finding:
@@ -96,6 +96,11 @@ def tshark() -> Finding:
 def scapy() -> Finding:
     """Look for scapy."""
     return _package("scapy", "packets by hand (`netsum.packets.layer`)", install_command("scapy"))
+
+
+def scikit_learn() -> Finding:
+    """Look for scikit-learn, whose digits the demonstration trains on."""
+    return _package("scikit-learn", "`netsum run digits`", install_command("sklearn"))
 
 
 def torch() -> Finding:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from host_agent.joining import join, start_service
+from host_agent.joining import JoinError, join, start_service
 
 WAIT_S = 30.0
 """Less than a service waits for its first worker."""
@@ -25,12 +25,32 @@ def test_it_starts_beside_files_that_are_named_like_its_modules(
 
 def test_it_ends_with_a_job_that_lasts_less_than_a_look() -> None:
     address = start_service(1)
-    host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), WAIT_S) as until_it_ends:
+    with socket.socket(socket.AF_UNIX) as until_it_ends:
+        until_it_ends.connect(address.removeprefix("unix:"))
         join(address, job="short", rank=0, world_size=1).close()
         until_it_ends.settimeout(WAIT_S)
         while until_it_ends.recv(1024):
             pass
+
+
+def test_it_is_joined_whatever_certificates_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NETSUM_TLS_CA", str(tmp_path / "of-another-controller.pem"))
+    with join(start_service(1), job="in clear", rank=0, world_size=1) as seat:
+        assert seat.admission.num_workers == 1
+
+
+def test_a_controller_that_is_gone_is_not_blamed_on_a_variable_that_is_not_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    address = f"unix:{tmp_path}/gone"
+    monkeypatch.delenv("NETSUM_CONTROLLER", raising=False)
+    with pytest.raises(JoinError, match="start the service$"):
+        join(address, job="late", rank=0, world_size=1)
+    monkeypatch.setenv("NETSUM_CONTROLLER", address)
+    with pytest.raises(JoinError, match="or unset NETSUM_CONTROLLER"):
+        join(job="late", rank=0, world_size=1)
 
 
 STARTER = """

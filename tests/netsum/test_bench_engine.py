@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from netsum.bench.engine import BenchError, _configure, measure, missing_for_bmv2
+from netsum.bench.thrift import run_client
 
 
 def test_all_packets_of_the_measurement_are_aggregated() -> None:
@@ -45,3 +46,19 @@ def test_bmv2_that_cannot_be_told_its_tables_is_an_error_in_a_sentence(
     monkeypatch.setattr("netsum.bench.engine._START_S", 0)
     with pytest.raises(BenchError, match="could not be filled over Thrift: Could not connect"):
         _configure("1", ["set_queue_depth 1"])
+
+
+def test_the_client_of_bmv2_runs_without_the_virtual_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("system", "env/bin"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "python3").write_text(f"#!/bin/sh\necho {name}\n")
+        (tmp_path / name / "python3").chmod(0o755)
+    client = tmp_path / "system" / "simple_switch_CLI"
+    client.write_text("#!/bin/sh\npython3\n")
+    client.chmod(0o755)
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "env"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/env/bin:{tmp_path}/system:/bin")
+    done = run_client(["set_queue_depth 1"])
+    assert (done.returncode, done.stdout) == (0, "system\n")

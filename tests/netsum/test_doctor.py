@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -171,3 +172,11 @@ def test_the_compiler_that_makes_the_program_is_looked_for(
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     finding = software.p4c()
     assert (finding.well, finding.found) == (True, "Version 1.2.5.16")
+
+
+def test_a_package_of_the_demonstration_alone_is_not_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "netsum.doctor.software.find_spec", lambda name: None if name == "sklearn" else find_spec(name)
+    )
+    assert software.extras().well
+    assert software.scikit_learn().required is False

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from pathlib import Path
 
@@ -54,19 +55,26 @@ print("added")
 PROTOBUF = "import google.protobuf; print(google.protobuf.__version__.split('.')[0])"
 
 
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+SDIST = "from setuptools.build_meta import build_sdist; build_sdist('..')"
+
+
+def _copy_of_the_sources(folder: Path) -> Path:
+    """A copy, as setuptools builds inside the folder it is given."""
 
     def left_out(parent: str, names: list[str]) -> set[str]:
         return {
             name for name in names if Path(parent) == ROOT and (name.startswith(".") or name in UNTRACKED)
         }
 
-    # setuptools builds inside the folder it is given.
-    shutil.copytree(ROOT, folder / "source", ignore=left_out)
+    return Path(shutil.copytree(ROOT, folder / "source", ignore=left_out))
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    source = _copy_of_the_sources(folder)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder)]
-    subprocess.run([*command, str(folder / "source")], check=True, timeout=PIP_TIMEOUT_S)
+    subprocess.run([*command, str(source)], check=True, timeout=PIP_TIMEOUT_S)
     (built,) = folder.glob("netsum-*.whl")
     return built
 
@@ -98,6 +106,19 @@ class Installed:
         )
         assert done.returncode == status, done.stdout
         return done.stdout
+
+
+def test_the_source_distribution_has_all_sources(tmp_path: Path) -> None:
+    source = _copy_of_the_sources(tmp_path)
+    subprocess.run([sys.executable, "-c", SDIST], cwd=source, check=True, timeout=PIP_TIMEOUT_S)
+    (built,) = tmp_path.glob("netsum-*.tar.gz")
+    with tarfile.open(built) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {
+        *("Makefile", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/cli.md", "netsum/bench/engine.py"),
+        *("p4/v1model/netsum.p4", "p4/spec/protocol.toml", "p4/build.py", "tests/netsum/test_install.py"),
+        *("examples/numpy_allreduce.py", "sim/explore/programs/switchml.p4"),
+    } <= names
 
 
 def test_without_extras_a_worker_works_and_names_what_a_switch_needs(wheel: Path, tmp_path: Path) -> None:

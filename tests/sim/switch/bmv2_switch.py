@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from netsum.bench.thrift import run_client
 from sim.switch import Exact, Lpm, Optional, Range, TableEntry, Ternary, ir
 from tests.free_ports import free_port
 
@@ -99,14 +100,8 @@ class Bmv2:
 
     def command(self, *lines: str) -> str:
         """Run simple_switch_CLI commands; raises if one is refused."""
-        done = subprocess.run(
-            ["simple_switch_CLI", "--thrift-port", str(self.thrift_port)],
-            input="\n".join(lines) + "\n",
-            capture_output=True,
-            text=True,
-            timeout=_DEADLINE_S,
-            check=True,
-        )
+        done = run_client(lines, "--thrift-port", str(self.thrift_port), timeout_s=_DEADLINE_S)
+        done.check_returncode()
         for bad in ("Invalid", "Error", "Unknown", "syntax"):
             if bad in done.stdout:
                 raise RuntimeError(f"BMv2 refused {lines}: {done.stdout}")
