@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run sim run-mininet run-bmv2 test lint p4 p4-tofino bench clean
+.PHONY: help run sim run-mininet run-bmv2 test lint docs p4 p4-tofino bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -39,6 +39,11 @@ lint: $(STAMP) ## Lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(STAMP) ## Build the site into build/site; a warning is an error
+	$(BIN)/pip install --quiet --no-compile --editable '.[docs]'
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . build/site
+	@echo 'the site: build/site/docs/index.html'
 
 p4: $(STAMP) ## Compile the P4 program (needs p4c)
 	$(BIN)/python p4/build.py

@@ -18,7 +18,7 @@ from host_agent.job_api import jobs_pb2
 
 SNAPSHOT_TIMEOUT_S = 5.0
 WORKER_COUNTERS = (
-    *("chunks", "retransmissions", "duplicates", "stale", "collectives"),
+    *("chunks", "retransmissions", "probes", "duplicates", "stale", "collectives"),
     *("sparse_collectives", "sparse_blocks", "own_blocks", "union_blocks", "saved_bytes"),
 )
 """What of a worker's report becomes a metric."""

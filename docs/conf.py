@@ -1,0 +1,56 @@
+"""Sphinx configuration of the site: `make docs`. Its pages are the Markdown files of the repository, where they are."""
+
+import importlib.metadata
+import re
+from typing import Any
+
+project = "netsum"
+author = copyright = "the netsum authors"
+release = version = importlib.metadata.version("netsum")
+
+root_doc = "docs/index"
+include_patterns = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_design",
+    "sphinx_copybutton",
+]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4
+
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"
+autodoc_member_order = "bysource"
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+
+html_theme = "furo"
+html_title = f"netsum {release}"
+html_static_path: list[str] = []
+html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
+copybutton_prompt_text = r"\$ |# |>>> "
+copybutton_prompt_is_regexp = True
+
+_STATES = re.compile(r"```mermaid\nstateDiagram-v2\n(.*?)```", re.DOTALL)
+_TRANSITION = re.compile(r"\s*(\S+) --> (\w+)(?:: (\w+))?\s*\n")
+
+
+def _as_table(diagram: re.Match[str]) -> str:
+    """Write a state diagram as a table: drawing it would take a program from another site."""
+    rows = [
+        f"| {'' if state == '[*]' else state} | {event} | {following} |"
+        for state, following, event in _TRANSITION.findall(diagram[1])
+    ]
+    return "\n".join(["| state | event | next state |", "|---|---|---|", *rows])
+
+
+def setup(app: Any) -> None:
+    """Register with Sphinx."""
+
+    def read(app: Any, name: str, source: list[str]) -> None:
+        source[0] = _STATES.sub(_as_table, source[0])
+
+    app.connect("source-read", read)
