@@ -11,9 +11,10 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numba
+import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -23,6 +24,17 @@ from numba.extending import intrinsic
 from common.machine_code import cache_class
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+Array: TypeAlias = npt.NDArray[Any]
+
+Integer: TypeAlias = Any
+"""An int64 in compiled code, which NumPy's stubs do not take for an int."""
+
+Record: TypeAlias = Any
+"""One element of a structured array; compiled code reads and writes its fields as attributes."""
+
+Records: TypeAlias = Any
+"""A structured array of such; NumPy's stubs know no attributes of elements."""
 
 
 @cache

@@ -37,6 +37,7 @@ from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
 from host_agent.rounds import AHEAD, Round, Rounds
 from host_agent.statistics import Statistics
+from host_agent.transport.link import Link
 from host_agent.transport.udp import UdpLink
 from host_agent.wire import Admission
 
@@ -486,7 +487,7 @@ def compile_ahead() -> None:
     link.close()
 
 
-def _load(core: WorkerCore, link: UdpLink) -> None:
+def _load(core: WorkerCore, link: Link) -> None:
     """Compile what a worker runs, or load what was compiled."""
     load_all()
     core.load()

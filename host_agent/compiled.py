@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.compiled import Routine, compiler
+from common.compiled import Integer, Record, Records, Routine, compiler
+
+__all__ = ["Integer", "Record", "Records", "Words", "compiled", "routine"]
 
 _PACKAGE = Path(__file__).parent
 _COMPILED_SOURCES = ("wire/constants.py", "wire/header.py", "codecs", "protocol", "transport")
@@ -26,12 +28,3 @@ def routine(function: Callable[..., Any], signature: Any) -> Routine:
 
 Words = npt.NDArray[np.uint32]
 """Part of a datagram: 32-bit words in network byte order."""
-
-Integer = Any
-"""An int64 in compiled code, which NumPy's stubs do not take for an int."""
-
-Record = Any
-"""One element of a structured array; compiled code reads and writes its fields as attributes."""
-
-Records = Any
-"""A structured array of such; NumPy's stubs know no attributes of elements."""

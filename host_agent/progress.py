@@ -22,7 +22,7 @@ from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.records import COUNTERS
 from host_agent.schedule import Outcome, Schedule
 from host_agent.statistics import Statistics
-from host_agent.transport.udp import UdpLink
+from host_agent.transport.link import Link
 from host_agent.wire import Admission
 
 _WAITING_SLICE_S: Final = 0.1
@@ -37,8 +37,8 @@ class Progress:
     ----------
     core : WorkerCore
         The worker's protocol state.
-    link : UdpLink
-        Its socket; closed by `close`.
+    link : Link
+        Its way to the switch; closed by `close`.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Progress:
         Where it stops between two collectives, to go on in another epoch.
     """
 
-    def __init__(self, core: WorkerCore, link: UdpLink) -> None:
+    def __init__(self, core: WorkerCore, link: Link) -> None:
         self.core = core
         self.boundary = Boundary()
         self._link = link

@@ -17,7 +17,7 @@ import numpy as np
 from numba import carray, types
 
 from common.compiled import compiled_inline, routine_call
-from host_agent.codecs.memory import pointer
+from common.memory import pointer
 from host_agent.compiled import Integer, Record, Words, compiled
 from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_NON_FINITE
 

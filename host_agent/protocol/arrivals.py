@@ -18,9 +18,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+from numba import carray
 
-from common.compiled import borrowed, compiled_inline
+from common.compiled import compiled_inline
+from common.memory import pointer
 from host_agent.codecs.payload import (
     block_has_lanes,
     exponent_is_possible,
@@ -75,49 +76,33 @@ leaves the slot as it was; a contribution makes it disputed, and the switch tell
 
 
 @compiled
-def on_datagrams(
-    state: Records,
-    slots: Records,
-    passes: Records,
-    rx: npt.NDArray[np.uint8],
-    rx_bytes: npt.NDArray[np.int32],
-    count: int,
-    now_ns: int,
-) -> None:
-    """Take in datagrams.
-
-    Parameters
-    ----------
-    state, slots, passes : structured arrays
-        The worker core (`WorkerCore.records`).
-    rx : uint8 array, (at least count, row_bytes)
-        A datagram a row, C-contiguous; `row_bytes` a multiple of 4 and at least `WorkerCore.row_bytes`.
-    rx_bytes : int32 array
-        Their lengths; a longer one than a row is taken for malformed.
-    count : int
-        How many rows hold datagrams.
-    now_ns : int
-        The time, on any clock that does not go back.
-    """
-    state, slots, passes = borrowed(state), borrowed(slots), borrowed(passes)
-    core = state[0]
-    words = borrowed(rx).view(np.uint32)
-    for i in range(count):
-        _on_datagram(core, slots, passes, words[i], int(rx_bytes[i]), now_ns)
-
-
-@compiled
-def _on_datagram(
+def on_datagram(
     core: Record,
     slots: Records,
     passes: Records,
-    words: Words,
+    datagram: int,
     length: int,
     now_ns: int,
 ) -> None:
+    """Take in a datagram.
+
+    Parameters
+    ----------
+    core : CORE
+        The worker's state.
+    slots, passes : structured arrays
+        Its others (`WorkerCore.records`).
+    datagram : int
+        Where in memory it is.
+    length : int
+        Its length in bytes.
+    now_ns : int
+        The time, on any clock that does not go back.
+    """
+    words = carray(pointer(datagram), (HEADER_WORDS + core.lanes,), np.uint32)
     core.packets_received += 1
     core.bytes_received += max(length, 0)
-    if length < HEADER_BYTES or length > words.size * 4:
+    if length < HEADER_BYTES:
         core.malformed += 1
         return
     header = read_header(words)

@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 A driver (the socket, a simulator, a test) owns time and transport. Whenever datagrams have come it calls
-`on_datagrams`; then, and whenever `next_timer_ns` has come, it calls `transmit` until no more rows are filled, and
+`on_datagram`; then, and whenever `next_timer_ns` has come, it calls `transmit` until no more rows are filled, and
 sends them. Passes are begun in the same order by all workers of the job; several may be under way, and the chunks of
 one follow those of the one before without a gap. A pass is done when all its RESULTs have come, all passes are done
 in order, and nothing that arrives afterwards touches their arrays.
@@ -48,7 +48,7 @@ class WorkerCore:
     records : (state, slots, passes)
         The structured arrays that the compiled functions take.
     row_bytes : int
-        Bytes of a row in the arrays of datagrams: one word more than the longest valid one, so that longer ones show.
+        Bytes of a row in an array of datagrams: one word more than the longest valid one, so that longer ones show.
     """
 
     def __init__(self, admission: Admission, timeout_ns: int, first_chunk: int = 0) -> None:
@@ -149,11 +149,10 @@ class WorkerCore:
             done.append(work)
         return done
 
-    def on_datagrams(
-        self, rx: npt.NDArray[np.uint8], rx_bytes: npt.NDArray[np.int32], count: int, now_ns: int
-    ) -> None:
-        """Take in datagrams; see `arrivals.on_datagrams`."""
-        arrivals.on_datagrams(*self.records, rx, rx_bytes, count, now_ns)
+    def on_datagram(self, datagram: npt.NDArray[np.uint8], now_ns: int) -> None:
+        """Take in a datagram; see `arrivals.on_datagram`."""
+        state, slots, passes = self.records
+        arrivals.on_datagram(state[0], slots, passes, datagram.ctypes.data, datagram.size, now_ns)
 
     def transmit(self, now_ns: int, tx: npt.NDArray[np.uint8], tx_bytes: npt.NDArray[np.int32]) -> int:
         """Write what is to be sent now; see `departures.transmit`."""

@@ -84,7 +84,7 @@ def transmit(
     now_ns : int
         The time.
     tx : uint8 array, (at least 2, row_bytes)
-        Filled with a datagram a row; `row_bytes` as for `on_datagrams`.
+        Filled with a datagram a row; `row_bytes` is `WorkerCore.row_bytes`, or a larger multiple of 4.
     tx_bytes : int32 array
         Filled with their lengths.
 

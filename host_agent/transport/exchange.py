@@ -1,29 +1,33 @@
-"""The loop that joins a worker core to a UDP socket. Compiled, without the GIL: no Python per packet."""
+"""The loop that joins a worker core to a link. Compiled, without the GIL: no Python per packet.
+
+One loop for every kind of link: which functions it calls is settled when it is compiled, by the type of the named tuple that
+the link passes. To add a link, write these functions and their line in `LINKS`, and a `Link` around them.
+"""
+
+# Numba's decorators are untyped, and the integers of compiled code are NumPy's.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba.extending import overload
 
 from common.compiled import borrowed
+from common.sockets import last_errno, monotonic_ns
 from host_agent.compiled import Integer, Record, Records, compiled
-from host_agent.protocol.arrivals import on_datagrams
+from host_agent.protocol.arrivals import on_datagram
 from host_agent.protocol.departures import deadline_ns, fail_at_deadline, next_timer_ns, transmit
 from host_agent.protocol.records import FAILURE_NONE
-from host_agent.transport.messages import Inbox, Outbox, prepare, receive, send
 from host_agent.transport.system_calls import (
     DEFAULT_FLOATING_POINT,
     ERRNO_INTERRUPTED,
     FENV_WORDS,
-    POLLIN,
-    POLLOUT,
     fegetenv,
     fesetenv,
-    last_errno,
-    monotonic_ns,
-    poll,
 )
 
 TIME_UP: Final = 0
@@ -33,43 +37,104 @@ WOKEN: Final = 3
 INTERRUPTED: Final = 4
 """A signal arrived, and Python must handle it."""
 
+BATCH: Final = 64
+"""Most datagrams that are taken in before datagrams are sent."""
 
-BATCHES_IN_FLIGHT: Final = 8
-"""While many chunks are in flight, the socket is read about so often between the transmission of a chunk and its RESULT. A
-wakeup for every RESULT costs more than handling it, for the worker and for the sender. Reading an eighth of the chunks in
-flight at a time leaves seven eighths under way, so that no link is idle."""
-FEWEST_TO_REST: Final = 16
-SHORTEST_REST_NS: Final = 100_000
-"""Shorter pauses would last longer than intended: the system's timers have a slack of 50 microseconds."""
-LONGEST_REST_NS: Final = 1_000_000
+
+class Operations(NamedTuple):
+    """What the loop does with a link; each takes the link's named tuple first. None waits but the last.
+
+    Attributes
+    ----------
+    fetch : () -> None
+        See what has come; what was taken before may be overwritten.
+    take : () -> (address, length)
+        The next datagram of what has come, as two int64; length -1: there is none.
+    free_rows : () -> (rows, lengths)
+        A uint8 array for datagrams to be sent, one a row, and an int32 array for their lengths; fewer than two rows while
+        earlier datagrams cannot leave.
+    send : (count) -> bool
+        Send so many of these rows, 0 or more, and what waits; whether something still waits.
+    wait : (core, received, blocked, timeout_ns) -> int
+        Wait for datagrams, if `blocked` for room too, and for `Link.wake`; negative with errno EINTR after a signal.
+        `received` datagrams came last.
+    """
+
+    fetch: Any
+    take: Any
+    free_rows: Any
+    send: Any
+    wait: Any
+
+
+LINKS: Final[dict[type, Operations]] = {}
+"""The operations of each kind of link, by the class of its named tuple, which has `wake` (int64[1]) and `work` (int64[2])."""
+
+
+def _fetch(link: Any) -> None:
+    raise NotImplementedError
+
+
+def _take(link: Any) -> tuple[int, int]:
+    raise NotImplementedError
+
+
+def _free_rows(link: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    raise NotImplementedError
+
+
+def _send(link: Any, count: Integer) -> bool:
+    raise NotImplementedError
+
+
+def _wait(link: Any, core: Record, received: Integer, blocked: bool, timeout_ns: Integer) -> Integer:
+    raise NotImplementedError
+
+
+@overload(_fetch, strict=False)
+def _fetch_of(link: Any) -> Callable[..., Any]:
+    function = LINKS[link.instance_class].fetch
+    return lambda link: function(link)
+
+
+@overload(_take, strict=False)
+def _take_of(link: Any) -> Callable[..., Any]:
+    function = LINKS[link.instance_class].take
+    return lambda link: function(link)
+
+
+@overload(_free_rows, strict=False)
+def _free_rows_of(link: Any) -> Callable[..., Any]:
+    function = LINKS[link.instance_class].free_rows
+    return lambda link: function(link)
+
+
+@overload(_send, strict=False)
+def _send_of(link: Any, count: Any) -> Callable[..., Any]:
+    del count
+    function = LINKS[link.instance_class].send
+    return lambda link, count: function(link, count)
+
+
+@overload(_wait, strict=False)
+def _wait_of(link: Any, core: Any, received: Any, blocked: Any, timeout_ns: Any) -> Callable[..., Any]:
+    del core, received, blocked, timeout_ns
+    function = LINKS[link.instance_class].wait
+    return lambda link, core, received, blocked, timeout_ns: function(
+        link, core, received, blocked, timeout_ns
+    )
 
 
 @compiled
-def exchange(
-    state: Records,
-    slots: Records,
-    passes: Records,
-    links: Records,
-    inbox: Inbox,
-    outbox: Outbox,
-    poll_fds: Records,
-    timespec: npt.NDArray[np.int64],
-    until_ns: int,
-) -> int:
+def exchange(state: Records, slots: Records, passes: Records, link: Any, until_ns: int) -> int:
     """Send and receive until a pass is done, the core fails, a signal or a wakeup arrives, or the time is up.
 
     Parameters
     ----------
     state, slots, passes : structured arrays
         The worker core.
-    links : LINK array, one element
-        The socket.
-    inbox, outbox
-        Its buffers.
-    poll_fds : POLLFD array, two elements
-        The socket, and an eventfd that wakes the loop when it waits.
-    timespec : int64 array, two elements
-        To work in.
+    link : named tuple
+        What compiled code knows of the link; its class is a key of `LINKS`.
     until_ns : int
         On the monotonic clock.
 
@@ -82,68 +147,45 @@ def exchange(
     callers = np.empty(FENV_WORDS, np.int64)
     fegetenv(callers.ctypes.data)
     fesetenv(DEFAULT_FLOATING_POINT)
-    reason = _exchange(state, slots, passes, links, inbox, outbox, poll_fds, timespec, until_ns)
+    reason = _exchange(state, slots, passes, link, until_ns)
     fesetenv(callers.ctypes.data)
     return reason
 
 
 @compiled
-def _exchange(
-    state: Records,
-    slots: Records,
-    passes: Records,
-    links: Records,
-    inbox: Inbox,
-    outbox: Outbox,
-    poll_fds: Records,
-    timespec: npt.NDArray[np.int64],
-    until_ns: int,
-) -> int:
-    state, slots, passes, links = borrowed(state), borrowed(slots), borrowed(passes), borrowed(links)
-    inbox, outbox, poll_fds = borrowed(inbox), borrowed(outbox), borrowed(poll_fds)
+def _exchange(state: Records, slots: Records, passes: Records, link: Any, until_ns: int) -> int:
+    state, slots, passes, link = borrowed(state), borrowed(slots), borrowed(passes), borrowed(link)
     core = state[0]
-    link = links[0]
     done_before = core.passes_done
     while True:
-        now_ns = monotonic_ns(timespec)
-        received = receive(link, inbox)
-        if received > 0:
-            on_datagrams(state, slots, passes, inbox.rows, inbox.lengths, received, now_ns)
-        filled = np.int64(0)
-        if link.messages_sent == link.messages:
-            filled = transmit(state, slots, passes, now_ns, outbox.rows, outbox.lengths)
-            prepare(link, outbox, filled)
+        now_ns = monotonic_ns(link.work)
+        _fetch(link)
+        received = np.int64(0)
+        while received < BATCH:
+            datagram, length = _take(link)
+            if length < 0:
+                break
+            on_datagram(core, slots, passes, datagram, length, now_ns)
+            received += 1
+        filled: Integer = np.int64(0)
+        rows, lengths = _free_rows(link)
+        if lengths.size > 1:
+            filled = transmit(state, slots, passes, now_ns, rows, lengths)
         else:
             fail_at_deadline(state, now_ns)
-        blocked = link.messages_sent < link.messages and send(link, outbox)
+        blocked = _send(link, filled)
         if core.failure != FAILURE_NONE:
             return FAILED
         if core.passes_done > done_before:
             return PASS_DONE
-        if link.wake != 0:
+        if link.wake[0] != 0:
             return WOKEN
         if now_ns >= until_ns:
             return TIME_UP
-        if not blocked and (received == inbox.lengths.size or filled >= outbox.lengths.size - 1):
+        if not blocked and (received == BATCH or filled >= lengths.size - 1):
             continue  # there may be more to receive, or to send
-        # While the socket's buffer is full only the deadline counts: what other timers would send could not leave.
+        # While nothing can leave only the deadline counts: what other timers would send could not leave.
         wake_ns = min(deadline_ns(state) if blocked else next_timer_ns(state), until_ns)
-        rest_ns: Integer = np.int64(0)
-        if received > 0 and not blocked and link.rests != 0:
-            rest_ns = min(rest_after_ns(core, received), wake_ns - now_ns)
-        if rest_ns > 0:
-            ready = poll(poll_fds[1:], rest_ns, timespec)
-        else:
-            poll_fds[0].events = np.int16(POLLIN | POLLOUT) if blocked else np.int16(POLLIN)
-            ready = poll(poll_fds, wake_ns - now_ns, timespec)
+        ready = _wait(link, core, received, blocked, wake_ns - now_ns)
         if ready < 0 and last_errno() == ERRNO_INTERRUPTED:
             return INTERRUPTED
-
-
-@compiled
-def rest_after_ns(core: Record, received: Integer) -> Integer:
-    """Return how long to pause after a wakeup that brought few of many chunks in flight; 0: no pause."""
-    if core.in_flight < FEWEST_TO_REST or received * BATCHES_IN_FLIGHT >= core.in_flight:
-        return np.int64(0)
-    rest_ns = min(core.result_ns // BATCHES_IN_FLIGHT, LONGEST_REST_NS)
-    return rest_ns if rest_ns >= SHORTEST_REST_NS else np.int64(0)

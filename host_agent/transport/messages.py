@@ -1,4 +1,4 @@
-"""Batches of datagrams as the messages of a system call.
+"""A UDP socket as a link of the loop: batches of datagrams as the messages of a system call.
 
 Where the way allows it (`segmentation`), a run of datagrams of one length is one message (UDP_SEGMENT, UDP_GRO): it goes
 through the network code once. That is most of what a datagram costs.
@@ -6,39 +6,54 @@ through the network code once. That is most of what a datagram costs.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Integer, Record, Records, compiled
-from host_agent.transport.system_calls import (
+from common.sockets import (
     CONTROL,
-    ERRNO_AGAIN,
-    ERRNO_INTERRUPTED,
-    ERRNO_IO,
-    ERRNO_REFUSED,
-    IOVEC,
-    MMSGHDR,
+    CONTROL_BYTES,
+    IO_VECTOR,
+    MESSAGE,
+    MESSAGE_BYTES,
     MSG_DONTWAIT,
     SEGMENT_CONTROL_BYTES,
     SOL_UDP,
     UDP_GRO,
     UDP_SEGMENT,
-    copy_bytes,
+    VECTOR_BYTES,
     last_errno,
+    places_of,
     recvmmsg,
     sendmmsg,
 )
+from host_agent.compiled import Integer, Record, Records, compiled
+from host_agent.transport.exchange import BATCH, LINKS, Operations
+from host_agent.transport.system_calls import (
+    ERRNO_AGAIN,
+    ERRNO_INTERRUPTED,
+    ERRNO_IO,
+    ERRNO_REFUSED,
+    POLLIN,
+    POLLOUT,
+    poll,
+)
 
-BATCH: Final = 64
-"""Datagrams in a batch."""
 LARGEST_MESSAGE_BYTES: Final = 65_507
 MESSAGES_OF_SEVERAL: Final = 8
 """Messages a call receives if each can hold many datagrams."""
-_HEADER_BYTES: Final = MMSGHDR.itemsize
-_VECTOR_BYTES: Final = IOVEC.itemsize
-_CONTROL_BYTES: Final = CONTROL.itemsize
+_MESSAGE_STRIDE: Final = (1 << 16) + 33 * 64
+"""Odd in cache lines, so that the beginnings of all messages do not fall into one set of the cache."""
+
+BATCHES_IN_FLIGHT: Final = 8
+"""While many chunks are in flight, the socket is read about so often between the transmission of a chunk and its RESULT. A
+wakeup for every RESULT costs more than handling it, for the worker and for the sender. Reading an eighth of the chunks in
+flight at a time leaves seven eighths under way, so that no link is idle."""
+FEWEST_TO_REST: Final = 16
+SHORTEST_REST_NS: Final = 100_000
+"""Shorter pauses would last longer than intended: the system's timers have a slack of 50 microseconds."""
+LONGEST_REST_NS: Final = 1_000_000
 
 LINK: Final = np.dtype(
     [
@@ -46,7 +61,6 @@ LINK: Final = np.dtype(
         ("segments", np.int64),  # how many datagrams a message may hold,
         ("message_bytes", np.int64),  # and how many bytes if they are several
         ("rests", np.int64),  # 1: pause between small batches
-        ("wake", np.int64),  # set by another thread that wants the driver to come back
         ("messages", np.int64),  # of the outbox, to be sent
         ("messages_sent", np.int64),
         ("received", np.int64),  # messages in the inbox
@@ -61,14 +75,12 @@ LINK: Final = np.dtype(
 
 
 class Inbox(NamedTuple):
-    """Messages as they come, and a batch of their datagrams, one a row."""
+    """Messages as they come."""
 
     messages: npt.NDArray[np.uint8]
     vectors: Records
     controls: Records
     headers: Records
-    rows: npt.NDArray[np.uint8]
-    lengths: npt.NDArray[np.int32]
 
 
 class Outbox(NamedTuple):
@@ -81,70 +93,88 @@ class Outbox(NamedTuple):
     lengths: npt.NDArray[np.int32]
 
 
+class UdpSocket(NamedTuple):
+    """What compiled code knows of a link.
+
+    Attributes
+    ----------
+    wake : int64 array, one element
+        Set by another thread that wants the driver to come back.
+    links : LINK array, one element
+        Its state.
+    inbox, outbox
+        Its buffers.
+    poll_fds : POLLFD array, two elements
+        The socket, and an eventfd that wakes the loop when it waits.
+    work : int64 array, two elements
+        To work in.
+    """
+
+    wake: npt.NDArray[np.int64]
+    links: Records
+    inbox: Inbox
+    outbox: Outbox
+    poll_fds: Records
+    work: npt.NDArray[np.int64]
+
+
 def make_inbox(row_bytes: int, merged: bool) -> Inbox:
-    """Allocate buffers; `merged` says whether messages that come may hold several datagrams. Else they are the rows."""
-    rows = np.zeros((BATCH, row_bytes), np.uint8)
-    messages = np.zeros((MESSAGES_OF_SEVERAL, LARGEST_MESSAGE_BYTES), np.uint8) if merged else rows
-    vectors, headers, controls = (np.zeros(len(messages), dtype) for dtype in (IOVEC, MMSGHDR, CONTROL))
-    vectors["base"] = _addresses(messages)
-    vectors["bytes"] = messages.shape[1]
-    headers["iov"] = _addresses(vectors)
-    headers["iov_count"] = 1
-    headers["control"] = _addresses(controls)
-    return Inbox(messages, vectors, controls, headers, rows, np.zeros(BATCH, np.int32))
+    """Allocate buffers; `merged` says whether messages that come may hold several datagrams."""
+    count, size = (MESSAGES_OF_SEVERAL, _MESSAGE_STRIDE) if merged else (BATCH, row_bytes)
+    messages = np.zeros((count, size), np.uint8)
+    vectors, headers, controls = (np.zeros(count, dtype) for dtype in (IO_VECTOR, MESSAGE, CONTROL))
+    vectors["base"] = places_of(messages)
+    vectors["length"] = size
+    headers["vectors"] = places_of(vectors)
+    headers["vector_count"] = 1
+    headers["control"] = places_of(controls)
+    return Inbox(messages, vectors, controls, headers)
 
 
 def make_outbox(row_bytes: int) -> Outbox:
     """Allocate buffers."""
     rows = np.zeros((BATCH, row_bytes), np.uint8)
-    vectors, headers, controls = (np.zeros(BATCH, dtype) for dtype in (IOVEC, MMSGHDR, CONTROL))
-    vectors["base"] = _addresses(rows)
-    headers["control"] = _addresses(controls)
-    controls["bytes"] = SEGMENT_CONTROL_BYTES
+    vectors, headers, controls = (np.zeros(BATCH, dtype) for dtype in (IO_VECTOR, MESSAGE, CONTROL))
+    vectors["base"] = places_of(rows)
+    headers["control"] = places_of(controls)
+    controls["length"] = SEGMENT_CONTROL_BYTES
     controls["level"] = SOL_UDP
     controls["type"] = UDP_SEGMENT
     return Outbox(vectors, controls, headers, rows, np.zeros(BATCH, np.int32))
 
 
-def _addresses(array: npt.NDArray[Any]) -> npt.NDArray[np.uintp]:
-    return (array.ctypes.data + np.arange(len(array)) * array.strides[0]).astype(np.uintp)
+@compiled
+def fetch(udp: UdpSocket) -> None:
+    """Receive messages, if the datagrams of all earlier ones were taken."""
+    link, inbox = udp.links[0], udp.inbox
+    if link.message < link.received:
+        return
+    for i in range(inbox.headers.size):
+        inbox.headers[i].control_length = CONTROL_BYTES
+    received = np.int64(recvmmsg(link.fd, inbox.headers.ctypes.data, inbox.headers.size, MSG_DONTWAIT, 0))
+    if received < 0 and last_errno() == ERRNO_REFUSED:
+        link.refused += 1
+    link.received = max(received, 0)
+    link.message = 0
+    link.offset = 0
 
 
 @compiled
-def receive(link: Record, inbox: Inbox) -> Integer:
-    """Take the next batch of datagrams into the inbox's rows, without waiting; returns how many there are."""
-    if link.message == link.received:
-        for i in range(inbox.headers.size):
-            inbox.headers[i].control_bytes = np.uintp(_CONTROL_BYTES)
-        received = np.int64(recvmmsg(link.fd, inbox.headers.ctypes.data, inbox.headers.size, MSG_DONTWAIT, 0))
-        if received < 0 and last_errno() == ERRNO_REFUSED:
-            link.refused += 1
-        link.received = max(received, 0)
-        link.message = 0
+def take(udp: UdpSocket) -> tuple[Integer, Integer]:
+    """Return where the next datagram that was fetched is, and its length."""
+    link, inbox = udp.links[0], udp.inbox
+    if link.message >= link.received:
+        return np.int64(0), np.int64(-1)
+    header, control = inbox.headers[link.message], inbox.controls[link.message]
+    datagram = inbox.messages.ctypes.data + link.message * inbox.messages.shape[1] + link.offset
+    length = np.int64(header.length) - link.offset
+    if header.control_length > 0 and control.level == SOL_UDP and control.type == UDP_GRO:
+        length = min(length, max(np.int64(control.received_segment), np.int64(1)))
+    link.offset += length
+    if link.offset >= np.int64(header.length):
+        link.message += 1
         link.offset = 0
-    count = 0
-    row_bytes = inbox.rows.shape[1]
-    in_place = inbox.messages.ctypes.data == inbox.rows.ctypes.data
-    while link.message < link.received and count < inbox.rows.shape[0]:
-        message_bytes = np.int64(inbox.headers[link.message].bytes)
-        length = message_bytes
-        control = inbox.controls[link.message]
-        if (
-            inbox.headers[link.message].control_bytes > 0
-            and control.level == SOL_UDP
-            and control.type == UDP_GRO
-        ):
-            length = min(max(np.int64(control.received_segment), np.int64(1)), message_bytes - link.offset)
-        if not in_place:
-            at = inbox.messages.ctypes.data + link.message * inbox.messages.shape[1] + link.offset
-            copy_bytes(inbox.rows[count].ctypes.data, at, min(length, row_bytes))
-        inbox.lengths[count] = np.int32(length)
-        count += 1
-        link.offset += length
-        if link.offset >= message_bytes:
-            link.message += 1
-            link.offset = 0
-    return count
+    return datagram, length
 
 
 @compiled
@@ -155,17 +185,17 @@ def prepare(link: Record, outbox: Outbox, count: int) -> None:
     while row < count:
         length = np.int64(outbox.lengths[row])
         header = outbox.headers[messages]
-        header.iov = np.uintp(outbox.vectors.ctypes.data + row * _VECTOR_BYTES)
+        header.vectors = np.uint64(outbox.vectors.ctypes.data + row * VECTOR_BYTES)
         first = row
         while row < count and outbox.lengths[row] == length:
             datagrams = row - first + 1
             if datagrams > 1 and (datagrams > link.segments or datagrams * length > link.message_bytes):
                 break
-            outbox.vectors[row].bytes = np.uintp(length)
+            outbox.vectors[row].length = np.uint64(length)
             row += 1
-        header.iov_count = np.uintp(row - first)
+        header.vector_count = np.uint64(row - first)
         several = row - first > 1
-        header.control_bytes = np.uintp(_CONTROL_BYTES if several else 0)
+        header.control_length = np.uint64(CONTROL_BYTES if several else 0)
         outbox.controls[messages].sent_segment = np.uint16(length)
         messages += 1
     link.messages = messages
@@ -173,10 +203,22 @@ def prepare(link: Record, outbox: Outbox, count: int) -> None:
 
 
 @compiled
-def send(link: Record, outbox: Outbox) -> bool:
-    """Send what was prepared, without waiting; returns whether the socket's buffer is full."""
+def free_rows(udp: UdpSocket) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Return the rows of the outbox and room for their lengths; none while datagrams wait there."""
+    outbox = udp.outbox
+    link = udp.links[0]
+    count = outbox.lengths.size if link.messages_sent == link.messages else 0
+    return outbox.rows[:count], outbox.lengths[:count]
+
+
+@compiled
+def send(udp: UdpSocket, count: int) -> bool:
+    """Send that many rows of the outbox, or what waits there; returns whether the socket's buffer is full."""
+    link, outbox = udp.links[0], udp.outbox
+    if count > 0:
+        prepare(link, outbox, count)
     while link.messages_sent < link.messages:
-        first = outbox.headers.ctypes.data + link.messages_sent * _HEADER_BYTES
+        first = outbox.headers.ctypes.data + link.messages_sent * MESSAGE_BYTES
         sent = np.int64(sendmmsg(link.fd, first, link.messages - link.messages_sent, MSG_DONTWAIT))
         if sent > 0:
             link.messages_sent += sent
@@ -196,3 +238,27 @@ def send(link: Record, outbox: Outbox) -> bool:
             link.send_errno = error
             link.messages_sent += 1
     return False
+
+
+@compiled
+def wait(udp: UdpSocket, core: Record, received: int, blocked: bool, timeout_ns: int) -> Integer:
+    """Wait until the socket is ready, or pause after a wakeup that brought little; returns what ppoll does."""
+    link, poll_fds = udp.links[0], udp.poll_fds
+    if received > 0 and not blocked and link.rests != 0:
+        rest_ns = min(rest_after_ns(core, received), timeout_ns)
+        if rest_ns > 0:
+            return poll(poll_fds[1:], rest_ns, udp.work)
+    poll_fds[0].events = np.int16(POLLIN | POLLOUT) if blocked else np.int16(POLLIN)
+    return poll(poll_fds, timeout_ns, udp.work)
+
+
+@compiled
+def rest_after_ns(core: Record, received: Integer) -> Integer:
+    """Return how long to pause after a wakeup that brought few of many chunks in flight; 0: no pause."""
+    if core.in_flight < FEWEST_TO_REST or received * BATCHES_IN_FLIGHT >= core.in_flight:
+        return np.int64(0)
+    rest_ns = min(core.result_ns // BATCHES_IN_FLIGHT, LONGEST_REST_NS)
+    return rest_ns if rest_ns >= SHORTEST_REST_NS else np.int64(0)
+
+
+LINKS[UdpSocket] = Operations(fetch, take, free_rows, send, wait)

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import logging
 import os
 import socket
-import time
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from common.sockets import SOL_UDP, UDP_GRO, enlarge
 from host_agent.errors import MisuseError
 from host_agent.protocol.core import WorkerCore
-from host_agent.transport.exchange import exchange
-from host_agent.transport.messages import LARGEST_MESSAGE_BYTES, LINK, make_inbox, make_outbox
+from host_agent.transport.link import Link
+from host_agent.transport.messages import LARGEST_MESSAGE_BYTES, LINK, UdpSocket, make_inbox, make_outbox
 from host_agent.transport.segmentation import MOST_SEGMENTS, segments_towards
-from host_agent.transport.system_calls import POLLFD, POLLIN, SOL_UDP, UDP_GRO
+from host_agent.transport.system_calls import POLLFD, POLLIN
 
-BUFFER_BYTES: Final = 8 << 20
-"""The buffer size requested from the kernel for each direction of the socket."""
 BURST_BYTES: Final = 12_000
 """The most bytes of a message of several datagrams on a network: a link of 100 Mbit/s carries it in a millisecond."""
 _KERNEL_OVERHEAD_BYTES: Final = 1280
 """What a datagram costs in a socket buffer beside its bytes, roughly."""
-_SO_RCVBUFFORCE: Final = 33
-_SO_SNDBUFFORCE: Final = 32
 _IP_MTU_DISCOVER: Final = 10
 _IP_PMTUDISC_DO: Final = 2
 
 _log = logging.getLogger(__name__)
 
 
-class UdpLink:
+class UdpLink(Link):
     """A connected UDP socket and the buffers between it and a worker core.
 
     Parameters
@@ -50,30 +45,30 @@ class UdpLink:
     """
 
     def __init__(self, core: WorkerCore, bind: tuple[str, int]) -> None:
-        self._core = core
+        super().__init__(core)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         switch = core.admission.switch
         try:
             self._socket.setblocking(False)
-            self._ask_for_buffers()
+            self._enlarge_buffers()
             # The switch drops fragments, so a packet that is too long for the path is refused here.
             self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
             self._socket.bind(bind)
             # Connected, the kernel drops what others send and reports when nothing listens on the switch's port.
             self._socket.connect(switch)
         except OSError as error:
-            self._socket.close()
+            self.close()
             raise MisuseError(
                 f"cannot open a UDP socket from {bind} to the switch at {switch}: {error}"
             ) from error
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.link = np.zeros(1, LINK)
         self.link["fd"] = self._socket.fileno()
         merged = self._allow_segments()
         poll_fds = np.zeros(2, POLLFD)
         poll_fds["fd"] = [self._socket.fileno(), self._wake_fd]
         poll_fds["events"] = POLLIN
-        self._buffers: tuple[Any, ...] = (
+        self.ends = UdpSocket(
+            self._wake,
             self.link,
             make_inbox(core.row_bytes, merged),
             make_outbox(core.row_bytes),
@@ -88,40 +83,15 @@ class UdpLink:
         return host, port
 
     def enter(self, core: WorkerCore) -> None:
-        """Carry the datagrams of another core from now on: that of the next epoch, maybe at another switch.
-
-        Raises
-        ------
-        MisuseError
-            The switch's address cannot be reached at all.
-        """
+        """Carry the datagrams of another core from now on; see `Link.enter`."""
         self._core = core
-        self._ask_for_buffers()
+        self._enlarge_buffers()
         try:
             self._socket.connect(core.admission.switch)
         except OSError as error:
             raise MisuseError(f"cannot send to the switch at {core.admission.switch}: {error}") from error
         # What waits is of the last epoch: the switch would not admit it.
         self.link["messages_sent"] = self.link["messages"]
-
-    def exchange(self, seconds: float) -> int:
-        """Send and receive for at most that long; see `exchange.exchange` for when it returns earlier and what."""
-        until_ns = time.monotonic_ns() + int(seconds * 1e9)
-        arguments: tuple[Any, ...] = (*self._core.records, *self._buffers, until_ns)
-        reason: int = exchange(*arguments)
-        return reason
-
-    def wake(self) -> None:
-        """Make `exchange`, running in another thread, return soon. Callable from any thread."""
-        self.link["wake"] = 1
-        with contextlib.suppress(BlockingIOError):  # full: it is awake already
-            os.eventfd_write(self._wake_fd, 1)
-
-    def clear_wake(self) -> None:
-        """Make `exchange` run again after `wake`."""
-        self.link["wake"] = 0
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._wake_fd)
 
     def trouble(self) -> str:
         """Return the error that the system reported about the path to the switch; empty if none."""
@@ -147,7 +117,7 @@ class UdpLink:
     def close(self) -> None:
         """Close the socket; `exchange` must not be running."""
         self._socket.close()
-        os.close(self._wake_fd)
+        super().close()
 
     def _allow_segments(self) -> bool:
         """Let messages hold several datagrams if the path accepts them; returns whether they also arrive that way."""
@@ -167,12 +137,9 @@ class UdpLink:
         self.link["segments"] = MOST_SEGMENTS
         return True
 
-    def _ask_for_buffers(self) -> None:
-        for option, forced in ((socket.SO_RCVBUF, _SO_RCVBUFFORCE), (socket.SO_SNDBUF, _SO_SNDBUFFORCE)):
-            try:
-                self._socket.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
-            except PermissionError:
-                self._socket.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+    def _enlarge_buffers(self) -> None:
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            enlarge(self._socket, option)
         granted = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         needed = self._core.admission.slot_count * (self._core.row_bytes + _KERNEL_OVERHEAD_BYTES)
         if granted < needed:

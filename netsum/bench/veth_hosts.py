@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from common.compiled import compiler
+from common.sockets import monotonic_ns
 from netsum.bench.traffic import Job, contributions
 from sim.switch import Packets
 from sim.switch.ports import InterfacePorts
-from sim.switch.ports.abi import monotonic_ns
 from sim.switch.ports.frames import HEADER_BYTES
 from sim.switch.ports.rings import receive_frames, transmit_frames
 

@@ -42,7 +42,7 @@ def _address_of(dispatcher: Any, arguments: int) -> int:
 def worker_code(receive: Any, send: Any, begin: Any, offer: Any) -> WorkerCode:
     """Compile the functions of `worker_entry`, or changed ones, and return where their code is."""
     return WorkerCode(
-        _address_of(receive, 8),
+        _address_of(receive, 7),
         _address_of(send, 9),
         _address_of(begin, 4),
         _address_of(offer, 5),

@@ -69,13 +69,8 @@ class BenchCore:
         return [Header.from_bytes(datagram).chunk for datagram in self.send()]
 
     def receive(self, *datagrams: bytes) -> None:
-        for first in range(0, len(datagrams), len(self.rows)):
-            batch = datagrams[first : first + len(self.rows)]
-            for row, datagram in zip(self.rows, batch, strict=False):
-                shown = datagram[: self.core.row_bytes]
-                row[: len(shown)] = np.frombuffer(shown, np.uint8)
-            self.lengths[: len(batch)] = [len(datagram) for datagram in batch]
-            self.core.on_datagrams(self.rows, self.lengths, len(batch), self.now_ns)
+        for datagram in datagrams:
+            self.core.on_datagram(np.frombuffer(datagram, np.uint8), self.now_ns)
 
     def wait(self, ns: int) -> None:
         self.now_ns += ns

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from host_agent.protocol.records import CORE
-from host_agent.transport.exchange import LONGEST_REST_NS, rest_after_ns
+from host_agent.transport.messages import LONGEST_REST_NS, rest_after_ns
 
 MS = 1_000_000
 

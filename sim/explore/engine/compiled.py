@@ -13,8 +13,8 @@ from numba.extending import intrinsic
 
 import common.compiled
 import host_agent.compiled
-from common.compiled import compiled_inline, compiler
-from host_agent.codecs.memory import pointer
+from common.compiled import Integer, Record, compiled_inline, compiler
+from common.memory import copy_bytes, pointer
 from sim.switch.ports.compiled import run_program
 
 __all__ = [
@@ -30,12 +30,6 @@ __all__ = [
     "run_program",
 ]
 
-Integer = Any
-"""An int64 in compiled code, which NumPy's stubs do not take for an int."""
-
-Record = Any
-"""One element of a structured array; compiled code reads and writes its fields as attributes."""
-
 _HOST_AGENT: Final = Path(host_agent.compiled.__file__).parent
 SOURCES: Final = (
     Path(__file__).parent,
@@ -46,9 +40,6 @@ SOURCES: Final = (
 
 compiled = compiler(SOURCES)
 """The decorator of the explorer's functions: their machine code depends on the records of the worker core."""
-
-copy_bytes = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uintp))
-"""C's `memcpy(to, from, bytes)`, by address."""
 
 
 @intrinsic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from host_agent.compiled import Integer
-from host_agent.protocol.arrivals import on_datagrams
+from host_agent.protocol.arrivals import on_datagram
 from host_agent.protocol.beginning import begin_pass
 from host_agent.protocol.departures import offer as contribute
 from host_agent.protocol.departures import transmit
@@ -17,16 +17,15 @@ __all__ = ["begin", "offer", "receive", "send"]
 
 @compiled
 def receive(
-    core: int, slots: int, count: int, passes: int, rows: int, row_bytes: int, lengths: int, now_ns: int
+    core: int, slots: int, count: int, passes: int, datagram: int, length: int, now_ns: int
 ) -> Integer:
-    """Take in one datagram: `on_datagrams`."""
-    on_datagrams(
-        carray(pointer(core), (1,), CORE),
+    """Take in a datagram: `on_datagram`."""
+    on_datagram(
+        carray(pointer(core), (1,), CORE)[0],
         carray(pointer(slots), (count,), SLOT),
         carray(pointer(passes), (PASS_RING,), PASS),
-        carray(pointer(rows), (1, row_bytes), np.uint8),
-        carray(pointer(lengths), (1,), np.int32),
-        1,
+        datagram,
+        length,
         now_ns,
     )
     return np.int64(0)

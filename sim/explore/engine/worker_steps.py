@@ -261,8 +261,7 @@ def receive_now(world: Record, owner: Integer) -> None:
             np.int64(world.slots),
             np.int64(world.core_passes + owner * PASS_RING * _PASS_BYTES),
             np.int64(world.rx),
-            np.int64(world.row_bytes),
-            np.int64(world.rx_length),
+            np.int64(carray(pointer(world.rx_length), (1,), np.int32)[0]),
             np.int64(NOW_NS),
         ),
     )

@@ -16,9 +16,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 import host_agent.compiled
-from common.compiled import compiled_inline, compiler
-from host_agent.codecs.memory import pointer
-from sim.switch.ports.compiled import load16, load32, run_program
+from common.compiled import Integer, Record, compiled_inline, compiler
+from common.memory import copy_bytes, load16, load32, pointer
+from sim.switch.ports.compiled import run_program
 
 __all__ = [
     "SOURCES",
@@ -36,12 +36,6 @@ __all__ = [
 ]
 
 _HOST_AGENT: Final = Path(host_agent.compiled.__file__).parent
-
-Integer = Any
-"""An int64 in compiled code, which NumPy's stubs do not take for an int."""
-
-Record = Any
-"""One element of a structured array; compiled code reads and writes its fields as attributes."""
 
 SOURCES: Final = [Path(__file__).parent, *(_HOST_AGENT / folder for folder in ("wire", "codecs", "protocol"))]
 """What machine code of the network depends on: the worker core is compiled into it."""
@@ -64,7 +58,3 @@ def prefetch(typing_context: Any, address: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
-
-
-copy_bytes = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uintp))
-"""C's `memcpy(to, from, bytes)`, by address."""

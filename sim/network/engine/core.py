@@ -13,14 +13,14 @@ import numpy as np
 from numba import types
 
 from common.compiled import Routine, routine_call
-from host_agent.protocol.arrivals import on_datagrams
+from host_agent.protocol.arrivals import on_datagram
 from host_agent.protocol.departures import transmit
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from sim.network.engine.compiled import SOURCES, Integer, carray, pointer
 
 __all__ = ["TAKE_IN", "TRANSMIT", "call_take_in", "call_transmit"]
 
-_TAKE_IN: Final = types.void(*[types.int64] * 8)
+_TAKE_IN: Final = types.void(*[types.int64] * 7)
 _TRANSMIT: Final = types.int64(*[types.int64] * 9)
 
 call_take_in = routine_call(_TAKE_IN)
@@ -28,15 +28,14 @@ call_transmit = routine_call(_TRANSMIT)
 
 
 def _take_in(
-    state: int, slots: int, slot_count: int, passes: int, row: int, row_bytes: int, length: int, now_ns: int
+    state: int, slots: int, slot_count: int, passes: int, datagram: int, length: int, now_ns: int
 ) -> None:
-    on_datagrams(
-        carray(pointer(state), (1,), CORE),
+    on_datagram(
+        carray(pointer(state), (1,), CORE)[0],
         carray(pointer(slots), (slot_count,), SLOT),
         carray(pointer(passes), (PASS_RING,), PASS),
-        carray(pointer(row), (1, row_bytes), np.uint8),
-        carray(pointer(length), (1,), np.int32),
-        1,
+        datagram,
+        length,
         now_ns,
     )
 
@@ -65,6 +64,6 @@ def _transmit(
 
 
 TAKE_IN: Final = Routine(_take_in, _TAKE_IN, SOURCES)
-"""`host_agent.protocol.arrivals.on_datagrams` for one datagram."""
+"""`host_agent.protocol.arrivals.on_datagram`."""
 TRANSMIT: Final = Routine(_transmit, _TRANSMIT, SOURCES)
 """`host_agent.protocol.departures.transmit`."""

@@ -59,7 +59,6 @@ def on_frame(world: Record, number: Integer, packet: Integer) -> Integer:
         return np.int64(CONTINUES)
     payload = described.length - HEADERS_BYTES
     _work(world, worker, worker.receive_ps + described.wire_bytes * worker.byte_ps)
-    carray(pointer(world.scratch_lengths), (1,), np.int32)[0] = payload
     before = accepted(worker)
     call_take_in(
         world.core_take_in,
@@ -69,8 +68,7 @@ def on_frame(world: Record, number: Integer, packet: Integer) -> Integer:
             worker.slot_count,
             worker.passes,
             frame_address(world, packet) + HEADERS_BYTES,
-            worker.row_bytes,
-            world.scratch_lengths,
+            payload,
             worker.busy_ps // PS_PER_NS,
         ),
     )

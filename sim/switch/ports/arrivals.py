@@ -12,17 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.switch.ports.abi import (
-    ADDRESS_BYTES,
-    CONTROL_BYTES,
-    EVENT_DATA_WORD,
-    MSG_DONTWAIT,
-    UDP_GRO,
-    await_events,
-    copy_bytes,
-    realtime_ns,
-    recvmmsg,
-)
+from common.memory import copy_bytes
+from common.sockets import CONTROL_BYTES, MSG_DONTWAIT, UDP_GRO, recvmmsg
+from sim.switch.ports.abi import ADDRESS_BYTES, EVENT_DATA_WORD, await_events, realtime_ns
 from sim.switch.ports.compiled import Array, Integer, compiled
 from sim.switch.ports.frames import (
     DROPPED_IN,
@@ -110,7 +102,7 @@ def receive_datagrams(inbox: DatagramInbox, timeout_ms: Integer) -> Integer:
         total = np.int64(messages[at]["length"])
         segment = total
         if messages[at]["control_length"] > 0 and controls[at]["type"] == UDP_GRO:
-            segment = np.int64(controls[at]["size"] & np.uint64(0xFFFFFFFF))
+            segment = np.int64(controls[at]["received_segment"])
         source_ip = np.int64(swap32(inbox.senders[at]["ip"]))
         source_port = np.int64(swap16(inbox.senders[at]["port"]))
         offset = cursor[2]
@@ -168,7 +160,7 @@ def _fetch(inbox: DatagramInbox, timeout_ms: Integer) -> None:
     for at in range(count):
         size = np.int64(1)
         if messages[at]["control_length"] > 0 and controls[at]["type"] == UDP_GRO:
-            size = max(np.int64(1), np.int64(controls[at]["size"] & np.uint64(0xFFFFFFFF)))
+            size = max(np.int64(1), np.int64(controls[at]["received_segment"]))
             datagrams += (np.int64(messages[at]["length"]) + size - 1) // size
         else:
             datagrams += 1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.switch.ports.abi import MSG_DONTWAIT, SEGMENT_CONTROL_BYTES, sendmmsg
+from common.sockets import MSG_DONTWAIT, SEGMENT_CONTROL_BYTES, sendmmsg
 from sim.switch.ports.compiled import Array, Integer, compiled
 from sim.switch.ports.frames import (
     DROPPED_OUT,
@@ -155,7 +155,7 @@ def _gather(outbox: DatagramOutbox, begin: Integer, end: Integer) -> Integer:
         messages[count]["vectors"] = np.uint64(vectors.ctypes.data) + np.uint64(at * vectors.itemsize)
         messages[count]["vector_count"] = stop - at
         messages[count]["control_length"] = SEGMENT_CONTROL_BYTES if stop - at > 1 else 0
-        outbox.controls[count]["size"] = size
+        outbox.controls[count]["sent_segment"] = size
         receivers[count]["ip"] = swap32(np.uint32(targets[at] >> 16))
         receivers[count]["port"] = swap16(np.uint16(targets[at] & 0xFFFF))
         count += 1

@@ -183,8 +183,3 @@ class PortDriver(ABC):
         for number, row, overrun in zip(self._numbers, self._counts, self.overruns(), strict=True):
             table[int(number)] = dict(zip(STATISTICS, map(int, row), strict=True)) | {"overrun": overrun}
         return table
-
-
-def places_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Where in memory each element along the first axis begins."""
-    return np.uint64(array.ctypes.data) + np.arange(len(array), dtype=np.uint64) * np.uint64(array.strides[0])

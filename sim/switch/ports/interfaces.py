@@ -19,8 +19,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim.switch.ports.abi import EVENT_WORDS, IO_VECTOR, LINK_ADDRESS, LINK_ADDRESS_BYTES, MESSAGE
-from sim.switch.ports.driver import PortDriver, PortUnavailableError, places_of
+from common.sockets import IO_VECTOR, MESSAGE, places_of
+from sim.switch.ports.abi import EVENT_WORDS, LINK_ADDRESS, LINK_ADDRESS_BYTES
+from sim.switch.ports.driver import PortDriver, PortUnavailableError
 from sim.switch.ports.rings import RingInbox, RingOutbox
 
 RING_BYTES = 8 << 20

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
+from common.sockets import monotonic_ns
 from sim.switch.codegen.traffic import DONE
 from sim.switch.flight import Flight
-from sim.switch.ports.abi import monotonic_ns
 from sim.switch.ports.arrivals import DatagramInbox, receive_datagrams
 from sim.switch.ports.compiled import Array, Integer, borrowed, compiled, run_program
 from sim.switch.ports.departures import DatagramOutbox, transmit_datagrams

@@ -13,25 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.switch.ports.abi import (
-    LINK_ADDRESS_BYTES,
-    MSG_DONTWAIT,
-    await_events,
-    copy_bytes,
-    last_errno,
-    monotonic_ns,
-    sendmmsg,
-)
-from sim.switch.ports.compiled import (
-    Array,
-    Integer,
-    compiled,
-    load8,
-    load16,
-    load32,
-    load_acquire,
-    store_release,
-)
+from common.memory import copy_bytes, load8, load16, load32, load_acquire, store_release
+from common.sockets import MSG_DONTWAIT, last_errno, monotonic_ns, sendmmsg
+from sim.switch.ports.abi import LINK_ADDRESS_BYTES, await_events
+from sim.switch.ports.compiled import Array, Integer, compiled
 from sim.switch.ports.frames import (
     DROPPED_IN,
     DROPPED_OUT,

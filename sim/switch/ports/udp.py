@@ -16,21 +16,21 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sim.switch.ports.abi import (
-    ADDRESS,
-    ADDRESS_BYTES,
+from common.sockets import (
     CONTROL,
-    EVENT_WORDS,
     IO_VECTOR,
     MESSAGE,
     SEGMENT_CONTROL_BYTES,
     SOL_UDP,
     UDP_GRO,
     UDP_SEGMENT,
+    enlarge,
+    places_of,
 )
+from sim.switch.ports.abi import ADDRESS, ADDRESS_BYTES, EVENT_WORDS
 from sim.switch.ports.arrivals import DatagramInbox
 from sim.switch.ports.departures import DatagramOutbox
-from sim.switch.ports.driver import PortDriver, PortUnavailableError, places_of
+from sim.switch.ports.driver import PortDriver, PortUnavailableError
 
 DEFAULT_BASE_PORT = 28275
 """UDP port of switch port 0, and the one shown to the program: 0x6e73, "ns"."""
@@ -38,14 +38,12 @@ DEFAULT_BASE_PORT = 28275
 DEFAULT_CAPACITY_BYTES = 33 * 64
 """Room for the frames of an Ethernet with 1,500 bytes; an odd number of cache lines keeps rows in different sets."""
 
-RECEIVE_BUFFER_BYTES = 8 << 20
 _OUT_BATCH = 1024
 _LONGEST_RUN = 64
 _MESSAGE_BYTES = 1 << 16
 # Odd in cache lines, so that the beginnings of all messages do not fall into one set of the cache.
 _ARRIVAL_BYTES = _MESSAGE_BYTES + 33 * 64
 
-_SO_RCVBUFFORCE = 33
 _SO_MEMINFO = 55
 _MEMINFO_DROPS = 8
 
@@ -149,7 +147,7 @@ class UdpPorts(PortDriver):
                 opened.bind((host, udp_port))
             except OSError as fault:
                 raise _unavailable(number, host, udp_port, fault) from None
-            _enlarge(opened)
+            enlarge(opened, socket.SO_RCVBUF)
             self._longest_run = min(self._longest_run, _offload(opened))
             self._poller.register(opened, select.EPOLLIN)
 
@@ -211,14 +209,6 @@ def _offload(opened: socket.socket) -> int:
     except OSError:
         return 1
     return _LONGEST_RUN
-
-
-def _enlarge(opened: socket.socket) -> None:
-    """Ask for a large receive buffer: beyond the system's limit where that is permitted, else up to it."""
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
-    except PermissionError:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
 
 
 def _overrun(opened: socket.socket) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from host_agent.transport.messages import LINK, make_outbox, prepare, send
+from host_agent.transport.messages import LINK, UdpSocket, make_inbox, make_outbox, send
 from host_agent.transport.segmentation import MOST_SEGMENTS, segments_towards
+from host_agent.transport.system_calls import POLLFD
 from host_agent.transport.udp import BURST_BYTES
 from sim.switch.ports import InterfacePorts
 from tests.sim.ports.cables import DEADLINE_S, Cables
@@ -70,9 +71,10 @@ def test_messages_arrive_as_packets_in_order(cables: Cables, lengths: list[int])
         for row, payload in zip(outbox.rows, payloads, strict=False):
             row[: len(payload)] = np.frombuffer(payload, np.uint8)
         outbox.lengths[: len(lengths)] = lengths
-        prepare(link[0], outbox, len(lengths))
+        wake, work = np.zeros(1, np.int64), np.zeros(2, np.int64)
+        ends = UdpSocket(wake, link, make_inbox(ROW_BYTES, False), outbox, np.zeros(2, POLLFD), work)
+        assert not send(ends, len(lengths))
         assert link["messages"][0] < len(lengths)
-        assert not send(link[0], outbox)
         assert link["send_errors"][0] == 0
         came: list[bytes] = []
         deadline = time.monotonic() + DEADLINE_S

@@ -1,0 +1,81 @@
+"""A worker core's way to its switch, of whichever kind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.protocol.core import WorkerCore
+from host_agent.transport.exchange import exchange
+
+
+class Link(ABC):
+    """Carries a worker core's datagrams to its switch and back.
+
+    Parameters
+    ----------
+    core : WorkerCore
+        Whose datagrams it carries.
+
+    Attributes
+    ----------
+    ends : named tuple
+        What compiled code knows of the link, of a class in `exchange.LINKS`; its `wake` is that of the link.
+    """
+
+    ends: Any
+
+    def __init__(self, core: WorkerCore) -> None:
+        self._core = core
+        self._wake: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    @property
+    @abstractmethod
+    def address(self) -> tuple[str, int]:
+        """The IPv4 address and UDP port by which the switch knows this worker."""
+
+    @abstractmethod
+    def enter(self, core: WorkerCore) -> None:
+        """Carry the datagrams of another core from now on: that of the next epoch, maybe at another switch.
+
+        Raises
+        ------
+        MisuseError
+            The switch cannot be reached at all.
+        """
+
+    @abstractmethod
+    def trouble(self) -> str:
+        """Return the error that the system reported about the path to the switch; empty if none."""
+
+    @abstractmethod
+    def forget_trouble(self) -> None:
+        """Start `trouble` anew."""
+
+    def exchange(self, seconds: float) -> int:
+        """Send and receive for at most that long; see `exchange.exchange` for when it returns earlier and what."""
+        reason: int = exchange(*self._core.records, self.ends, time.monotonic_ns() + int(seconds * 1e9))
+        return reason
+
+    def wake(self) -> None:
+        """Make `exchange`, running in another thread, return soon. Callable from any thread."""
+        self._wake[0] = 1
+        with contextlib.suppress(BlockingIOError):  # full: it is awake already
+            os.eventfd_write(self._wake_fd, 1)
+
+    def clear_wake(self) -> None:
+        """Make `exchange` run again after `wake`."""
+        self._wake[0] = 0
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake_fd)
+
+    def close(self) -> None:
+        """Close it; `exchange` must not be running."""
+        os.close(self._wake_fd)
