@@ -156,7 +156,7 @@ def check_target(target: str) -> None:
     if scheme == "unix":
         if not path:
             raise ChannelError(f"expected unix:PATH, not {target!r}")
-    elif not host or not port.isdigit() or int(port) > 0xFFFF:
+    elif not host or not port.isdecimal() or int(port) > 0xFFFF:
         raise ChannelError(f"expected an address such as 127.0.0.1:28276 or unix:PATH, not {target!r}")
 
 

@@ -19,6 +19,8 @@ from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, TestbedError, uninterrupted
 
 DEVICE_ID: Final = 1
+MAX_FAILURE: Final = 1000
+"""Characters of a failure to start that the controller accepts."""
 
 
 class AggregatorError(NetsumError):
@@ -137,7 +139,7 @@ class Agent:
         try:
             self._switch, line = start_announced(start, START_TIMEOUT_S)
         except TestbedError as error:
-            return jobs_pb2.Started(failure=str(error))
+            return jobs_pb2.Started(failure=" ".join(str(error).split())[:MAX_FAILURE])
         listening = json.loads(line)
         return jobs_pb2.Started(
             p4runtime=listening["p4runtime"], device_id=DEVICE_ID, udp_port=listening["ports"]["0"][1]

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from common.channel import ChannelError, check_target
 from controller.addresses import ipv4_int
 from controller.service.jobs import Kind, RefusalError
 from controller.service.network import SwitchSite
-from controller.service.requests import check_name
+from controller.service.requests import check_name, check_udp_port
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToAggregator
 
@@ -41,7 +42,7 @@ class AggregatorHost:
     name, ip
         Its name in messages; where workers send to.
     outbox
-        The messages to its agent; None ends the stream.
+        The messages to its agent; None or a refusal ends the stream.
     udp_port
         Where its switch takes contributions; 0 until it runs.
     failure
@@ -50,7 +51,7 @@ class AggregatorHost:
 
     name: str
     ip: str
-    outbox: asyncio.Queue[ToAggregator | None] = field(default_factory=asyncio.Queue)
+    outbox: asyncio.Queue[ToAggregator | RefusalError | None] = field(default_factory=asyncio.Queue)
     state: HostState = HostState.REGISTERED
     udp_port: int = 0
     failure: str = ""
@@ -145,7 +146,7 @@ class Aggregators:
         Raises
         ------
         RefusalError
-            The controller did not ask for it.
+            The controller did not ask for it, or an address is invalid.
         """
         if host.state is not HostState.STARTING:
             raise RefusalError(Kind.WRONG, f"aggregator {host.name} was not asked to start")
@@ -153,6 +154,11 @@ class Aggregators:
         if message.failure:
             self._fail(host, f"aggregator {host.name} cannot start: {message.failure}")
             return
+        try:
+            check_target(message.p4runtime)
+        except ChannelError as error:
+            raise RefusalError(Kind.WRONG, f"aggregator {host.name}: {error}") from None
+        check_udp_port(message.udp_port)
         host.state, host.udp_port = HostState.RUNNING, message.udp_port
         mac = "02:00:" + socket.inet_aton(host.ip).hex(":")
         self._on_started(SwitchSite(host.name, message.p4runtime, message.device_id, host.ip, mac, {}))

@@ -111,10 +111,14 @@ def same_secret(held: str, shown: str) -> bool:
 
 MAX_NUMBER = 1e15
 """No duration, rate, weight or share in a message is larger."""
+MAX_TEXT = 1000
+"""Characters of a text in a message at most, and elements of a list: errors repeat them, and must fit into a trailer."""
 
 
-def check_numbers(message: Message) -> None:
-    """Refuse a message with a floating-point number, at any depth, that is NaN or too large, or with a negative duration.
+def check_message(message: Message) -> None:
+    """Refuse a message with a value, at any depth, that no client of netsum's sends.
+
+    That is a floating-point number that is NaN or too large, a negative duration, or a text or list that is too long.
 
     Raises
     ------
@@ -122,17 +126,28 @@ def check_numbers(message: Message) -> None:
         The message has one; the error names the field.
     """
     for field, value in message.ListFields():
-        if field.message_type is not None:
-            for part in [value] if isinstance(value, Message) else value:
-                if isinstance(part, Message):
-                    check_numbers(part)
-        elif isinstance(value, float):
-            least = 0.0 if field.name.endswith("_s") else -MAX_NUMBER
-            if not least <= value <= MAX_NUMBER:
-                raise RefusalError(
-                    Kind.WRONG,
-                    f"expected a number from {least:g} to {MAX_NUMBER:g} as {field.name}, not {value:g}",
-                )
+        several = not isinstance(value, str | bytes | Message) and hasattr(value, "__len__")
+        if several and len(value) > MAX_TEXT:
+            raise RefusalError(
+                Kind.WRONG, f"expected at most {MAX_TEXT} elements as {field.name}, not {len(value)}"
+            )
+        for each in value if several else (value,):
+            _check_value(field.name, each)
+
+
+def _check_value(name: str, value: object) -> None:
+    if isinstance(value, Message):
+        check_message(value)
+    elif isinstance(value, str) and (len(value) > MAX_TEXT or not value.isprintable()):
+        raise RefusalError(
+            Kind.WRONG, f"expected at most {MAX_TEXT} printable characters as {name}, not {value[:40]!r}"
+        )
+    elif isinstance(value, float):
+        least = 0.0 if name.endswith("_s") else -MAX_NUMBER
+        if not least <= value <= MAX_NUMBER:
+            raise RefusalError(
+                Kind.WRONG, f"expected a number from {least:g} to {MAX_NUMBER:g} as {name}, not {value:g}"
+            )
 
 
 def check_name(name: str, of: str = "a job") -> None:
@@ -147,6 +162,18 @@ def check_name(name: str, of: str = "a job") -> None:
         raise RefusalError(
             Kind.WRONG, f"{of} needs a name of 1 to 200 printable characters that are not all blanks"
         )
+
+
+def check_udp_port(port: int) -> None:
+    """Refuse an invalid UDP port.
+
+    Raises
+    ------
+    RefusalError
+        It is not 1 to 65535.
+    """
+    if not 0 < port < 0x10000:
+        raise RefusalError(Kind.WRONG, f"a UDP port is 1 to 65535, not {port}")
 
 
 def check_weight(weight: float) -> float:

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
 from controller.errors import ControllerError
 from controller.service.aggregators import AggregatorHost, Aggregators
 from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
 from controller.service.operators import OperatorActions
 from controller.service.registry import JobRegistry
-from controller.service.requests import check_numbers, read_slot_request
+from controller.service.requests import check_message, read_slot_request
 from controller.service.views import add_rates, job_view, switch_view
 from controller.service.workers import WorkerSeats
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
@@ -34,6 +35,56 @@ LEAST_INTERVAL_S = 0.05
 Answer = TypeVar("Answer")
 
 
+async def _next_message(context: Any) -> Any:
+    """Return a stream's next message; None at its end.
+
+    Raises
+    ------
+    RefusalError
+        The message cannot be read, or has values that no client of netsum's sends.
+    """
+    try:
+        message = await context.read()
+    except DecodeError as error:
+        raise RefusalError(Kind.WRONG, f"a stream's bytes are no message of the job API: {error}") from None
+    if message is grpc.aio.EOF:
+        return None
+    check_message(message)
+    return message
+
+
+async def _write_all(context: Any, outbox: asyncio.Queue[Any]) -> None:
+    """Send the messages of an outbox until None ends the stream.
+
+    Raises
+    ------
+    RefusalError
+        The outbox had one.
+    """
+    while (message := await outbox.get()) is not None:
+        if isinstance(message, RefusalError):
+            raise message
+        await context.write(message)
+
+
+def _told(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Answer]]:
+    """Report errors to the caller by a status code and a sentence."""
+
+    @functools.wraps(call)
+    async def told(self: Any, request: Any, context: Any) -> Answer:
+        try:
+            if isinstance(request, Message):
+                check_message(request)
+            return await call(self, request, context)
+        except RefusalError as refusal:
+            await context.abort(CODES[refusal.kind], str(refusal))
+        except ControllerError as fault:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(fault))
+        raise AssertionError("abort raises")
+
+    return told
+
+
 class WorkersService(jobs_pb2_grpc.WorkersServicer):
     """The service that workers call.
 
@@ -46,23 +97,21 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
     def __init__(self, registry: WorkerSeats) -> None:
         self._registry = registry
 
+    @_told
     async def Join(self, requests: Any, context: Any) -> None:
         """Serve one worker's stream to its end."""
         del requests
         self._registry.streams += 1
         try:
             await self._attend(context)
-        except RefusalError as refusal:
-            await context.abort(CODES[refusal.kind], str(refusal))
         finally:
             self._registry.streams -= 1
 
     async def _attend(self, context: Any) -> None:
         outbox: Outbox = asyncio.Queue()
-        first = await context.read()
-        if first is grpc.aio.EOF:
+        first = await _next_message(context)
+        if first is None:
             return
-        check_numbers(first)
         match first.WhichOneof("message"):
             case "join":
                 job, seat = await self._registry.join(first.join, outbox)
@@ -74,10 +123,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
                 )
         listening = asyncio.create_task(self._listen(context, job, seat, outbox))
         try:
-            while (message := await outbox.get()) is not None:
-                if isinstance(message, RefusalError):
-                    raise message
-                await context.write(message)
+            await _write_all(context, outbox)
         finally:
             listening.cancel()
             # This changes nothing if the worker has left or has a new stream.
@@ -86,8 +132,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
     async def _listen(self, context: Any, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
         """Receive a worker's messages until it leaves or its stream ends."""
         try:
-            while (message := await context.read()) is not grpc.aio.EOF:
-                check_numbers(message)
+            while (message := await _next_message(context)) is not None:
                 match message.WhichOneof("message"):
                     case "receive":
                         self._registry.receive(job, seat, message.receive.udp_port)
@@ -120,50 +165,30 @@ class AggregatorsService(jobs_pb2_grpc.AggregatorsServicer):
     def __init__(self, aggregators: Aggregators) -> None:
         self._aggregators = aggregators
 
+    @_told
     async def Register(self, requests: Any, context: Any) -> None:
         """Serve one agent's stream to its end."""
         del requests
-        first = await context.read()
-        if first is grpc.aio.EOF or first.WhichOneof("message") != "offer":
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an agent begins with its offer")
-            return
-        try:
-            host = self._aggregators.register(first.offer)
-        except RefusalError as refusal:
-            await context.abort(CODES[refusal.kind], str(refusal))
-            return
+        first = await _next_message(context)
+        if first is None or first.WhichOneof("message") != "offer":
+            raise RefusalError(Kind.WRONG, "an agent begins with its offer")
+        host = self._aggregators.register(first.offer)
         listening = asyncio.create_task(self._listen(context, host))
         try:
             await context.write(jobs_pb2.ToAggregator(registered=jobs_pb2.Registered()))
-            while (message := await host.outbox.get()) is not None:
-                await context.write(message)
+            await _write_all(context, host.outbox)
         finally:
             listening.cancel()
             self._aggregators.lost(host)
 
     async def _listen(self, context: Any, host: AggregatorHost) -> None:
         """Receive an agent's messages until its stream ends."""
-        with contextlib.suppress(RefusalError):
-            while (message := await context.read()) is not grpc.aio.EOF:
-                self._aggregators.started(host, message.started)
-        host.outbox.put_nowait(None)
-
-
-def _told(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Answer]]:
-    """Report errors to the caller by a status code and a sentence."""
-
-    @functools.wraps(call)
-    async def told(self: Any, request: Any, context: Any) -> Answer:
         try:
-            check_numbers(request)
-            return await call(self, request, context)
+            while (message := await _next_message(context)) is not None:
+                self._aggregators.started(host, message.started)
+            host.outbox.put_nowait(None)
         except RefusalError as refusal:
-            await context.abort(CODES[refusal.kind], str(refusal))
-        except ControllerError as fault:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(fault))
-        raise AssertionError("abort raises")
-
-    return told
+            host.outbox.put_nowait(refusal)
 
 
 class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
@@ -228,7 +253,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     async def WatchJob(self, request: Any, context: Any) -> AsyncIterator[jobs_pb2.JobView]:
         """Send views of a job until it has ended."""
         try:
-            check_numbers(request)
+            check_message(request)
             job = self._registry.find(request.name)
         except RefusalError as refusal:
             await context.abort(CODES[refusal.kind], str(refusal))

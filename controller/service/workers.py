@@ -18,6 +18,7 @@ from controller.service.requests import (
     check_name,
     check_quorum_request,
     check_quorum_switch,
+    check_udp_port,
     check_weight,
     check_world,
     host_for,
@@ -103,8 +104,7 @@ class WorkerSeats:
             return
         if job.record.running:
             raise RefusalError(Kind.WRONG, "a worker sends its receiver once, before its job runs")
-        if not 0 < udp_port < 0x10000:
-            raise RefusalError(Kind.WRONG, f"a UDP port is 1 to 65535, not {udp_port}")
+        check_udp_port(udp_port)
         seat.worker.udp_port = udp_port
         if job.record.operated:
             self._registry.store.save(job.record)

@@ -1,10 +1,13 @@
 """What a service refuses whoever asks, and what is said when none answers."""
 
 import dataclasses
+import gc
 import logging
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
@@ -13,13 +16,15 @@ from controller.errors import ServiceError, StoreError
 from controller.service import registry
 from controller.service.client import OperatorClient
 from controller.service.jobs import RefusalError
-from controller.service.requests import check_numbers, check_world, read_slot_request
+from controller.service.requests import check_message, check_world, read_slot_request
+from controller.service.rpc import CODES
 from controller.service.store import Store
 from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.slot_request import IfFull
 from host_agent.joining import JoinError, join
-from tests.controller.service_harness import Bench, fake_leaf_spine, fake_network, until
+from tests.controller.odd_messages import first, odd, ordinary
+from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, fake_network, until
 
 
 def test_what_no_client_of_ours_says_is_refused() -> None:
@@ -48,9 +53,9 @@ def test_a_number_out_of_range_takes_neither_slots_nor_the_name(bench: Bench, nu
 
 def test_numbers_are_checked_at_any_depth() -> None:
     slots = jobs_pb2.Slots(bandwidth_delay=jobs_pb2.BandwidthDelay(link_bits_per_s=1e9, rtt_s=float("nan")))
-    check_numbers(jobs_pb2.CreateJobRequest(name="job", world_size=2, queue_s=1.5))
+    check_message(jobs_pb2.CreateJobRequest(name="job", world_size=2, queue_s=1.5))
     with pytest.raises(RefusalError, match="as rtt_s, not nan"):
-        check_numbers(jobs_pb2.CreateJobRequest(slots=slots))
+        check_message(jobs_pb2.CreateJobRequest(slots=slots))
 
 
 @pytest.mark.parametrize("if_full", ["refuse", "queue"])
@@ -98,6 +103,60 @@ def test_bytes_that_are_no_message_leave_no_traceback(bench: Bench, caplog: pyte
             call(b"\xff\xff\xff not protobuf", timeout=10)
     assert bench.operator.jobs() == []
     assert not [record for record in caplog.records if record.exc_info]
+
+
+OPERATORS = ("ListJobs", "GetJob", "RestartJob", "ListSwitches", "GetSwitch", "CreateJob", "DeleteJob")
+EXPLAINED = {*CODES.values(), grpc.StatusCode.UNAVAILABLE}
+
+
+def _call(channel: Any, kind: str, rng: random.Random) -> int:
+    """Make a call with odd messages, and return how many it had."""
+    messages = [odd(ordinary(kind, rng), rng)]
+    if kind in ("Join", "Register"):
+        messages = [
+            odd(first(kind, rng), rng),
+            *(odd(ordinary(kind, rng), rng) for _ in range(rng.randrange(4))),
+        ]
+        service = "Workers" if kind == "Join" else "Aggregators"
+        for _ in channel.stream_stream(f"/netsum.v1.{service}/{kind}")(iter(messages), timeout=DEADLINE_S):
+            pass
+    elif kind == "WatchJob":
+        watch = channel.unary_stream(f"/netsum.v1.Operators/{kind}")(messages[0], timeout=DEADLINE_S)
+        next(watch)
+        watch.cancel()
+    elif b"others" not in messages[0] or kind not in ("DeleteJob", "RestartJob"):
+        channel.unary_unary(f"/netsum.v1.Operators/{kind}")(messages[0], timeout=DEADLINE_S)
+    return len(messages)
+
+
+def test_10_000_odd_messages_touch_nothing_of_others(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.serve(grace_s=0.0)
+    seats = bench.join_all("others", 2)
+    before = bench.operator.job("others")
+    rng, sent, unexplained = random.Random(22), 0, []
+    kinds = [*OPERATORS, "WatchJob", *["CreateJob", "DeleteJob", "Register"] * 3, *["Join"] * 8]
+    with grpc.insecure_channel(bench.address) as channel:
+        while sent < 10_000:
+            kind = rng.choice(kinds)
+            try:
+                sent += _call(channel, kind, rng)
+            except grpc.RpcError as error:
+                sent += 1
+                if error.code() not in EXPLAINED and "DecodeError" not in error.details():
+                    unexplained.append(f"{kind}: {error.code()} {error.details()}")
+    assert unexplained == []
+    after = bench.operator.job("others")
+    for view in (before, after):
+        for worker in view.workers:
+            worker.ClearField("seen_s"), worker.ClearField("report")
+    assert after == before
+    assert [(seat.trouble, seat.admission.epoch) for seat in seats] == [("", before.epoch)] * 2
+    for job in bench.operator.jobs():
+        if job.name != "others":
+            bench.operator.delete_job(job.name)
+    assert bench.operator.switch().free_slots == 1024 - before.slot_count
+    gc.collect()  # What was never awaited is logged when it is collected.
+    assert not [record.getMessage() for record in caplog.records if record.exc_info]
 
 
 def test_workers_on_several_pipes_of_a_tofino_are_told(
