@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,14 +15,16 @@ from sim.switch.entries import Match, TableEntry
 from sim.switch.errors import EntryError, UnknownNameError
 from sim.switch.extern_memory import ExternMemory, MeterRate, read_meter, write_meter
 from sim.switch.layout import Context
+from sim.switch.packets import Packets
 from sim.switch.profile_memory import ProfileMemory
 from sim.switch.replication import Replica, Replication
+from sim.switch.saved_state import Digest
 from sim.switch.table_memory import TableMemory
 
 __all__ = ["ControlPlane"]
 
 
-class ControlPlane:
+class ControlPlane(ABC):
     """What a program's tables and externs hold, and the requests that read and change it.
 
     Calls may come from any thread; they run one after the other.
@@ -51,6 +54,27 @@ class ControlPlane:
     def version(self) -> int:
         """How often entries, groups or other things that the control plane writes have changed."""
         return self._version
+
+    @property
+    @abstractmethod
+    def statistics(self) -> dict[str, int]:
+        """Packets dropped since the switch started, by reason."""
+
+    @abstractmethod
+    def inject(self, packets: Packets, now_ns: int) -> Packets:
+        """Run a batch through the switch; return what leaves, in order."""
+
+    @abstractmethod
+    def drain_digests(self) -> list[Digest]:
+        """Return the digests since the last call, oldest first."""
+
+    @abstractmethod
+    def save_state(self) -> Any:
+        """Return what `restore_state` takes."""
+
+    @abstractmethod
+    def restore_state(self, state: Any) -> None:
+        """Go back to a saved state."""
 
     def _changed(self) -> None:
         self._dirty = True

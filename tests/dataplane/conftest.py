@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.dataplane.dataplane import asic_model, bmv2
+from tests.dataplane.dataplane import asic_model, bmv2, xdp
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
 from tests.dataplane.dataplane.recirculating import RecirculatingTarget
@@ -19,6 +19,7 @@ from tests.dataplane.tna_logic import translate
 
 ENGINES = {
     "embedded": (LANE_COUNTS, []),
+    "xdp": (LANE_COUNTS, [pytest.mark.root]),  # the kernel, by its test runs
     "bmv2": (LANE_COUNTS, [pytest.mark.bmv2, pytest.mark.root]),
     "tna-logic": ((translate.LANES,), []),  # the embedded engine with the decisions of Tofino's program in it
     "tna-passes": ((translate.LANES * translate.PASSES["tna_passes"],), []),  # in more passes than one
@@ -57,6 +58,11 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     switch: Target
     if engine == "embedded":
         switch = EmbeddedTarget(lanes)
+    elif engine == "xdp":
+        reason = xdp.why_not()
+        if reason is not None:
+            pytest.skip(reason)
+        switch = xdp.XdpTarget(lanes)
     elif engine == "tna-logic":
         switch = EmbeddedTarget(lanes, translate.files("tna_logic"))
     elif engine == "tna-tree":

@@ -24,7 +24,7 @@ MAX_TURNS = 1 << 18
 def write_actions(unit: Unit) -> None:
     """Write every action of the program."""
     for action in unit.program.actions.values():
-        fn = Fn(unit, f"action_{action.id}", [("ctx", PTR), ("st", PTR), ("params", PTR)], VOID)
+        fn = unit.fn(f"action_{action.id}", [("ctx", PTR), ("st", PTR), ("params", PTR)], VOID)
         fn.action = action
         _write_body(Primitives(fn), action)
 

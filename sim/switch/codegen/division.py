@@ -33,7 +33,7 @@ def _call(fn: Fn, op: str, left: Any, right: Any) -> Any:
 
 def _write(caller: Fn, name: str, op: str, width: int) -> None:
     kind = i(width)
-    fn = Fn(caller.unit, name, [("left", kind), ("right", kind)], kind)
+    fn = caller.unit.fn(name, [("left", kind), ("right", kind)], kind)
     b = fn.b
     one, zero = ll.Constant(kind, 1), ll.Constant(kind, 0)
     dividend = fn.variable(kind, fn.args["left"])

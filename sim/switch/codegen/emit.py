@@ -50,7 +50,12 @@ class Unit:
         What is compiled, and where things are.
     module
         The LLVM module.
+    vector_bits, frame_bytes
+        The widest vectors to use; how much memory a packet's bytes have, where that must be known.
     """
+
+    vector_bits = 512
+    frame_bytes = 0
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program
@@ -65,6 +70,12 @@ class Unit:
         self.others = {
             space: self.module.add_metadata([scopes[o] for o in Space if o is not space]) for space in Space
         }
+
+    def fn(
+        self, name: str, arguments: Sequence[tuple[str, Any]], result: Any, *, exported: bool = False
+    ) -> Fn:
+        """Begin a function of this unit's target."""
+        return Fn(self, name, arguments, result, exported=exported)
 
     def declare(self, name: str, arguments: Sequence[Any], result: Any, *, exported: bool = False) -> Any:
         """Return the function `name`, declaring it at the first call."""
@@ -168,6 +179,15 @@ class Fn:
         instruction.set_metadata("noalias", self.unit.others[space])
         return instruction
 
+    def within(self, index: Any, count: int) -> Any:
+        """Return an index (i64) that is below `count` in a form that the target can check."""
+        del count
+        return index
+
+    def add(self, space: Space, place: Any, amount: Any) -> None:
+        """Add to a count (i64) that only machine code changes."""
+        self.store(space, self.b.add(self.load(space, place, I64, 8), amount), place, 8)
+
     def word(self, index: int | str) -> Any:
         """Load a context word as an i64."""
         return self.load(Space.CONTEXT, self._word(index), I64, 8)
@@ -256,7 +276,9 @@ class Fn:
 
     def variable(self, kind: Any, value: Any = None) -> Any:
         """Return stack memory for one value, made in the entry block."""
-        with self.b.goto_entry_block():
+        # At the block's start: behind a call that is inlined, it would no longer be in the first block, so grow the stack.
+        with self.b.goto_block(self.function.entry_basic_block):
+            self.b.position_at_start(self.function.entry_basic_block)
             place = self.b.alloca(kind)
         # llvmlite still gives allocas typed pointers, and checks them.
         place.type = PTR

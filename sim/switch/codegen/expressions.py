@@ -227,6 +227,7 @@ class Expressions(Ranges):
         place = context.registers.places[register]
         stride, size = context.registers.groups[place.group]
         at, inside = self.bounded_index(index, size)
+        at = self.fn.within(at, size + 1)
         base = self.fn.pointer(f"register {place.group}")
         offset = b.add(b.mul(at, ll.Constant(I64, stride)), ll.Constant(I64, place.offset))
         return self.fn.at(base, offset), inside, place.storage

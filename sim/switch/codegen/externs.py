@@ -44,7 +44,8 @@ class Externs(Expressions):
     def _do_count(self, array: ir.Expr, index: ir.Expr) -> None:
         """Count the packet and its bytes; an index out of range counts in a spare cell."""
         assert isinstance(array, ir.Named)
-        at, _ = self.bounded_index(index, self.fn.unit.program.counters[array.name].size)
+        size = self.fn.unit.program.counters[array.name].size
+        at = self.fn.within(self.bounded_index(index, size)[0], size + 1)
         base = self.fn.pointer(f"counter {array.name}")
         count_packet(self.fn, self.fn.at(base, self.fn.b.shl(at, ll.Constant(I64, 4))))
 
@@ -77,9 +78,7 @@ def count_packet(fn: Fn, cell: Any) -> None:
     """Add the packet to the (packets, bytes) pair at `cell`."""
     size = fn.b.zext(fn.internal("ingress_length"), I64)
     for offset, amount in ((0, ll.Constant(I64, 1)), (8, size)):
-        place = fn.at(cell, offset)
-        before = fn.load(Space.STATISTICS, place, I64, 8)
-        fn.store(Space.STATISTICS, fn.b.add(before, amount), place, 8)
+        fn.add(Space.STATISTICS, fn.at(cell, offset), amount)
 
 
 def run_meter(fn: Fn, base: Any, index: Any, meter: ir.Meter) -> Any:
@@ -97,7 +96,7 @@ def write_meter_function(unit: Unit) -> None:
     """Write ``meter(ctx, cell, rates, amount) -> color``: BMv2's token buckets, lowest threshold first."""
     if not unit.program.meters:
         return
-    fn = Fn(unit, "meter", [("ctx", PTR), ("cell", PTR), ("rates", I64), ("amount", I64)], I32)
+    fn = unit.fn("meter", [("ctx", PTR), ("cell", PTR), ("rates", I64), ("amount", I64)], I32)
     b = fn.b
     color = fn.variable(I32, ll.Constant(I32, 0))
     stopped = fn.variable(I1, ll.Constant(I1, 0))

@@ -54,7 +54,7 @@ def _used(program: ir.Program) -> set[str]:
 def write_hash_functions(unit: Unit) -> None:
     """Write ``hash_<algorithm>(bytes, count) -> i64`` for every algorithm the program uses."""
     for algorithm in sorted(_used(unit.program)):
-        fn = Fn(unit, f"hash_{algorithm}", [("data", PTR), ("count", I64)], I64)
+        fn = unit.fn(f"hash_{algorithm}", [("data", PTR), ("count", I64)], I64)
         if algorithm in _CRCS:
             _crc(fn, *_CRCS[algorithm])
         elif algorithm in ("csum16", "cksum16"):

@@ -34,7 +34,7 @@ _CORE_ERRORS = {
 def write_parser(unit: Unit) -> None:
     """Write the parser and the checksum verification that follows it."""
     arguments = [("ctx", PTR), ("st", PTR), ("packet", PTR), ("length", I32)]
-    _Parser(Fn(unit, "parse", arguments, VOID)).write()
+    _Parser(unit.fn("parse", arguments, VOID)).write()
 
 
 class _Parser(Primitives):
@@ -105,7 +105,8 @@ class _Parser(Primitives):
 
     def here(self) -> Any:
         """Return the address at the cursor."""
-        return self.fn.at(self.packet, self.fn.b.zext(self.fn.b.load(self.cursor, typ=I32), I64))
+        cursor = self.fn.b.zext(self.fn.b.load(self.cursor, typ=I32), I64)
+        return self.fn.at(self.packet, self.fn.within(cursor, self.fn.unit.frame_bytes))
 
     def advance(self, size: Any) -> None:
         b = self.fn.b

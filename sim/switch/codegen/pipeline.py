@@ -14,7 +14,7 @@ from sim.switch.codegen.hashing import hash_inputs
 from sim.switch.codegen.tables import write_lookup
 from sim.switch.table_layout import TableShape, member_words
 
-__all__ = ["write_pipeline"]
+__all__ = ["ControlWriter", "may_exit", "write_pipeline"]
 
 
 def write_pipeline(unit: Unit, pipeline: ir.Pipeline) -> None:
@@ -24,7 +24,7 @@ def write_pipeline(unit: Unit, pipeline: ir.Pipeline) -> None:
         if table.key:
             lookups[table.name] = f"lookup_{pipeline.name}_{table.id}"
             write_lookup(unit, table, lookups[table.name])
-    _Pipeline(Fn(unit, pipeline.name, [("ctx", PTR), ("st", PTR)], VOID), pipeline, lookups).write()
+    ControlWriter(unit.fn(pipeline.name, [("ctx", PTR), ("st", PTR)], VOID), pipeline, lookups).write()
 
 
 def may_exit(program: ir.Program, action: int) -> bool:
@@ -33,7 +33,9 @@ def may_exit(program: ir.Program, action: int) -> bool:
     return any(p.op in ends for p in program.actions[action].primitives)
 
 
-class _Pipeline:
+class ControlWriter:
+    """Writes a control into the function `fn`; `node` is the table or branch that is being written."""
+
     def __init__(self, fn: Fn, pipeline: ir.Pipeline, lookups: dict[str, str]) -> None:
         self.fn = fn
         self.expressions = Expressions(fn)
@@ -42,42 +44,51 @@ class _Pipeline:
         nodes = [*pipeline.tables, *pipeline.branches]
         self.blocks = {name: fn.function.append_basic_block(f"node.{name}") for name in nodes}
         self.end = fn.function.append_basic_block("end")
+        self.node: str | None = None
 
     def block(self, name: str | None) -> Any:
+        """Return where to go from `node` to reach another; None is the end."""
         return self.end if name is None else self.blocks[name]
 
     def write(self) -> None:
+        """Write the control."""
         b = self.fn.b
         b.branch(self.block(self.pipeline.start))
         for branch in self.pipeline.branches.values():
+            self.node = branch.name
             b.position_at_end(self.blocks[branch.name])
             condition = self.expressions.boolean(branch.condition)
             b.cbranch(condition, self.block(branch.true_next), self.block(branch.false_next))
         for table in self.pipeline.tables.values():
+            self.node = table.name
             b.position_at_end(self.blocks[table.name])
             self._apply(table)
         b.position_at_end(self.end)
         b.ret_void()
 
     def _apply(self, table: ir.Table) -> None:
-        fn, program = self.fn, self.fn.unit.program
+        fn = self.fn
         if not table.key and table.default_const and table.default_action is not None and not table.profile:
             # What p4c makes of an action called outside a table: always a miss, always this action.
             self._call(table.default_action, self._constant_params(table))
             self._go_on(table, table.default_action, ll.Constant(I64, 0))
             return
-        shape = TableShape.of(program, table)
-        place = fn.unit.context.tables[table.name]
-        lookup = self.lookups.get(table.name)
-        entry = fn.call(lookup, fn.ctx, fn.st) if lookup else ll.Constant(I64, 0)
+        entry, record = self.find(table)
         if table.with_counters or table.direct_meter:
             self._direct(table, entry)
-        offset = fn.b.mul(entry, ll.Constant(I64, 8 * shape.entry_words))
-        record = fn.at(fn.pointer(place["entries"]), offset)
-        if shape.indirect:
+        if table.profile is not None:
             record = self._member(table, record)
         action = fn.load(Space.TABLE, record, I64, 8)
         self._dispatch(table, action, fn.at(record, 8), entry)
+
+    def find(self, table: ir.Table) -> tuple[Any, Any]:
+        """Look the key up; return the entry's number, 0 on a miss, and the address of its action and arguments."""
+        fn = self.fn
+        shape = TableShape.of(fn.unit.program, table)
+        lookup = self.lookups.get(table.name)
+        entry = fn.call(lookup, fn.ctx, fn.st) if lookup else ll.Constant(I64, 0)
+        offset = fn.b.mul(entry, ll.Constant(I64, 8 * shape.entry_words))
+        return entry, fn.at(fn.pointer(fn.unit.context.tables[table.name]["entries"]), offset)
 
     def _constant_params(self, table: ir.Table) -> Any:
         assert table.default_action is not None
@@ -92,7 +103,8 @@ class _Pipeline:
         place = fn.unit.context.tables[table.name]
         with fn.b.if_then(fn.b.icmp_unsigned("!=", entry, ll.Constant(I64, 0))):
             if table.with_counters:
-                cell = fn.at(fn.pointer(place["counters"]), fn.b.shl(entry, ll.Constant(I64, 4)))
+                row = fn.within(entry, len(table.entries) + table.size + 1)
+                cell = fn.at(fn.pointer(place["counters"]), fn.b.shl(row, ll.Constant(I64, 4)))
                 count_packet(fn, cell)
             if table.direct_meter:
                 meter = fn.unit.program.meters[table.direct_meter]
@@ -149,7 +161,7 @@ class _Pipeline:
         if may_exit(fn.unit.program, action):
             go_on = b.append_basic_block("go_on")
             exited = b.icmp_unsigned("!=", fn.internal("exit"), ll.Constant(I32, 0))
-            b.cbranch(exited, self.end, go_on)
+            b.cbranch(exited, self.block(None), go_on)
             b.position_at_end(go_on)
         self._follow(table, action, entry)
 

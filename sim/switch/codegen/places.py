@@ -67,6 +67,7 @@ class Places(ABC):
     def element(self, place: StackPlace, index: Any) -> Any:
         """Return the address of element `index` (i64, at most the size)."""
         b = self.fn.b
+        index = self.fn.within(index, place.size + 1)
         offset = b.add(b.mul(index, ll.Constant(I64, place.stride)), ll.Constant(I64, place.base))
         return self.fn.at(self.fn.st, offset)
 

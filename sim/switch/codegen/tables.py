@@ -11,29 +11,29 @@ from sim.switch.codegen.emit import I1, I64, PTR, Fn, Space, Unit, i, resize
 from sim.switch.codegen.expressions import Expressions
 from sim.switch.table_layout import MIX, TOMBSTONE, TableShape, words
 
-__all__ = ["write_lookup"]
+__all__ = ["key_words", "write_lookup"]
 
 
 def write_lookup(unit: Unit, table: ir.Table, name: str) -> None:
     """Write the lookup function of a table that has a key."""
-    fn = Fn(unit, name, [("ctx", PTR), ("st", PTR)], I64)
+    fn = unit.fn(name, [("ctx", PTR), ("st", PTR)], I64)
     shape = TableShape.of(unit.program, table)
     expressions = Expressions(fn)
-    key = _key_words(expressions, table, shape)
+    key = key_words(expressions, table, shape)
     if shape.hashed:
         _probe(fn, table, shape, key)
     else:
         _scan(fn, table, shape, key, _range_values(expressions, table, shape))
 
 
-def _part(expressions: Expressions, field: ir.KeyField) -> Any:
+def key_part(expressions: Expressions, field: ir.KeyField) -> Any:
     value = expressions.low(field.target, field.width)
     if field.mask is not None:
         value = expressions.fn.b.and_(value, ll.Constant(value.type, field.mask % (1 << field.width)))
     return value
 
 
-def _key_words(expressions: Expressions, table: ir.Table, shape: TableShape) -> list[Any]:
+def key_words(expressions: Expressions, table: ir.Table, shape: TableShape) -> list[Any]:
     """Compute the key as 64-bit words, least significant first."""
     b = expressions.fn.b
     fields = [f for f in table.key if f.kind != "range"]
@@ -42,7 +42,7 @@ def _key_words(expressions: Expressions, table: ir.Table, shape: TableShape) -> 
     key = ll.Constant(wide, 0)
     for field in fields:
         left -= field.width
-        part = resize(b, _part(expressions, field), wide.width)
+        part = resize(b, key_part(expressions, field), wide.width)
         key = b.or_(key, b.shl(part, ll.Constant(wide, left)) if left else part)
     return [
         resize(b, b.lshr(key, ll.Constant(wide, 64 * n)) if n else key, 64) for n in range(shape.key_words)
@@ -51,7 +51,9 @@ def _key_words(expressions: Expressions, table: ir.Table, shape: TableShape) -> 
 
 def _range_values(expressions: Expressions, table: ir.Table, shape: TableShape) -> list[Any]:
     b = expressions.fn.b
-    return [resize(b, _part(expressions, table.key[n]), 64 * words(table.key[n].width)) for n in shape.ranges]
+    return [
+        resize(b, key_part(expressions, table.key[n]), 64 * words(table.key[n].width)) for n in shape.ranges
+    ]
 
 
 def _probe(fn: Fn, table: ir.Table, shape: TableShape, key: list[Any]) -> None:

@@ -60,9 +60,9 @@ def _pieces(shape: HeaderShape) -> list[_Piece]:
     return pieces
 
 
-def _chunks(count: int, width: int) -> list[tuple[int, int]]:
-    """Cut `count` lanes of `width` bits into (first, lanes) of at most 64 bytes and a power of two each."""
-    chunks, at, size = [], 0, 512 // width
+def _chunks(count: int, width: int, most: int) -> list[tuple[int, int]]:
+    """Cut `count` lanes of `width` bits into (first, lanes) of at most `most` bits and a power of two each."""
+    chunks, at, size = [], 0, max(most // width, 1)
     while at < count:
         while size > count - at:
             size //= 2
@@ -79,7 +79,7 @@ def _move_run(fn: Fn, piece: _Piece, header: Any, wire: Any, offset: int, *, ext
         shift = (offset, first) if extract else (first, offset)
         fn.copy(fn.at(target, shift[1]), fn.at(source, shift[0]), len(piece.slots))
         return
-    for lane, lanes in _chunks(len(piece.slots), width):
+    for lane, lanes in _chunks(len(piece.slots), width, fn.unit.vector_bits):
         kind = i(width) if lanes == 1 else ll.VectorType(i(width), lanes)
         swap = fn.unit.intrinsic("llvm.bswap", [kind], ll.FunctionType(kind, [kind]))
         outside, inside = fn.at(wire, offset + lane * size), fn.at(header, first + lane * size)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from common.p4rt import p4data_pb2, p4runtime_pb2
-from sim.switch import Switch
+from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Array, Catalog, lookup
 from sim.switch.p4runtime.errors import invalid, out_of_range, unimplemented
@@ -14,7 +14,7 @@ from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_cou
 class Counters:
     """The indirect counters of a switch."""
 
-    def __init__(self, catalog: Catalog, switch: Switch) -> None:
+    def __init__(self, catalog: Catalog, switch: ControlPlane) -> None:
         self._catalog = catalog
         self._switch = switch
 
@@ -53,7 +53,7 @@ class Counters:
 class Meters:
     """The indirect meters of a switch."""
 
-    def __init__(self, catalog: Catalog, switch: Switch) -> None:
+    def __init__(self, catalog: Catalog, switch: ControlPlane) -> None:
         self._catalog = catalog
         self._switch = switch
         # Rates are read back as they were written, which the engine's units do not keep to the last bit.
@@ -103,7 +103,7 @@ class Meters:
 class Registers:
     """The registers of a switch. BMv2 can neither read nor write them by P4Runtime."""
 
-    def __init__(self, catalog: Catalog, switch: Switch) -> None:
+    def __init__(self, catalog: Catalog, switch: ControlPlane) -> None:
         self._catalog = catalog
         self._switch = switch
 

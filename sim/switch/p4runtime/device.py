@@ -119,7 +119,9 @@ class Device:
                 raise invalid(
                     "the configuration is missing; give a P4Info and the BMv2 JSON of the same program"
                 )
-            pipeline = Pipeline(config, self._chassis.now_ns, self._cache_dir)
+            pipeline = Pipeline(
+                config, self._chassis.now_ns, lambda program: self._chassis.engine(program, self._cache_dir)
+            )
             if action == _Request.VERIFY:
                 return
             if action == _Request.VERIFY_AND_SAVE:

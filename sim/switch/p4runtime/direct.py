@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from sim.switch import Switch, TableEntry
+from sim.switch import TableEntry
+from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.catalog import Catalog, Table
 from sim.switch.p4runtime.errors import invalid, unimplemented
 from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_count
@@ -13,7 +14,7 @@ _Cell = tuple[str, object]
 class DirectResources:
     """The direct counters and meters of a switch."""
 
-    def __init__(self, catalog: Catalog, switch: Switch) -> None:
+    def __init__(self, catalog: Catalog, switch: ControlPlane) -> None:
         self._catalog = catalog
         self._switch = switch
         # Rates are read back as they were written, which the engine's units do not keep to the last bit.

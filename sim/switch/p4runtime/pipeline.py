@@ -10,13 +10,13 @@ from sim.switch import (
     DuplicateError,
     EntryError,
     FullError,
-    Switch,
     SwitchError,
     UnknownNameError,
     UnsupportedProgramError,
     ir,
     load_program,
 )
+from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.agreement import counting_hits, reconcile
 from sim.switch.p4runtime.arrays import Counters, Meters, Registers
 from sim.switch.p4runtime.catalog import Catalog
@@ -51,8 +51,8 @@ class Pipeline:
         A `ForwardingPipelineConfig`: the P4Info, and BMv2 JSON as device configuration.
     clock_ns
         The switch's clock.
-    cache_dir
-        Where compiled programs are kept; None for the default place.
+    engine
+        What runs the program.
 
     Raises
     ------
@@ -60,13 +60,15 @@ class Pipeline:
         INVALID_ARGUMENT or UNIMPLEMENTED: the program is not supported, or is not the P4Info's.
     """
 
-    def __init__(self, config: Any, clock_ns: Callable[[], int], cache_dir: Path | None = None) -> None:
+    def __init__(
+        self, config: Any, clock_ns: Callable[[], int], engine: Callable[[ir.Program], ControlPlane]
+    ) -> None:
         self.config = p4runtime_pb2.ForwardingPipelineConfig()
         self.config.CopyFrom(config)
         self.catalog = Catalog(config.p4info)
         program = _load(config.p4_device_config)
         reconcile(self.catalog, program)
-        self.switch = Switch(counting_hits(self.catalog, program), cache_dir)
+        self.switch = engine(counting_hits(self.catalog, program))
         self.digests = DigestLists(self.catalog)
         self._profiles = ActionProfiles(self.catalog, self.switch)
         self._direct = DirectResources(self.catalog, self.switch)

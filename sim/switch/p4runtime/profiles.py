@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.p4rt import p4runtime_pb2
-from sim.switch import Switch
+from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.actions import decode_action, encode_action
 from sim.switch.p4runtime.catalog import Catalog, Profile, lookup
 from sim.switch.p4runtime.errors import (
@@ -53,7 +53,7 @@ class _State:
 class ActionProfiles:
     """The action profiles of a switch."""
 
-    def __init__(self, catalog: Catalog, switch: Switch) -> None:
+    def __init__(self, catalog: Catalog, switch: ControlPlane) -> None:
         self._catalog = catalog
         self._switch = switch
         self._states = {profile.id: _State(profile) for profile in catalog.profiles.values()}

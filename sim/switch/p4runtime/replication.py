@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from common.p4rt import p4runtime_pb2
-from sim.switch import Switch
+from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.errors import already_exists, invalid, not_found, out_of_range, unimplemented
 
@@ -19,7 +19,7 @@ _INSTANCE_BITS = 16
 class MulticastGroups:
     """The multicast groups of a switch."""
 
-    def __init__(self, switch: Switch) -> None:
+    def __init__(self, switch: ControlPlane) -> None:
         self._switch = switch
         self._groups: dict[int, Any] = {}
 
@@ -67,7 +67,7 @@ class MulticastGroups:
 class CloneSessions:
     """The clone sessions of a switch."""
 
-    def __init__(self, switch: Switch) -> None:
+    def __init__(self, switch: ControlPlane) -> None:
         self._switch = switch
         self._sessions: dict[int, Any] = {}
 

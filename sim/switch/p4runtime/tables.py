@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from common.p4rt import p4runtime_pb2
-from sim.switch import Switch, SwitchError, TableEntry, UnknownNameError
+from sim.switch import SwitchError, TableEntry, UnknownNameError
+from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.actions import decode_action, encode_action
 from sim.switch.p4runtime.catalog import Catalog, MatchKind, Scope, Table, lookup
 from sim.switch.p4runtime.direct import DirectResources
@@ -61,7 +62,7 @@ class Tables:
     def __init__(
         self,
         catalog: Catalog,
-        switch: Switch,
+        switch: ControlPlane,
         profiles: ActionProfiles,
         direct: DirectResources,
         clock_ns: Callable[[], int],

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.p4rt import p4runtime_pb2
-from sim.switch import Exact, Switch
+from sim.switch import Exact
+from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.catalog import Catalog, KeyField, MatchKind, ValueSet, lookup
 from sim.switch.p4runtime.errors import already_exists, exhausted, invalid, unimplemented
 from sim.switch.p4runtime.keys import decode_key
@@ -13,7 +14,7 @@ from sim.switch.p4runtime.keys import decode_key
 class ValueSets:
     """The value sets of a switch."""
 
-    def __init__(self, catalog: Catalog, switch: Switch) -> None:
+    def __init__(self, catalog: Catalog, switch: ControlPlane) -> None:
         self._catalog = catalog
         self._switch = switch
         self._sets: dict[int, Any] = {}

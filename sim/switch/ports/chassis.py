@@ -3,11 +3,13 @@
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from sim.switch import Digest, Packets, Switch
+from sim.switch import Digest, Packets, Switch, ir
+from sim.switch.control_plane import ControlPlane
 from sim.switch.ports.driver import PortDriver
 from sim.switch.ports.loop import ATTEND, RECEIVED_FRAMES, STATUS, STRANGERS, UNFINISHED, engine_of
 from sim.switch.ports.pcap import Capture
@@ -30,7 +32,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class _Installed:
-    switch: Switch
+    switch: ControlPlane
     listener: Listener | None
     learns: bool
 
@@ -76,7 +78,11 @@ class Chassis:
         """Read the switch's clock: nanoseconds since the chassis was made."""
         return time.monotonic_ns() - self._epoch_ns
 
-    def install(self, switch: Switch | None, listener: Listener | None = None) -> None:
+    def engine(self, program: ir.Program, cache_dir: Path | None) -> ControlPlane:
+        """Make a switch that runs a program."""
+        return Switch(program, cache_dir)
+
+    def install(self, switch: ControlPlane | None, listener: Listener | None = None) -> None:
         """Put a switch in, or take it out; call it with the turn held."""
         if switch is None:
             self._installed = None
@@ -130,6 +136,7 @@ class Chassis:
 
     def _forward(self, installed: _Installed, ports: PortDriver, timeout_ms: int) -> "_Notice":
         outcome = self._outcome
+        assert isinstance(installed.switch, Switch)
         with installed.switch.in_flight(ports.frames) as flight:
             engine, once = engine_of(flight), self.capture is not None
             reason = ports.forward(engine, self.turn.asked, self._epoch_ns, timeout_ms, once, outcome)

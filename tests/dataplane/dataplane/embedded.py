@@ -5,7 +5,8 @@ import queue
 from collections.abc import Sequence
 from pathlib import Path
 
-from sim.switch import Packets, Switch
+from sim.switch import Packets
+from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime import serve
 from sim.switch.ports.chassis import Chassis, Listener
 
@@ -21,10 +22,10 @@ class OpenChassis(Chassis):
 
     def __init__(self) -> None:
         super().__init__(cpu_port=CPU_PORT)
-        self.switch: Switch | None = None
+        self.switch: ControlPlane | None = None
         self.left: queue.SimpleQueue[list[Packet]] = queue.SimpleQueue()
 
-    def install(self, switch: Switch | None, listener: Listener | None = None) -> None:
+    def install(self, switch: ControlPlane | None, listener: Listener | None = None) -> None:
         self.switch = switch
         super().install(switch, listener)
 
@@ -41,13 +42,18 @@ class EmbeddedTarget(Programmed):
     """The embedded engine with a compiled program in it: by default that of v1model with so many lanes."""
 
     def __init__(
-        self, lanes: int, files: tuple[Path, Path] | None = None, *, has_trees: bool = False
+        self,
+        lanes: int,
+        files: tuple[Path, Path] | None = None,
+        *,
+        has_trees: bool = False,
+        chassis: type[OpenChassis] = OpenChassis,
     ) -> None:
         self.lanes = lanes
         self.has_trees = files is None or has_trees
         self.has_quorums = files is None or not has_trees
         self.quorums_have_lanes = files is None
-        self._chassis = OpenChassis()
+        self._chassis = chassis()
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(serve(self._chassis, "127.0.0.1:0", device_id=DEVICE_ID))
             self.programming = Programming(server.address, DEVICE_ID, *(files or program_files(lanes)))
@@ -55,7 +61,7 @@ class EmbeddedTarget(Programmed):
             self._stack = stack.pop_all()
 
     @property
-    def switch(self) -> Switch:
+    def switch(self) -> ControlPlane:
         """The engine itself."""
         assert self._chassis.switch is not None
         return self._chassis.switch

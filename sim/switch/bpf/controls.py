@@ -1,0 +1,148 @@
+"""BPF code for a control: tables are maps of the kernel, registers are used under a lock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir as ll
+
+from sim.switch import ir
+from sim.switch.bpf.emit import BpfFn, BpfUnit
+from sim.switch.bpf.sections import Section, critical_section
+from sim.switch.codegen.actions import DROP
+from sim.switch.codegen.emit import I32, I64, PTR, VOID, Space, resize
+from sim.switch.codegen.expressions import Expressions
+from sim.switch.codegen.pipeline import ControlWriter
+from sim.switch.codegen.tables import key_words
+from sim.switch.errors import UnsupportedProgramError
+from sim.switch.table_layout import TableShape
+
+__all__ = ["is_trie", "write_control"]
+
+_SCRATCH_LOCK = 0
+
+
+def is_trie(program: ir.Program, table: ir.Table) -> bool:
+    """Whether a table is a trie, not a hash table.
+
+    Raises
+    ------
+    UnsupportedProgramError
+        It is neither.
+    """
+    kinds = [k.kind for k in table.key]
+    if all(kind in ("exact", "valid") for kind in kinds):
+        return False
+    if kinds[-1] == "lpm" and all(kind in ("exact", "valid") for kind in kinds[:-1]):
+        return True
+    other = next(k for k in table.key if k.kind not in ("exact", "valid"))
+    what = f"table {table.name}, whose key {other.name} is {other.kind}: in XDP, keys are exact, with one lpm as the last part"
+    raise UnsupportedProgramError([what], program.path)
+
+
+def write_control(unit: BpfUnit, pipeline: ir.Pipeline) -> Section | None:
+    """Write ``ingress(ctx, st)`` or ``egress(ctx, st)``; return its critical section."""
+    section = critical_section(unit.program, pipeline)
+    fn = unit.fn(pipeline.name, [("ctx", PTR), ("st", PTR)], VOID)
+    _BpfControl(fn, pipeline, section).write()
+    return section
+
+
+class _BpfControl(ControlWriter):
+    fn: BpfFn
+
+    def __init__(self, fn: Any, pipeline: ir.Pipeline, section: Section | None) -> None:
+        super().__init__(fn, pipeline, {})
+        self.section = section
+        self._edges: dict[tuple[bool, str | None], Any] = {}
+        self._lock = fn.variable(PTR) if section else None
+        names = section.early if section else ()
+        self._early = {name: (fn.variable(I64), fn.variable(PTR)) for name in names}
+
+    def _inside(self, node: str | None) -> bool:
+        return self.section is not None and node in self.section.nodes
+
+    def block(self, name: str | None) -> Any:
+        before, after = self._inside(self.node), self._inside(name)
+        if before == after:
+            return super().block(name)
+        if (before, name) not in self._edges:
+            b = self.fn.b
+            edge = self._edges[before, name] = b.append_basic_block("unlock" if before else "lock")
+            with b.goto_block(edge):
+                if before:
+                    self.fn.helper("spin_unlock", b.load(self._lock, typ=PTR))
+                else:
+                    self._enter()
+                b.branch(super().block(name))
+        return self._edges[before, name]
+
+    def _enter(self) -> None:
+        """Do what needs helpers, then lock."""
+        fn, b, section = self.fn, self.fn.b, self.section
+        assert section is not None
+        for name in section.early:
+            found, record = self._search(self.pipeline.tables[name])
+            b.store(found, self._early[name][0])
+            b.store(record, self._early[name][1])
+        index = ll.Constant(I64, 0)
+        if section.index is not None:
+            index, _ = self.expressions.bounded_index(section.index, section.cells)
+        key = fn.at(fn.st, fn.unit.key_at)
+        fn.store(Space.STATISTICS, resize(b, index, 32), key, 4)
+        lock = fn.helper("map_lookup_elem", fn.unit.map("locks"), key)
+        gone = b.append_basic_block("no_lock")
+        locked = b.append_basic_block("locked")
+        b.cbranch(b.icmp_unsigned("==", lock, ll.Constant(PTR, None)), gone, locked)
+        b.position_at_end(gone)
+        fn.set_internal("exit", DROP)
+        b.branch(self.end)
+        b.position_at_end(locked)
+        b.store(lock, self._lock)
+        fn.helper("spin_lock", lock)
+
+    def find(self, table: ir.Table) -> tuple[Any, Any]:
+        if table.name in self._early:
+            number, record = self._early[table.name]
+            return self.fn.b.load(number, typ=I64), self.fn.b.load(record, typ=PTR)
+        return self._search(table)
+
+    def _search(self, table: ir.Table) -> tuple[Any, Any]:
+        """Look a table's map up; a value is the entry's number, then its action and arguments."""
+        fn, b = self.fn, self.fn.b
+        shape = TableShape.of(fn.unit.program, table)
+        # Two copies of the default, and which one counts, so that it changes at once.
+        default = fn.pointer(f"default {table.name}")
+        which = b.and_(fn.opaque(fn.load(Space.TABLE, default, I64, 8)), ll.Constant(I64, 1))
+        size = ll.Constant(I64, 8 * shape.entry_words)
+        missed = fn.at(default, b.add(b.mul(which, size), ll.Constant(I64, 8)))
+        if not table.key:
+            return ll.Constant(I64, 0), missed
+        key = fn.at(fn.st, fn.unit.key_at)
+        self._write_key(table, shape, key)
+        number, record = fn.variable(I64), fn.variable(PTR)
+        b.store(ll.Constant(I64, 0), number)
+        b.store(missed, record)
+        found = fn.helper("map_lookup_elem", fn.unit.map(f"table {table.name}"), key)
+        with b.if_then(b.icmp_unsigned("!=", found, ll.Constant(PTR, None))):
+            known = fn.opaque(found)
+            b.store(fn.load(Space.TABLE, known, I64, 8), number)
+            b.store(fn.at(known, 8), record)
+        return b.load(number, typ=I64), b.load(record, typ=PTR)
+
+    def _write_key(self, table: ir.Table, shape: TableShape, key: Any) -> None:
+        fn, b = self.fn, self.fn.b
+        words = key_words(Expressions(fn), table, shape)
+        if not is_trie(fn.unit.program, table):
+            for n, word in enumerate(words):
+                fn.store(Space.STATISTICS, word, fn.at(key, 8 * n), 8)
+            return
+        # A trie compares bytes, the first bit first.
+        width = sum(k.width for k in table.key)
+        fn.store(Space.STATISTICS, ll.Constant(I32, width), key, 4)
+        wide = ll.IntType(64 * len(words))
+        value = ll.Constant(wide, 0)
+        for n, word in enumerate(words):
+            value = b.or_(value, b.shl(resize(b, word, wide.width), ll.Constant(wide, 64 * n)))
+        left = b.shl(value, ll.Constant(wide, wide.width - width)) if wide.width > width else value
+        fn.store(Space.STATISTICS, fn.bswap(left), fn.at(key, 4), 4)

@@ -1,0 +1,207 @@
+"""Writing LLVM functions for BPF: what differs from the processor's own code.
+
+A packet's state is in a map with a value for each processor; registers, counters and defaults are in the shared array
+(`memory`). There is no context: what it tells machine code of a processor is a constant here.
+
+The verifier follows every value. It knows an index that was masked just before its use, whatever happened to it earlier; LLVM
+must not see through the mask, so the index passes an empty piece of assembly first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir as ll
+
+from sim.switch import ir
+from sim.switch.bpf.memory import STATISTICS, Memory, cells
+from sim.switch.codegen.emit import I8, I32, I64, PTR, VOID, Fn, Space, Unit, i
+from sim.switch.errors import UnsupportedProgramError
+from sim.switch.layout import INTERNAL, align
+
+__all__ = ["KEY_BYTES", "BpfFn", "BpfUnit"]
+
+KEY_BYTES = 256
+_INLINE_BYTES = 128
+# Numbers of the kernel's helpers.
+_HELPERS = {
+    "map_lookup_elem": (1, PTR, [PTR, PTR]),
+    "ktime_get_ns": (5, I64, []),
+    "xdp_adjust_head": (44, I64, [PTR, I64]),
+    "redirect_map": (51, I64, [PTR, I64, I64]),
+    "xdp_adjust_tail": (65, I64, [PTR, I64]),
+    "spin_lock": (93, I64, [PTR]),
+    "spin_unlock": (94, I64, [PTR]),
+    "ringbuf_output": (130, I64, [PTR, PTR, I64, I64]),
+    "xdp_get_buff_len": (188, I64, [PTR]),
+    "xdp_load_bytes": (189, I64, [PTR, I64, PTR, I64]),
+    "xdp_store_bytes": (190, I64, [PTR, I64, PTR, I64]),
+}
+
+
+class BpfUnit(Unit):
+    """A module of BPF code for one program.
+
+    Attributes
+    ----------
+    memory
+        The parts of the shared array.
+    key_at, frame_at, value_bytes
+        In a processor's value of the state map, after the packet's state: where keys are put together, where the packet's first
+        bytes are, its size.
+    """
+
+    vector_bits = 0
+
+    def __init__(self, program: ir.Program, frame_bytes: int, header_bytes: int) -> None:
+        super().__init__(program)
+        self.memory = Memory(program, self.context)
+        self.frame_bytes = frame_bytes
+        slack = max(
+            (
+                s.stride * cells(s.size + 1)
+                for s in (*self.state.stacks.values(), *self.state.union_stacks.values())
+            ),
+            default=0,
+        )
+        self.key_at = align(self.state.size + slack, 64)
+        self.frame_at = self.key_at + KEY_BYTES
+        self.value_bytes = align(self.frame_at + frame_bytes + header_bytes + 64, 64)
+        self.parts = {
+            self.context.tables[t.name]["counters"]: f"direct {t.name}" for t in program.tables.values()
+        }
+
+    def fn(
+        self, name: str, arguments: Sequence[tuple[str, Any]], result: Any, *, exported: bool = False
+    ) -> BpfFn:
+        """As `Unit.fn`."""
+        return BpfFn(self, name, arguments, result, exported=exported)
+
+    def declare(self, name: str, arguments: Sequence[Any], result: Any, *, exported: bool = False) -> Any:
+        """As `Unit.declare`."""
+        function = super().declare(name, arguments, result, exported=exported)
+        if not exported:
+            function.attributes.add("alwaysinline")
+        return function
+
+    def map(self, name: str) -> Any:
+        """Return the address that stands for a map; ``memory`` is that of the shared array's value."""
+        symbol = f"map.{name}"
+        if symbol not in self.functions:
+            variable = ll.GlobalVariable(self.module, I8, symbol)
+            variable.type = PTR
+            self.functions[symbol] = variable
+        return self.functions[symbol]
+
+    def helper(self, name: str) -> Any:
+        """Return a helper of the kernel."""
+        number, result, arguments = _HELPERS[name]
+        symbol = f"helper.{number}"
+        if symbol not in self.functions:
+            function = ll.Function(self.module, ll.FunctionType(result, arguments), symbol)
+            function.attributes.add("nounwind")
+            self.functions[symbol] = function
+        return self.functions[symbol]
+
+
+class BpfFn(Fn):
+    """A function being written for BPF."""
+
+    unit: BpfUnit
+
+    def helper(self, name: str, *arguments: Any) -> Any:
+        """Call a helper of the kernel."""
+        return self.b.call(self.unit.helper(name), list(arguments))
+
+    def opaque(self, value: Any) -> Any:
+        """Return a value of which LLVM knows nothing."""
+        kind = ll.FunctionType(value.type, [value.type])
+        return self.b.call(ll.InlineAsm(kind, "", "=r,0", side_effect=True), [value])
+
+    def barrier(self) -> None:
+        """Keep LLVM from using what it knows of memory."""
+        self.b.call(ll.InlineAsm(ll.FunctionType(VOID, []), "", "~{memory}", side_effect=True), [])
+
+    def within(self, index: Any, count: int) -> Any:
+        """As `Fn.within`."""
+        return self.b.and_(self.opaque(index), ll.Constant(I64, cells(count) - 1))
+
+    def add(self, space: Space, place: Any, amount: Any) -> None:
+        """As `Fn.add`."""
+        del space
+        self.b.atomic_rmw("add", place, amount, "monotonic")
+
+    def pointer(self, index: int | str) -> Any:
+        """As `Fn.pointer`."""
+        if isinstance(index, int):
+            index = self.unit.parts[index]
+        if index not in self.unit.memory.parts:
+            raise UnsupportedProgramError([f"{index!r} in XDP"])
+        return self.at(self.unit.map("memory"), self.unit.memory.parts[index][0])
+
+    def word(self, index: int | str) -> Any:
+        """As `Fn.word`."""
+        if index == "now_us":
+            return self.b.udiv(self.helper("ktime_get_ns"), ll.Constant(I64, 1000))
+        raise UnsupportedProgramError([f"{index!r} in XDP"])
+
+    def set_word(self, index: int | str, value: Any) -> None:
+        """As `Fn.set_word`."""
+        raise UnsupportedProgramError([f"{index!r} in XDP"])
+
+    def bump(self, index: int | str) -> None:
+        """As `Fn.bump`."""
+        assert isinstance(index, str)
+        place = self.at(self.pointer("words"), 8 * STATISTICS.index(index))
+        self.add(Space.STATISTICS, place, ll.Constant(I64, 1))
+
+    def cell(self, name: str, state: Any = None) -> Any:
+        """Load a bookkeeping value from memory, so that the verifier forgets what it was made of."""
+        self.barrier()
+        return self.internal(name, state)
+
+    def _words(self, size: int | Any, what: str) -> int:
+        if not isinstance(size, int):
+            raise UnsupportedProgramError([f"{what} of a length that depends on the packet, in XDP"])
+        return size
+
+    def copy(self, target: Any, source: Any, size: Any) -> None:
+        """As `Fn.copy`."""
+        count = self._words(size, "a copy")
+
+        def move(at: Any, kind: Any) -> None:
+            self.b.store(self.b.load(self.at(source, at), typ=kind, align=1), self.at(target, at), align=1)
+
+        self._each(count, move)
+
+    def clear(self, target: Any, size: int | Any) -> None:
+        """As `Fn.clear`."""
+        self._each(
+            self._words(size, "a space"),
+            lambda at, kind: self.b.store(ll.Constant(kind, 0), self.at(target, at), align=1),
+        )
+
+    def _each(self, size: int, act: Any) -> None:
+        """Act on each part of `size` bytes: 8 at a time, in a loop where there are many."""
+        at = 0
+        if size > _INLINE_BYTES:
+            with self.loop(ll.Constant(I64, size // 64)) as index:
+                start = self.b.mul(self.opaque(index), ll.Constant(I64, 64))
+                for n in range(8):
+                    act(self.b.add(start, ll.Constant(I64, 8 * n)), I64)
+            at = size // 64 * 64
+        while at < size:
+            width = next(w for w in (8, 4, 2, 1) if at + w <= size)
+            act(at, i(8 * width))
+            at += width
+
+    def internal_place(self, name: str) -> Any:
+        """Return the address of a bookkeeping value."""
+        return self.at(self.st, INTERNAL[name])
+
+    def returns(self, condition: Any, value: int) -> None:
+        """Return `value` where `condition` holds."""
+        with self.b.if_then(condition):
+            self.b.ret(ll.Constant(I32, value))
+            self.b.position_at_end(self.b.append_basic_block("never"))

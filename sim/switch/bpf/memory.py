@@ -1,0 +1,59 @@
+"""What programs and Python share: one array, mapped into this process, with registers, counters and defaults.
+
+Code reaches it by address, without a helper, also under a lock. Its parts are a power of two of cells long, so that masking an
+index keeps it inside.
+"""
+
+from __future__ import annotations
+
+from sim.switch import ir
+from sim.switch.layout import CONTEXT, Context, align
+from sim.switch.table_layout import TableShape
+
+__all__ = ["PORT_WORDS", "STATISTICS", "Memory", "cells", "table_rows"]
+
+STATISTICS = (*CONTEXT[CONTEXT.index("dropped_ingress") :], "dropped_no_room", "dropped_no_port")
+PORT_WORDS = ("received", "received_bytes", "sent", "sent_bytes")
+_PORTS = 512
+
+
+def cells(count: int) -> int:
+    """Return the power of two at or above `count`."""
+    return 1 << (count - 1).bit_length()
+
+
+def table_rows(table: ir.Table) -> int:
+    """Return how many entries a table may have, and one for the default."""
+    return len(table.entries) + table.size + 1
+
+
+class Memory:
+    """The parts of the shared array.
+
+    Attributes
+    ----------
+    parts
+        (first byte, bytes) of each part.
+    size
+        Bytes in all.
+    """
+
+    def __init__(self, program: ir.Program, context: Context) -> None:
+        self.parts: dict[str, tuple[int, int]] = {}
+        self.size = 0
+        self._add("words", 8 * len(STATISTICS))
+        self._add("verdict", 8)
+        self._add("ports", _PORTS * 8 * len(PORT_WORDS))
+        for group, (stride, size) in enumerate(context.registers.groups):
+            self._add(f"register {group}", cells(size + 1) * stride)
+        for counter in program.counters.values():
+            self._add(f"counter {counter.name}", cells(counter.size + 1) * 16)
+        for table in program.tables.values():
+            if table.key:
+                self._add(f"direct {table.name}", cells(table_rows(table)) * 16 if table.with_counters else 0)
+            shape = TableShape.of(program, table)
+            self._add(f"default {table.name}", 8 + 16 * shape.entry_words)
+
+    def _add(self, name: str, size: int) -> None:
+        self.parts[name] = (self.size, size)
+        self.size = align(self.size + size, 64)

@@ -1,0 +1,435 @@
+"""The two programs for XDP: ``arrive``, for each packet at an interface, and ``copy``, for each copy that multicast makes.
+
+A packet's first bytes are copied into the state map and parsed there; what the program makes of them is written back, and the
+packet grows or shrinks: at its end if it has nothing but headers, else at its start. A copy finds what egress needs to know of it
+in front of its headers, where ``arrive`` wrote it.
+
+Each interface and each replica has a small program of its own in front (`stubs`), which says which port it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir as ll
+
+from sim.switch import ir
+from sim.switch.bpf.controls import write_control
+from sim.switch.bpf.emit import BpfFn, BpfUnit
+from sim.switch.bpf.limits import check_program
+from sim.switch.bpf.memory import cells
+from sim.switch.bpf.sections import Section, fields_of, parts
+from sim.switch.codegen.actions import DROP, DROP_PORT, Primitives, write_actions
+from sim.switch.codegen.deparser import header_room
+from sim.switch.codegen.emit import I32, I64, PTR, VOID, Space, resize
+from sim.switch.codegen.hashing import write_hash_functions, write_update
+from sim.switch.codegen.parser import write_parser
+from sim.switch.codegen.wire import extract_header, write_header
+from sim.switch.errors import UnsupportedProgramError
+from sim.switch.layout import INTERNAL, State
+
+__all__ = ["OBSERVED", "PASS_DROPPED", "PROGRAMS", "Carried", "Programs", "write_programs"]
+
+PROGRAMS = ("arrive", "copy")
+ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT = range(5)
+# Flags that a stub gives: what is dropped goes to the kernel's stack; what happens is noted instead of done.
+PASS_DROPPED, OBSERVED = 1, 2
+GROUP_VERDICT = 1 << 16
+_BROADCAST = 1 << 3
+_NORMAL, _REPLICATED = 0, 5
+_MOST_CARRIED = 192
+_LARGE_HEADER = 128
+# Bookkeeping of other kinds of targets that this one uses otherwise.
+PORT, REPLICA, FLAGS, CURSOR, GROUP = (
+    "egress_port",
+    "replica_count",
+    "clone_fields",
+    "replica_next",
+    "replica_offset",
+)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a packet for a group carries in front: (offset in the state, bytes) each, and the headers whose validity it tells."""
+
+    places: tuple[tuple[int, int], ...]
+    headers: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes it takes."""
+        return sum(size for _, size in self.places) + len(self.headers)
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What was written: the module, and what its user must know."""
+
+    unit: BpfUnit
+    carried: Carried
+    section: Section | None
+
+
+def write_programs(program: ir.Program, cpu_port: int) -> Programs:
+    """Write both programs.
+
+    Raises
+    ------
+    UnsupportedProgramError
+        The program has what XDP cannot do.
+    """
+    check_program(program)
+    carried = _carried(program)
+    room = header_room(program) + carried.bytes
+    largest = max((t.max_bytes for t in program.header_types.values()), default=0)
+    frame = cells(max(_most_parsed(program), room, 64))
+    unit = BpfUnit(program, frame, largest)
+    write_hash_functions(unit)
+    write_actions(unit)
+    write_parser(unit)
+    section = write_control(unit, program.ingress)
+    if write_control(unit, program.egress) is not None:
+        raise UnsupportedProgramError(
+            ["registers in egress: in XDP, registers belong to ingress"], program.path
+        )
+    _write_deparser(unit, carried)
+    _write_leave(unit)
+    _Arrive(unit, carried, cpu_port).write()
+    _Copy(unit, carried, cpu_port).write()
+    return Programs(unit, carried, section)
+
+
+def _most_parsed(program: ir.Program) -> int:
+    """Return the most bytes that the parser looks at, of a parser without loops; else plenty."""
+    known: dict[str | None, int] = {None: 0}
+
+    def most(name: str, active: frozenset[str]) -> int:
+        if name in active:
+            return 1 << 11
+        if name not in known:
+            state = program.parse_states[name]
+            here = 0
+            for op in state.ops:
+                if op.op.startswith("extract "):
+                    target = op.args[0]
+                    assert isinstance(target, ir.Vector)
+                    assert isinstance(target.items[0], ir.Text)
+                    instance = target.items[0].text
+                    stack = program.stacks.get(instance)
+                    if stack is not None or instance in program.headers:
+                        here += program.headers[stack.members[0] if stack else instance].type.max_bytes
+                elif op.op == "advance":
+                    here += op.args[0].value // 8 if isinstance(op.args[0], ir.Const) else 1 << 11
+            looks = [p.offset + p.width for p in parts((state.ops, state.key)) if isinstance(p, ir.Lookahead)]
+            then = max(
+                (most(t.next_state, active | {name}) if t.next_state else 0 for t in state.transitions),
+                default=0,
+            )
+            known[name] = min(here + max([then, *((bits + 7) // 8 for bits in looks)]), 1 << 12)
+        return known[name]
+
+    return most(program.init_state, frozenset()) if program.init_state else 0
+
+
+def _carried(program: ir.Program) -> Carried:
+    """Find what egress and the deparser read of a packet's metadata; headers come again out of the packet."""
+    state = State(program)
+    actions = [program.actions[a] for t in program.egress.tables.values() for a in t.actions]
+    checksums = [
+        (c.condition, program.calculations[c.calculation].inputs) for c in program.checksums if c.update
+    ]
+    reader = (program.egress, [a.primitives for a in actions], program.deparser_ops, checksums)
+    names = {n for n in fields_of(reader) if n[1] != "$valid$"}
+    metadata = sorted(n for n in names if program.headers[n[0]].metadata)
+    places = [(INTERNAL[name], 4) for name in ("ingress_port", "ingress_length")]
+    for header, field in metadata:
+        slot = state.shape(header).fields[field]
+        places.append((state.headers[header] + slot.offset, slot.storage // 8))
+    places += [(s.next, 4) for s in (*state.stacks.values(), *state.union_stacks.values())]
+    seen = {n for n, _ in names} | {p.name for p in parts(reader) if isinstance(p, ir.HeaderRef)}
+    hidden = sorted(h for h in seen if not program.headers[h].metadata and h not in program.deparser)
+    for header in hidden:
+        places.append((state.headers[header], state.shape(header).size))
+    carried = Carried(tuple(places), program.deparser)
+    if carried.bytes > _MOST_CARRIED:
+        what = f"{carried.bytes} bytes that egress reads of metadata: in XDP, a copy carries at most {_MOST_CARRIED}"
+        raise UnsupportedProgramError([what], program.path)
+    return carried
+
+
+def _write_deparser(unit: BpfUnit, carried: Carried) -> None:
+    """Write ``headers(st, carried)``: put the valid headers into the frame, behind so many bytes."""
+    fn = unit.fn("headers", [("st", PTR), ("start", I32)], VOID)
+    b = fn.b
+    primitives = Primitives(fn)
+    fn.set_internal(CURSOR, fn.args["start"])
+    frame = fn.at(fn.st, unit.frame_at)
+    for name in unit.program.deparser:
+        header = primitives.header(ir.HeaderRef(name))
+        with b.if_then(primitives.is_valid(header)):
+            cursor = b.zext(fn.cell(CURSOR), I64)
+            write_header(fn, header.pointer, header.shape, fn.at(frame, fn.within(cursor, unit.frame_bytes)))
+            size = ll.Constant(I32, header.shape.type.max_bytes)
+            fn.set_internal(CURSOR, b.add(fn.cell(CURSOR), size))
+    b.ret_void()
+
+
+def _write_leave(unit: BpfUnit) -> None:
+    """Write ``leave(xdp, st) -> i32``: egress for one copy; 0 if it is to be dropped, else the packet is as it leaves."""
+    fn = unit.fn("leave", [("xdp", PTR), ("st", PTR)], I32)
+    b, port = fn.b, fn.internal(PORT)
+    program = unit.program
+    reads = fields_of((program.egress, [a.primitives for a in program.actions.values()]))
+    for name in ("intrinsic_metadata.egress_global_timestamp", "queueing_metadata.enq_timestamp"):
+        field = program.well_known(name)
+        if field is not None and (field.header, field.field) in reads:
+            fn.write_field(field, fn.word("now_us"))
+    for name in ("deq_timedelta", "enq_qdepth", "deq_qdepth"):
+        fn.set_well_known(f"queueing_metadata.{name}", 0)
+    fn.set_well_known("standard_metadata.egress_port", port)
+    # One past the drop port, as BMv2 does: anything but the drop port.
+    fn.set_well_known("standard_metadata.egress_spec", DROP_PORT + 1)
+    fn.set_well_known("standard_metadata.packet_length", fn.internal("length_register"))
+    fn.call("egress", ll.Constant(PTR, None), fn.st)
+    fn.returns(b.icmp_unsigned("==", fn.internal("exit"), ll.Constant(I32, DROP)), 0)
+    target = program.well_known("standard_metadata.egress_spec")
+    assert target is not None
+    spec = resize(b, fn.read_field(target), 32)
+    with b.if_then(b.icmp_unsigned("==", spec, ll.Constant(I32, DROP_PORT))):
+        fn.bump("dropped_egress")
+        b.ret(ll.Constant(I32, 0))
+        b.position_at_end(b.append_basic_block("never"))
+    primitives = Primitives(fn)
+    write_update(fn, primitives)
+    for primitive in program.deparser_ops:
+        primitives.primitive(primitive)
+    fn.call("headers", fn.st, ll.Constant(I32, 0))
+    _reframe(fn, 0)
+    _count_port(fn, fn.internal(PORT), fn.b.zext(fn.cell("packet_length"), I64), 2)
+    b.ret(ll.Constant(I32, 1))
+
+
+def _reframe(fn: BpfFn, failed: int) -> None:
+    """Put the frame's bytes in place of the packet's headers; return `failed` if there is no room."""
+    b, unit = fn.b, fn.unit
+    xdp = fn.args["xdp"]
+    length, old, new = fn.cell("packet_length"), fn.internal("payload_offset"), fn.internal(CURSOR)
+    grown = b.sub(b.zext(new, I64), b.zext(old, I64))
+    error = fn.variable(I64)
+    b.store(ll.Constant(I64, 0), error)
+    with b.if_then(b.icmp_unsigned("!=", grown, ll.Constant(I64, 0))):
+        only_headers = b.icmp_unsigned("==", length, old)
+        with b.if_else(only_headers) as (at_end, at_start):
+            with at_end:
+                b.store(fn.helper("xdp_adjust_tail", xdp, grown), error)
+            with at_start:
+                b.store(fn.helper("xdp_adjust_head", xdp, b.neg(grown)), error)
+    fn.set_internal("packet_length", b.add(length, b.sub(new, old)))
+    with b.if_then(b.icmp_unsigned("!=", b.load(error, typ=I64), ll.Constant(I64, 0))):
+        fn.bump("dropped_no_room")
+        b.ret(ll.Constant(I32, failed))
+        b.position_at_end(b.append_basic_block("never"))
+    with b.if_then(b.icmp_unsigned("!=", new, ll.Constant(I32, 0))):
+        last = b.sub(b.zext(fn.cell(CURSOR), I64), ll.Constant(I64, 1))
+        size = b.add(fn.within(last, unit.frame_bytes), ll.Constant(I64, 1))
+        fn.helper("xdp_store_bytes", xdp, ll.Constant(I64, 0), fn.at(fn.st, unit.frame_at), size)
+
+
+def _count_port(fn: BpfFn, port: Any, size: Any, first: int) -> None:
+    b = fn.b
+    cell = fn.at(fn.pointer("ports"), b.mul(fn.within(b.zext(port, I64), 512), ll.Constant(I64, 32)))
+    fn.add(Space.STATISTICS, fn.at(cell, 8 * first), ll.Constant(I64, 1))
+    fn.add(Space.STATISTICS, fn.at(cell, 8 * first + 8), size)
+
+
+class _Entry:
+    """What both programs have in common; a subclass writes one."""
+
+    name: str
+
+    def __init__(self, unit: BpfUnit, carried: Carried, cpu_port: int) -> None:
+        self.unit, self.carried, self.cpu_port = unit, carried, cpu_port
+        self.fn = fn = unit.fn(self.name, [("xdp", PTR)], I32, exported=True)
+        self.b = fn.b
+        self.xdp = fn.args["xdp"]
+
+    def begin(self) -> None:
+        """Find the state, clear it, and load the packet's first bytes."""
+        fn, b, unit = self.fn, self.b, self.unit
+        # The verifier must know the key: four zero bytes on the stack.
+        key = fn.variable(I32, ll.Constant(I32, 0))
+        fn.st = fn.helper("map_lookup_elem", unit.map("state"), key)
+        fn.returns(b.icmp_unsigned("==", fn.st, ll.Constant(PTR, None)), ABORTED)
+        kept = {name: fn.internal(name) for name in ("ingress_port", PORT, REPLICA, FLAGS)}
+        self._clear()
+        for name, value in kept.items():
+            fn.set_internal(name, value)
+        length = fn.helper("xdp_get_buff_len", self.xdp)
+        most = ll.Constant(I64, unit.frame_bytes)
+        first = b.select(b.icmp_unsigned("<", length, most), length, most)
+        size = b.add(fn.within(b.sub(first, ll.Constant(I64, 1)), unit.frame_bytes), ll.Constant(I64, 1))
+        frame = fn.at(fn.st, unit.frame_at)
+        error = fn.helper("xdp_load_bytes", self.xdp, ll.Constant(I64, 0), frame, size)
+        fn.returns(b.icmp_unsigned("!=", error, ll.Constant(I64, 0)), ABORTED)
+        for name in ("packet_length", "length_register", "ingress_length"):
+            fn.set_internal(name, b.trunc(length, I32))
+
+    def _clear(self) -> None:
+        """Clear the state, of large headers only the validity: their fields are undefined until they are valid."""
+        fn, state = self.fn, self.unit.state
+        start = 0
+        for name, at in sorted(state.headers.items(), key=lambda item: item[1]):
+            shape = state.shape(name)
+            if shape.size > _LARGE_HEADER:
+                fn.clear(fn.at(fn.st, start), at + 8 - start)
+                start = at + shape.size
+        fn.clear(fn.at(fn.st, start), state.size - start)
+
+    def send(self) -> None:
+        """Return so that the packet leaves by the port."""
+        fn, b = self.fn, self.b
+        port = fn.cell(PORT)
+        self.observe(port, XDP_TX)
+        with b.if_then(b.icmp_unsigned("==", port, ll.Constant(I32, self.cpu_port))):
+            length = b.zext(fn.cell("packet_length"), I64)
+            most = ll.Constant(I64, self.unit.frame_bytes)
+            first = b.select(b.icmp_unsigned("<", length, most), length, most)
+            size = b.add(
+                fn.within(b.sub(first, ll.Constant(I64, 1)), self.unit.frame_bytes), ll.Constant(I64, 1)
+            )
+            frame = fn.at(fn.st, self.unit.frame_at)
+            fn.helper("xdp_load_bytes", self.xdp, ll.Constant(I64, 0), frame, size)
+            fn.helper("ringbuf_output", self.unit.map("to_cpu"), frame, size, ll.Constant(I64, 0))
+            b.ret(ll.Constant(I32, XDP_DROP))
+            b.position_at_end(b.append_basic_block("never"))
+        self.sent(port)
+
+    def sent(self, port: Any) -> None:
+        """Return what sends the packet out of an interface."""
+        raise NotImplementedError
+
+    def observe(self, verdict: Any, action: int) -> None:
+        """In a test run, note what would happen, and return."""
+        fn, b = self.fn, self.b
+        observed = b.and_(fn.internal(FLAGS), ll.Constant(I32, OBSERVED))
+        with b.if_then(b.icmp_unsigned("!=", observed, ll.Constant(I32, 0))):
+            fn.store(Space.STATISTICS, b.zext(verdict, I64), fn.pointer("verdict"), 8)
+            b.ret(ll.Constant(I32, action))
+            b.position_at_end(b.append_basic_block("never"))
+
+
+class _Arrive(_Entry):
+    name = "arrive"
+
+    def write(self) -> None:
+        fn, b, program = self.fn, self.b, self.unit.program
+        self.begin()
+        length, port = fn.internal("packet_length"), fn.internal("ingress_port")
+        _count_port(fn, port, b.zext(length, I64), 0)
+        fn.set_well_known("standard_metadata.ingress_port", port)
+        fn.set_well_known("standard_metadata.packet_length", length)
+        arrival = program.well_known("intrinsic_metadata.ingress_global_timestamp")
+        everything = (program.ingress, program.egress, [a.primitives for a in program.actions.values()])
+        if arrival is not None and (arrival.header, arrival.field) in fields_of(everything):
+            fn.write_field(arrival, fn.word("now_us"))
+        none = ll.Constant(PTR, None)
+        fn.call("parse", none, fn.st, fn.at(fn.st, self.unit.frame_at), length)
+        fn.set_well_known("standard_metadata.parser_error", fn.internal("parser_error"))
+        fn.set_well_known("standard_metadata.checksum_error", fn.internal("checksum_error"))
+        fn.call("ingress", none, fn.st)
+        self._drop_if(b.icmp_unsigned("==", fn.internal("exit"), ll.Constant(I32, DROP)), count=False)
+        fn.set_internal("exit", 0)
+        self._replicate()
+        target = program.well_known("standard_metadata.egress_spec")
+        assert target is not None
+        port = resize(b, fn.read_field(target), 32)
+        self._drop_if(b.icmp_unsigned("==", port, ll.Constant(I32, DROP_PORT)), count=True)
+        fn.set_well_known("standard_metadata.instance_type", _NORMAL)
+        fn.set_internal(PORT, port)
+        left = fn.call("leave", self.xdp, fn.st)
+        fn.returns(b.icmp_unsigned("==", left, ll.Constant(I32, 0)), XDP_DROP)
+        self.send()
+
+    def sent(self, port: Any) -> None:
+        action = self.fn.helper(
+            "redirect_map", self.unit.map("ports"), self.b.zext(port, I64), ll.Constant(I64, XDP_DROP)
+        )
+        self.b.ret(self.b.trunc(action, I32))
+
+    def _drop_if(self, condition: Any, *, count: bool) -> None:
+        fn, b = self.fn, self.b
+        with b.if_then(condition):
+            if count:
+                fn.bump("dropped_ingress")
+            passes = b.and_(fn.internal(FLAGS), ll.Constant(I32, PASS_DROPPED))
+            b.ret(b.add(passes, ll.Constant(I32, XDP_DROP)))
+            b.position_at_end(b.append_basic_block("never"))
+
+    def _replicate(self) -> None:
+        fn, b, unit = self.fn, self.b, self.unit
+        target = unit.program.well_known("intrinsic_metadata.mcast_grp")
+        if target is None:
+            return
+        group = resize(b, fn.read_field(target), 32)
+        with b.if_then(b.icmp_unsigned("!=", group, ll.Constant(I32, 0))):
+            fn.set_well_known("standard_metadata.instance_type", _REPLICATED)
+            fn.set_internal(GROUP, group)
+            self._carry()
+            fn.call("headers", fn.st, ll.Constant(I32, self.carried.bytes))
+            _reframe(fn, XDP_DROP)
+            group = fn.cell(GROUP)
+            self.observe(b.or_(group, ll.Constant(I32, GROUP_VERDICT)), XDP_REDIRECT)
+            key = fn.at(fn.st, unit.key_at)
+            fn.store(Space.STATISTICS, group, key, 4)
+            members = fn.helper("map_lookup_elem", unit.map("groups"), key)
+            self._drop_if(b.icmp_unsigned("==", members, ll.Constant(PTR, None)), count=True)
+            action = fn.helper("redirect_map", members, ll.Constant(I64, 0), ll.Constant(I64, _BROADCAST))
+            b.ret(b.trunc(action, I32))
+            b.position_at_end(b.append_basic_block("never"))
+
+    def _carry(self) -> None:
+        fn, at = self.fn, 0
+        frame, primitives = fn.at(fn.st, self.unit.frame_at), Primitives(self.fn)
+        for offset, size in self.carried.places:
+            fn.copy(fn.at(frame, at), fn.at(fn.st, offset), size)
+            at += size
+        for name in self.carried.headers:
+            fn.copy(fn.at(frame, at), primitives.header(ir.HeaderRef(name)).pointer, 1)
+            at += 1
+
+
+class _Copy(_Entry):
+    name = "copy"
+
+    def write(self) -> None:
+        fn, b, unit = self.fn, self.b, self.unit
+        self.begin()
+        at, primitives, frame = 0, Primitives(fn), fn.at(fn.st, unit.frame_at)
+        for offset, size in self.carried.places:
+            fn.copy(fn.at(fn.st, offset), fn.at(frame, at), size)
+            at += size
+        fn.set_internal(CURSOR, self.carried.bytes)
+        for name in self.carried.headers:
+            header = primitives.header(ir.HeaderRef(name))
+            fn.copy(header.pointer, fn.at(frame, at), 1)
+            at += 1
+            with b.if_then(primitives.is_valid(header)):
+                cursor = fn.within(b.zext(fn.cell(CURSOR), I64), unit.frame_bytes)
+                extract_header(fn, header.pointer, header.shape, fn.at(frame, cursor))
+                size = ll.Constant(I32, header.shape.type.max_bytes)
+                fn.set_internal(CURSOR, b.add(fn.cell(CURSOR), size))
+        headers = fn.cell(CURSOR)
+        fn.set_internal("payload_offset", headers)
+        before = b.sub(fn.internal("packet_length"), ll.Constant(I32, self.carried.bytes))
+        fn.set_internal("length_register", before)
+        fn.set_well_known("standard_metadata.instance_type", _REPLICATED)
+        fn.set_well_known("intrinsic_metadata.egress_rid", fn.internal(REPLICA))
+        left = fn.call("leave", self.xdp, fn.st)
+        fn.returns(b.icmp_unsigned("==", left, ll.Constant(I32, 0)), XDP_DROP)
+        self.send()
+
+    def sent(self, port: Any) -> None:
+        del port
+        self.b.ret(ll.Constant(I32, XDP_PASS))

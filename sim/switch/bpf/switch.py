@@ -1,0 +1,259 @@
+"""A switch in the kernel: a compiled program as XDP, with the control plane of the embedded switch."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.switch import ir
+from sim.switch.bpf import syscall
+from sim.switch.bpf.controls import is_trie
+from sim.switch.bpf.loading import Kernel
+from sim.switch.bpf.machine import compile_module
+from sim.switch.bpf.memory import STATISTICS, table_rows
+from sim.switch.bpf.programs import (
+    FLAGS,
+    GROUP_VERDICT,
+    OBSERVED,
+    PORT,
+    REPLICA,
+    XDP_REDIRECT,
+    XDP_TX,
+    write_programs,
+)
+from sim.switch.control_plane import ControlPlane
+from sim.switch.entries import TableEntry
+from sim.switch.layout import Context
+from sim.switch.packets import Packets
+from sim.switch.replication import Replica
+from sim.switch.saved_state import Digest
+from sim.switch.table_memory import TableMemory
+
+__all__ = ["XdpSwitch"]
+
+DEFAULT_CPU_PORT = 510
+
+
+class XdpSwitch(ControlPlane):
+    """A running v1model program in the kernel.
+
+    Parameters
+    ----------
+    program
+        From `load_program`.
+    cpu_port
+        The port to the controller.
+
+    Raises
+    ------
+    UnsupportedProgramError
+        The program has what XDP cannot do.
+    VerifierError
+        The kernel's verifier refuses it.
+    BpfError
+        The kernel does, or there is no right to BPF.
+    """
+
+    def __init__(
+        self,
+        program: ir.Program,
+        cache_dir: str | PathLike[str] | None = None,
+        *,
+        cpu_port: int = DEFAULT_CPU_PORT,
+    ) -> None:
+        del cache_dir
+        written = write_programs(program, cpu_port)
+        code = compile_module(str(written.unit.module), program.path)
+        self.kernel = Kernel(program, written, code)
+        super().__init__(program, Context(program))
+        self._interfaces: dict[int, int] = {}
+        self._share_memory()
+
+    def close(self) -> None:
+        """Let go of programs and maps."""
+        self.kernel.close()
+
+    def _share_memory(self) -> None:
+        """Make the control plane read and write the memory that programs use."""
+        kernel, externs = self.kernel, self._externs
+        for group, memory in enumerate(externs.registers):
+            externs.registers[group] = kernel.part(f"register {group}")[: len(memory)]
+        for name, array in externs.counters.items():
+            externs.counters[name] = (
+                kernel.part(f"counter {name}").view(np.uint64).reshape(-1, 2)[: len(array)]
+            )
+        self._statistics = kernel.part("words").view(np.uint64)
+        self._verdict = kernel.part("verdict").view(np.uint64)
+        for table in self._tables.values():
+            rows = table_rows(table.table) + 1
+            table.records = _larger(table.records, rows)
+            table.meters = _larger(table.meters, rows)
+            counters = _larger(table.counters, rows)
+            if table.table.key and table.table.with_counters:
+                counters = kernel.part(f"direct {table.table.name}").view(np.uint64).reshape(-1, 2)
+            table.counters = counters
+            self._push_default(table)
+            for number in table.entries:
+                self._push(table, number)
+
+    # Tables.
+
+    def _key(self, table: TableMemory, entry: TableEntry) -> bytes:
+        value, mask = table._key(entry)
+        size = 8 * table.shape.key_words
+        if not is_trie(self.program, table.table):
+            return value.to_bytes(size, "little")
+        width = sum(k.width for k in table.table.key)
+        return struct.pack("=I", mask.bit_count()) + (value << (8 * size - width)).to_bytes(size, "big")
+
+    def _push(self, table: TableMemory, number: int) -> None:
+        record = struct.pack("=Q", number) + table.records[number].tobytes()
+        self.kernel.maps[f"table {table.table.name}"].update(self._key(table, table.entries[number]), record)
+
+    def _push_default(self, table: TableMemory) -> None:
+        words = self.kernel.part(f"default {table.table.name}").view(np.uint64)
+        size = table.shape.entry_words
+        which = 1 - int(words[0] & np.uint64(1))
+        words[1 + which * size : 1 + (which + 1) * size] = table.records[0, :size]
+        words[0] = which
+
+    def table_insert(self, table: str, entry: TableEntry) -> None:
+        """As `ControlPlane.table_insert`."""
+        with self._lock:
+            super().table_insert(table, entry)
+            memory = self._tables[table]
+            self._push(memory, memory.number(entry))
+
+    def table_modify(self, table: str, entry: TableEntry) -> None:
+        """As `ControlPlane.table_modify`."""
+        with self._lock:
+            super().table_modify(table, entry)
+            memory = self._tables[table]
+            self._push(memory, memory.number(entry))
+
+    def table_delete(self, table: str, entry: TableEntry) -> None:
+        """As `ControlPlane.table_delete`."""
+        with self._lock:
+            memory = self._table(table)
+            key = (
+                self._key(memory, entry) if memory.numbers.get(memory._identity(entry)) is not None else None
+            )
+            super().table_delete(table, entry)
+            if key is not None:
+                self.kernel.maps[f"table {table}"].delete(key)
+
+    def table_set_default(self, table: str, action: str, params: Sequence[int] = ()) -> None:
+        """As `ControlPlane.table_set_default`."""
+        with self._lock:
+            super().table_set_default(table, action, params)
+            self._push_default(self._tables[table])
+
+    def table_reset_default(self, table: str) -> None:
+        """As `ControlPlane.table_reset_default`."""
+        with self._lock:
+            super().table_reset_default(table)
+            self._push_default(self._tables[table])
+
+    # Replication.
+
+    def mcast_set(self, group: int, replicas: Sequence[Replica]) -> None:
+        """As `ControlPlane.mcast_set`."""
+        with self._lock:
+            super().mcast_set(group, replicas)
+            self._push_group(group)
+
+    def mcast_delete(self, group: int) -> None:
+        """As `ControlPlane.mcast_delete`."""
+        with self._lock:
+            super().mcast_delete(group)
+            self._push_group(group)
+
+    def _push_group(self, group: int) -> None:
+        members = [
+            (self._interfaces[port], self.kernel.stub("copy", {PORT: port, REPLICA: rid, FLAGS: 0}))
+            for port, rid in self._replication.groups.get(group, ())
+            if port in self._interfaces
+        ]
+        self.kernel.set_group(group, members)
+
+    # Packets.
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """Packets dropped since the switch started, by reason."""
+        return dict(zip(STATISTICS, self._statistics.tolist(), strict=False))
+
+    def inject(self, packets: Packets, now_ns: int = 0, *, copy: bool = True) -> Packets:
+        """Run packets through the programs by the kernel's test runs.
+
+        The kernel shows of a test run what the program did to its one packet, but sends nothing. The copies that
+        multicast would make are made here: the program for copies runs for each replica of the group in turn, on the
+        packet as the first program left it, which is what the kernel gives each copy.
+        """
+        del now_ns, copy
+        left: list[tuple[int, bytes]] = []
+        with self._lock:
+            for port, frame in packets:
+                left += self._run(port, frame)
+        return Packets.of(left)
+
+    def _run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        arrive = self.kernel.stub("arrive", {"ingress_port": port, FLAGS: OBSERVED})
+        outcome = syscall.run_once(arrive, frame)
+        verdict = int(self._verdict[0])
+        if outcome.action == XDP_TX:
+            return [(verdict, outcome.packet)]
+        if outcome.action != XDP_REDIRECT:
+            return []
+        left = []
+        for member, rid in self._replication.groups.get(verdict - GROUP_VERDICT, ()):
+            stub = self.kernel.stub("observe", {PORT: member, REPLICA: rid, FLAGS: OBSERVED})
+            copied = syscall.run_once(stub, outcome.packet)
+            if copied.action == XDP_TX:
+                left.append((member, copied.packet))
+        return left
+
+    def save_state(self) -> Any:
+        """Return the entries and groups; what packets change goes on changing, so it is not kept."""
+        with self._lock:
+            tables = {n: (list(t.entries.values()), t.default) for n, t in self._tables.items()}
+            return tables, dict(self._replication.groups)
+
+    def restore_state(self, state: Any) -> None:
+        """Go back to saved entries and groups; what is as it was is not touched."""
+        tables, groups = state
+        with self._lock:
+            for name, (entries, default) in tables.items():
+                table = self._tables[name]
+                wanted = {table._identity(entry): entry for entry in entries}
+                for entry in list(table.entries.values()):
+                    if table._identity(entry) not in wanted:
+                        self.table_delete(name, entry)
+                for identity, entry in wanted.items():
+                    number = table.numbers.get(identity)
+                    if number is None:
+                        self.table_insert(name, entry)
+                    elif table.entries[number] != entry:
+                        self.table_modify(name, entry)
+                if table.default != default:
+                    self.table_set_default(name, default.action, default.params)
+            for group in set(self._replication.groups) - set(groups):
+                self.mcast_delete(group)
+            for group, replicas in groups.items():
+                if self._replication.groups.get(group) != replicas:
+                    self.mcast_set(group, replicas)
+
+    def drain_digests(self) -> list[Digest]:
+        """Return nothing: programs with digests are refused."""
+        return []
+
+
+def _larger(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    result = np.zeros((max(rows, len(array)), *array.shape[1:]), array.dtype)
+    result[: len(array)] = array
+    return result
