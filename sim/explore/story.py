@@ -150,7 +150,7 @@ class Walk:
 
     def step_of(self, code: int) -> Step:
         """Return the step that a code means now."""
-        kind, what, how = code >> codes.KIND_SHIFT, code >> codes.WHAT_SHIFT & 0xFFFF, code & 0x3FF
+        kind, what, how = code >> codes.KIND_SHIFT, code >> codes.WHAT_SHIFT & 0xFFFF, code & codes.HOW
         if kind in (codes.DELIVER, codes.KEEP, codes.LOSE):
             packet = self.packet(self.entries()[what])
             return Step(kind, packet.host, how, packet)
@@ -278,7 +278,7 @@ def sentence(event: Event, shape: Shape) -> str:
         line = "the controller writes an entry" if step.kind == codes.CONTROL else f"{switch} restarts"
     else:
         line = f"worker {step.host}: {verb}"
-    if step.kind == codes.DRIVE and step.how:
+    if step.how & codes.TIMERS:
         line += " (timers fire)"
     if step.kind == codes.DELIVER and step.how & codes.TIRED:
         line += " (sent too often)"

@@ -163,6 +163,21 @@ def _try(world: Record, search: Record, number: Integer, code: Integer) -> bool:
 
 
 @compiled
+def _try_all(world: Record, search: Record, number: Integer, code: Integer) -> bool:
+    """Make a step of a worker that may send in the same call, with every set of timers that are armed then."""
+    world.armed = 0
+    if not _try(world, search, number, code):
+        return False
+    armed = world.armed
+    chosen = armed
+    while chosen != 0:
+        if not _try(world, search, number, code | chosen):
+            return False
+        chosen = (chosen - 1) & armed
+    return True
+
+
+@compiled
 def _only_adds(world: Record) -> bool:
     """Whether the state that is worked on is the one that is expanded, with more packets: then it can do all that one can."""
     if not only_packets_differ(world):
@@ -202,9 +217,9 @@ def _expand(world: Record, search: Record, number: Integer) -> None:
                 if chosen == 0:
                     break
                 chosen = (chosen - 1) & armed
-            if not _try(world, search, number, step_code(np.int64(BEGIN), np.int64(host), np.int64(0))):
+            if not _try_all(world, search, number, step_code(np.int64(BEGIN), np.int64(host), np.int64(0))):
                 return
-            if world.quorum != 0 and not _try(
+            if world.quorum != 0 and not _try_all(
                 world, search, number, step_code(np.int64(OFFER), np.int64(host), np.int64(0))
             ):
                 return
@@ -231,18 +246,18 @@ def _expand(world: Record, search: Record, number: Integer) -> None:
                 at += 1
             if at < world.snapshot_count and tried[at] == entries[place] and useful[at] == 0:
                 continue
-        if not _try(world, search, number, step_code(np.int64(DELIVER), place, np.int64(0))):
+        if not _try_all(world, search, number, step_code(np.int64(DELIVER), place, np.int64(0))):
             return
         answers_probe = to_worker and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS
         tired = step_code(np.int64(DELIVER), place, np.int64(TIRED))
-        if world.attrition and answers_probe and not _try(world, search, number, tired):
+        if world.attrition and answers_probe and not _try_all(world, search, number, tired):
             return
         answered = step_code(np.int64(DELIVER), place, np.int64(ANSWERED))
         again = world.copies == 0 and answers_probe and label != DEAD
-        if again and not _try(world, search, number, answered):
+        if again and not _try_all(world, search, number, answered):
             return
         if world.copies > 0:
-            if not _try(world, search, number, step_code(np.int64(KEEP), place, np.int64(0))):
+            if not _try_all(world, search, number, step_code(np.int64(KEEP), place, np.int64(0))):
                 return
             if not _try(world, search, number, step_code(np.int64(LOSE), place, np.int64(0))):
                 return

@@ -105,11 +105,11 @@ def fair_round(world: Record, blank: Integer) -> Integer:
         if state[host_at(world, host) + AT_LIFE] != ALIVE:
             continue
         if state[host_at(world, host) + AT_BEGUN] < world.rounds:
-            result = begin(world, np.int64(host))
+            result = begin(world, np.int64(host), np.int64(0))
             if result < 0:
                 return result
         if _is_needed(world, np.int64(host)):
-            offer(world, np.int64(host))
+            offer(world, np.int64(host), np.int64(0))
         owner = unpack(world, np.int64(host))
         result = drive(world, np.int64(host), timers_of(world, owner))
         if result < 0:

@@ -1,8 +1,8 @@
 """The codes of steps.
 
-A step's code is kind << KIND_SHIFT | what << WHAT_SHIFT | how. `what` is a place in the list of packets, a host or a switch,
-`how` a set of timers, or of a STATUS: `TIRED`, the worker has sent the chunk too often; `ANSWERED`, an earlier copy of it has
-come.
+A step's code is kind << KIND_SHIFT | what << WHAT_SHIFT | how. `what` is a place in the list of packets, a host or a switch.
+`how` says which timers have expired when the worker sends (`TIMERS`), and of a STATUS: `TIRED`, the worker has sent the
+chunk too often; `ANSWERED`, an earlier copy of it has come.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -17,9 +17,11 @@ DELIVER, KEEP, LOSE, DRIVE, BEGIN, KILL, JOIN, CONTROL, RESTART, SATURATE, OFFER
 """Deliver a packet; deliver it and keep it; lose it; let a worker send, with timers fired; let it begin a round; kill it;
 let it join the second epoch; let the controller write its next table entry; restart a switch; deliver all packets to
 a switch that change nothing in it; let a worker contribute to a roll call."""
-TIRED, ANSWERED = 1, 2
-KIND_SHIFT: Final = 26
-WHAT_SHIFT: Final = 10
+TIMERS: Final = (1 << 9) - 1
+TIRED, ANSWERED = 1 << 9, 1 << 10
+HOW: Final = (1 << 11) - 1
+KIND_SHIFT: Final = 27
+WHAT_SHIFT: Final = 11
 
 
 @compiled_inline

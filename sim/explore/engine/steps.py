@@ -15,6 +15,7 @@ from sim.explore.engine.step_codes import (
     CONTROL,
     DELIVER,
     DRIVE,
+    HOW,
     JOIN,
     KEEP,
     KILL,
@@ -56,7 +57,7 @@ def apply(world: Record, code: Integer, blank: Integer) -> Integer:
 
 @compiled
 def _make(world: Record, code: Integer, blank: Integer) -> Integer:
-    kind, what, how = code >> KIND_SHIFT, code >> WHAT_SHIFT & 0xFFFF, code & 0x3FF
+    kind, what, how = code >> KIND_SHIFT, code >> WHAT_SHIFT & 0xFFFF, code & HOW
     if kind in (DELIVER, KEEP, LOSE):
         entry = np.int64(carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)[what])
         if world.copies > 0 and kind != KEEP:
@@ -75,9 +76,9 @@ def _make(world: Record, code: Integer, blank: Integer) -> Integer:
     if kind == DRIVE:
         return drive(world, what, how)
     if kind == BEGIN:
-        return begin(world, what)
+        return begin(world, what, how)
     if kind == OFFER:
-        return offer(world, what)
+        return offer(world, what, how)
     if kind == KILL:
         return kill(world, what)
     if kind == JOIN:

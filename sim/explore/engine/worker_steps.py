@@ -175,7 +175,7 @@ def arrive_at_worker(world: Record, entry: Integer, how: Integer) -> Integer:
         return result
     if core.failure == FAILURE_MISMATCH and failure == FAILURE_NONE and not _anyone_disagrees(world, owner):
         return np.int64(DISPUTED_FALSELY)
-    return after_call(world, host, owner)
+    return after_call(world, host, owner, how)
 
 
 @compiled
@@ -288,10 +288,12 @@ def send_now(world: Record, owner: Integer) -> Integer:
 
 
 @compiled
-def after_call(world: Record, host: Integer, owner: Integer) -> Integer:
-    """Let a worker send after a call of its core, unless it sends in batches, and pack it."""
+def after_call(world: Record, host: Integer, owner: Integer, how: Integer) -> Integer:
+    """Let a worker send after a call of its core, when these timers have expired, unless it sends in batches, and pack it."""
     sent = np.int64(0)
     if world.batches == 0:
+        world.armed = timers_of(world, owner)
+        fire(world, owner, how & world.armed)
         sent = send_now(world, owner)
     return after_worker(world, host, owner, sent)
 
@@ -348,7 +350,7 @@ def fire(world: Record, owner: Integer, timers: Integer) -> None:
 
 
 @compiled
-def begin(world: Record, host: Integer) -> Integer:
+def begin(world: Record, host: Integer, how: Integer) -> Integer:
     """Let a worker begin its next round."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     at = host_at(world, host)
@@ -373,7 +375,7 @@ def begin(world: Record, host: Integer) -> Integer:
     )
     if world.quorum != 0:
         choose_sources(world, host, owner)
-    return after_call(world, host, owner)
+    return after_call(world, host, owner, how)
 
 
 @compiled
@@ -397,7 +399,7 @@ def has_offered(world: Record, host: Integer, call: Integer) -> bool:
 
 
 @compiled
-def offer(world: Record, host: Integer) -> Integer:
+def offer(world: Record, host: Integer, how: Integer) -> Integer:
     """Let a worker contribute to the roll call that it has begun: its array is there."""
     call = roll_call(world, host)
     if call < 0 or has_offered(world, host, call):
@@ -414,7 +416,7 @@ def offer(world: Record, host: Integer) -> Integer:
             call,
         ),
     )
-    return after_call(world, host, owner)
+    return after_call(world, host, owner, how)
 
 
 @compiled

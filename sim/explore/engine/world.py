@@ -116,6 +116,7 @@ _FIELDS: Final = (
     # Ranks of transmissions, for labels.
     *("old_last", "old_count", "new_last", "new_count", "values", "value_count", "canon", "queue"),
     *("snapshot", "snapshot_count", "useful"),
+    "armed",  # the timers that were armed when a worker last sent in the call of another step
     # Coverage and faults.
     *("violation", "violation_host", "steps", "switch_runs", "worker_calls", "fair_calls", "finished_calls"),
 )

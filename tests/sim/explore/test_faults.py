@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -74,6 +75,14 @@ def test_a_fault_is_found_and_its_schedule_can_be_read_and_replayed(
     shipped = faulty_system(None, scenario, PROGRAM)
     assert all(event.result >= 0 for event in tell(shipped, made))
     assert not violates(shipped, made, violation)
+
+
+@pytest.mark.parametrize("batches", [True, False])
+def test_a_timer_that_expires_as_an_array_comes_is_found(batches: bool) -> None:
+    fault = FAULTS["offer-timer-lost"]
+    scenario = replace(fault.scenarios[0], batches=batches)
+    found = look_for(replace(fault, scenarios=(scenario,)), PROGRAM)
+    assert (found.result.violation, found.shortest) == (STUCK, True)
 
 
 def test_the_wrong_sum_of_switchmls_protocol_is_found() -> None:
