@@ -7,6 +7,7 @@ from collections.abc import Callable
 from controller.service.installation import Installation
 from controller.service.jobs import ServiceJob
 from controller.service.moves import Moves
+from controller.service.queues import JobQueues
 from controller.service.reservations import Reservations
 from controller.service.shares import Shares
 from controller.service.store import Store
@@ -20,6 +21,8 @@ class Balance:
     ----------
     jobs
         The jobs that have not ended, by name; only read here.
+    queues
+        Those of them that wait.
     store
         The persistent state.
     reservations
@@ -39,6 +42,7 @@ class Balance:
     def __init__(
         self,
         jobs: dict[str, ServiceJob],
+        queues: JobQueues,
         store: Store,
         reservations: Reservations,
         installation: Installation,
@@ -48,6 +52,7 @@ class Balance:
         room_on: Callable[[str], None],
     ) -> None:
         self._jobs = jobs
+        self._queues = queues
         self._store = store
         self._reservations = reservations
         self._installation = installation
@@ -62,7 +67,7 @@ class Balance:
         if not self._shares.active:
             return
         plan = self._shares.plan(self._installation.ready)
-        waiting = self._some_wait
+        waiting = self._queues.some_wait
         for job in list(self._jobs.values()):
             record = job.record
             share = plan.get(record.name, 0)
@@ -80,14 +85,9 @@ class Balance:
             elif self._moves.possible(job):
                 self._moves.begin(job, share)
 
-    @property
-    def _some_wait(self) -> bool:
-        """Whether a job waits for slots."""
-        return any(job.queue_place and not job.record.job_id for job in self._jobs.values())
-
     def _return_home(self) -> None:
         """Move jobs from aggregator hosts to switches that have room for them, the oldest first."""
-        if self._some_wait:
+        if self._queues.some_wait:
             return
         for job in sorted(self._jobs.values(), key=lambda job: job.record.created):
             if job.record.aggregator and self._moves.possible(job):

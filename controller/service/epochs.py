@@ -132,7 +132,6 @@ class Epochs:
         record = job.record
         job.on(JobEvent.ADMIT)
         job.admitted_epoch = record.epoch
-        job.queue_place = 0
         job.stop_timer()
         if job.waited_s is None:
             job.waited_s = job.waited_so_far_s

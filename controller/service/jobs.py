@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -162,6 +162,8 @@ class ServiceJob:
     ----------
     record
         Its record in the store.
+    changed
+        Called with the job and an event after its state has changed.
     seats
         Its workers by rank. A worker that left a running job keeps its seat until a restart.
     admitted_epoch
@@ -173,8 +175,8 @@ class ServiceJob:
     reason
         Why it waits, or why it was last restarted.
     queue_place
-        Its place in the queue for its switch; 0 while it does not wait. A job that is being installed keeps its place until
-        its workers are admitted.
+        Its place in its queue, given by `JobQueues`; 0 while it does not wait. A job that is being installed keeps its place
+        until its workers are admitted.
     timer
         Ends it after its time in the queue, or without workers.
     asked_at
@@ -191,6 +193,7 @@ class ServiceJob:
     """
 
     record: JobRecord
+    changed: Callable[["ServiceJob", JobEvent], None]
     seats: dict[int, Seat] = field(default_factory=dict)
     admitted_epoch: int = 0
     tree: Tree | None = None
@@ -224,6 +227,7 @@ class ServiceJob:
         """
         self.state = next_state(JOB_TRANSITIONS, self.state, event, f"job {self.name}")
         self.record.running = self.state in (JobState.INSTALLING, JobState.RUNNING, JobState.HELD)
+        self.changed(self, event)
 
     @property
     def waited_so_far_s(self) -> float:
@@ -234,7 +238,6 @@ class ServiceJob:
 
     def leave_queue(self) -> None:
         """Give up the job's place in the queue, if it has one."""
-        self.queue_place = 0
         if self.state is JobState.QUEUED:
             self.on(JobEvent.DEQUEUE)
 

@@ -67,7 +67,7 @@ class OperatorActions:
             weight=check_weight(weight),
             quorum=quorum,
         )
-        job = ServiceJob(record)
+        job = ServiceJob(record, self._registry.placement.queues.on)
         try:
             if not spread:  # Else its switches follow from its workers.
                 self._registry.placement.reservations.reserve(job)

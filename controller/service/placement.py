@@ -22,6 +22,7 @@ from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.link import SwitchLink
 from controller.service.moves import Move, Moves
 from controller.service.network import Network, SwitchSite
+from controller.service.queues import JobQueues
 from controller.service.reservations import Reservations, SlotsComingError
 from controller.service.shares import Shares, Sharing
 from controller.service.states import JobEvent, JobState
@@ -102,8 +103,10 @@ class Placement:
         self.trees = JobTrees(network, self.ledgers, files.lanes, files.knows_trees)
         self.shares = Shares(sharing, self.trees, self.ledgers, files.lanes, jobs)
         self.moves = Moves(sharing.move_s, self._carry_out, lambda: self.balance.restore())
+        self.queues = JobQueues()
         self.reservations = Reservations(
             jobs,
+            self.queues,
             store,
             self.installation,
             self.ledgers,
@@ -114,6 +117,7 @@ class Placement:
         )
         self.balance = Balance(
             jobs,
+            self.queues,
             store,
             self.reservations,
             self.installation,
@@ -137,7 +141,6 @@ class Placement:
         )
         self._turns = {queue: asyncio.Lock() for queue in ("", *network.switches)}
         self._due: set[str] = set()
-        self._asked = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -158,8 +161,6 @@ class Placement:
     def ask(self, job: ServiceJob) -> None:
         """Put a job into its queue: for slots, or to be started if all its workers have come."""
         job.stop_timer()
-        self._asked += 1
-        job.queue_place = self._asked
         if job.asked_at is None:
             job.asked_at = time.monotonic()
         job.on(JobEvent.ENQUEUE)
@@ -189,17 +190,11 @@ class Placement:
         self.advance_soon("")
 
     async def advance(self, queue: str) -> None:
-        """Serve a queue, first come, first served."""
+        """Serve a queue: jobs that hold slots, then those in line for some, first come, first served."""
         async with self._turns[queue]:
             self._due.discard(queue)
-            behind = False
-            for job in self.reservations.waiting(queue):
-                if not job.queue_place or job.ended.is_set():
-                    continue
-                if behind and not job.record.job_id and job.record.if_full == "queue":
-                    continue
+            for job in self.queues.waiting(queue):
                 await self._serve(job)
-                behind = behind or (bool(job.queue_place) and not job.record.job_id)
         self.balance.restore()
 
     def _aggregator_started(self, site: SwitchSite) -> None:
@@ -317,6 +312,7 @@ class Placement:
         self.trees.discard(job.record)
         switches = job.record.slots_on
         job.record.release()
+        self.queues.sort_in(job)
         job.parts = {}
         for switch in switches:
             self._room_on(switch)

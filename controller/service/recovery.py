@@ -15,7 +15,8 @@ def restore_jobs(registry: JobRegistry, workers: WorkerSeats) -> None:
 
     The first session with each switch reconciles what it holds of them.
     """
-    for record in registry.store.jobs():
+    # The jobs in line, of which there may be thousands, after those that hold slots.
+    for record in sorted(registry.store.jobs(), key=lambda record: (not record.running, not record.job_id)):
         trees = registry.placement.trees
         lost, running = "", None
         if record.lanes not in (0, registry.placement.lanes):
@@ -31,7 +32,7 @@ def restore_jobs(registry: JobRegistry, workers: WorkerSeats) -> None:
             log.warning("job %s is dropped: %s", record.name, lost)
             registry.store.forget(record.name)
             continue
-        job = ServiceJob(record)
+        job = ServiceJob(record, registry.placement.queues.on)
         if running is not None:
             job.tree, job.parts = running
             job.admissions = job.tree.admissions(job.parts)

@@ -179,7 +179,6 @@ class JobRegistry:
         self.placement.moves.drop(job)
         job.ended.set()
         job.reason = reason
-        job.queue_place = 0
         job.stop_timer()
         del self.jobs[job.name]
         self.ended.append(job)
@@ -202,7 +201,6 @@ class JobRegistry:
         gone = [rank for rank, seat in job.seats.items() if seat.worker.left]
         job.on(JobEvent.RESTART)
         self.placement.moves.drop(job)
-        job.queue_place = 0
         job.record.restarts += 1
         job.record.operated = True  # From now on its workers may leave and join like those of a created job.
         job.reason = reason

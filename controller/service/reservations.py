@@ -8,6 +8,7 @@ from controller.ledger import JobLedger
 from controller.service.aggregators import Aggregators
 from controller.service.installation import Installation
 from controller.service.jobs import ServiceJob
+from controller.service.queues import JobQueues
 from controller.service.shares import Shares
 from controller.service.sizing import slots_for
 from controller.service.store import Store
@@ -26,6 +27,8 @@ class Reservations:
     ----------
     jobs
         The jobs that have not ended, by name; only read here.
+    queues
+        Those of them that wait.
     store
         The persistent state.
     installation
@@ -45,6 +48,7 @@ class Reservations:
     def __init__(
         self,
         jobs: dict[str, ServiceJob],
+        queues: JobQueues,
         store: Store,
         installation: Installation,
         ledgers: dict[str, JobLedger],
@@ -54,6 +58,7 @@ class Reservations:
         lanes: int,
     ) -> None:
         self._jobs = jobs
+        self._queues = queues
         self._store = store
         self._installation = installation
         self._ledgers = ledgers
@@ -61,11 +66,6 @@ class Reservations:
         self._shares = shares
         self._aggregators = aggregators
         self._lanes = lanes
-
-    def waiting(self, queue: str) -> list[ServiceJob]:
-        """Return the jobs that wait in a queue, first come first."""
-        found = [job for job in self._jobs.values() if job.record.queue == queue and job.queue_place]
-        return sorted(found, key=lambda job: job.queue_place)
 
     def reserve(self, job: ServiceJob) -> None:
         """Reserve a job id and slots for a job, and save it if an operator created it: both or neither.
@@ -94,12 +94,13 @@ class Reservations:
                 self._trees.discard(record)
                 record.release()
                 raise
+        self._queues.sort_in(job)
 
     def _on_switches(self, job: ServiceJob) -> dict[str, Reservation]:
         """Reserve slots on a job's switches; raises as `reserve`."""
         record = job.record
         if record.if_full == "queue" and not job.queue_place:
-            ahead = sum(not one.record.job_id for one in self.waiting(record.queue))
+            ahead = self._queues.ahead(record.queue)
             if ahead:
                 where = f"slots of switch {record.switch}" if record.switch else "slots"
                 raise JobRefusedError(f"{plural(ahead, 'other job')} already waiting for {where}")

@@ -204,7 +204,8 @@ class WorkerSeats:
                 spread=spread,
                 weight=check_weight(request.weight),
                 quorum=request.quorum,
-            )
+            ),
+            self._registry.placement.queues.on,
         )
         self._registry.jobs[request.job] = job
         return job

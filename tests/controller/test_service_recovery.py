@@ -3,12 +3,14 @@
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from controller.jobs import Job
 from controller.service.jobs import ServiceJob
-from controller.service.reservations import Reservations
+from controller.service.queues import JobQueues
+from controller.service.records import JobRecord
 from controller.slots import SlotRange
 from host_agent.job_api import jobs_pb2
 from host_agent.joining.seat import open_seats
@@ -211,15 +213,39 @@ def test_waiting_jobs_are_looked_through_a_few_times_after_a_restart(
     for number in range(60):
         bench.operator.create_job(f"waits{number}", 2, if_full="queue")
     looked: list[str] = []
-    waiting = Reservations.waiting
+    waiting = JobQueues.waiting
 
-    def counted(self: Reservations, queue: str) -> list[ServiceJob]:
+    def counted(self: JobQueues, queue: str) -> Iterator[ServiceJob]:
         looked.append(queue)
         return waiting(self, queue)
 
-    monkeypatch.setattr(Reservations, "waiting", counted)
+    monkeypatch.setattr(JobQueues, "waiting", counted)
     bench.serve(recovery_s=DEADLINE_S).ready()
     until(lambda: seated(bench, "job"))
     assert len(bench.operator.jobs()) == 61
     assert len(looked) < 20
     assert not any(seat.trouble for seat in seats)
+
+
+def test_one_more_job_that_waits_costs_as_much_as_the_first(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every creation went through all waiting jobs."""
+    bench.serve()
+    bench.operator.create_job("job", 2, slots=1024)
+    read = 0
+    queue = cast(Any, JobRecord.queue).fget
+
+    def counted(record: JobRecord) -> str:
+        nonlocal read
+        read += 1
+        return str(queue(record))
+
+    monkeypatch.setattr(JobRecord, "queue", property(counted))
+    costs = []
+    for number in range(60):
+        before = read
+        bench.operator.create_job(f"waits{number}", 2, if_full="queue")
+        costs.append(read - before)
+    assert max(costs) <= 3 * costs[0]
+    assert bench.operator.jobs()[-1].reason == "59 other jobs already waiting for slots of switch s1"

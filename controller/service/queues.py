@@ -1,0 +1,60 @@
+"""The jobs that wait: in line for slots, or, with slots or without queueing for them, for workers and switches."""
+
+from collections.abc import Iterator
+
+from controller.service.jobs import ServiceJob
+from controller.service.states import JobEvent
+
+
+class JobQueues:
+    """The queues of a controller: one for each switch, and one, whose name is empty, for all jobs on trees.
+
+    Jobs in line for slots, of which there may be thousands, are apart from the others, of which a switch has a few hundred.
+    """
+
+    def __init__(self) -> None:
+        self._asked = 0
+        self._in_line: dict[str, dict[ServiceJob, None]] = {}
+        self._others: dict[str, dict[ServiceJob, None]] = {}
+
+    def on(self, job: ServiceJob, event: JobEvent) -> None:
+        """Give a job a place when it begins to wait, and take the place when it waits no longer."""
+        if event is JobEvent.ENQUEUE:
+            self._asked += 1
+            job.queue_place = job.queue_place or self._asked
+        elif event in (JobEvent.ADMIT, JobEvent.DEQUEUE, JobEvent.RESTART, JobEvent.END):
+            job.queue_place = 0
+        self.sort_in(job)
+
+    def sort_in(self, job: ServiceJob) -> None:
+        """Put a waiting job where it belongs, now that it has a place, has reserved slots or has given them up."""
+        queue = job.record.queue
+        in_line, others = self._in_line.setdefault(queue, {}), self._others.setdefault(queue, {})
+        lines_up = job.record.if_full == "queue" and not job.record.job_id
+        for jobs, belongs in ((in_line, lines_up), (others, not lines_up)):
+            if belongs and job.queue_place:
+                jobs.setdefault(job)
+            else:
+                jobs.pop(job, None)
+
+    def ahead(self, queue: str) -> int:
+        """Return how many jobs wait for slots in a queue."""
+        others = self._others.get(queue, {})
+        return len(self._in_line.get(queue, {})) + sum(not job.record.job_id for job in others)
+
+    @property
+    def some_wait(self) -> bool:
+        """Whether a job waits for slots in any queue."""
+        return any(map(self.ahead, self._others))
+
+    def waiting(self, queue: str) -> Iterator[ServiceJob]:
+        """Iterate over the jobs that can be served now: all that are not in line, then the line up to the first that stays in it.
+
+        The caller serves each job before it takes the next.
+        """
+        yield from [job for job in self._others.get(queue, {}) if job.queue_place]
+        for job in list(self._in_line.get(queue, {})):
+            if job in self._in_line[queue]:
+                yield job
+                if job in self._in_line[queue]:
+                    return
