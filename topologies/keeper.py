@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from topologies.announcing import START_TIMEOUT_S, start_announced
-from topologies.children import Child, TestbedError, ending_in_order
+from topologies.children import Child, TestbedError, ending_in_order, uninterrupted
 from topologies.leftovers import MARK
 from topologies.mininet_testbed import MininetTestbed
 from topologies.run_folder import (
@@ -256,11 +256,22 @@ def detach(plan: Plan) -> RunningTestbed:
     read_end, write_end = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        _become_keeper(plan, write_end)
-    os.close(write_end)
-    with open(read_end, "rb") as said, _ended_unless_done(pid):
+    with open(read_end, "rb") as said, contextlib.ExitStack() as guard:
+        pid = -1
+        try:
+            with (
+                uninterrupted()
+            ):  # A Ctrl-C between the fork and the guard would leave a keeper that nobody ends.
+                pid = os.fork()
+                if pid:
+                    guard.enter_context(_ended_unless_done(pid))
+        except BaseException:
+            if pid == 0:  # The parent was interrupted, and has ended us before we began.
+                os._exit(1)
+            raise
+        if pid == 0:
+            _become_keeper(plan, write_end)
+        os.close(write_end)
         signal.alarm(int(UP_TIMEOUT_S))
         try:
             line = said.readline()

@@ -2,7 +2,7 @@
 
 The folder holds ``testbed.json`` (what the testbed consists of), ``logs/``, ``pcaps/`` and sockets. ``/run/netsum/NAME``
 points to it: that makes names unique on the machine, and the sockets' paths short wherever the folder is (the path of a
-socket has at most 107 characters).
+socket has at most 107 characters). A copy of ``testbed.json`` beside the names is for testbeds whose run folder was deleted.
 """
 
 import contextlib
@@ -56,6 +56,11 @@ class RunningTestbed:
         return owner_is_gone(self.run_id)
 
     @property
+    def folder_deleted(self) -> bool:
+        """Whether its run folder is gone; the testbed may still run."""
+        return not self.folder.is_dir()
+
+    @property
     def controller_address(self) -> str:
         """What hosts set NETSUM_CONTROLLER to."""
         return f"unix:{self.folder / CONTROLLER_SOCKET}"
@@ -98,11 +103,8 @@ def claim(name: str, folder: Path) -> Path:
     path = RUNNING / name
     try:
         path.symlink_to(folder.resolve(), target_is_directory=True)
+        write_state(folder, json.loads((folder / STATE_FILE).read_text(encoding="utf-8")))
     except FileExistsError:
-        if not path.exists():
-            raise TestbedError(
-                f"{path} points to a run folder that is gone; end what runs of it, then delete {path}"
-            ) from None
         raise TestbedError(
             f"a testbed {name} is up already: `netsum testbed down {name}`, or choose another --name"
         ) from None
@@ -115,13 +117,24 @@ def release(name: str, folder: Path) -> None:
     with contextlib.suppress(OSError):
         if path.readlink() == folder.resolve():
             path.unlink()
+            _copy(name).unlink()
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:
-    """Write ``testbed.json`` so that readers see the old one or the new one."""
-    draft = folder / f"{STATE_FILE}.new"
-    draft.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-    draft.replace(folder / STATE_FILE)
+    """Write ``testbed.json``, and its copy if the folder has its name, so that readers see the old one or the new one."""
+    files = [folder / STATE_FILE]
+    with contextlib.suppress(OSError):
+        if (RUNNING / state["name"]).readlink() == folder.resolve():
+            _copy(state["name"]).parent.mkdir(exist_ok=True)
+            files.append(_copy(state["name"]))
+    for file in files:
+        draft = file.with_name(f"{file.name}.new")
+        draft.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+        draft.replace(file)
+
+
+def _copy(name: str) -> Path:
+    return RUNNING / ".states" / f"{name}.json"
 
 
 def running_testbeds() -> list[RunningTestbed]:
@@ -131,9 +144,8 @@ def running_testbeds() -> list[RunningTestbed]:
     found = []
     for path in sorted(RUNNING.iterdir()):
         with contextlib.suppress(OSError, ValueError):  # Coming up, going down, or not ours.
-            found.append(
-                RunningTestbed(path.name, path, json.loads((path / STATE_FILE).read_text(encoding="utf-8")))
-            )
+            file = path / STATE_FILE if path.exists() else _copy(path.name)
+            found.append(RunningTestbed(path.name, path, json.loads(file.read_text(encoding="utf-8"))))
     return found
 
 

@@ -53,8 +53,9 @@ class JobQueues:
         The caller serves each job before it takes the next.
         """
         yield from [job for job in self._others.get(queue, {}) if job.queue_place]
-        for job in list(self._in_line.get(queue, {})):
-            if job in self._in_line[queue]:
-                yield job
-                if job in self._in_line[queue]:
-                    return
+        line = self._in_line.setdefault(queue, {})
+        while line:
+            job = next(iter(line))
+            yield job
+            if job in line:
+                return

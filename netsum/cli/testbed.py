@@ -74,11 +74,13 @@ def down(
         raise UsageError("--all takes down every testbed: leave out the name")
     taken_down = []
     for testbed in running_testbeds() if everything else [find_testbed(name)]:
+        gone = testbed.folder_deleted
         take_down(testbed)
         folder = testbed.state["folder"]
         taken_down.append({"name": testbed.name, "folder": folder})
         if not as_json:
-            say(f"the testbed {testbed.name} is down; its logs are in {path_text(folder)}")
+            logs = "its run folder was deleted" if gone else f"its logs are in {path_text(folder)}"
+            say(f"the testbed {testbed.name} is down; {logs}")
     if as_json:
         print_json(taken_down)
     elif not taken_down:

@@ -17,6 +17,8 @@ def condition(testbed: "RunningTestbed") -> str:
 
     if testbed.abandoned:
         return f"crashed: `netsum testbed down {testbed.name}` clears it away"
+    if testbed.folder_deleted:
+        return f"its run folder was deleted: `netsum testbed down {testbed.name}` ends it"
     if not testbed.state["ready"]:
         return "coming up"
     processes = dict(testbed.state["switches"])

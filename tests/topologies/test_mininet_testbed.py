@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from topologies.leftovers import processes
 from topologies.mininet_testbed import MininetTestbed, missing_for_mininet
 from topologies.namespaces import inside_of
 from topologies.run_folder import RUNNING
+from topologies.runs import runs_as
 from topologies.shaping import shaping_commands
 from topologies.topology import LinkEnd, LinkSpec, star
 from topologies.units import parse_rate_bps
@@ -303,3 +305,40 @@ def test_in_the_foreground_ctrl_c_takes_it_down(name: str, tmp_path: Path) -> No
         "pcaps",
         "testbed.json",
     ]
+
+
+def test_a_testbed_whose_run_folder_was_deleted_is_seen_and_ended(name: str, tmp_path: Path) -> None:
+    arguments = ("up", "star-2", "--name", name, "--no-controller", "--json")
+    first = json.loads(netsum(*arguments, folder=tmp_path))
+    shutil.rmtree(first["folder"])
+    gone = f"its run folder was deleted: `netsum testbed down {name}` ends it"
+    assert gone in netsum("status", name, folder=tmp_path, status=1)
+    assert f"{name} is up already" in netsum(*arguments, folder=tmp_path, status=1)
+    assert f"{name} is down" in netsum("down", name, folder=tmp_path)
+    assert not list(processes(first["keeper"]["run_id"]))
+    assert not (RUNNING / name).is_symlink()
+
+
+FORK_INTERRUPTED = """
+import os, signal, sys
+fork = os.fork
+def interrupted():
+    pid = fork()
+    if pid and "keeper" in sys._getframe(1).f_code.co_filename:
+        print(pid, flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+    return pid
+os.fork = interrupted
+from netsum.cli import main
+main()
+"""
+
+
+def test_ctrl_c_just_after_the_fork_leaves_none_coming_up(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORK_INTERRUPTED, "testbed", "up", "star-2", "--name", name]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
+    assert done.returncode == 128 + signal.SIGINT
+    assert not runs_as(int(done.stdout))
+    assert not (RUNNING / name).is_symlink()
