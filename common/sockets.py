@@ -67,6 +67,7 @@ recvmmsg = types.ExternalFunction(
 sendmmsg = types.ExternalFunction(
     "sendmmsg", types.int32(types.int32, types.uintp, types.uint32, types.int32)
 )
+_write = types.ExternalFunction("write", types.intp(types.int32, types.uintp, types.uintp))
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 _errno_location = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
 
@@ -95,3 +96,9 @@ def enlarge(opened: socket.socket, option: int) -> None:
         opened.setsockopt(socket.SOL_SOCKET, _FORCED[option], BUFFER_BYTES)
     except PermissionError:
         opened.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+
+
+@compiled_inline
+def ring_bell(descriptor: Integer, one: Array) -> None:
+    """Wake whoever waits for an eventfd. `one` is an int64 array of a single 1."""
+    _write(np.int32(descriptor), np.uintp(one.ctypes.data), np.uintp(8))

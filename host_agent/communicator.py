@@ -37,7 +37,9 @@ from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
 from host_agent.rounds import AHEAD, Round, Rounds
 from host_agent.statistics import Statistics
+from host_agent.transport import shared_memory
 from host_agent.transport.link import Link
+from host_agent.transport.shared_memory import link_to
 from host_agent.transport.udp import UdpLink
 from host_agent.wire import Admission
 
@@ -91,7 +93,7 @@ class Communicator:
             raise MisuseError(f"timeout_s must be between 0.001 and 1,000,000 seconds, got {timeout_s}")
         self.admission = admission
         core = WorkerCore(admission, int(timeout_s * 1e9))
-        self._link = UdpLink(core, bind)
+        self._link = link_to(core, bind)
         try:
             claim(admission)
         except UsedAdmissionError:
@@ -484,6 +486,7 @@ def compile_ahead() -> None:
     core = WorkerCore(Admission(1, 0, 1, 0, 1, 1, 64), timeout_ns=1)
     link = UdpLink(core, ("", 0))
     _load(core, link)
+    shared_memory.load(core)
     link.close()
 
 

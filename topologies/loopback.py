@@ -92,7 +92,7 @@ class LoopbackTestbed:
                     *(sys.executable, "-P", "-m", "sim.switch.serve"),
                     *("--p4runtime", self.p4runtime_address, "--device-id", str(self.device_id)),
                     *("--udp-host", self.switch_ip, "--udp-ports", ",".join(map(str, udp_ports))),
-                    *("--drop-ppm", str(self._drop_ppm), "--ready-fd", str(ready_fd)),
+                    *("--drop-ppm", str(self._drop_ppm), "--memory", "--ready-fd", str(ready_fd)),
                 ],
                 self.folder / "switch.log",
                 pass_fds=(ready_fd,),

@@ -78,6 +78,8 @@ class ServeOptions:
         A file descriptor to write a line of JSON to, and close, once everything listens.
     statistics
         A file to write counts of packets to, as JSON, at the end.
+    memory
+        Whether workers of this machine may attach to UDP ports by shared memory.
     status
         A unix socket that serves the same counters, and more, as JSON.
     pcap, pcap_limit
@@ -102,6 +104,7 @@ class ServeOptions:
     cache_dir: Path | None = None
     ready_fd: int | None = None
     statistics: Path | None = None
+    memory: bool = False
     status: Path | None = None
     pcap: Path | None = None
     pcap_limit: int = DEFAULT_LIMIT_BYTES
@@ -265,9 +268,12 @@ def _ports(options: ServeOptions) -> PortDriver:
         raise ServeOptionError(
             f"expected an IPv4 address of this machine's loopback, not {options.udp_host!r}: --allow-remote takes others"
         )
-    return UdpPorts(
+    ports = UdpPorts(
         list(enumerate(udp_ports)), host=options.udp_host, drop_ppm=options.drop_ppm, seed=options.seed
     )
+    if options.memory:
+        ports.share_memory(ports.addresses, DEFAULT_BASE_PORT)
+    return ports
 
 
 def _config(options: ServeOptions) -> Any | None:
@@ -336,6 +342,7 @@ def parse_options(arguments: Sequence[str] | None) -> ServeOptions:
         metavar="SOCKET",
         help="unix socket that tells port counters, as a line of JSON",
     )
+    parser.add_argument("--memory", action="store_true", help="let workers of this machine share memory")
     parser.add_argument("--pcap", type=Path, metavar="FOLDER", help="write every port's packets there")
     parser.add_argument(
         "--pcap-limit",

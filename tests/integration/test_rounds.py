@@ -10,11 +10,14 @@ import pytest
 
 from host_agent import Communicator, MisuseError, UnsupportedTypeError
 from host_agent.collectives import Reduced
-from tests.integration.simulated.loopback import LoopbackSwitch, on_all
+from tests.integration.simulated.loopback import LoopbackSwitch, each_link, on_all
 
 WORKERS, QUORUM = 3, 2
 SHAPE = (40, 50)
 DEADLINE_S = 400.0
+
+
+link = pytest.fixture(each_link, scope="module", params=["udp", "memory"], autouse=True)
 
 
 @pytest.fixture(scope="module", params=[0, 20_000], ids=["loss-free", "lossy"])

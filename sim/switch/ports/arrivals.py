@@ -27,6 +27,7 @@ from sim.switch.ports.frames import (
     swap32,
     write_headers,
 )
+from sim.switch.ports.kinds import RECEIVERS
 
 
 class DatagramInbox(NamedTuple):
@@ -169,3 +170,6 @@ def _fetch(inbox: DatagramInbox, timeout_ms: Integer) -> None:
     cursor[2] = 0
     if count > 0:
         cursor[3] = (datagrams + count - 1) // count
+
+
+RECEIVERS[DatagramInbox] = receive_datagrams

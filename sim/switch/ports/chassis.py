@@ -157,7 +157,7 @@ class Chassis:
     def look_after(self, ports: PortDriver) -> None:
         """Do what must be done a few times a second: bring ports back, and captured packets to their files."""
         with self.turn:
-            ports.mend()
+            ports.look_after()
             if self.capture is not None:
                 self.capture.flush()
 

@@ -24,6 +24,7 @@ from sim.switch.ports.frames import (
     swap16,
     swap32,
 )
+from sim.switch.ports.kinds import TRANSMITTERS
 
 MOST_RUN_BYTES = 65_000
 """Most bytes of a run of datagrams: the system takes 65,507 as one message."""
@@ -182,3 +183,6 @@ def _send(
                     counts[REFUSED] += 1
                 vector += 1
         at += max(sent, 1)
+
+
+TRANSMITTERS[DatagramOutbox] = transmit_datagrams

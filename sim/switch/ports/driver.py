@@ -2,8 +2,9 @@
 
 import os
 import select
+import socket
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -12,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from common.errors import NetsumError
+from sim.switch.ports.attaching import Attachments
 from sim.switch.ports.frames import STATISTICS
 from sim.switch.ports.loop import Engine, forward, receive_alone, transmit_alone
+from sim.switch.ports.shared_memory import MemoryInbox, MemoryOutbox
 
 PORT_NUMBERS = 512
 """v1model's port numbers have 9 bits."""
@@ -75,6 +78,7 @@ class PortDriver(ABC):
         self.lengths: npt.NDArray[np.int32] = np.zeros(batch, np.int32)
         self.ports: npt.NDArray[np.uint16] = np.zeros(batch, np.uint16)
         self.times: npt.NDArray[np.int64] = np.zeros(batch, np.int64)
+        self._attachments: Attachments | None = None
         self._resources = ExitStack()
         self._poller = self._resources.enter_context(select.epoll())
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -109,6 +113,63 @@ class PortDriver(ABC):
     @abstractmethod
     def mend(self) -> None:
         """Bring ports back that had gone and can be had again; to be called now and then where `receive` is."""
+
+    def share_memory(self, addresses: Mapping[int, tuple[str, int]], shown_port: int) -> None:
+        """Let workers of this machine attach by shared memory, beside the ports.
+
+        Parameters
+        ----------
+        addresses
+            The address and UDP port at which the workers of each port reach the switch.
+        shown_port
+            Destination UDP port that programs see.
+
+        Raises
+        ------
+        PortUnavailableError
+            Another switch shares memory at such an address.
+        """
+        positions = {number: int(self._position_of_port[number]) for number in addresses}
+        try:
+            shared = self._attachments = Attachments(addresses, positions, self._poller)
+        except OSError as fault:
+            raise PortUnavailableError(f"cannot share memory with workers: {fault.strerror}") from None
+        self._resources.callback(shared.close)
+        one = np.ones(1, np.int64)
+        own_ip = int.from_bytes(socket.inet_aton(next(iter(addresses.values()))[0]), "big")
+        self._inbox = MemoryInbox(
+            below=self._inbox,
+            rings=shared.rings,
+            used=shared.used,
+            cursor=np.zeros(2, np.int64),
+            one=one,
+            own_ip=own_ip,
+            own_port=shown_port,
+            spin_ns=shared.spin_ns,
+            frames=self.frames,
+            lengths=self.lengths,
+            ports=self.ports,
+            times=self.times,
+            draws=self._draws_in,
+            drop_ppm=self._drop_ppm,
+            statistics=self._counts,
+            work=self._work,
+        )
+        self._outbox = MemoryOutbox(
+            below=self._outbox,
+            rings=shared.rings,
+            used=shared.used,
+            one=one,
+            draws=self._draws_out,
+            drop_ppm=self._drop_ppm,
+            statistics=self._counts,
+        )
+
+    def look_after(self) -> None:
+        """Bring ports back, and take the memory back of workers that have gone; while no packets are moved."""
+        self.mend()
+        if self._attachments is not None:
+            self._attachments.tidy()
 
     def receive(self, timeout_ms: int) -> int:
         """Wait for packets and make frames of them.

@@ -5,21 +5,17 @@ of the driver's inbox and outbox. It comes back to Python for what only Python c
 """
 
 # Numba's decorators are untyped, and the integers of compiled code are NumPy's.
-# mypy: disable-error-code="untyped-decorator,no-any-return,return-value"
+# mypy: disable-error-code="no-any-return,return-value"
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from common.sockets import monotonic_ns
 from sim.switch.codegen.traffic import DONE
 from sim.switch.flight import Flight
-from sim.switch.ports.arrivals import DatagramInbox, receive_datagrams
 from sim.switch.ports.compiled import Array, Integer, borrowed, compiled, run_program
-from sim.switch.ports.departures import DatagramOutbox, transmit_datagrams
-from sim.switch.ports.rings import RingInbox, RingOutbox, receive_frames, transmit_frames
+from sim.switch.ports.kinds import receive, transmit
 
 QUIET, ASKED, ATTEND, UNFINISHED = range(4)
 """Why the loop came back: nothing to do, or it is time to look after the ports; another thread wants the switch; the last
@@ -73,30 +69,6 @@ def engine_of(flight: Flight) -> Engine:
         lengths=flight.out_lengths,
         frames=flight.out_frames,
     )
-
-
-def receive(inbox: Any, timeout_ms: Integer) -> Integer:
-    """Receive frames, as the driver does."""
-    raise NotImplementedError
-
-
-def transmit(outbox: Any, ports: Array, lengths: Array, frames: Array, total: Integer) -> Integer:
-    """Transmit frames, as the driver does."""
-    raise NotImplementedError
-
-
-@overload(receive, strict=False)
-def _receive_of(inbox: Any, timeout_ms: Any) -> Callable[..., int]:
-    del timeout_ms
-    function: Any = {DatagramInbox: receive_datagrams, RingInbox: receive_frames}[inbox.instance_class]
-    return lambda inbox, timeout_ms: function(inbox, timeout_ms)
-
-
-@overload(transmit, strict=False)
-def _transmit_of(outbox: Any, ports: Any, lengths: Any, frames: Any, total: Any) -> Callable[..., int]:
-    del ports, lengths, frames, total
-    function: Any = {DatagramOutbox: transmit_datagrams, RingOutbox: transmit_frames}[outbox.instance_class]
-    return lambda outbox, ports, lengths, frames, total: function(outbox, ports, lengths, frames, total)
 
 
 @compiled

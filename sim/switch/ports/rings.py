@@ -33,6 +33,7 @@ from sim.switch.ports.frames import (
     lost,
     put16,
 )
+from sim.switch.ports.kinds import RECEIVERS, TRANSMITTERS
 
 # linux/if_packet.h: offsets in `struct tpacket2_hdr`, and bits of its status.
 _LENGTH, _KEPT, _MAC, _SECONDS, _NANOSECONDS, _VLAN_TCI, _VLAN_TPID = 4, 8, 12, 16, 20, 24, 26
@@ -276,3 +277,7 @@ def _send(outbox: RingOutbox, count: Integer) -> None:
             column = PORT_DOWN
         statistics[outbox.owners[at], column] += 1
         at += 1
+
+
+RECEIVERS[RingInbox] = receive_frames
+TRANSMITTERS[RingOutbox] = transmit_frames

@@ -1,17 +1,19 @@
-"""The same engine and program on UDP sockets of this machine, for real communicators in threads."""
+"""The same engine and program on UDP ports and shared memory of this machine, for real communicators in threads."""
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+import pytest
+
 from controller.jobs import WorkerEndpoint
 from host_agent import Admission, Communicator
 from sim.switch.ports.chassis import Chassis, Forwarding
-from sim.switch.ports.udp import UdpPorts
+from sim.switch.ports.udp import DEFAULT_BASE_PORT, UdpPorts
 
 from .star import StarSwitch, mac_at
 
@@ -27,6 +29,7 @@ class LoopbackSwitch:
         self._switch = StarSwitch(lanes)
         self._switch.tables.set_switch_address("127.0.0.1", OWN_MAC)
         self._ports = UdpPorts([(port, 0) for port in range(workers)], drop_ppm=drop_ppm)
+        self._ports.share_memory(self._ports.addresses, DEFAULT_BASE_PORT)
         chassis = Chassis(self._ports)
         with chassis.turn:
             chassis.install(self._switch.engine)
@@ -74,6 +77,13 @@ def _free_address(worker: int) -> tuple[str, int]:
         probe.bind((f"{NETWORK}.{worker + 1}", 0))
         host, port = probe.getsockname()
         return host, port
+
+
+def each_link(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Let communicators use the link that the parameter names; body of a fixture."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NETSUM_LINK", request.param)
+        yield request.param
 
 
 def on_all(communicators: list[Communicator], action: Callable[[Communicator], Any]) -> list[Any]:

@@ -1,0 +1,206 @@
+"""Workers of this machine that attach to a switch by shared memory: who may, and when they have gone."""
+
+import logging
+import mmap
+import os
+import select
+import selectors
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+
+import numpy as np
+
+from common.rings import Grant, answer, is_trusted, make_grant, name_of, receive_message, shape_requested
+from sim.switch.ports.shared_memory import ATTACHED, BROKEN, FREE, LEFT, RINGS
+
+MOST_RINGS = 128
+"""How many workers can be attached at a time; those beyond use the ports themselves."""
+SPIN_NS = 20_000
+"""How long an idle switch looks at the rings before it sleeps, where it has a processor for itself."""
+_STOP_TIMEOUT_S = 5.0
+
+_LOG = logging.getLogger(__name__)
+
+
+class Attachments:
+    """Sockets at which workers ask for rings, and the rings of those who did; a thread of its own serves them.
+
+    Parameters
+    ----------
+    addresses
+        The address and UDP port of each switch port, beside which its workers ask.
+    positions
+        The position of each switch port among the driver's.
+    poller
+        The driver's, which workers wake.
+
+    Raises
+    ------
+    OSError
+        Another process has such a socket.
+
+    Attributes
+    ----------
+    rings, used, spin_ns
+        As in `shared_memory.MemoryInbox`. A record is written before its state says that it is attached, and again when
+        `tidy` has taken it back.
+    """
+
+    def __init__(
+        self, addresses: Mapping[int, tuple[str, int]], positions: Mapping[int, int], poller: select.epoll
+    ) -> None:
+        self.rings = np.zeros(MOST_RINGS, RINGS)
+        self.used = np.zeros(1, np.int64)
+        self.spin_ns = np.zeros(1, np.int64)
+        self._positions = positions
+        self._poller = poller
+        self._held: dict[int, tuple[Grant, mmap.mmap]] = {}
+        self._connections: dict[socket.socket, int | None] = {}
+        self._ports: dict[socket.socket, int] = {}
+        self._selector = selectors.DefaultSelector()
+        with ExitStack() as opened:
+            for port, address in addresses.items():
+                listener = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                listener.setblocking(False)
+                listener.bind(name_of(address))
+                listener.listen(MOST_RINGS)
+                self._ports[listener] = port
+                self._selector.register(listener, selectors.EVENT_READ)
+            opened.pop_all()
+        self._stop, stopped = socket.socketpair()
+        self._selector.register(stopped, selectors.EVENT_READ)
+        self._stopped = stopped
+        self._thread = threading.Thread(target=self._run, name="attachments", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let nobody attach any more, and let the workers know; no thread may move packets."""
+        self._stop.close()
+        self._thread.join(_STOP_TIMEOUT_S)
+        for opened in [*self._connections, *self._ports, self._stopped]:
+            opened.close()
+        self._selector.close()
+        for at in list(self._held):
+            self._free(at)
+
+    def tidy(self) -> None:
+        """Take back the memory of workers that have left; while no packets are moved."""
+        for at in list(self._held):
+            state = self.rings[at]["state"]
+            if state == LEFT or (state == BROKEN and not self._drop(at)):
+                self._free(at)
+
+    def _run(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                opened = key.fileobj
+                if opened is self._stopped:
+                    return
+                assert isinstance(opened, socket.socket)
+                try:
+                    if opened in self._ports:
+                        self._accept(opened)
+                    else:
+                        self._hear(opened)
+                except OSError as fault:
+                    _LOG.warning("a worker could not attach: %s", fault)
+
+    def _accept(self, listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        connection.setblocking(False)
+        if not is_trusted(connection) or len(self._connections) >= 2 * MOST_RINGS:
+            connection.close()
+            return
+        self._connections[connection] = None
+        self._selector.register(connection, selectors.EVENT_READ, self._ports[listener])
+
+    def _hear(self, connection: socket.socket) -> None:
+        """Take a worker's request; anything else that comes is the end of it."""
+        port = self._selector.get_key(connection).data
+        try:
+            message, descriptors = receive_message(connection)
+        except BlockingIOError:
+            return
+        except OSError:
+            message, descriptors = b"", []
+        try:
+            if self._connections[connection] is None and message and len(descriptors) == 1:
+                self._attach(connection, port, message, descriptors[0])
+                return
+        finally:
+            for each in descriptors:
+                os.close(each)
+        self._leave(connection)
+
+    def _attach(self, connection: socket.socket, port: int, message: bytes, descriptor: int) -> None:
+        shape = shape_requested(message)
+        try:
+            # What the kernel says a socket is bound to is the worker's: no other socket can be.
+            with socket.socket(fileno=os.dup(descriptor)) as theirs:
+                ip, udp_port = theirs.getsockname()
+                bound = theirs.family == socket.AF_INET and theirs.type == socket.SOCK_DGRAM and udp_port != 0
+        except (OSError, ValueError, TypeError):
+            bound = False
+        free = next((at for at in range(MOST_RINGS) if self.rings[at]["state"] == FREE), None)
+        if shape is None or not bound or free is None:
+            reason = (
+                "it has no rings left" if shape is not None and bound else "the request is none that it knows"
+            )
+            answer(connection, None, reason)
+            self._leave(connection)
+            return
+        grant = make_grant(shape)
+        memory = mmap.mmap(grant.memory, shape.total)
+        base = np.frombuffer(memory, np.uint8).ctypes.data
+        ring = self.rings[free]
+        ring["base"], ring["rows"], ring["row_bytes"] = base, *shape
+        ring["up_lengths"], ring["up_rows"] = base + shape.up_lengths, base + shape.up_rows
+        ring["down_lengths"], ring["down_rows"] = base + shape.down_lengths, base + shape.down_rows
+        ring["up_tail"] = ring["down_head"] = ring["unpublished"] = 0
+        ring["bell"], ring["port"], ring["position"] = grant.worker_bell, port, self._positions[port]
+        ring["ip"], ring["udp_port"] = int.from_bytes(socket.inet_aton(ip), "big"), udp_port
+        self._held[free] = grant, memory
+        self._connections[connection] = free
+        # Every write to an eventfd wakes an edge-triggered poll; so it need not be read.
+        self._poller.register(grant.switch_bell, select.EPOLLIN | select.EPOLLET)
+        self.used[0] = max(self.used[0], free + 1)
+        ring["state"] = ATTACHED
+        self._set_spinning()
+        os.eventfd_write(grant.switch_bell, 1)  # A switch that sleeps has not said so in this memory.
+        try:
+            answer(connection, grant)
+        except OSError:
+            self._leave(connection)
+
+    def _leave(self, connection: socket.socket) -> None:
+        """End a connection; its rings are not used from now on."""
+        at = self._connections.pop(connection)
+        self._selector.unregister(connection)
+        connection.close()
+        if at is not None:
+            self.rings[at]["state"] = LEFT
+            self._set_spinning()
+
+    def _drop(self, at: int) -> bool:
+        """End the connection of rings that are of no use, which the thread then closes; returns whether there is one."""
+        found = [connection for connection, its in list(self._connections.items()) if its == at]
+        for connection in found:
+            _LOG.warning("the worker at port %d wrote impossible indices: detached", self.rings[at]["port"])
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        return bool(found)
+
+    def _free(self, at: int) -> None:
+        grant, memory = self._held.pop(at)
+        with suppress(OSError):
+            self._poller.unregister(grant.switch_bell)
+        memory.close()
+        grant.close()
+        self.rings[at]["state"] = FREE
+
+    def _set_spinning(self) -> None:
+        attached = int((self.rings["state"] == ATTACHED).sum())
+        spins = 0 < attached < len(os.sched_getaffinity(0))
+        self.spin_ns[0] = SPIN_NS if spins else 0
