@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from common.channel import TlsFiles
-from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.service.registry import RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
 from host_agent.errors import NetsumError
 from host_agent.wire.constants import MAX_CHILDREN, UDP_PORT
 from netsum.programs import compiled_program
+from netsum.star_service import star_network
 from topologies.children import TestbedError, ending_in_order
 from topologies.loopback import LoopbackTestbed
 from topologies.run_folder import CONTROLLER_SOCKET
@@ -30,26 +30,10 @@ FIRST_WORKER_TIMEOUT_S = 60.0
 LOOK_S = 0.2
 """How often the service checks whether its switch still runs, and whether a worker is connected."""
 FAILED_RUNS = Path("runs")
-SWITCH = "loopback"
 
 
 class LocalServiceError(NetsumError):
     """The service cannot be as asked for."""
-
-
-def loopback_network(testbed: LoopbackTestbed) -> Network:
-    """Return a testbed's switch and hosts as a controller service knows them; any worker may have any place."""
-    hosts = {host.name: HostSite(host.name, host.ip, host.mac, SWITCH, host.switch) for host in testbed.hosts}
-    switch = SwitchSite(
-        name=SWITCH,
-        p4runtime=testbed.p4runtime_address,
-        device_id=testbed.device_id,
-        ip=testbed.switch_ip,
-        mac=testbed.switch_mac,
-        stations={host.mac: host.port for host in testbed.hosts},
-        ports={host.port: PortSite(peer=host.name) for host in testbed.hosts},
-    )
-    return Network({SWITCH: switch}, hosts, any_place=True)
 
 
 async def _serve(
@@ -57,7 +41,7 @@ async def _serve(
 ) -> None:
     program = compiled_program(options.lanes)
     service_options = ServiceOptions(
-        network=loopback_network(testbed),
+        network=star_network(testbed),
         program=program.json,
         p4info=program.p4info,
         listen=(options.listen or f"unix:{testbed.folder / CONTROLLER_SOCKET}",),

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from threadpoolctl import threadpool_limits
 
-from controller.switch_controller import SwitchController
 from host_agent.wire.constants import UDP_PORT
 from netsum.compiling import await_compiled, compiling
 from netsum.digits.dataset import Images, load_digits
@@ -18,10 +17,10 @@ from netsum.digits.task import DigitsTask
 from netsum.digits.training import (
     TrainingOutcome,
     TrainingRun,
-    program_switch,
     train_alone,
 )
 from netsum.programs import CompiledProgram, compiled_program
+from netsum.star_service import star_service
 from topologies.children import Child, TestbedError
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
@@ -164,17 +163,11 @@ def _train_on(
     def show(step: int, loss: float) -> None:
         progress.update(row, completed=step + 1, loss=f"loss {loss:.3f}")
 
-    with SwitchController.connect(
-        testbed.p4runtime_address,
-        program=program.json,
-        p4info=program.p4info,
-        device_id=testbed.device_id,
-    ) as controller:
-        program_switch(controller, testbed)
+    with star_service(testbed, program, testbed.folder.parent) as controller:
         await_compiled(compiler)
         progress.update(row, loss="starting workers")
-        with TrainingRun(testbed, task, images, on_step=show) as run:
-            return run.train(controller)
+        with TrainingRun(testbed, task, images, controller, on_step=show) as run:
+            return run.train()
 
 
 def _progress(console: Console) -> Progress:

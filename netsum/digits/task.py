@@ -4,6 +4,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
+JOB = "digits"
+"""The job's name at the controller."""
+
 
 @dataclass(frozen=True)
 class DigitsTask:

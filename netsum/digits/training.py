@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from controller.errors import ControllerError
-from controller.jobs import Job, WorkerEndpoint
-from controller.switch_controller import SwitchController
+from controller.service.client import OperatorClient
 from host_agent.errors import NetsumError
 from netsum.allreduce.launch import ONE_THREAD, START_TIMEOUT_S
 from netsum.digits.dataset import Images, batch_indices, shard
 from netsum.digits.model import Floats, MomentumDescent, Perceptron
-from netsum.digits.task import DigitsTask, read_line, write_line
+from netsum.digits.task import JOB, DigitsTask, read_line, write_line
 from topologies.children import Child, stop_all, uninterrupted
 from topologies.hosts import Host, SwitchTestbed
 
@@ -103,6 +102,8 @@ class TrainingRun:
         What they do.
     images
         The training images, which are split over them.
+    controller
+        Address of the controller service of the testbed's switch.
     restarts
         How often a switch that died is started again.
     on_step
@@ -114,6 +115,7 @@ class TrainingRun:
         testbed: SwitchTestbed,
         task: DigitsTask,
         images: Images,
+        controller: str,
         *,
         restarts: int = 1,
         on_step: OnStep = lambda step, loss: None,
@@ -121,6 +123,7 @@ class TrainingRun:
         self._testbed = testbed
         self._task = task
         self._images = images
+        self._controller = controller
         self._restarts = restarts
         self._on_step = on_step
         self._messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
@@ -145,55 +148,33 @@ class TrainingRun:
         """The worker processes, by worker id."""
         return [worker.child for worker in self._workers]
 
-    def train(self, controller: SwitchController) -> TrainingOutcome:
+    def train(self) -> TrainingOutcome:
         """Run the task to its end.
-
-        Parameters
-        ----------
-        controller
-            Of the testbed's switch, programmed.
 
         Raises
         ------
         TrainingError
             A worker was lost, or the switch failed more often than it may be restarted.
-        ControllerError
-            The switch could not be controlled.
         """
         self._await_ready()
-        job = controller.create_job(
-            "digits",
-            [
-                WorkerEndpoint(
-                    port=host.port, ip=host.ip, mac=host.mac, udp_port=host.udp_port, switch=host.switch
-                )
-                for host in (worker.host for worker in self._workers)
-            ],
-            self._task.slots,
-        )
-        try:
-            return self._live(controller, job)
-        finally:
-            with contextlib.suppress(ControllerError):  # The switch may be what failed.
-                controller.end_job(job)
-
-    def _live(self, controller: SwitchController, job: Job) -> TrainingOutcome:
         start = time.monotonic()
         step, lives = 0, 1
         while True:
-            self._admit(job, step)
+            self._begin(step)
             self._follow()
             failed = [worker for worker in self._workers if worker.digest is None]
             if not failed:
                 break
             if any(worker.lost for worker in self._workers) or lives > self._restarts:
                 raise TrainingError(self._account())
-            job = self._revive(controller, job)
+            if not self._testbed.switch.running:
+                self._testbed.restart_switch()
             step, lives = self._common_step(), lives + 1
         seconds = time.monotonic() - start
         counters: dict[str, int] = {}
-        with contextlib.suppress(ControllerError):  # The switch may have died when its work was done.
-            counters = controller.counters(job)
+        # The switch may have died when its work was done.
+        with contextlib.suppress(ControllerError), OperatorClient(self._controller) as client:
+            counters = dict(client.job(JOB).counters)
         return TrainingOutcome(
             losses=[self._mean_loss(one) for one in range(self._task.steps)],
             parameters=np.load(self._workers[0].result),
@@ -218,7 +199,14 @@ class TrainingRun:
         )
         worker = _Worker(host, child, result)
         threading.Thread(target=self._listen, args=(worker,), name=f"listen {host.name}", daemon=True).start()
-        self._tell(worker, task=self._task.to_json(), images=os.fspath(images), result=os.fspath(result))
+        self._tell(
+            worker,
+            task=self._task.to_json(),
+            images=os.fspath(images),
+            result=os.fspath(result),
+            controller=self._controller,
+            rank=worker_id,
+        )
         return worker
 
     def _stop(self) -> None:
@@ -235,11 +223,10 @@ class TrainingRun:
         with contextlib.suppress(OSError):  # It has ended, which the listening thread reports.
             write_line(worker.child.stdin, **message)
 
-    def _admit(self, job: Job, step: int) -> None:
-        for worker, admission in zip(self._workers, job.admissions, strict=True):
+    def _begin(self, step: int) -> None:
+        for worker in self._workers:
             worker.begin_life()
-            bind = [worker.host.ip, worker.host.udp_port]
-            self._tell(worker, admission=admission.to_json(), bind=bind, step=step)
+            self._tell(worker, step=step)
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -286,14 +273,6 @@ class TrainingRun:
             self._task.steps - 1 if worker.failed_at is None else worker.failed_at for worker in self._workers
         )
 
-    def _revive(self, controller: SwitchController, job: Job) -> Job:
-        """Bring the job back after the switch failed it; a switch that died is started again."""
-        if not self._testbed.switch.running:
-            self._testbed.restart_switch()
-        controller.reconnect()
-        program_switch(controller, self._testbed)
-        return controller.restart_job(job)
-
     def _account(self) -> str:
         """Say who died on one line, and what each survivor said of it on lines of their own."""
         dead = [worker.child.how_it_ended() for worker in self._workers if worker.lost]
@@ -305,13 +284,6 @@ class TrainingRun:
             if worker.failed_at is not None
         ]
         return "\n  ".join(["; ".join(dead) or "the training stopped", *survivors])
-
-
-def program_switch(controller: SwitchController, testbed: SwitchTestbed) -> None:
-    """Give a testbed's switch its program, its address and the places of the hosts."""
-    controller.set_pipeline()
-    controller.set_switch_address(testbed.switch_ip, testbed.switch_mac)
-    controller.set_l2({host.mac: host.port for host in testbed.hosts}, [host.port for host in testbed.hosts])
 
 
 def train_alone(

@@ -1,8 +1,8 @@
 """One worker process of the demo: ``python -m netsum.digits.worker``, told what to do on standard input.
 
-Lines in: first the task, then an admission for each life of the job. Lines out: ``ready``; a ``step`` each;
-``failed`` when a collective fails, after which the next admission says where to go on; ``done``, which
-another worker's failure may still undo.
+Lines in: first the task, then the step to begin with, for each epoch of the job. Lines out: ``ready``, when the job
+has been joined; a ``step`` each; ``failed`` when a collective fails, after which the next line in says where to go on;
+``done``, which another worker's failure may still undo.
 
 A survivor of a failed step may be one step ahead of another: it has the last sum that the other's switch
 died with, and none can be two ahead, as the next sum needs everybody. So the state before the last step is
@@ -18,11 +18,15 @@ from typing import IO, Any
 
 import numpy as np
 
-from host_agent import Admission, Communicator, compile_ahead
+from host_agent import Communicator, compile_ahead
 from host_agent.errors import PeerError
+from host_agent.joining import Seat, join
 from netsum.digits.dataset import Images, batch_indices
 from netsum.digits.model import Floats, MomentumDescent, Perceptron
-from netsum.digits.task import DigitsTask, read_line, write_line
+from netsum.digits.task import JOB, DigitsTask, read_line, write_line
+
+JOIN_TIMEOUT_S = 60.0
+"""How long a worker waits for the others, and for the switch, to begin or to begin again."""
 
 
 class DigitsWorker:
@@ -99,23 +103,31 @@ def main() -> None:
     task = DigitsTask.from_json(opening["task"])
     worker = DigitsWorker(task, Images.load(Path(opening["images"])), events)
     compile_ahead()  # Where the parent has not, this takes long, and no deadline is running yet.
-    write_line(events, event="ready")
-    while (life := read_line(commands)) is not None:
-        try:
-            statistics = _live(worker, task, life)
-        except PeerError as error:
-            write_line(events, event="failed", step=worker.step, error=str(error))
-            continue
-        np.save(opening["result"], worker.parameters)
-        digest = hashlib.sha256(worker.parameters.tobytes()).hexdigest()
-        write_line(events, event="done", digest=digest, statistics=statistics)
+    with join(
+        opening["controller"],
+        job=JOB,
+        rank=opening["rank"],
+        world_size=task.workers,
+        slots=task.slots,
+        timeout_s=JOIN_TIMEOUT_S,
+    ) as seat:
+        write_line(events, event="ready")
+        while (life := read_line(commands)) is not None:
+            try:
+                seat.start_again(JOIN_TIMEOUT_S)
+                statistics = _live(worker, task, seat, life["step"])
+            except PeerError as error:
+                write_line(events, event="failed", step=worker.step, error=str(error))
+                continue
+            np.save(opening["result"], worker.parameters)
+            digest = hashlib.sha256(worker.parameters.tobytes()).hexdigest()
+            write_line(events, event="done", digest=digest, statistics=statistics)
 
 
-def _live(worker: DigitsWorker, task: DigitsTask, life: dict[str, Any]) -> dict[str, Any]:
-    """Train through one life of the job, and return the worker's statistics of it."""
-    admission = Admission.from_json(life["admission"])
-    with Communicator(admission, bind=tuple(life["bind"]), timeout_s=task.timeout_s) as communicator:
-        worker.train(communicator, life["step"])
+def _live(worker: DigitsWorker, task: DigitsTask, seat: Seat, step: int) -> dict[str, Any]:
+    """Train through one epoch of the job, and return the worker's statistics of it."""
+    with seat.communicator(timeout_s=task.timeout_s) as communicator:
+        worker.train(communicator, step)
         return asdict(communicator.total_stats)
 
 

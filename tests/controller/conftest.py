@@ -6,8 +6,8 @@ import pytest
 
 from controller.switch_controller import SwitchController
 from host_agent.wire.constants import UDP_PORT
-from netsum.digits.training import program_switch
 from tests.controller.scripted_workers import connect
+from tests.controller.star import program_switch
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star

@@ -23,7 +23,6 @@ from controller.program import CompiledFiles
 from controller.session import Update
 from controller.switch_controller import SwitchController
 from controller.table_writer import Change
-from netsum.digits.training import program_switch
 from netsum.programs import compiled_program
 from tests.controller.scripted_workers import (
     ANSWER_TIMEOUT_S,
@@ -34,6 +33,7 @@ from tests.controller.scripted_workers import (
     scripted_workers,
 )
 from tests.controller.service_harness import until
+from tests.controller.star import program_switch
 from topologies.hosts import SwitchTestbed
 
 

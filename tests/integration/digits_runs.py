@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.switch_controller import SwitchController
 from host_agent.communicator import compile_ahead
 from host_agent.wire.constants import UDP_PORT
 from netsum.digits.dataset import load_digits
 from netsum.digits.task import DigitsTask
-from netsum.digits.training import TrainingOutcome, TrainingRun, program_switch
+from netsum.digits.training import TrainingOutcome, TrainingRun
 from netsum.programs import compiled_program
+from netsum.star_service import star_service
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star, EmbeddedStar, MininetStar
@@ -69,24 +69,16 @@ def train(
     skip_if_lacking(kind)
     compile_ahead()
     images, _ = load_digits(task.seed)
-    program = compiled_program(task.lanes)
     with kind(task.workers, UDP_PORT, folder, drop_ppm=drop_ppm) as testbed:
 
         def happen(step: int, _: float) -> None:
             on_step(testbed, run, step)
 
         with (
-            TrainingRun(testbed, task, images, restarts=restarts, on_step=happen) as run,
-            SwitchController.connect(
-                testbed.p4runtime_address,
-                program=program.json,
-                p4info=program.p4info,
-                device_id=testbed.device_id,
-                timeout_s=DEADLINE_S,
-            ) as controller,
+            star_service(testbed, compiled_program(task.lanes), folder) as controller,
+            TrainingRun(testbed, task, images, controller, restarts=restarts, on_step=happen) as run,
         ):
-            program_switch(controller, testbed)
-            return run.train(controller)
+            return run.train()
 
 
 _undisturbed: dict[TestbedKind, TrainingOutcome] = {}

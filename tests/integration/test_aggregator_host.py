@@ -14,8 +14,8 @@ from controller.service.serve import ServiceOptions
 from host_agent.joining import join
 from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
 from netsum.aggregator import Agent, AggregatorError
-from netsum.local_service import loopback_network
 from netsum.programs import compiled_program
+from netsum.star_service import star_network
 from tests.controller.service_harness import ServiceThread, service_on, until
 from tests.integration.test_shared_slots import DEADLINE_S, LANES, WORKERS, Trainer
 from topologies.loopback import LoopbackTestbed
@@ -26,7 +26,7 @@ def service(tmp_path: Path) -> Iterator[ServiceThread]:
     program = compiled_program(LANES)
     with LoopbackTestbed(1 + WORKERS, UDP_PORT, tmp_path) as bed:
         options = ServiceOptions(
-            network=loopback_network(bed),
+            network=star_network(bed),
             program=program.json,
             p4info=program.p4info,
             listen=(f"unix:{tmp_path}/api.sock",),

@@ -16,8 +16,8 @@ from controller.service.serve import ServiceOptions
 from host_agent import MissingWorkersError
 from host_agent.joining import JoinError, Seat, join
 from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
-from netsum.local_service import loopback_network
 from netsum.programs import compiled_program
+from netsum.star_service import star_network
 from tests.controller.service_harness import ServiceThread, service_on, until
 from topologies.loopback import LoopbackTestbed
 
@@ -37,7 +37,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackTestbe
 def service(testbed: LoopbackTestbed, tmp_path: Path) -> Iterator[ServiceThread]:
     program = compiled_program(LANES)
     options = ServiceOptions(
-        network=loopback_network(testbed),
+        network=star_network(testbed),
         program=program.json,
         p4info=program.p4info,
         listen=(f"unix:{tmp_path}/api.sock",),
@@ -158,7 +158,7 @@ def test_workers_that_compute_move_without_them(service: ServiceThread, operator
 def test_a_worker_that_does_not_answer_is_left_alone(testbed: LoopbackTestbed, tmp_path: Path) -> None:
     program = compiled_program(LANES)
     options = ServiceOptions(
-        network=loopback_network(testbed),
+        network=star_network(testbed),
         program=program.json,
         p4info=program.p4info,
         listen=(f"unix:{tmp_path}/api.sock",),

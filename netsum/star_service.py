@@ -1,0 +1,80 @@
+"""The controller service of a testbed that has one switch, in a thread."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from controller.service.network import HostSite, Network, PortSite, SwitchSite
+from controller.service.serve import ServiceOptions, running_service
+from netsum.programs import CompiledProgram
+from topologies.hosts import SwitchTestbed
+from topologies.run_folder import CONTROLLER_SOCKET
+
+
+def star_network(testbed: SwitchTestbed) -> Network:
+    """Return a testbed's switch and hosts as a controller service knows them.
+
+    On loopback the processes of a machine have no addresses of their own, so any worker may have any place.
+    """
+    loopback = not any(host.prefix for host in testbed.hosts)
+    name = "loopback" if loopback else "s1"
+    hosts = {host.name: HostSite(host.name, host.ip, host.mac, name, host.switch) for host in testbed.hosts}
+    switch = SwitchSite(
+        name=name,
+        p4runtime=testbed.p4runtime_address,
+        device_id=testbed.device_id,
+        ip=testbed.switch_ip,
+        mac=testbed.switch_mac,
+        stations={host.mac: host.port for host in testbed.hosts},
+        ports={host.port: PortSite(peer=host.name) for host in testbed.hosts},
+    )
+    return Network({name: switch}, hosts, any_place=loopback)
+
+
+@contextlib.contextmanager
+def star_service(testbed: SwitchTestbed, program: CompiledProgram, folder: Path) -> Iterator[str]:
+    """Run the controller service of a testbed's switch, and give its address, a socket in a folder with a short path.
+
+    Raises
+    ------
+    ControllerError
+        The service cannot be started.
+    """
+    options = ServiceOptions(
+        network=star_network(testbed),
+        program=program.json,
+        p4info=program.p4info,
+        listen=(f"unix:{folder / CONTROLLER_SOCKET}",),
+    )
+    begun = threading.Event()
+    faults: list[BaseException] = []
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with running_service(options):
+            begun.set()
+            await stop.wait()
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(serve())
+        except BaseException as fault:
+            faults.append(fault)
+        finally:
+            begun.set()
+            loop.close()
+
+    thread = threading.Thread(target=run, name="controller", daemon=True)
+    thread.start()
+    begun.wait()
+    if faults:
+        raise faults[0]
+    try:
+        yield options.listen[0]
+    finally:
+        with contextlib.suppress(RuntimeError):  # The loop has ended, with a fault.
+            loop.call_soon_threadsafe(stop.set)
+        thread.join()
