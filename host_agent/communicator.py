@@ -436,6 +436,10 @@ class Communicator:
         """Go on in the present epoch after a `hold`."""
         self._progress.release()
 
+    def note_restart(self, reason: str) -> None:
+        """Keep why the job has another epoch by now: errors of collectives that fail in this one say it."""
+        self._progress.restarted = reason
+
     def move(self, admission: Admission) -> bool:
         """Let the next collective be the first of another epoch of the job.
 

@@ -57,6 +57,8 @@ class Progress:
         self._thread: threading.Thread | None = None
         self.last = Statistics()
         self.total = Statistics()
+        self.restarted = ""
+        """Why the job has another epoch by now, for the error of what fails in this one."""
 
     @property
     def state(self) -> State:
@@ -184,7 +186,7 @@ class Progress:
                 self._link.forget_trouble()
             self._schedule.begin(time.monotonic_ns())
             self._link.exchange(0.0 if self._schedule.busy else seconds)
-            outcomes = self._schedule.take_ended(time.monotonic_ns(), self._link.trouble())
+            outcomes = self._schedule.take_ended(time.monotonic_ns(), self._link.trouble(), self.restarted)
             late = self._held_too_long()
             with self._changed:
                 for outcome in outcomes:

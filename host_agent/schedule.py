@@ -183,7 +183,7 @@ class Schedule:
                 return
             self._running.append(_Running(self._waiting.popleft(), now_ns))
 
-    def take_ended(self, now_ns: int, trouble: str = "") -> list[Outcome]:
+    def take_ended(self, now_ns: int, trouble: str = "", restarted: str = "") -> list[Outcome]:
         """Return what has ended since the last call; if the core has failed, that is everything.
 
         A core can fail behind the last collective: the MISMATCH of the next one may come in the same batch as the last
@@ -195,6 +195,8 @@ class Schedule:
             The time.
         trouble : str
             What the driver knows about the way to the switch, for the message of a failure.
+        restarted : str
+            Why the job has another epoch by now, for the same message.
         """
         ended = self._end_done(now_ns)
         for done in self._core.take_done():
@@ -204,7 +206,7 @@ class Schedule:
             ended += self._end_done(now_ns)
         if self._core.failed and len(self):
             first = self._running[0].collective if self._running else self._waiting[0]
-            self.failure = failure_of(self._core, first.what, trouble)
+            self.failure = failure_of(self._core, first.what, trouble, restarted)
             ended += self.drop(self.failure)
         return ended
 

@@ -69,6 +69,7 @@ class OperatorActions:
         )
         job = ServiceJob(record, self._registry.placement.queues.on)
         try:
+            self._registry.placement.reservations.check(record)
             if not spread:  # Else its switches follow from its workers.
                 self._registry.placement.reservations.reserve(job)
         except JobRefusedError as refusal:

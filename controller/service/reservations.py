@@ -9,10 +9,12 @@ from controller.service.aggregators import Aggregators
 from controller.service.installation import Installation
 from controller.service.jobs import ServiceJob
 from controller.service.queues import JobQueues
+from controller.service.records import JobRecord
 from controller.service.shares import Shares
 from controller.service.sizing import slots_for
 from controller.service.store import Store
 from controller.service.trees import JobTrees
+from controller.slots import SlotAllocator
 from host_agent.words import plural
 
 
@@ -206,9 +208,20 @@ class Reservations:
 
     def _possible(self, job: ServiceJob) -> bool:
         """Whether an empty switch has as many slots as a job requests."""
-        capacity = min(ledger.capacity for ledger in self._ledgers.values())
         try:
-            count = slots_for(job.record.slots, self._lanes, capacity)
+            self.check(job.record)
         except JobRefusedError:
             return False
-        return 0 < count <= capacity and not count & (count - 1)
+        return True
+
+    def check(self, record: JobRecord) -> None:
+        """Refuse a job that no switch could grant its slots, even if it were empty.
+
+        Raises
+        ------
+        JobRefusedError
+            With the reason.
+        """
+        capacity = min(ledger.capacity for ledger in self._ledgers.values())
+        count = slots_for(record.slots, self._lanes, capacity)
+        SlotAllocator(capacity).allocate(min(count, capacity) if record.if_full == "take less" else count)

@@ -8,6 +8,7 @@ import logging
 import secrets
 import time
 
+from controller.errors import JobRefusedError
 from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
 from controller.service.network import HostSite
 from controller.service.records import JobRecord, WorkerRecord
@@ -189,24 +190,26 @@ class WorkerSeats:
                 f"there is no job named {request.job}, and the join token belongs to an existing job",
             )
         slots, if_full = read_slot_request(request.slots, request.if_full)
-        job = ServiceJob(
-            JobRecord(
-                name=request.job,
-                switch=self._registry.switch_for(request.switch, host, spread),
-                world_size=request.world_size,
-                slots=self._registry.options.slots if slots is None else slots,
-                if_full=if_full,
-                queue_s=request.queue_s,
-                join_token="",
-                idle_s=0.0,
-                operated=False,
-                created=time.time(),
-                spread=spread,
-                weight=check_weight(request.weight),
-                quorum=request.quorum,
-            ),
-            self._registry.placement.queues.on,
+        record = JobRecord(
+            name=request.job,
+            switch=self._registry.switch_for(request.switch, host, spread),
+            world_size=request.world_size,
+            slots=self._registry.options.slots if slots is None else slots,
+            if_full=if_full,
+            queue_s=request.queue_s,
+            join_token="",
+            idle_s=0.0,
+            operated=False,
+            created=time.time(),
+            spread=spread,
+            weight=check_weight(request.weight),
+            quorum=request.quorum,
         )
+        try:
+            self._registry.placement.reservations.check(record)
+        except JobRefusedError as refusal:
+            raise RefusalError(Kind.FULL, str(refusal)) from None
+        job = ServiceJob(record, self._registry.placement.queues.on)
         self._registry.jobs[request.job] = job
         return job
 

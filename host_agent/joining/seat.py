@@ -241,6 +241,9 @@ class Seat:
                     self._move(message)
             case "restarted":
                 with self._making:
+                    communicator = self._communicator() if self._communicator is not None else None
+                    if communicator is not None and communicator.admission == self.admission:
+                        communicator.note_restart(message.restarted.reason)
                     self._release(self.admission.epoch)
                 self._membership.take(message)
             case _:

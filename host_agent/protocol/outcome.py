@@ -26,7 +26,7 @@ LOSSY_SHARE = 4
 _RESTART = "The communicator is broken; restart the job to get a new admission."
 
 
-def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
+def failure_of(core: WorkerCore, what: str, trouble: str = "", restarted: str = "") -> PeerError:
     """Return the error for the failure of a core.
 
     Parameters
@@ -37,6 +37,8 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
         The collective in progress, for the message: "allreduce number 7 (sum of 100 float32)".
     trouble : str
         What the driver knows about the way to the switch.
+    restarted : str
+        Why the job has another epoch by now; empty if nothing is known of one.
     """
     state = core.state[0]
     host, port = core.admission.switch
@@ -48,6 +50,10 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "") -> PeerError:
             f"collectives in the same order, with the same operation, data type and number of elements. {_RESTART}"
         )
     after = f"{what}: no progress for {state['timeout_ns'] / 1e9:g} s"
+    if restarted:
+        return SwitchSilentError(
+            f"{after}: the job was given a new epoch ({restarted}), and {switch} admits no packets of this one. {_RESTART}"
+        )
     if trouble:
         after += f" ({trouble})"
     recent_ns = state["progress_ns"] + state["timeout_ns"] * (RECENT_SHARE - 1) // RECENT_SHARE

@@ -19,6 +19,7 @@ from controller.service.client import OperatorClient
 from controller.slots import SlotRange
 from controller.switch_controller import SwitchController
 from host_agent.communicator import compile_ahead
+from host_agent.errors import SwitchSilentError
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import Seat, join
 from host_agent.wire.constants import UDP_PORT
@@ -185,14 +186,15 @@ def test_a_switch_that_was_killed_gets_its_program_and_the_job_a_new_epoch(
     controller_process: Process, loopback: LoopbackTestbed
 ) -> None:
     seats = join_both(controller_process, loopback, "job")
-    adders = Adders(seats)
-    adders.add_more()
-    adders.stop()
     old = seats[0].admission
-    loopback.switch.kill()
-    loopback.restart_switch()
-    for seat in seats:
-        assert seat.restarted(DEADLINE_S).epoch > old.epoch
+    with seats[0].communicator(timeout_s=0.5) as of_old_epoch:
+        loopback.switch.kill()
+        loopback.restart_switch()
+        for seat in seats:
+            assert seat.restarted(DEADLINE_S).epoch > old.epoch
+        reason = r"the job was given a new epoch \(switch s1 was restarted\)"
+        with pytest.raises(SwitchSilentError, match=reason):
+            of_old_epoch.allreduce(np.ones(VALUES, np.int32))
     adders = Adders(seats)
     adders.add_more()
     adders.stop()

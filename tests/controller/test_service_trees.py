@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.errors import ServiceError
 from controller.jobs import ParentLink
 from controller.service.network import Network
 from host_agent.job_api import jobs_pb2
@@ -217,3 +218,19 @@ def test_more_children_than_a_switch_can_have_get_one_sentence(make_bench: MakeB
     for one in joining:
         assert "switch l1 would have 33 children (33 workers, 0 switches)" in str(one.exception(DEADLINE_S))
     assert free(bench) == {1024}
+
+
+@pytest.mark.parametrize(
+    ("slots", "reason"),
+    [(4096, "4,096 slots requested, but the switch has 1024"), (48, "a job's slots must be a power of two")],
+)
+def test_slots_that_no_switch_has_are_refused_before_workers_come(
+    make_bench: MakeBench, slots: int, reason: str
+) -> None:
+    bench = make_bench(fake_leaf_spine((2, 2)))
+    for if_full in ("refuse", "queue"):
+        with pytest.raises(ServiceError, match=reason):
+            bench.operator.create_job("job", 2, slots=slots, if_full=if_full)
+    with pytest.raises(JoinError, match=reason):
+        bench.joining("job", 0, 2, slots=slots).result(DEADLINE_S)
+    assert bench.operator.jobs() == []
