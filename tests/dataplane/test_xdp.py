@@ -1,0 +1,206 @@
+"""The two back ends of the compiler beside each other: random packets, random entries, the same packets out, the same memory."""
+
+import os
+import random
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+
+import pytest
+
+from sim.switch import Packets
+from tests.dataplane.dataplane import xdp
+from tests.dataplane.dataplane.embedded import EmbeddedTarget
+from tests.dataplane.dataplane.frames import (
+    ARP,
+    IPV4,
+    LANES,
+    MAX,
+    QUORUM,
+    SUM,
+    TCP,
+    UDP,
+    ethernet,
+    internet_checksum,
+    ipv4,
+    udp,
+)
+from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, worker_at
+from tests.dataplane.dataplane.target import LANE_COUNTS, PORTS, Entry, Packet
+from tests.dataplane.dataplane.tree import PARENT_PORT, TreeJob
+from tests.dataplane.test_hostile_packets import mutated
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(xdp.why_not() is not None, reason=str(xdp.why_not()))]
+
+LONG = "NETSUM_LONG_TESTS" in os.environ
+COUNT = 500_000 if LONG else 5_000
+BATCH, EPOCHS = 500, 4
+FLOOD, CPU = 300, 510
+
+
+class Both:
+    """The embedded engine and the kernel, with the same entries."""
+
+    has_trees = has_quorums = quorums_have_lanes = sees_where_frames_end = True
+    shortest_frame = 14
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        self.targets = [EmbeddedTarget(lanes), xdp.XdpTarget(lanes)]
+
+    def close(self) -> None:
+        for target in self.targets:
+            target.close()
+
+    def set_up(self, group: int, replicas: Sequence[tuple[int, int]], entries: Iterable[Entry]) -> None:
+        rows = list(entries)
+        for target in self.targets:
+            target.set_up(group, replicas, rows)
+
+    def tear_down(self, group: int, entries: Iterable[Entry]) -> None:
+        rows = list(entries)
+        for target in self.targets:
+            target.tear_down(group, rows)
+
+    def check(self, packets: list[Packet]) -> None:
+        """Run packets through both, and compare what leaves and what is in memory."""
+        batch = Packets.of(packets)
+        one, other = (list(target.switch.inject(batch, 0)) for target in self.targets)
+        assert one == other, next(
+            (n, a, b) for n, (a, b) in enumerate(zip([*one, None], [*other, None], strict=False)) if a != b
+        )
+        first, second = (target.switch for target in self.targets)
+        for name in first.program.registers:
+            assert (first.register_view(name) == second.register_view(name)).all(), name
+
+    def check_counters(self) -> None:
+        """Compare all counters."""
+        first, second = (target.switch for target in self.targets)
+        for counter in first.program.counters.values():
+            for index in range(counter.size if counter.table is None else 0):
+                assert first.counter_read(counter.name, index) == second.counter_read(counter.name, index)
+        for table in first.program.tables.values():
+            for entry in first.table_entries(table.name) if table.with_counters else []:
+                read = [s.direct_counter_read(table.name, entry) for s in (first, second)]
+                assert read[0] == read[1], entry
+
+
+@pytest.fixture(params=LANE_COUNTS)
+def both(request: pytest.FixtureRequest) -> Iterator[Both]:
+    made = Both(request.param)
+    try:
+        own = Entry("switch_address", {"address": SWITCH_IP}, "own_address", {"mac": SWITCH_MAC})
+        for target in made.targets:
+            target.insert([own])
+        yield made
+    finally:
+        made.close()
+
+
+def random_jobs(source: random.Random, both: Both, epoch: int) -> list[Job]:
+    """Make jobs with random numbers of workers, at random and sometimes the same slots; some below a parent, some with a quorum."""
+    jobs: list[Job] = []
+    for job_id in range(1, source.randint(3, 6)):
+        workers = source.randint(1, PORTS - 1 if job_id % 3 == 0 else 12)
+        given = {
+            "job_id": job_id,
+            "epoch": epoch,
+            "token": source.getrandbits(32),
+            "workers": workers,
+            "slot_base": source.choice((0, 8, 1000, 1020)),
+            "slot_count": source.randint(1, 4),
+        }
+        job = (TreeJob if job_id % 3 == 0 else Job)(both, **given)
+        job.start()
+        jobs.append(job)
+    return jobs
+
+
+def other_entries(source: random.Random) -> list[Entry]:
+    """Make random entries of the other tables."""
+    stations = {worker_at(source.randrange(40)).mac: source.choice((*range(PORTS), CPU)) for _ in range(20)}
+    routes = {(source.getrandbits(32), source.randint(0, 32)): source.randrange(PORTS) for _ in range(12)}
+    cut = {
+        (address >> 32 - length << 32 - length if length else 0, length): p
+        for (address, length), p in routes.items()
+    }
+    return [
+        *(Entry("l2_forward", {"dst": mac}, "forward", {"port": port}) for mac, port in stations.items()),
+        Entry("l2_forward", {"dst": 0xFFFFFFFFFFFF}, "flood", {"mcast_group": FLOOD}),
+        *(
+            Entry("l3_route", {"dst": prefix}, "route", {"port": p, "src_mac": source.getrandbits(48), "dst_mac": 7})
+            for prefix, p in cut.items()
+            if prefix[1]
+        ),
+        Entry("job_quorum", {"job_id": 1}, "takes", {"workers": source.randint(1, 3)}),
+        Entry("job_quorum", {"job_id": 2}, "takes", {"workers": 2}),
+    ]  # fmt: skip
+
+
+def random_packet(source: random.Random, jobs: list[Job], lanes: int) -> Packet:
+    """Make a packet: mostly of a job, some of other traffic, a third of all broken."""
+    job, kind = source.choice(jobs), source.random()
+    if kind < 0.75:
+        worker, chunk = source.randrange(len(job.workers)), source.randint(0, 3 * job.slot_count)
+        quorum = QUORUM if source.random() < 0.2 else 0
+        fields: dict[str, object] = {
+            "op": source.choice((SUM, SUM, MAX, 3)),
+            "exponent": source.randint(0, 3),
+        }
+        values = None
+        if source.random() < 0.7:
+            values = [*struct.unpack(f"{lanes}i", source.randbytes(4 * lanes))]
+        flags = quorum | (LANES if values else 0)
+        if kind < 0.6:
+            packet = job.contribution(worker, chunk, values, flags=flags, **fields)
+        else:
+            packet = job.probe(worker, chunk, flags=quorum, **fields)
+        if isinstance(job, TreeJob) and source.random() < 0.4:
+            packet = (
+                job.result_of_parent(chunk, values)
+                if source.random() < 0.5
+                else job.status_of_parent(chunk, source.getrandbits(8), source.getrandbits(16))
+            )
+    elif kind < 0.85:
+        source_ip, target_ip = source.getrandbits(32), source.choice((SWITCH_IP, source.getrandbits(32)))
+        payload = source.randbytes(source.randint(0, 200))
+        packet = source.randrange(PORTS), ethernet(
+            source.choice((worker_at(source.randrange(40)).mac, 0xFFFFFFFFFFFF, SWITCH_MAC)),
+            source.getrandbits(40),
+            IPV4,
+            ipv4(source_ip, target_ip, source.choice((TCP, UDP)), udp(1, 2, payload), ttl=source.randint(0, 3)),
+        )  # fmt: skip
+    elif kind < 0.92:
+        echo = struct.pack("!BBHI", source.choice((0, 8)), 0, source.getrandbits(16), 1) + source.randbytes(
+            24
+        )
+        echo = echo[:2] + struct.pack("!H", internet_checksum(echo[:2] + bytes(2) + echo[4:])) + echo[4:]
+        packet = (
+            source.randrange(PORTS),
+            ethernet(SWITCH_MAC, 0x020000000001, IPV4, ipv4(1, SWITCH_IP, 1, echo)),
+        )
+    else:
+        question = struct.pack("!HHBBHQ", 1, IPV4, 6, 4, source.choice((1, 1, 2)), 0x020000000001)[:-2]
+        body = (question + source.randbytes(16))[:14] + struct.pack("!IHII", 1, 0, 0, SWITCH_IP)
+        packet = source.randrange(PORTS), ethernet(0xFFFFFFFFFFFF, 0x020000000001, ARP, body)
+    return mutated(source, packet) if source.random() < 0.3 else packet
+
+
+def test_random_packets_with_random_entries_do_the_same_in_both(both: Both) -> None:
+    source = random.Random(both.lanes)
+    for epoch in range(1, EPOCHS + 1):
+        jobs = random_jobs(source, both, epoch)
+        entries = other_entries(source)
+        both.set_up(FLOOD, [(port, 0) for port in range(PORTS)], entries)
+        default = source.choice([("drop", {}), ("flood", {"mcast_group": FLOOD})])
+        for target in both.targets:
+            target.set_default("l2_forward", *default)
+        for _ in range(COUNT // BATCH // EPOCHS):
+            packets = [random_packet(source, jobs, both.lanes) for _ in range(BATCH)]
+            if source.random() < 0.1:
+                packets.append((CPU, struct.pack("!H", source.randrange(PORTS)) + packets[0][1]))
+            both.check(packets)
+        for job in jobs:
+            job.end()
+        both.tear_down(FLOOD, entries)
+    both.check_counters()
+    assert PARENT_PORT < PORTS
