@@ -111,6 +111,7 @@ class EmbeddedSwitch(SwitchProcess):
     """The embedded engine, with packet sockets on its interfaces."""
 
     title = "the embedded switch"
+    engine = "embedded"
 
     def _start(self) -> None:
         interfaces = [
@@ -122,7 +123,7 @@ class EmbeddedSwitch(SwitchProcess):
                 [
                     *(sys.executable, "-P", "-m", "sim.switch.serve", *interfaces),
                     *("--p4runtime", self.p4runtime_address, "--device-id", str(self.spec.device_id)),
-                    *("--cpu-port", str(self.spec.cpu_port)),
+                    *("--cpu-port", str(self.spec.cpu_port), "--engine", self.engine),
                     *("--status", str(self.status)),
                     *(() if self._pcaps is None else ("--pcap", str(self._pcaps))),
                     *("--ready-fd", str(ready_fd)),
@@ -131,6 +132,13 @@ class EmbeddedSwitch(SwitchProcess):
             )
 
         start_announced(start, START_TIMEOUT_S)
+
+
+class XdpSwitch(EmbeddedSwitch):
+    """The kernel, with the program as XDP at the interfaces."""
+
+    title = "the XDP switch"
+    engine = "xdp"
 
 
 class Bmv2Switch(SwitchProcess):
@@ -179,7 +187,11 @@ class Bmv2Switch(SwitchProcess):
             raise TestbedError(f"{self.child.name} {why}, see {self.log}")
 
 
-SWITCH_KINDS: Mapping[str, type[SwitchProcess]] = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}
+SWITCH_KINDS: Mapping[str, type[SwitchProcess]] = {
+    "embedded": EmbeddedSwitch,
+    "xdp": XdpSwitch,
+    "bmv2": Bmv2Switch,
+}
 """Who can run the P4 program, by the names that users give them."""
 
 

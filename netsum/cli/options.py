@@ -13,7 +13,15 @@ class SwitchKind(StrEnum):
     """Which switch runs the P4 program."""
 
     embedded = "embedded"
+    xdp = "xdp"
     bmv2 = "bmv2"
+
+
+class Engine(StrEnum):
+    """Who runs the program of a switch on this host."""
+
+    embedded = "embedded"
+    xdp = "xdp"
 
 
 class Lanes(StrEnum):

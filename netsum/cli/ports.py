@@ -82,6 +82,7 @@ def _port(port: "PortView", own: dict[str, Any], kernel: dict[str, Any]) -> dict
             }
     if own:
         found["up"] = own.get("up")
+        found["mode"] = own.get("mode")
         found |= {
             "rx_packets": own["received"],
             "rx_bytes": own["received_bytes"],
@@ -94,7 +95,10 @@ def _port(port: "PortView", own: dict[str, Any], kernel: dict[str, Any]) -> dict
                 own.get(name, 0) for name in ("dropped_out", "queue_full", "port_down", "refused")
             ),
         }
-    return {**found, "counts": {name: count for name, count in own.items() if name not in ("name", "up")}}
+    return {
+        **found,
+        "counts": {name: count for name, count in own.items() if name not in ("name", "up", "mode")},
+    }
 
 
 def _embedded(p4runtime: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from netsum.cli.controller_choice import controller_address, testbed_without_con
 from netsum.cli.options import (
     AsJson,
     ControllerOption,
+    Engine,
     TestbedOption,
     TlsCaOption,
     TlsCertOption,
@@ -51,6 +52,10 @@ def switch_group() -> None:
             "sudo netsum switch serve --interface 1@eth1 --interface 2@eth2 --pcap pcaps",
             "between two interfaces",
         ),
+        (
+            "sudo netsum switch serve --engine xdp --interface 1@eth1 --interface 2@eth2",
+            "the same in the kernel",
+        ),
         ok="ended by Ctrl-C or SIGTERM",
         interrupted="",
     ),
@@ -79,6 +84,16 @@ def switch_serve(
             metavar="PORT@NAME", help="A network interface as a port, instead of UDP; several times (root)."
         ),
     ] = None,
+    engine: Annotated[
+        Engine,
+        typer.Option(help="Who runs the program: this process, or the kernel (XDP, at interfaces, root)."),
+    ] = Engine.embedded,
+    pass_dropped: Annotated[
+        bool,
+        typer.Option(
+            "--pass-dropped", help="With XDP: what the program drops goes to this host's own stack."
+        ),
+    ] = False,
     pcap: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the packets of every port to files there.")
     ] = None,
@@ -119,6 +134,8 @@ def switch_serve(
         json=program,
         p4info=p4info,
         interfaces=_interfaces(interface),
+        engine=engine.value,
+        pass_dropped=pass_dropped,
         pcap=pcap,
         statistics=statistics,
         status=status,
@@ -254,7 +271,7 @@ def ports(
     rows = Rows(">port", "interface", "to", "state", "", ">packets", ">bytes", ">dropped", key=4)
     for port in found:
         state = {True: "up", False: "down", None: ""}[port["up"]]
-        names = (str(port["number"]), port["name"], port["peer"], state)
+        names = (str(port["number"]), port["name"], port["peer"], f"{state} {port.get('mode') or ''}".strip())
         for way, first in (("rx", names), ("tx", ("",) * len(names))):
             counts = (port.get(f"{way}_{what}") for what in ("packets", "bytes", "dropped"))
             rows.add(*first, way, *("" if count is None else f"{count:,}" for count in counts))

@@ -23,6 +23,7 @@ from google.protobuf import text_format
 from common.channel import PLAINTEXT, ChannelError, TlsFiles
 from common.errors import NetsumError
 from common.p4rt import p4runtime_pb2
+from sim.switch.bpf.ports import XdpChassis, XdpForwarding, XdpPorts
 from sim.switch.p4runtime import AddressUnavailableError, P4RuntimeError, P4RuntimeServer
 from sim.switch.p4runtime.server import DEFAULT_ADDRESS, DEFAULT_DEVICE_ID
 from sim.switch.ports import (
@@ -62,6 +63,10 @@ class ServeOptions:
         IPv4 address of these ports, one of this machine's loopback.
     interfaces
         (switch port, network interface) of each port, instead of UDP ports.
+    engine
+        Who runs the program: ``embedded``, this process, or ``xdp``, the kernel, at network interfaces.
+    pass_dropped
+        With XDP, whether what the program drops goes on to this host's own network stack.
     spin_us
         How many microseconds ports on interfaces look for packets before sleeping.
     device_id
@@ -94,6 +99,8 @@ class ServeOptions:
     udp_ports: tuple[int, ...] | None = None
     udp_host: str = "127.0.0.1"
     interfaces: tuple[tuple[int, str], ...] | None = None
+    engine: str = "embedded"
+    pass_dropped: bool = False
     spin_us: int = 0
     device_id: int = DEFAULT_DEVICE_ID
     cpu_port: int = DEFAULT_CPU_PORT
@@ -148,12 +155,9 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
     with ExitStack() as stack:
         statistics = _statistics_file(options, stack)
         try:
-            ports = stack.enter_context(_ports(options))
-            chassis = Chassis(ports, options.cpu_port)
+            chassis, ports, forwarding = _engine(options, stack)
         except ValueError as error:
             raise ServeError(str(error)) from None
-        ports.warm_up()
-        _capture(options, chassis, ports, stack)
         server = stack.enter_context(
             P4RuntimeServer(
                 chassis,
@@ -167,7 +171,6 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
             server.device.set_config(
                 p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT, config
             )
-        forwarding = Forwarding(chassis, ports)
         forwarding.start()
         stack.callback(forwarding.stop)
         if options.status is not None:
@@ -179,6 +182,26 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
         if statistics is not None:
             counts = {"ports": ports.statistics(), "unforwarded": chassis.unforwarded}
             statistics.write(json.dumps(counts, indent=1) + "\n")
+
+
+def _engine(
+    options: ServeOptions, stack: ExitStack
+) -> tuple[Chassis, PortDriver | XdpPorts, Forwarding | XdpForwarding]:
+    """Make the chassis of the engine that was asked for, its ports, and the thread that moves packets."""
+    if options.engine == "xdp":
+        if options.interfaces is None:
+            raise ServeOptionError("XDP runs at network interfaces: give each port as --interface PORT@NAME")
+        if options.drop_ppm or options.pcap is not None:
+            what = "loses no packets on purpose" if options.drop_ppm else "writes no packets to files"
+            raise ServeOptionError(f"the engine xdp {what}: leave the option out, or use the embedded one")
+        attached = stack.enter_context(XdpPorts(options.interfaces, pass_dropped=options.pass_dropped))
+        in_kernel = XdpChassis(attached, options.cpu_port)
+        return in_kernel, attached, XdpForwarding(in_kernel)
+    ports = stack.enter_context(_ports(options))
+    chassis = Chassis(ports, options.cpu_port)
+    ports.warm_up()
+    _capture(options, chassis, ports, stack)
+    return chassis, ports, Forwarding(chassis, ports)
 
 
 def _statistics_file(options: ServeOptions, stack: ExitStack) -> TextIO | None:
@@ -204,17 +227,24 @@ def _capture(options: ServeOptions, chassis: Chassis, ports: PortDriver, stack: 
 
 
 def _tell_status(
-    options: ServeOptions, chassis: Chassis, ports: PortDriver, server: P4RuntimeServer, stack: ExitStack
+    options: ServeOptions,
+    chassis: Chassis,
+    ports: PortDriver | XdpPorts,
+    server: P4RuntimeServer,
+    stack: ExitStack,
 ) -> None:
     assert options.status is not None
     names = ports.names
 
     def report() -> dict[str, Any]:
         counts = ports.statistics()
+        modes = ports.modes if isinstance(ports, XdpPorts) else {}
         return {
             "device_id": options.device_id,
             "p4runtime": server.address,
-            "ports": {n: {"name": names[n], "up": ports.is_up(n), **counts[n]} for n in names},
+            "ports": {
+                n: {"name": names[n], "up": ports.is_up(n), "mode": modes.get(n), **counts[n]} for n in names
+            },
             "unforwarded": chassis.unforwarded,
             "program": chassis.program_statistics(),
         }
@@ -293,7 +323,7 @@ def _config(options: ServeOptions) -> Any | None:
     return config
 
 
-def _announce(options: ServeOptions, server: P4RuntimeServer, ports: PortDriver) -> None:
+def _announce(options: ServeOptions, server: P4RuntimeServer, ports: PortDriver | XdpPorts) -> None:
     listed = " ".join(f"{port}={name}" for port, name in ports.names.items())
     print(f"ready: P4Runtime {server.address} device {options.device_id}, ports {listed}", flush=True)
     if options.ready_fd is not None:
@@ -323,6 +353,12 @@ def parse_options(arguments: Sequence[str] | None) -> ServeOptions:
         action="append",
         metavar="PORT@INTERFACE",
         help="a switch port on a network interface, as in 1@s1-eth1; several times, instead of UDP ports",
+    )
+    parser.add_argument(
+        "--engine", choices=("embedded", "xdp"), default="embedded", help="who runs the program"
+    )
+    parser.add_argument(
+        "--pass-dropped", action="store_true", help="what XDP drops goes to this host's stack"
     )
     parser.add_argument(
         "--spin-us", type=int, default=0, help="look for packets so long before sleeping (interfaces)"

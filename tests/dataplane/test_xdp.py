@@ -4,6 +4,7 @@ import os
 import random
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -96,8 +97,8 @@ def both(request: pytest.FixtureRequest) -> Iterator[Both]:
         made.close()
 
 
-def random_jobs(source: random.Random, both: Both, epoch: int) -> list[Job]:
-    """Make jobs with random numbers of workers, at random and sometimes the same slots; some below a parent, some with a quorum."""
+def random_jobs(source: random.Random, both: Any, epoch: int) -> list[Job]:
+    """Make jobs of random sizes at random, sometimes the same, slots; some below a parent, some with a quorum."""
     jobs: list[Job] = []
     for job_id in range(1, source.randint(3, 6)):
         workers = source.randint(1, PORTS - 1 if job_id % 3 == 0 else 12)

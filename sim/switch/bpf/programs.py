@@ -220,12 +220,12 @@ def _reframe(fn: BpfFn, failed: int) -> None:
     error = fn.variable(I64)
     b.store(ll.Constant(I64, 0), error)
     with b.if_then(b.icmp_unsigned("!=", grown, ll.Constant(I64, 0))):
-        only_headers = b.icmp_unsigned("==", length, old)
-        with b.if_else(only_headers) as (at_end, at_start):
-            with at_end:
-                b.store(fn.helper("xdp_adjust_tail", xdp, grown), error)
-            with at_start:
-                b.store(fn.helper("xdp_adjust_head", xdp, b.neg(grown)), error)
+        # With nothing behind the headers either end will do; many drivers leave no room at the end.
+        b.store(ll.Constant(I64, -1), error)
+        with b.if_then(b.icmp_unsigned("==", length, old)):
+            b.store(fn.helper("xdp_adjust_tail", xdp, grown), error)
+        with b.if_then(b.icmp_unsigned("!=", b.load(error, typ=I64), ll.Constant(I64, 0))):
+            b.store(fn.helper("xdp_adjust_head", xdp, b.neg(grown)), error)
     fn.set_internal("packet_length", b.add(length, b.sub(new, old)))
     with b.if_then(b.icmp_unsigned("!=", b.load(error, typ=I64), ll.Constant(I64, 0))):
         fn.bump("dropped_no_room")

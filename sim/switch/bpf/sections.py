@@ -45,6 +45,8 @@ class Section:
 def parts(node: Any) -> Iterator[Any]:
     """Go through an expression and all that it is made of."""
     yield node
+    if isinstance(node, dict):
+        node = list(node.values())
     if isinstance(node, (list, tuple)):
         for item in node:
             yield from parts(item)

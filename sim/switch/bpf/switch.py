@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sim.switch import ir
 from sim.switch.bpf import syscall
 from sim.switch.bpf.controls import is_trie
-from sim.switch.bpf.loading import Kernel
+from sim.switch.bpf.loading import RING_BYTES, Kernel
 from sim.switch.bpf.machine import compile_module
 from sim.switch.bpf.memory import STATISTICS, table_rows
 from sim.switch.bpf.programs import (
@@ -26,6 +26,7 @@ from sim.switch.bpf.programs import (
     XDP_TX,
     write_programs,
 )
+from sim.switch.bpf.ring import Ring
 from sim.switch.control_plane import ControlPlane
 from sim.switch.entries import TableEntry
 from sim.switch.layout import Context
@@ -72,10 +73,13 @@ class XdpSwitch(ControlPlane):
         self.kernel = Kernel(program, written, code)
         super().__init__(program, Context(program))
         self._interfaces: dict[int, int] = {}
+        self._cpu_port = cpu_port
+        self._ring = Ring(self.kernel.maps["to_cpu"].fd, RING_BYTES)
         self._share_memory()
 
     def close(self) -> None:
         """Let go of programs and maps."""
+        self._ring.close()
         self.kernel.close()
 
     def _share_memory(self) -> None:
@@ -181,7 +185,30 @@ class XdpSwitch(ControlPlane):
         ]
         self.kernel.set_group(group, members)
 
+    def set_interfaces(self, indices: dict[int, int]) -> None:
+        """Say which interface of the kernel each switch port is."""
+        with self._lock:
+            for port in set(self._interfaces) | set(indices):
+                if self._interfaces.get(port) != indices.get(port):
+                    key = struct.pack("=I", port)
+                    if port in indices:
+                        self.kernel.maps["ports"].update(key, struct.pack("=I", indices[port]))
+                    else:
+                        self.kernel.maps["ports"].delete(key)
+            self._interfaces = dict(indices)
+            for group in self._replication.groups:
+                self._push_group(group)
+
     # Packets.
+
+    def send(self, frame: bytes, ifindex: int) -> None:
+        """Run a packet from the controller through the program; what leaves really leaves."""
+        stub = self.kernel.stub("arrive", {"ingress_port": self._cpu_port, FLAGS: 0})
+        syscall.run_once(stub, frame.ljust(16, b"\0"), live=True, ifindex=ifindex)
+
+    def for_controller(self, timeout_s: float) -> list[bytes]:
+        """Wait for packets that left by the port to the controller, and return them."""
+        return self._ring.packets(timeout_s)
 
     @property
     def statistics(self) -> dict[str, int]:

@@ -21,9 +21,11 @@ from common.errors import NetsumError
 __all__ = [
     "ARRAY",
     "DEVMAP",
+    "GENERIC_MODE",
     "HASH",
     "HASH_OF_MAPS",
     "LPM_TRIE",
+    "NATIVE_MODE",
     "PERCPU_ARRAY",
     "PROG_ARRAY",
     "RINGBUF",
@@ -36,11 +38,12 @@ __all__ = [
     "load_program",
     "map_name",
     "run_once",
+    "update_link",
 ]
 
 HASH, ARRAY, PROG_ARRAY, PERCPU_ARRAY, LPM_TRIE, HASH_OF_MAPS, DEVMAP, RINGBUF = 1, 2, 3, 6, 11, 13, 14, 27
 _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _PROG_LOAD = range(6)
-_TEST_RUN, _BTF_LOAD, _LINK_CREATE = 10, 18, 28
+_TEST_RUN, _BTF_LOAD, _LINK_CREATE, _LINK_UPDATE = 10, 18, 28, 29
 _PROG_TYPE_XDP = 6
 _ATTACH_DEVMAP, _ATTACH_XDP = 33, 37
 _NO_PREALLOC, _MMAPABLE = 1, 1 << 10
@@ -303,3 +306,8 @@ def attach_xdp(program: int, ifindex: int, mode: int) -> int:
     """Attach a program to an interface; return the descriptor of the link, whose closing detaches it."""
     attributes = struct.pack("=IIII", program, ifindex, _ATTACH_XDP, mode)
     return _bpf(_LINK_CREATE, attributes, "attach the BPF program")
+
+
+def update_link(link: int, program: int) -> None:
+    """Put another program in the place of an attached one; no packet passes in between."""
+    _bpf(_LINK_UPDATE, struct.pack("=IIII", link, program, 0, 0), "replace a BPF program")

@@ -1,0 +1,251 @@
+"""Switch ports that are network interfaces with an XDP program, and the chassis whose switch is in the kernel.
+
+Programs are attached by links, which go when their descriptors are closed: when the process ends, however it does.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from sim.switch import ir
+from sim.switch.bpf import syscall
+from sim.switch.bpf.loading import PORTS
+from sim.switch.bpf.memory import PORT_WORDS
+from sim.switch.bpf.programs import FLAGS, PASS_DROPPED
+from sim.switch.bpf.switch import XdpSwitch
+from sim.switch.control_plane import ControlPlane
+from sim.switch.ports.chassis import Chassis, Listener
+from sim.switch.ports.driver import PortUnavailableError
+from sim.switch.ports.frames import STATISTICS
+
+__all__ = ["XdpChassis", "XdpForwarding", "XdpPorts"]
+
+_LOOK_S = 0.5
+_LOG = logging.getLogger(__name__)
+
+
+class XdpPorts:
+    """A set of switch ports on network interfaces; a context manager that detaches at the end.
+
+    Parameters
+    ----------
+    ports
+        (switch port, interface) of each.
+    pass_dropped
+        Whether what the program drops in ingress goes on to this host's own network stack.
+
+    Raises
+    ------
+    PortUnavailableError
+        There is no such interface, or no right to BPF.
+    ValueError
+        A port or an interface is given twice.
+
+    Attributes
+    ----------
+    modes
+        Of each attached port, ``native`` (in the driver) or ``generic`` (behind it, slower).
+    """
+
+    def __init__(self, ports: Sequence[tuple[int, str]], *, pass_dropped: bool = False) -> None:
+        self.names = dict(ports)
+        interfaces = list(self.names.values())
+        if len(self.names) < len(ports) or len(set(interfaces)) < len(interfaces):
+            raise ValueError(f"expected different ports and interfaces, not {list(ports)}")
+        if not all(0 <= number < PORTS - 1 for number in self.names):
+            raise ValueError(f"expected switch ports between 0 and {PORTS - 2}, not {sorted(self.names)}")
+        self._flags = PASS_DROPPED if pass_dropped else 0
+        self._links: dict[int, int] = {}
+        self._indices: dict[int, int] = {}
+        self.modes: dict[int, str] = {}
+        self._switch: XdpSwitch | None = None
+        for number, name in self.names.items():
+            if _index(name) == 0:
+                raise PortUnavailableError(
+                    f"switch port {number} could not open interface {name}: there is none; `ip link` lists those there are"
+                )
+        try:
+            syscall.Map("probe", syscall.ARRAY, 4, 4, 1).close()
+        except syscall.BpfError as error:
+            raise PortUnavailableError(str(error)) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Detach from all interfaces, and let go of the program."""
+        for number in list(self._links):
+            self._detach(number)
+        if self._switch is not None:
+            self._switch.close()
+            self._switch = None
+
+    def attach(self, switch: XdpSwitch) -> None:
+        """Have a switch's program at all interfaces, in place of the one before, which is closed.
+
+        Raises
+        ------
+        PortUnavailableError
+            An interface has a program of somebody else.
+        """
+        before, self._switch = self._switch, switch
+        self.mend(anew=True)
+        if before is not None and before is not switch:
+            before.close()
+
+    def _attach(self, number: int, index: int) -> None:
+        assert self._switch is not None
+        program = self._switch.kernel.stub("arrive", {"ingress_port": number, FLAGS: self._flags})
+        if number in self._links:
+            syscall.update_link(self._links[number], program)
+            return
+        for mode, name in ((syscall.NATIVE_MODE, "native"), (syscall.GENERIC_MODE, "generic")):
+            try:
+                self._links[number] = syscall.attach_xdp(program, index, mode)
+            except syscall.BpfError as error:
+                if error.errno in (errno.EBUSY, errno.EEXIST):
+                    raise PortUnavailableError(
+                        f"switch port {number} cannot use interface {self.names[number]}: another XDP program is "
+                        "there, of another switch perhaps; `ip link` shows it"
+                    ) from None
+                if name == "generic":
+                    raise PortUnavailableError(
+                        f"switch port {number} cannot use interface {self.names[number]}: {error}"
+                    ) from None
+                continue
+            self.modes[number] = name
+            return
+
+    def _detach(self, number: int) -> None:
+        os.close(self._links.pop(number))
+        self.modes.pop(number, None)
+
+    def mend(self, *, anew: bool = False) -> None:
+        """Notice interfaces that have gone, and attach to those that are back, or to all."""
+        if self._switch is None:
+            return
+        found = {number: _index(name) for number, name in self.names.items()}
+        changed = {n for n, index in found.items() if self._indices.get(n, 0) != index}
+        if not changed and not anew:
+            return
+        for number in changed:
+            if number in self._links:
+                _LOG.warning("switch port %d: interface %s is gone", number, self.names[number])
+                self._detach(number)
+        self._indices = found
+        self._switch.set_interfaces({n: index for n, index in found.items() if index})
+        for number, index in found.items():
+            if index and (anew or number in changed):
+                self._attach(number, index)
+
+    def is_up(self, number: int) -> bool:
+        """Whether a switch port's interface is there, is up and has a carrier."""
+        try:
+            return Path(f"/sys/class/net/{self.names[number]}/carrier").read_text() == "1\n"
+        except OSError:
+            return False
+
+    def statistics(self) -> dict[int, dict[str, int]]:
+        """Count what passed each switch port, with the names of `PortDriver.statistics`; 0 for what XDP does not count."""
+        table = {n: dict.fromkeys((*STATISTICS, "overrun"), 0) for n in self.names}
+        if self._switch is not None:
+            rows = self._switch.kernel.part("ports").view(np.uint64).reshape(PORTS, len(PORT_WORDS))
+            for number, counts in table.items():
+                counts.update(zip(PORT_WORDS, rows[number].tolist(), strict=True))
+        return table
+
+    @property
+    def some_index(self) -> int:
+        """The kernel's number of one of the interfaces."""
+        return next((i for i in self._indices.values() if i), 1)
+
+
+def _index(name: str) -> int:
+    try:
+        return socket.if_nametoindex(name)
+    except OSError:
+        return 0
+
+
+class XdpChassis(Chassis):
+    """A chassis whose switch is in the kernel."""
+
+    def __init__(self, ports: XdpPorts, cpu_port: int) -> None:
+        super().__init__(None, cpu_port)
+        if cpu_port in ports.names:
+            raise ValueError(
+                f"port {cpu_port} cannot lead to {ports.names[cpu_port]} and to the controller; choose another one"
+            )
+        self._interfaces = ports
+        self._running: tuple[XdpSwitch, Listener | None] | None = None
+
+    def engine(self, program: ir.Program, cache_dir: Path | None) -> ControlPlane:
+        """Make a switch that runs a program."""
+        return XdpSwitch(program, cache_dir, cpu_port=self.cpu_port)
+
+    def install(self, switch: ControlPlane | None, listener: Listener | None = None) -> None:
+        """Put a switch in; call it with the turn held."""
+        super().install(switch, listener)
+        assert isinstance(switch, XdpSwitch)
+        self._running = switch, listener
+        self._interfaces.attach(switch)
+
+    def packet_out(self, frame: bytes) -> None:
+        """Run a packet from the controller through the switch, out of its interfaces."""
+        with self.turn:
+            if self._running is not None:
+                self._running[0].send(frame, self._interfaces.some_index)
+
+    def attend(self, timeout_s: float) -> None:
+        """Wait for packets to the controller, hand them on, and look after the interfaces."""
+        running = self._running
+        if running is None:
+            time.sleep(timeout_s)
+            return
+        frames = running[0].for_controller(timeout_s)
+        if frames and running[1] is not None:
+            running[1].packets_in(frames)
+        with self.turn:
+            self._interfaces.mend()
+
+
+class XdpForwarding:
+    """The thread beside the kernel: it takes packets to the controller and brings interfaces back."""
+
+    def __init__(self, chassis: XdpChassis) -> None:
+        self._chassis = chassis
+        self._stopping = threading.Event()
+        self.fault: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="forwarding", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; the ports may be closed afterwards."""
+        self._stopping.set()
+        self._thread.join(60.0)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._chassis.attend(_LOOK_S)
+        except BaseException as fault:
+            self.fault = fault
