@@ -172,6 +172,7 @@ class MininetTestbed:
         for end in link.ends:
             script = "\n".join(reshaping_commands(link, self._interface(end), self.topology.mtu))
             self.net[end.node].run(script)
+            self._take_redirects(end)
         links = (*self.topology.links[:number], link, *self.topology.links[number + 1 :])
         self.topology = replace(self.topology, links=links)
 
@@ -237,10 +238,16 @@ class MininetTestbed:
         deadline = time.monotonic() + COMMAND_TIMEOUT_S
         for end in (end for link in self.topology.links for end in link.ends):
             await_interface(inside_of(self.net[end.node].pid), self._interface(end), deadline)
+            self._take_redirects(end)
         self.net.start()
         self.hosts = tuple(self._host(name) for name in self.topology.hosts)
         for flow in self.topology.traffic:
             self._start_flow(flow)
+
+    def _take_redirects(self, end: LinkEnd) -> None:
+        """Let a host have what XDP sends: a virtual interface takes it with an XDP program of its own, or with GRO on."""
+        if self.kind == "xdp" and end.node in self.topology.hosts:
+            self.net[end.node].run(f"ethtool -K {self._interface(end)} gro on")
 
     def _host(self, name: str) -> Host:
         switch, port = self.topology.place(name)

@@ -17,6 +17,13 @@ class SwitchKind(StrEnum):
     bmv2 = "bmv2"
 
 
+class DemoSwitch(StrEnum):
+    """Which switch runs the P4 program of `netsum run`, on loopback or in Mininet."""
+
+    embedded = "embedded"
+    bmv2 = "bmv2"
+
+
 class Engine(StrEnum):
     """Who runs the program of a switch on this host."""
 

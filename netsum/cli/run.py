@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.options import Lanes, SwitchKind
+from netsum.cli.options import DemoSwitch, Lanes
 from netsum.cli.texts import epilog
 
 run_app = typer.Typer(help="Run a whole demonstration: switch, controller and workers.", no_args_is_help=True)
@@ -38,8 +38,8 @@ def run_digits(
         typer.Option(min=0.0, max=50.0, help="Packets dropped each way in the second run; 0: no second run."),
     ] = 1.0,
     switch: Annotated[
-        SwitchKind, typer.Option(help="Who runs the P4 program; BMv2 does so in Mininet.")
-    ] = SwitchKind.embedded,
+        DemoSwitch, typer.Option(help="Who runs the P4 program; BMv2 does so in Mininet.")
+    ] = DemoSwitch.embedded,
     mininet: Annotated[
         bool,
         typer.Option("--mininet", help="Hosts and switch in network namespaces, not on loopback (root)."),
@@ -60,7 +60,7 @@ def run_digits(
         steps=steps,
         drop_percent=drop_percent,
         in_mininet=mininet,
-        on_bmv2=switch is SwitchKind.bmv2,
+        on_bmv2=switch is DemoSwitch.bmv2,
     )
     if not run_demo(demo, console()):
         raise typer.Exit(1)

@@ -22,6 +22,7 @@ CHECKS: dict[str, Sequence[Check]] = {
         kernel.privileges,
         kernel.namespaces,
         kernel.packet_sockets,
+        kernel.xdp,
         lambda: kernel.queueing("htb", "links with a rate"),
         lambda: kernel.queueing("tbf", "links with a rate that let no burst pass"),
         lambda: kernel.queueing("netem", "links with a latency (rates and losses do without)"),

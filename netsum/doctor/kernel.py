@@ -106,6 +106,31 @@ def privileges() -> Finding:
     return Finding("Root", "yes")
 
 
+def xdp() -> Finding:
+    """Look whether programs for XDP can be loaded; what was loaded is gone at once."""
+    from sim.switch.bpf import syscall
+    from sim.switch.bpf.btf import lock_btf
+    from sim.switch.bpf.stubs import instruction
+
+    needed_for = "switches in the kernel (`--engine xdp`, `--switch xdp`)"
+    try:
+        os.close(syscall.load_btf(lock_btf()))
+        # A byte order that only instructions of version 4 give: bswap64 r0.
+        code = instruction(0xB7, 0) + instruction(0xD7, 0, immediate=64) + instruction(0x95)
+        os.close(syscall.load_program("doctor", code))
+    except syscall.VerifierError:
+        return Finding("XDP", "BPF without version 4", needed_for, "a kernel of 6.6 or newer")
+    except syscall.BpfError as error:
+        return Finding("XDP", str(error), needed_for, "root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
+    found = []
+    for folder in sorted(Path("/sys/class/net").iterdir()):
+        driver = folder / "device" / "driver"
+        queues = len(list((folder / "queues").glob("rx-*")))
+        name = driver.resolve().name if driver.exists() else "virtual"
+        found.append(f"{folder.name} ({name}, {queues} receive queue{'s' * (queues != 1)})")
+    return Finding("XDP", f"programs can be loaded; interfaces: {', '.join(found)}")
+
+
 def namespaces() -> Finding:
     """Look whether a network namespace with a virtual link can be made; it is gone at once."""
     return _tried(

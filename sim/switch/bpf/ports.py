@@ -28,6 +28,7 @@ from sim.switch.control_plane import ControlPlane
 from sim.switch.ports.chassis import Chassis, Listener
 from sim.switch.ports.driver import PortUnavailableError
 from sim.switch.ports.frames import STATISTICS
+from sim.switch.ports.interfaces import interface_is_up
 
 __all__ = ["XdpChassis", "XdpForwarding", "XdpPorts"]
 
@@ -156,10 +157,7 @@ class XdpPorts:
 
     def is_up(self, number: int) -> bool:
         """Whether a switch port's interface is there, is up and has a carrier."""
-        try:
-            return Path(f"/sys/class/net/{self.names[number]}/carrier").read_text() == "1\n"
-        except OSError:
-            return False
+        return interface_is_up(self.names[number])
 
     def statistics(self) -> dict[int, dict[str, int]]:
         """Count what passed each switch port, with the names of `PortDriver.statistics`; 0 for what XDP does not count."""

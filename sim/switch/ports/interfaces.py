@@ -200,13 +200,7 @@ class InterfacePorts(PortDriver):
 
     def is_up(self, number: int) -> bool:
         """Whether a switch port's interface is there, is up and has a carrier."""
-        position = int(self._position_of_port[number])
-        try:
-            answer = fcntl.ioctl(self._sender, _SIOCGIFFLAGS, _interface_request(self._interfaces[position]))
-        except OSError:
-            return False
-        flags: int = struct.unpack_from("=H", answer, 16)[0]
-        return bool(flags & _IFF_UP and flags & _IFF_RUNNING)
+        return interface_is_up(self._interfaces[int(self._position_of_port[number])])
 
     def mend(self) -> None:
         """Notice interfaces that have gone, and attach to those that are back under another number."""
@@ -252,6 +246,17 @@ def _map_ring(opened: socket.socket, request: bytes) -> mmap.mmap:
     opened.setsockopt(_SOL_PACKET, _RX_RING, request)
     block_bytes, blocks, _, _ = struct.unpack("=4I", request)
     return mmap.mmap(opened.fileno(), block_bytes * blocks)
+
+
+def interface_is_up(name: str) -> bool:
+    """Whether an interface is there, is up and has a carrier."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            answer = fcntl.ioctl(asking, _SIOCGIFFLAGS, _interface_request(name))
+        except OSError:
+            return False
+    flags: int = struct.unpack_from("=H", answer, 16)[0]
+    return bool(flags & _IFF_UP and flags & _IFF_RUNNING)
 
 
 def _interface_request(name: str) -> bytes:

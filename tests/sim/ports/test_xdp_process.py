@@ -1,0 +1,148 @@
+"""The kernel as a switch, at real interfaces: packets, counters, interfaces that come and go, ends of all kinds."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from sim.switch.bpf import syscall
+from tests.dataplane.dataplane import xdp
+from tests.sim.ports.cables import DEADLINE_S, Cables, end_of, send_all
+from tests.sim.ports.conftest import Start
+from tests.sim.ports.test_interface_process import ECHO, INTERFACES, await_status, frame
+from topologies.namespaces import missing_for_namespaces, run
+
+lacking = missing_for_namespaces() or xdp.why_not()
+pytestmark = [pytest.mark.root, pytest.mark.skipif(lacking is not None, reason=str(lacking))]
+
+ENGINE = ["--engine", "xdp", *INTERFACES]
+_PROGRAM_BY_ID = 13
+
+
+@pytest.fixture
+def cables() -> Iterator[Cables]:
+    with Cables(2) as up:
+        for end in ("h1", "h2"):
+            take_redirects(end)
+        yield up
+
+
+def take_redirects(end: str) -> None:
+    """Let a host's end have what XDP sends."""
+    run("ethtool", "-K", end, "gro", "on")
+
+
+def programs_at(*interfaces: str) -> list[int]:
+    """Return the numbers of the XDP programs at interfaces; 0 where there is none."""
+    found = {one["ifname"]: one for one in json.loads(run("ip", "-j", "-d", "link"))}
+    return [found[name].get("xdp", {}).get("prog", {}).get("id", 0) for name in interfaces]
+
+
+def is_loaded(program: int) -> bool:
+    """Tell whether the kernel has a program."""
+    try:
+        os.close(syscall._bpf(_PROGRAM_BY_ID, struct.pack("=I", program), "look for a program"))
+    except syscall.BpfError as error:
+        return error.errno != errno.ENOENT
+    return True
+
+
+def await_gone(programs: list[int]) -> None:
+    """The kernel lets go of programs a moment after their last user."""
+    deadline = time.monotonic() + DEADLINE_S
+    while any(map(is_loaded, programs)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def exchange(interface: str, number: int) -> None:
+    with end_of(interface) as end:
+        end.send(frame(number))
+        assert end.recv(200) == frame(number)
+
+
+def test_packets_counters_and_interfaces_that_come_and_go(
+    cables: Cables, start: Start, tmp_path: Path
+) -> None:
+    status = tmp_path / "s.status"
+    switch = start(*ENGINE, "--status", status, *ECHO)
+    with end_of("h1") as one:
+        send_all(one, map(frame, range(300)))
+        assert [one.recv(200) for _ in range(300)] == [frame(number) for number in range(300)]
+    told = switch.status(status)["ports"]
+    assert (told["1"]["mode"], told["1"]["up"], told["1"]["received"], told["1"]["sent"]) == (
+        "native",
+        True,
+        300,
+        300,
+    )
+    assert (told["2"]["received"], told["2"]["sent"]) == (0, 0)
+    cables.ip("link", "set", "s1", "down")
+    assert not switch.status(status)["ports"]["1"]["up"]
+    cables.up("s1")
+    exchange("h1", 1)
+    cables.ip("link", "delete", "s2")
+    await_status(switch, status, lambda told: not told["ports"]["2"]["up"])
+    cables.add(2)
+    take_redirects("h2")
+    await_status(switch, status, lambda told: told["ports"]["2"]["mode"] == "native")
+    exchange("h2", 2)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_behind(cables: Cables, start: Start, ending: signal.Signals) -> None:
+    switch = start(*ENGINE, *ECHO)
+    programs = programs_at("s1", "s2")
+    assert all(map(is_loaded, programs))
+    switch.stop(ending)
+    await_gone(programs)
+    assert programs_at("s1", "s2") == [0, 0]
+
+
+def test_a_second_switch_does_not_take_the_interfaces_of_the_first(cables: Cables, start: Start) -> None:
+    start(*ENGINE, *ECHO)
+    said = refusal(*ENGINE, *ECHO)
+    assert "switch port 1 cannot use interface s1: another XDP program is there" in said
+    exchange("h1", 3)
+
+
+def test_an_interface_whose_driver_refuses_has_the_program_behind_the_driver(
+    cables: Cables, start: Start, tmp_path: Path
+) -> None:
+    for end in ("s1", "h1"):
+        cables.ip(
+            "link", "set", end, "mtu", "9000"
+        )  # more than a page, which XDP in the driver of veth does not take
+    switch = start(*ENGINE, "--status", tmp_path / "s.status", *ECHO)
+    modes = [port["mode"] for port in switch.status(tmp_path / "s.status")["ports"].values()]
+    assert modes == ["generic", "native"]
+    exchange("h1", 4)
+
+
+def refusal(*arguments: object, before: Sequence[str] = ()) -> str:
+    command = [sys.executable, "-m", "sim.switch.serve", "--p4runtime", "127.0.0.1:0", *map(str, arguments)]
+    done = subprocess.run(
+        [*before, *command], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode in (1, 2), done.stdout + done.stderr
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_what_is_missing_is_said_in_a_sentence(cables: Cables) -> None:
+    nowhere = refusal("--engine", "xdp", "--interface", "1@nowhere")
+    assert "switch port 1 could not open interface nowhere: there is none" in nowhere
+    assert "give each port as --interface PORT@NAME" in refusal("--engine", "xdp")
+    assert "the engine xdp loses no packets on purpose" in refusal(*ENGINE, "--drop-ppm", "1")
+    if shutil.which("setpriv"):
+        said = refusal(*ENGINE, *ECHO, before=["setpriv", "--bounding-set=-all", "--inh-caps=-all"])
+        assert "BPF needs the capabilities CAP_BPF and CAP_NET_ADMIN, or root" in said
