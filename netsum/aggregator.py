@@ -15,6 +15,7 @@ from common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel
 from host_agent.errors import NetsumError
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.wire.constants import UDP_PORT
+from sim.switch.serve import ServeError, ServeOptions, check
 from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, TestbedError, uninterrupted
 
@@ -94,8 +95,19 @@ class Agent:
         Raises
         ------
         AggregatorError
-            The controller does not answer, or refuses.
+            The controller does not answer, or refuses; or the switch could not be started here.
         """
+        try:
+            check(
+                ServeOptions(
+                    p4runtime=self._p4runtime,
+                    allow_remote=self._allow_remote,
+                    udp_ports=(self._udp_port,),
+                    udp_host=self._offer.ip,
+                )
+            )
+        except ServeError as error:
+            raise AggregatorError(f"the switch cannot be started on this host: {error}") from None
         stub = jobs_pb2_grpc.AggregatorsStub(self._channel)  # type: ignore[no-untyped-call]
         self._outgoing.put(jobs_pb2.FromAggregator(offer=self._offer))
         self._call = stub.Register(_sent(self._outgoing))

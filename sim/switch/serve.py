@@ -60,7 +60,7 @@ class ServeOptions:
     udp_ports
         UDP port of each switch port, instead of `ports` and `udp_base`.
     udp_host
-        IPv4 address of these ports, one of this machine's loopback.
+        IPv4 address of these ports, one of this machine's.
     interfaces
         (switch port, network interface) of each port, instead of UDP ports.
     engine
@@ -257,6 +257,21 @@ def _tell_status(
         ) from None
 
 
+def check(options: ServeOptions) -> None:
+    """Refuse addresses that `run` would refuse when it starts.
+
+    Raises
+    ------
+    ServeError
+        With the reason that `run` would give.
+    """
+    _check_address(options)
+    try:
+        _ports(options).close()
+    except PortUnavailableError as error:
+        raise ServeError(str(error)) from None
+
+
 def _check_address(options: ServeOptions) -> None:
     if options.p4runtime.startswith("unix:"):
         return
@@ -291,13 +306,9 @@ def _ports(options: ServeOptions) -> PortDriver:
     if any(not 0 <= port < 1 << 16 for port in udp_ports):
         raise ServeOptionError(f"expected UDP ports between 0 and 65535, not {list(udp_ports)}")
     try:
-        loopback = ipaddress.IPv4Address(options.udp_host).is_loopback
+        ipaddress.IPv4Address(options.udp_host)
     except ValueError:
-        loopback = False
-    if not loopback and not options.allow_remote:
-        raise ServeOptionError(
-            f"expected an IPv4 address of this machine's loopback, not {options.udp_host!r}: --allow-remote takes others"
-        )
+        raise ServeOptionError(f"expected an IPv4 address for UDP ports, not {options.udp_host!r}") from None
     ports = UdpPorts(
         list(enumerate(udp_ports)), host=options.udp_host, drop_ppm=options.drop_ppm, seed=options.seed
     )
@@ -345,7 +356,9 @@ def parse_options(arguments: Sequence[str] | None) -> ServeOptions:
     parser.add_argument("--ports", type=int, default=default.ports, help="number of switch ports")
     parser.add_argument("--udp-base", type=int, default=default.udp_base, help="UDP port of switch port 0")
     parser.add_argument("--udp-ports", type=_numbers, help="UDP port of each switch port, as in 5000,5001")
-    parser.add_argument("--udp-host", default=default.udp_host, help="their address, one of the loopback's")
+    parser.add_argument(
+        "--udp-host", default=default.udp_host, help="their IPv4 address, one of this machine's"
+    )
     parser.add_argument(
         "--interface",
         dest="interfaces",

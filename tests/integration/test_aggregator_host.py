@@ -12,6 +12,7 @@ from controller.service.client import OperatorClient
 from controller.service.registry import RegistryOptions
 from controller.service.serve import ServiceOptions
 from host_agent.joining import join
+from host_agent.joining.addresses import own_addresses
 from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
 from netsum.aggregator import Agent, AggregatorError
 from netsum.programs import compiled_program
@@ -75,5 +76,44 @@ def test_an_agent_without_a_controller(tmp_path: Path) -> None:
     with (
         Agent(f"unix:{tmp_path}/none.sock", "host", "127.0.9.8", "unix:x", tmp_path) as agent,
         pytest.raises(AggregatorError, match="^no controller answers at unix:.*/none.sock"),
+    ):
+        agent.serve()
+
+
+def test_an_agent_takes_contributions_at_an_address_of_the_network(
+    service: ServiceThread, tmp_path: Path
+) -> None:
+    address = next(iter(own_addresses()), "")
+    if not address:
+        pytest.skip("this machine has no address but loopback")
+    with (
+        OperatorClient(service.address, timeout_s=DEADLINE_S) as operator,
+        Agent(service.address, "host", address, f"unix:{tmp_path}/p4.sock", tmp_path, udp_port=0) as agent,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        registered = threading.Event()
+        serving = pool.submit(agent.serve, registered.set)
+        assert registered.wait(DEADLINE_S)
+        operator.create_job("full", 1, slots=POOL_SLOTS)
+        operator.create_job("spills", 1, if_full="queue")
+        until(lambda: operator.job("spills").on_host)
+        assert operator.switch("host").ip == address
+        agent.close()
+        serving.result(DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("ip", "p4runtime", "reason"),
+    [
+        ("203.0.113.1", "unix:p4.sock", "Cannot assign requested address"),
+        ("127.0.9.8", "0.0.0.0:0", "P4Runtime on 0.0.0.0:0 could be reached from other machines"),
+    ],
+)
+def test_an_agent_whose_switch_cannot_start_does_not_register(
+    service: ServiceThread, tmp_path: Path, ip: str, p4runtime: str, reason: str
+) -> None:
+    with (
+        Agent(service.address, "host", ip, p4runtime, tmp_path) as agent,
+        pytest.raises(AggregatorError, match=f"^the switch cannot be started on this host: .*{reason}"),
     ):
         agent.serve()

@@ -140,7 +140,8 @@ def test_foreseeable_faults_are_one_sentence(
     assert "not of the same program" in mixed
     assert "between 0 and 1,000,000" in complaint("--udp-base", "0", "--drop-ppm", "2000000")
     assert "between 0 and 65535" in complaint("--udp-base", "65535")
-    assert "an IPv4 address of this machine's loopback" in complaint("--udp-host", "192.0.2.1")
+    assert "expected an IPv4 address for UDP ports, not 'h1'" in complaint("--udp-host", "h1")
+    assert "UDP 203.0.113.1:28275: Cannot assign requested address" in complaint("--udp-host", "203.0.113.1")
     assert "cannot write packets to /dev/null/x" in complaint("--ports", "0", "--pcap", "/dev/null/x")
     assert "cannot write counts to /nonesuch/counts: No such file" in complaint(
         "--ports", "0", "--statistics", "/nonesuch/counts"
