@@ -1,16 +1,14 @@
 """Decorators for functions that are compiled to machine code and cached on disk.
 
 Numba's own on-disk cache looks only at the file that holds a function. Machine code here is inlined across modules and holds
-the protocol's constants, so after a change of `wire/constants.py` Numba would run stale code. The cache of these functions is
-therefore stamped with all sources that hold compiled code or its constants.
+the protocol's constants, so after a change of `wire/constants.py` Numba would run stale code. The cache of a function is
+therefore stamped with all sources that its module imports, directly or through others.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
-from functools import cache, cached_property
-from pathlib import Path
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 import numba
@@ -21,7 +19,7 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from common.machine_code import cache_class
+from common.machine_code import StampedCache
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -37,41 +35,20 @@ Records: TypeAlias = Any
 """A structured array of such; NumPy's stubs know no attributes of elements."""
 
 
-@cache
-def _stamped_cache(sources: tuple[Path, ...]) -> type[Any]:
-    """Return a class of Numba caches that are stale when one of `sources` has changed."""
+def compiled(function: _Function) -> _Function:
+    """Compile a function with Numba on its first call: no GIL, no Python objects, cached on disk.
 
-    @cache
-    def source_stamp() -> str:
-        digest = hashlib.sha256(Path(__file__).read_bytes())
-        for source in sources:
-            for path in sorted(source.glob("*.py")) if source.is_dir() else [source]:
-                digest.update(path.name.encode() + b"\0" + path.read_bytes())
-        return digest.hexdigest()
-
-    return cache_class(source_stamp)
-
-
-def compiler(sources: Sequence[Path]) -> Callable[[_Function], _Function]:
-    """Make a decorator for functions whose machine code depends on `sources`: files, or folders with all files in them.
-
-    It compiles a function with Numba on its first call: no GIL, no Python objects, cached on disk. Division follows
-    NumPy (no exception): nothing that is compiled raises.
+    Division follows NumPy (no exception): nothing that is compiled raises.
     """
-    stamped_cache = _stamped_cache(tuple(sources))
-
-    def decorate(function: _Function) -> _Function:
-        dispatcher = numba.njit(
-            nogil=True,
-            error_model="numpy",
-            # Wrappers for callers that do not exist take a tenth of the time to compile.
-            no_cfunc_wrapper=True,
-            no_cpython_wrapper=function.__name__.startswith("_"),
-        )(function)
-        dispatcher._cache = stamped_cache(function)
-        return dispatcher  # type: ignore[no-any-return]
-
-    return decorate
+    dispatcher = numba.njit(
+        nogil=True,
+        error_model="numpy",
+        # Wrappers for callers that do not exist take a tenth of the time to compile.
+        no_cfunc_wrapper=True,
+        no_cpython_wrapper=function.__name__.startswith("_"),
+    )(function)
+    dispatcher._cache = StampedCache(function)
+    return dispatcher  # type: ignore[no-any-return]
 
 
 class Routine:
@@ -83,14 +60,11 @@ class Routine:
         In the part of Python that Numba compiles.
     signature : numba signature
         The types of its arguments and of what it returns.
-    sources : sequence of Path
-        The files, and folders of files, that its machine code depends on.
     """
 
-    def __init__(self, function: Callable[..., Any], signature: Any, sources: Sequence[Path]) -> None:
+    def __init__(self, function: Callable[..., Any], signature: Any) -> None:
         self._function = function
         self._signature = signature
-        self._sources = tuple(sources)
 
     @cached_property
     def address(self) -> int:
@@ -101,7 +75,7 @@ class Routine:
             {},
             {"nogil": True, "error_model": "numpy"},
         )
-        callback._cache = _stamped_cache(self._sources)(self._function)
+        callback._cache = StampedCache(self._function)
         callback.compile()
         return int(callback.address)
 

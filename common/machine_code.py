@@ -6,11 +6,12 @@ import contextlib
 import os
 import stat
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from numba.core import caching
+
+from common.sources import sources_stamp
 
 
 class CompilationWatcher(Protocol):
@@ -26,79 +27,89 @@ class CompilationWatcher(Protocol):
 watchers: list[CompilationWatcher] = []
 
 
-def cache_class(source_stamp: Callable[[], str]) -> type[Any]:
-    """Return a class of Numba caches that are stale when the stamp of the sources has changed.
+class _Stamped:
+    """Overrides what a Numba cache locator takes for the freshness of a function's module: all that it imports counts."""
+
+    _py_file: str
+
+    def get_source_stamp(self) -> str:
+        return sources_stamp(Path(self._py_file))
+
+
+# Numba is not typed, so its classes are Any to the type checker.
+class ChosenFolder(_Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
+    """The folder of NUMBA_CACHE_DIR."""
+
+
+class BesideSource(_Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
+    """`__pycache__` beside the source."""
+
+
+class FilledBesideSource(BesideSource):
+    """The same where it cannot be written, if what it holds is current: an image that was built with it."""
+
+    def ensure_cache_path(self) -> None:
+        """Accept a folder that cannot be written."""
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        """Return the locator, or None where nothing current is held."""
+        locator = cls(py_func, py_file)
+        pattern = f"*.{py_func.__qualname__}-{locator.get_disambiguator()}.py*.nbi"
+        for index in Path(locator.get_cache_path()).glob(pattern):
+            kept = caching.IndexDataCacheFile(str(index.parent), index.stem, locator.get_source_stamp())
+            if kept._load_index():
+                return locator
+        return None
+
+
+class UserWide(_Stamped, caching.UserWideCacheLocator):  # type: ignore[misc]
+    """The user's cache folder, where the installation is read-only."""
+
+
+class Temporary(_Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
+    """A temporary folder, where the user's folder is read-only too."""
+
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        self._py_file = py_file
+        self._lineno = py_func.__code__.co_firstlineno
+        self._cache_path = os.path.join(_temporary_folder(), self.get_suitable_cache_subpath(py_file))
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        """Return the locator; there is no further place to try."""
+        locator = cls(py_func, py_file)
+        locator.ensure_cache_path()
+        return locator
+
+
+class _CacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (ChosenFolder, BesideSource, FilledBesideSource, UserWide, Temporary)
+
+
+class StampedCache(caching.FunctionCache):  # type: ignore[misc]
+    """A Numba cache that is stale when a source has changed that the function's module imports, directly or not.
 
     The first place that can be used is taken: NUMBA_CACHE_DIR, ``__pycache__`` beside the source, the user's cache
     folder, a temporary folder.
     """
 
-    class Stamped:
-        """Overrides what a Numba cache locator takes for the freshness of the source."""
+    _impl_class = _CacheImpl
 
-        def get_source_stamp(self) -> str:
-            return source_stamp()
-
-    # Numba is not typed, so its classes are Any to the type checker.
-    class ChosenFolder(Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
-        """The folder of NUMBA_CACHE_DIR."""
-
-    class BesideSource(Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
-        """`__pycache__` beside the source."""
-
-    class FilledBesideSource(BesideSource):
-        """The same where it cannot be written, if what it holds is current: an image that was built with it."""
-
-        def ensure_cache_path(self) -> None:
-            """Accept a folder that cannot be written."""
-
-        @classmethod
-        def from_function(cls, py_func: Any, py_file: str) -> Any:
-            locator = cls(py_func, py_file)
-            pattern = f"*.{py_func.__qualname__}-{locator.get_disambiguator()}.py*.nbi"
-            for index in Path(locator.get_cache_path()).glob(pattern):
-                kept = caching.IndexDataCacheFile(str(index.parent), index.stem, source_stamp())
-                if kept._load_index():
-                    return locator
-            return None
-
-    class UserWide(Stamped, caching.UserWideCacheLocator):  # type: ignore[misc]
-        """The user's cache folder, where the installation is read-only."""
-
-    class Temporary(Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
-        """A temporary folder, where the user's folder is read-only too."""
-
-        def __init__(self, py_func: Any, py_file: str) -> None:
-            self._py_file = py_file
-            self._lineno = py_func.__code__.co_firstlineno
-            self._cache_path = os.path.join(_temporary_folder(), self.get_suitable_cache_subpath(py_file))
-
-        @classmethod
-        def from_function(cls, py_func: Any, py_file: str) -> Any:
-            locator = cls(py_func, py_file)
-            locator.ensure_cache_path()
-            return locator
-
-    class StampedCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
-        _locator_classes = (ChosenFolder, BesideSource, FilledBesideSource, UserWide, Temporary)
-
-    class StampedCache(caching.FunctionCache):  # type: ignore[misc]
-        _impl_class = StampedCacheImpl
-
-        def load_overload(self, sig: Any, target_context: Any) -> Any:
-            found = super().load_overload(sig, target_context)
-            if found is None:
-                for watcher in watchers:
-                    watcher.begin(self.cache_path)
-            return found
-
-        def save_overload(self, sig: Any, data: Any) -> None:
-            with contextlib.suppress(PermissionError):  # filled beside the source, for another kind of CPU
-                super().save_overload(sig, data)
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the machine code of a signature, or None; then those who watch are told that it will be compiled."""
+        found = super().load_overload(sig, target_context)
+        if found is None:
             for watcher in watchers:
-                watcher.note_function()
+                watcher.begin(self.cache_path)
+        return found
 
-    return StampedCache
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the machine code of a signature, if there is a place to keep it."""
+        with contextlib.suppress(PermissionError):  # filled beside the source, for another kind of CPU
+            super().save_overload(sig, data)
+        for watcher in watchers:
+            watcher.note_function()
 
 
 def _temporary_folder() -> str:

@@ -41,6 +41,12 @@ def shipped_topologies() -> list[str]:
     return sorted(path.stem for path in FILES.glob("*.json"))
 
 
+def topology_path(name_or_path: str) -> Path:
+    """Return where the file of a topology is, whether it is there or not."""
+    path = Path(name_or_path)
+    return FILES / f"{path}.json" if path.suffix != ".json" and len(path.parts) == 1 else path
+
+
 def load_topology(name_or_path: str) -> Topology:
     """Read a topology that comes with netsum, by name, or any other, by its file's path.
 
@@ -49,14 +55,12 @@ def load_topology(name_or_path: str) -> Topology:
     TopologyError
         There is no such topology, or it is wrong; the message says where.
     """
-    path = Path(name_or_path)
-    if path.suffix != ".json" and len(path.parts) == 1:
-        if name_or_path not in shipped_topologies():
-            raise TopologyError(
-                f"there is no topology {name_or_path!r}: expected {', '.join(shipped_topologies())}, or a file's path "
-                "that ends in .json"
-            )
-        path = FILES / f"{name_or_path}.json"
+    path = topology_path(name_or_path)
+    if path.parent == FILES and not path.is_file():
+        raise TopologyError(
+            f"there is no topology {name_or_path!r}: expected {', '.join(shipped_topologies())}, or a file's path "
+            "that ends in .json"
+        )
     try:
         return _topology(read_json(path), path.stem)
     except OSError as error:

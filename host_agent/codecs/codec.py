@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from common.compiled import Routine
 from host_agent.codecs.payload import DECODE, ENCODE, EXPONENT
-from host_agent.compiled import routine
+from host_agent.compiled import Routine
 from host_agent.wire.constants import OP_SUM
 
 
@@ -87,7 +86,7 @@ class Codec:
 
 def encoder(function: Callable[..., None]) -> Routine:
     """Compile ``(payload, block, lane_count, headroom, lanes)``: write this worker's block into `lanes`."""
-    return routine(function, ENCODE)
+    return Routine(function, ENCODE)
 
 
 def decoder(function: Callable[..., None]) -> Routine:
@@ -95,12 +94,12 @@ def decoder(function: Callable[..., None]) -> Routine:
 
     `lanes` is empty for a block that all workers sent without (`payload.block_has_lanes`).
     """
-    return routine(function, DECODE)
+    return Routine(function, DECODE)
 
 
 def exponent_finder(function: Callable[..., Any]) -> Routine:
     """Compile ``(payload, block, lane_count)``, which returns the wire exponent of this worker's block."""
-    return routine(function, EXPONENT)
+    return Routine(function, EXPONENT)
 
 
 NOTHING: Final = Codec("nothing")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from common.compiled import compiler
+from common.compiled import compiled
 from common.sockets import monotonic_ns
 from netsum.bench.traffic import Job, contributions
 from sim.switch import Packets
@@ -31,7 +31,6 @@ BATCH = 32
 LOOK_MS = 100
 QUIET_NS = 3_000_000_000
 _CHUNK_OFFSET = 12
-compiled = compiler([Path(__file__).parent, ROOT / "sim" / "switch" / "ports"])
 
 
 @compiled

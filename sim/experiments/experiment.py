@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sim.errors import SettingError
+from sim.experiments.architectures import ARCHITECTURES
 from sim.experiments.settings import (
     Background,
     ControllerTable,
@@ -27,6 +28,7 @@ from sim.experiments.settings import (
     Transport,
     read_table,
 )
+from topologies.topology_file import topology_path
 
 __all__ = ["Experiment", "Point", "Settings", "load_experiment", "parse_experiment", "shipped_experiments"]
 
@@ -84,8 +86,16 @@ class Point:
     varied: tuple[tuple[str, Any], ...]
 
     def key(self, stamp: str) -> str:
-        """Return a hash of everything that determines the results; `stamp` is that of programs and sources."""
-        described = {"settings": asdict(self.settings), "seed": self.seed, "stamp": stamp}
+        """Return a hash of everything that determines the results; `stamp` is that of programs and sources.
+
+        The files that the settings name count with their content, as they are now.
+        """
+        described = {
+            "settings": asdict(self.settings),
+            "files": _contents(self.settings),
+            "seed": self.seed,
+            "stamp": stamp,
+        }
         text = json.dumps(described, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -120,6 +130,14 @@ class Experiment:
     points: tuple[Point, ...]
     text: str
     overrides: Mapping[str, Any]
+
+
+def _contents(settings: Settings) -> dict[str, str]:
+    """Return a hash of each file that settings name; one that cannot be read has none, and its point fails."""
+    paths = [Path(job.model) for job in settings.job if job.model not in ARCHITECTURES]
+    if settings.topology.file:
+        paths.append(topology_path(settings.topology.file))
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
 
 
 def shipped_experiments() -> list[str]:

@@ -12,46 +12,18 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from common.sources import sources_stamp
 from sim.errors import SimulationError
+from sim.experiments import running
 from sim.experiments.experiment import Experiment, Point, parse_experiment
 from sim.experiments.limits import Limit
 from sim.experiments.running import PointResult
 from sim.experiments.scenario import Programs
 
 __all__ = ["Store", "StoreError", "code_stamp", "load_run", "load_store", "read_rows"]
-
-ROOT: Final = Path(__file__).resolve().parents[2]
-_SOURCES: Final = (
-    "host_agent/wire",
-    "host_agent/codecs",
-    "host_agent/protocol",
-    "host_agent/collectives",
-    "host_agent/schedule.py",
-    "controller/addresses.py",
-    "controller/entries.py",
-    "controller/jobs.py",
-    "controller/slots.py",
-    "controller/switch_tables.py",
-    "controller/tree_controller.py",
-    "controller/trees.py",
-    "topologies/spanning_tree.py",
-    "topologies/topology.py",
-    "topologies/topology_file.py",
-    "sim/programming.py",
-    "sim/switch",
-    "sim/switch/codegen",
-    "sim/network",
-    "sim/network/engine",
-    "sim/peers",
-    "sim/experiments",
-)
-"""What results follow from, beside an experiment's file and the compiled program."""
-_SHOWING: Final = ("captures", "comparing", "drawing", "perfetto", "plot", "recording", "report", "summary")
-"""Modules of `sim/experiments` that only show results."""
 
 
 class StoreError(SimulationError):
@@ -64,18 +36,11 @@ def _arrow() -> Any:
     return pyarrow
 
 
-@cache
 def code_stamp(programs: tuple[tuple[int, str], ...]) -> str:
-    """Return a hash of the compiled programs and of all sources that results follow from."""
-    digest = hashlib.sha256()
+    """Return a hash of the compiled programs, and of all modules that a point's run imports."""
+    digest = hashlib.sha256(sources_stamp(Path(running.__file__)).encode())
     for _, program in sorted(programs):
         digest.update(Path(program).read_bytes())
-    for source in _SOURCES:
-        path = ROOT / source
-        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
-            if path.name == "experiments" and file.stem in _SHOWING:
-                continue
-            digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import host_agent.compiled
+from common.sources import sources_stamp
 from host_agent.errors import NetsumError
 from sim.explore.engine.states import SEARCH
 from sim.explore.scenario import Scenario, from_document
@@ -36,11 +36,7 @@ class CheckpointError(NetsumError):
 
 def _code_stamp(program: Path) -> str:
     """Hash what a state means: the program, the worker core, the explorer."""
-    total = hashlib.sha256(program.read_bytes())
-    agent = Path(host_agent.compiled.__file__).parent
-    for source in sorted([*Path(__file__).parent.rglob("*.py"), *agent.glob("*/*.py")]):
-        total.update(source.name.encode() + b"\0" + source.read_bytes())
-    return total.hexdigest()
+    return hashlib.sha256(program.read_bytes()).hexdigest() + sources_stamp(Path(__file__))
 
 
 def save(search: Search, program: Path, folder: Path) -> None:

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from common.compiled import compiler
-from sim.explore.engine.compiled import SOURCES, Integer, Record, carray, copy_bytes, pointer
+from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
 from sim.explore.engine.fair import all_done, fair_end, someone_is_dead
 from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.step_codes import (
@@ -55,8 +53,6 @@ FAULT_KINDS: Final = (
     "after a death",
 )
 """What is about when a packet reaches the switch."""
-
-compiled = compiler([*SOURCES, Path(__file__)])
 
 
 @compiled

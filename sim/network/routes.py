@@ -4,20 +4,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from common.compiled import compiler
+from common.compiled import compiled
 from host_agent.compiled import Integer
 
 __all__ = ["next_links"]
 
 Array = npt.NDArray[Any]
-
-_compiled = compiler([Path(__file__)])
 
 
 def next_links(count: int, sources: Array, targets: Array) -> npt.NDArray[np.int32]:
@@ -45,7 +42,7 @@ def next_links(count: int, sources: Array, targets: Array) -> npt.NDArray[np.int
     return table
 
 
-@_compiled
+@compiled
 def fill_table(table: Array, into: Array, first: Array, sources: Array) -> Integer:
     """Search from every node against the links' direction, breadth first.
 

@@ -21,6 +21,7 @@ from typing import Any
 import llvmlite
 from llvmlite import binding
 
+from common.sources import sources_stamp
 from sim.switch import ir
 from sim.switch.codegen.module import write_module
 
@@ -68,10 +69,8 @@ def _target_machine() -> Any:
 @functools.cache
 def _engine_fingerprint() -> str:
     digest = hashlib.sha256()
-    here = Path(__file__).parent
-    for source in sorted([*here.glob("*.py"), *here.glob("codegen/*.py")]):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     for part in (
+        sources_stamp(Path(__file__)),
         llvmlite.__version__,
         binding.get_default_triple(),
         binding.get_host_cpu_name(),

@@ -10,10 +10,9 @@ import host_agent
 
 SMALL = """
 import host_agent.compilation_news
-from common.compiled import compiler
-from pathlib import Path
+from common.compiled import compiled
 
-@compiler([Path(__file__)])
+@compiled
 def double(value):
     return 2 * value
 

@@ -1,15 +1,11 @@
 """Rules about the sources themselves."""
 
 import ast
-import pkgutil
-from importlib import import_module
 from pathlib import Path
 
 import pytest
-from numba.core.dispatcher import Dispatcher
 
 import host_agent
-from host_agent.compiled import _COMPILED_SOURCES
 
 ROOT = Path(host_agent.__file__).parent
 FORBIDDEN = {
@@ -39,13 +35,3 @@ def test_the_core_imports_no_clock_socket_thread_or_random_source(path: Path) ->
             imported |= {f"{node.module}.{alias.name}" for alias in node.names}
     assert not {name.split(".")[0] for name in imported} & FORBIDDEN
     assert not [name for name in imported if name.startswith(("numpy.random", "host_agent.transport"))]
-
-
-def test_the_cache_of_machine_code_knows_all_sources_that_it_depends_on() -> None:
-    for module_info in pkgutil.walk_packages([str(ROOT)], "host_agent."):
-        if module_info.name.startswith(NEED_TORCH):
-            continue  # without compiled code
-        module = import_module(module_info.name)
-        if any(isinstance(thing, Dispatcher) for thing in vars(module).values()):
-            path = Path(str(module.__file__)).relative_to(ROOT)
-            assert {str(path), path.parts[0]} & set(_COMPILED_SOURCES), module_info.name

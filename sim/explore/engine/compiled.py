@@ -3,22 +3,18 @@
 # Numba's decorators are untyped.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from llvmlite import ir
 from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-import common.compiled
-import host_agent.compiled
-from common.compiled import Integer, Record, compiled_inline, compiler
+from common.compiled import Integer, Record, compiled, compiled_inline
 from common.memory import copy_bytes, pointer
 from sim.switch.ports.compiled import run_program
 
 __all__ = [
-    "SOURCES",
     "Integer",
     "Record",
     "call_worker",
@@ -29,17 +25,6 @@ __all__ = [
     "pointer",
     "run_program",
 ]
-
-_HOST_AGENT: Final = Path(host_agent.compiled.__file__).parent
-SOURCES: Final = (
-    Path(__file__).parent,
-    Path(common.compiled.__file__),
-    *(_HOST_AGENT / part for part in ("compiled.py", "codecs", "protocol", "wire")),
-)
-"""What machine code that uses the engine depends on."""
-
-compiled = compiler(SOURCES)
-"""The decorator of the explorer's functions: their machine code depends on the records of the worker core."""
 
 
 @intrinsic

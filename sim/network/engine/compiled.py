@@ -7,21 +7,18 @@ record is passed as a pointer, where a tuple of arrays would be passed as a hund
 # Numba's decorators are untyped.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from llvmlite import ir
 from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-import host_agent.compiled
-from common.compiled import Integer, Record, compiled_inline, compiler
+from common.compiled import Integer, Record, compiled, compiled_inline
 from common.memory import copy_bytes, load16, load32, pointer
 from sim.switch.ports.compiled import run_program
 
 __all__ = [
-    "SOURCES",
     "Integer",
     "Record",
     "carray",
@@ -34,14 +31,6 @@ __all__ = [
     "prefetch",
     "run_program",
 ]
-
-_HOST_AGENT: Final = Path(host_agent.compiled.__file__).parent
-
-SOURCES: Final = [Path(__file__).parent, *(_HOST_AGENT / folder for folder in ("wire", "codecs", "protocol"))]
-"""What machine code of the network depends on: the worker core is compiled into it."""
-
-compiled = compiler(SOURCES)
-"""The decorator of the network's functions."""
 
 
 @intrinsic

@@ -16,7 +16,7 @@ from common.compiled import Routine, routine_call
 from host_agent.protocol.arrivals import on_datagram
 from host_agent.protocol.departures import transmit
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
-from sim.network.engine.compiled import SOURCES, Integer, carray, pointer
+from sim.network.engine.compiled import Integer, carray, pointer
 
 __all__ = ["TAKE_IN", "TRANSMIT", "call_take_in", "call_transmit"]
 
@@ -63,7 +63,7 @@ def _transmit(
     )
 
 
-TAKE_IN: Final = Routine(_take_in, _TAKE_IN, SOURCES)
+TAKE_IN: Final = Routine(_take_in, _TAKE_IN)
 """`host_agent.protocol.arrivals.on_datagram`."""
-TRANSMIT: Final = Routine(_transmit, _TRANSMIT, SOURCES)
+TRANSMIT: Final = Routine(_transmit, _TRANSMIT)
 """`host_agent.protocol.departures.transmit`."""

@@ -3,18 +3,15 @@
 # Numba's decorators are untyped.
 # mypy: disable-error-code="untyped-decorator"
 
-from pathlib import Path
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from common.compiled import Array, Integer, borrowed, compiled_inline, compiler
+from common.compiled import Array, Integer, borrowed, compiled, compiled_inline
 
 __all__ = ["Array", "Integer", "borrowed", "compiled", "compiled_inline", "run_program"]
-
-compiled = compiler([Path(__file__).parent])
 
 
 @intrinsic

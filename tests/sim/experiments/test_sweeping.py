@@ -125,6 +125,21 @@ def test_a_full_disk_loses_nothing_that_was_computed(
     assert sweep(experiment, store, programs).kept == 2
 
 
+@pytest.mark.parametrize("setting", ["model", "topology"])
+def test_a_file_that_changes_is_another_point(setting: str, tmp_path: Path) -> None:
+    file = tmp_path / "named.json"
+    text = {
+        "model": f'[[job]]\nmodel = "{file}"',
+        "topology": f'[topology]\nkind = "file"\nfile = "{file}"\n[[job]]',
+    }[setting]
+    (point,) = parse_experiment(text, "named").points
+    without = point.key("")
+    file.write_text('{"layers": [["a", 1000, 0, 0]]}')
+    first = point.key("")
+    file.write_text('{"layers": [["a", 2000, 0, 0]]}')
+    assert len({without, first, point.key("")}) == 3
+
+
 def test_results_of_other_sources_are_shown_and_kept(
     experiment: Experiment, programs: dict[int, str], tmp_path: Path
 ) -> None:
