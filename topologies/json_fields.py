@@ -129,6 +129,10 @@ def read_json(path: Path) -> JsonObject:
         ) from None
     except json.JSONDecodeError as error:
         raise FieldError(f"line {error.lineno}, column {error.colno}", error.msg, True) from None
+    except ValueError:  # Of `int`, without a place.
+        raise FieldError("the text", "expected numbers of at most 4,300 digits") from None
+    except RecursionError:
+        raise FieldError("the text", "expected objects and lists that are nested less deeply") from None
 
 
 def read_field(place: str, found: object, read: Callable[[object], Value]) -> Value:

@@ -58,7 +58,7 @@ def run(*command: str, node: str = "") -> str:
         raise TestbedError(f"{_named(command, node)} did not end within {COMMAND_TIMEOUT_S:g} s") from None
     if done.returncode != 0:
         said = " ".join((done.stderr or done.stdout).split())
-        raise TestbedError(f"{_named(command, node)} failed: {said}")
+        raise TestbedError(f"{_named(command, node)} failed: {said or f'status {done.returncode}'}")
     return done.stdout
 
 

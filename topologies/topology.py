@@ -280,6 +280,8 @@ def check(topology: Topology) -> Topology:
         for key, host in (("from", flow.source), ("to", flow.target)):
             if host not in topology.hosts:
                 raise FieldError(f"traffic[{at}].{key}", f"expected the name of a host, found {host!r}")
+        if flow.source == flow.target:
+            raise FieldError(f"traffic[{at}].to", f"expected another host than {flow.source}, which sends")
     return topology
 
 

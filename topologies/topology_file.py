@@ -3,6 +3,7 @@
 The shape and its defaults: docs/testbed.md.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import AddressValueError, IPv4Address, IPv4Interface, IPv4Network, NetmaskValueError
 from pathlib import Path
@@ -188,7 +189,7 @@ def _end(
         if found in hosts:
             return LinkEnd(found)
         node, _, port = found.partition("-p")
-        if node in switches and port.isascii() and port.isdigit() and 1 <= int(port) <= MAX_PORT:
+        if node in switches and re.fullmatch("[0-9]{1,9}", port) and 1 <= int(port) <= MAX_PORT:
             return LinkEnd(node, int(port))
     raise FieldError(
         place, f'expected a host or a switch\'s port 1 to {MAX_PORT}, as in "s1-p1", found {shown(found)}'
@@ -225,16 +226,29 @@ def _interface(found: object) -> IPv4Interface:
     if not isinstance(found, str) or "/" not in found:
         raise ValueError(expected)
     try:
-        return IPv4Interface(found)
+        address = IPv4Interface(found)
     except (AddressValueError, NetmaskValueError):
         raise ValueError(expected) from None
+    _station(address.ip)
+    network = address.network
+    if network.prefixlen < 31 and address.ip in (network.network_address, network.broadcast_address):
+        raise ValueError(f"the address of a host, neither the first nor the last of {network}")
+    return address
 
 
 def _address(found: object) -> IPv4Address | None:
     try:
-        return IPv4Address(text_field(found))
+        address = IPv4Address(text_field(found))
     except ValueError:
         raise ValueError('an IPv4 address, as in "10.0.0.254"') from None
+    return _station(address)
+
+
+def _station(ip: IPv4Address) -> IPv4Address:
+    """Refuse an address that no station on a network has."""
+    if ip.is_multicast or ip.is_loopback or ip.is_unspecified or ip.is_reserved:
+        raise ValueError('the IPv4 address of a station on a network, as in "10.0.0.1"')
+    return ip
 
 
 def _mac(found: object) -> str:
@@ -266,7 +280,7 @@ def _device_id(found: object) -> int:
 
 def _cpu_port(found: object) -> int:
     """Read the port; p4lang's tutorials write it as a text."""
-    number = int(found) if isinstance(found, str) and found.isascii() and found.isdigit() else found
+    number = int(found) if isinstance(found, str) and re.fullmatch("[0-9]{1,9}", found) else found
     return integer_field(number, 1, CPU_PORT, f"a port between 1 and {CPU_PORT}")
 
 

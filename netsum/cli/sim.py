@@ -271,7 +271,7 @@ def _compute(read: Experiment, store: Store, executor: Executor) -> None:
     from host_agent.words import plural
 
     for finished in swept.failed:
-        print(f"failed: {finished.point}: {finished.error}", file=sys.stderr)
+        print(f"failed: {finished.point}: {finished.error or 'no reason given'}", file=sys.stderr)
     if swept.done > len(swept.failed):
         _report(store)
     if swept.failed:

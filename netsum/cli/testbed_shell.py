@@ -178,7 +178,8 @@ class TestbedShell(cmd.Cmd):
         rate = re.findall(r"([\d.]+ [KMG]?bits/sec)", said.stdout)
         if not rate:
             raise CommandError(
-                f"iperf from {source} to {target} failed: {' '.join((said.stderr or said.stdout).split())}"
+                f"iperf from {source} to {target} failed: "
+                + (" ".join((said.stderr or said.stdout).split()) or f"status {said.returncode}")
             )
         say(f"{source} -> {target}: {rate[-1]} (TCP, {seconds} s)")
 

@@ -178,6 +178,18 @@ WRONG = [
         {"traffic": [{"from": "h1", "to": "x", "rate": 1}]},
         "traffic[0].to: expected the name of a host, found 'x'",
     ),
+    (
+        {"traffic": [{"from": "h1", "to": "h1", "rate": 1}]},
+        "traffic[0].to: expected another host than h1, which sends",
+    ),
+    (
+        {"hosts": {"h1": {"ip": "10.0.0.0/24"}}},
+        "hosts.h1.ip: expected the address of a host, neither the first nor the last of 10.0.0.0/24",
+    ),
+    ({"hosts": {"h1": {"ip": "10.0.0.255/24"}}}, "hosts.h1.ip: expected the address of a host"),
+    ({"hosts": {"h1": {"ip": "127.0.0.2/8"}}}, "hosts.h1.ip: expected the IPv4 address of a station"),
+    ({"switches": {"s1": {"ip": "224.0.0.1"}}}, "switches.s1.ip: expected the IPv4 address of a station"),
+    ({"links": [["h1", f"s1-p{'9' * 5000}"]]}, "links[0][1]: expected a host or a switch's port 1 to 509"),
     ({"host": {}}, "host: unknown; expected description"),
 ]
 
@@ -263,3 +275,17 @@ def test_quantities() -> None:
         for wrong in (None, True, "", "-1", -1, "many", [], float("nan"), float("inf")):
             with pytest.raises(ValueError, match="with a unit"):
                 read(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "the text: expected objects and lists that are nested less deeply"),
+        ('{"mtu": ' + "1" * 5000 + "}", "the text: expected numbers of at most 4,300 digits"),
+    ],
+)
+def test_a_text_that_python_cannot_read_is_no_traceback(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text(text)
+    with pytest.raises(TopologyError, match=said):
+        load_topology(str(path))
