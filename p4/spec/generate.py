@@ -75,53 +75,15 @@ def p4_tree_constants(spec: Spec) -> str:
     )
 
 
+def lane_counts(spec: Spec) -> list[int]:
+    """For which numbers of lanes there is a program."""
+    return sorted({count for counts in spec["lanes"]["counts"].values() for count in counts})
+
+
 def p4_quorum_constants(spec: Spec) -> str:
     """Write what only slots with a quorum need."""
     flag = spec["quorum"]["flag"]
     return f"const bit<4> FLAG_QUORUM = {flag['value']}; // {flag['doc']}\n"
-
-
-def flat(macro: str, lanes: int, indent: int) -> str:
-    """Invoke a macro for every lane, one line each."""
-    return "\n".join(f"{' ' * indent}{macro}({lane})" for lane in range(lanes))
-
-
-def p4_lanes_header(lanes: int, lane_bytes: int) -> str:
-    """Write the header of the lanes."""
-    total = f"const bit<16> LANES_BYTES = {lanes * lane_bytes};"
-    return f"{total}\n\nheader lanes_h {{\n{flat('LANE_FIELD', lanes, 4)}\n}}\n"
-
-
-def p4_lanes_tna(lanes: int) -> str:
-    """Write the control that holds the lanes of all slots: one instance each of the control in lane.p4."""
-    each = range(lanes)
-    parts = [
-        "control Lanes(inout lanes_h lanes, in netsum_h netsum, in pool_index_t index, in finding_t found) {",
-        *(f"    Lane() lane_{lane};" for lane in each),
-        "",
-        "    apply {",
-        *(f"        lane_{lane}.apply(lanes.lane_{lane}, netsum, index, found);" for lane in each),
-        "    }",
-        "}",
-        "",
-        "control EmptyLanes(inout lanes_h lanes) {",
-        "    action empty_lanes() {",
-        "        lanes.setValid();",
-        *(f"        lanes.lane_{lane} = 0;" for lane in each),
-        "    }",
-        "",
-        "    apply {",
-        "        empty_lanes();",
-        "    }",
-        "}",
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def lane_counts(spec: Spec, *targets: str) -> list[int]:
-    """For which numbers of lanes there is a program for one of these targets."""
-    counts = spec["lanes"]["counts"]
-    return sorted({count for target in targets or counts for count in counts[target]})
 
 
 def python_constants(spec: Spec) -> str:
@@ -229,10 +191,6 @@ def outputs() -> dict[Path, str]:
     }
     files[ROOT / "p4/shared/tree_constants.p4"] = p4 + p4_tree_constants(spec)
     files[ROOT / "p4/shared/quorum_constants.p4"] = p4 + p4_quorum_constants(spec)
-    for lanes in lane_counts(spec):
-        files[ROOT / f"p4/shared/lanes_{lanes}.p4"] = p4 + p4_lanes_header(lanes, spec["lanes"]["bytes"])
-    for lanes in lane_counts(spec, "tofino", "tofino2"):
-        files[ROOT / f"p4/tna/lanes_{lanes}.p4"] = p4 + p4_lanes_tna(lanes)
     return files
 
 

@@ -15,21 +15,8 @@
 #include "../shared/quorum_constants.p4"
 #include "shim.p4"
 #include "lane.p4"
-#if LANES == 8
-#include "../shared/lanes_8.p4"
-#include "lanes_8.p4"
-#elif LANES == 16
-#include "../shared/lanes_16.p4"
-#include "lanes_16.p4"
-#elif LANES == 32
-#include "../shared/lanes_32.p4"
-#include "lanes_32.p4"
-#elif LANES == 64
-#include "../shared/lanes_64.p4"
-#include "lanes_64.p4"
-#else
-#error "netsum.p4 is compiled with -D LANES=8, 16, 32 or 64"
-#endif
+#include "../shared/lanes.p4"
+#include "lanes.p4"
 #include "../shared/headers.p4"
 #include "../shared/parser.p4"
 #include "../shared/checksum.p4"

@@ -10,13 +10,7 @@
 #include "../shared/quorum_constants.p4"
 #include "shim.p4"
 #include "lane.p4"
-#if LANES == 64
-#include "../shared/lanes_64.p4"
-#elif LANES == 256
-#include "../shared/lanes_256.p4"
-#else
-#error "netsum.p4 is compiled with -D LANES=64 or -D LANES=256"
-#endif
+#include "../shared/lanes.p4"
 #include "lanes.p4"
 #include "../shared/headers.p4"
 #include "../shared/parser.p4"

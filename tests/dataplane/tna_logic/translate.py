@@ -103,11 +103,8 @@ def source(name: str) -> str:
     }
     ours = read["v1model/netsum.p4"]
     head, ingress, egress = re.split(r"(?=^control Netsum)", ours, flags=re.MULTILINE)
-    lanes = f'#include "shared/lanes_{LANES}.p4"\n' + (P4 / f"tna/lanes_{LANES}.p4").read_text()
-    head = re.sub(r"#if LANES.*?#endif\n", lambda _: lanes, head, flags=re.DOTALL)
-    head = head.replace('#include "lane.p4"\n', without_externs(read["tna/lane.p4"])).replace(
-        '#include "lanes.p4"\n', ""
-    )
+    head = head.replace('#include "lane.p4"\n', without_externs(read["tna/lane.p4"]))
+    head = head.replace('#include "lanes.p4"\n', '#include "tna/lanes.p4"\n')
     head = head.replace('#include "slot.p4"\n', without_externs(read["tna/slot.p4"]))
     head = head.replace('#include "tree_outcome.p4"', '#include "tna/tree_outcome.p4"')
     if name in IN_TREES:
