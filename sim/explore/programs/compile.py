@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -21,8 +22,20 @@ _TIMEOUT_S = 600
 
 
 def source_digest(source: Path) -> str:
-    """Hash a program, without the files of the shipped program that it includes."""
-    return hashlib.sha256(source.read_bytes()).hexdigest()
+    """Hash a program with all files of the project that it includes: the compiler names actions by their lines."""
+    files = [source]
+    for file in files:
+        for name in re.findall(r'^#include "(.+)"', file.read_text(), re.MULTILINE):
+            included = (file.parent / name).resolve()
+            if included not in files:
+                files.append(included)
+    without_comments = [_p4_build().COMMENT.sub(b"", file.read_bytes()) for file in files]
+    return hashlib.sha256(b"".join(without_comments)).hexdigest()
+
+
+def compiler_version() -> str:
+    """Return the version of the compiler on PATH."""
+    return str(_p4_build().compiler_version())
 
 
 def compile_program(source: Path) -> str:
@@ -35,6 +48,7 @@ def compile_program(source: Path) -> str:
         document = build.without_sources(json.loads(target.read_text()))
     document["program"] = source.name
     document["sources"] = source_digest(source)
+    document["compiler"] = compiler_version()
     text: str = build.one_line_each(document)
     return text
 
