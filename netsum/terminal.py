@@ -8,6 +8,7 @@ import json
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,16 +49,28 @@ def console(*, stderr: bool = False) -> "Console":
     return made
 
 
+def wrapped(text: str, screen: "Console", indent: str = "") -> str:
+    """Return a line as a terminal shows it: broken between words, the parts after the first indented; elsewhere as it is."""
+    shown = visible(text)
+    if not screen.is_terminal or len(shown) <= screen.width:
+        return shown
+    options = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
+    return textwrap.fill(shown, screen.width, subsequent_indent=indent, **options)  # type: ignore[arg-type]  # all booleans
+
+
 def say(text: str, style: str = "") -> None:
-    """Print a line; a terminal that is too narrow wraps it by itself, so that it can be copied whole."""
-    console().print(visible(text), style=style or None, soft_wrap=True)
+    """Print a line."""
+    screen = console()
+    indent = " " * (len(text) - len(text.lstrip(" ")))
+    screen.print(wrapped(text, screen, indent), style=style or None, soft_wrap=True)
     sys.stdout.flush()
 
 
 def say_error(message: str) -> None:
     """Print `netsum: MESSAGE` on standard error; a message may have several lines, such as notes."""
-    lines = [visible(line) for line in message.split("\n")]
-    console(stderr=True).print("\n".join([f"netsum: {lines[0]}", *lines[1:]]), soft_wrap=True)
+    screen = console(stderr=True)
+    lines = [wrapped(line, screen) for line in f"netsum: {message}".split("\n")]
+    screen.print("\n".join(lines), soft_wrap=True)
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:

@@ -140,7 +140,7 @@ def run_between(
 def _counters(controller: str, job: str) -> dict[str, int]:
     try:
         with OperatorClient(controller) as client:
-            return dict(client.job(job).counters)
+            return dict(sorted(client.job(job).counters.items()))
     except ControllerError:  # The sums are right or wrong all the same.
         return {}
 

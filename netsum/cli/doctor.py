@@ -51,18 +51,16 @@ def doctor(
 def _show(groups: "dict[str, list[Finding]]") -> None:
     from rich.text import Text
 
-    from netsum.terminal import console, say, visible
+    from netsum.terminal import console, say, wrapped
 
     screen = console()
     for group, findings in groups.items():
         say(group, style="bold")
         for finding in findings:
             mark, style = _mark(finding)
-            screen.print(
-                Text(f"{mark}  ", style=style)
-                + Text(visible(f"{finding.subject}: {finding.found}"), style=""),
-                soft_wrap=True,
-            )
+            line = Text(wrapped(f"{mark}  {finding.subject}: {finding.found}", screen, "    "))
+            line.stylize(style, 0, len(mark))
+            screen.print(line, soft_wrap=True)
             if finding.needed_for:
                 say(f"    needed for: {finding.needed_for}")
             if finding.remedy:

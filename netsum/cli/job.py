@@ -140,7 +140,7 @@ def list_jobs(
         say("no jobs: workers make one when they join, or an operator by `netsum job create`")
         return
     rows = Rows(
-        "job",
+        "~job",
         "state",
         ">workers",
         "switch",
@@ -318,4 +318,6 @@ def _tell(view: "JobView", as_json: bool) -> None:
         say(sparse)
     for sentence in stuck_sentences(view):
         say(f"stuck: {sentence}")
-    print_facts((f"switch counted {name}", f"{count:,}") for name, count in sorted(view.counters.items()))
+    if view.epoch:  # Before its first one the switch has counted nothing for it.
+        counted = sorted(view.counters.items())
+        print_facts((f"switch counted {name.replace('_', ' ')}", f"{count:,}") for name, count in counted)

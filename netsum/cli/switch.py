@@ -298,8 +298,12 @@ def counters(
     from netsum.terminal import Rows, print_json, visible
 
     switch = client.switch(name)
-    jobs = {job.name: dict(job.counters) for job in client.jobs() if job.switch == switch.name and job.job_id}
-    strangers = dict(switch.strangers)
+    jobs = {
+        job.name: dict(sorted(job.counters.items()))
+        for job in client.jobs()
+        if job.switch == switch.name and job.job_id
+    }
+    strangers = dict(sorted(switch.strangers.items()))
     if as_json:
         print_json({"switch": switch.name, "jobs": jobs, "strangers": strangers})
         return
@@ -308,7 +312,7 @@ def counters(
             f"the switch {switch.name} cannot be asked: {switch.reason or switch_state(switch)}"
         )
     rows = Rows("packets", *(f">{visible(job)}" for job in jobs), ">strangers")
-    for counter, count in sorted(strangers.items()):
+    for counter, count in strangers.items():
         rows.add(
             counter.replace("_", " "),
             *(f"{counts.get(counter, 0):,}" for counts in jobs.values()),

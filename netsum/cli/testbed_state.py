@@ -112,7 +112,8 @@ def show(testbed: "RunningTestbed", condition: str) -> None:
         )
     rows.print()
     controller = state["controller"]
-    say("controller: " + ("none" if controller is None else controller["address"]))
+    gives = f", which gives the switches netsum's program of {state['lanes']} lanes"
+    say("controller: " + ("none" if controller is None else controller["address"] + gives))
     if own:
         say(f"your own programs: {', '.join(own)}, in {path_text(state['folder'])}/programs")
     say(f"run folder: {path_text(state['folder'])}")

@@ -194,10 +194,16 @@ def test_what_cannot_be_is_told_in_a_sentence(netsum: Netsum, words: list[str], 
     [
         (["job", "create", "odd", "--world-size", "2", "--slots", "33"], "expected a power of two"),
         (["job", "create", "odd", "--world-size", "2", "--slots", "10gbit*"], "expected a delay"),
-        (["job", "list", "--tls-ca", "/nonesuch"], "cannot read /nonesuch"),
-        (["job", "list", "--tls-ca", __file__], "expected a certificate in PEM form in"),
-        (["job", "list", "--tls-cert", "/nonesuch"], "belong together"),
-        (["job", "list", "--tls-cert", __file__, "--tls-key", __file__], "both in PEM form"),
+        (["job", "list", "--controller", "127.0.0.1:1", "--tls-ca", "/nonesuch"], "cannot read /nonesuch"),
+        (
+            ["job", "list", "--controller", "127.0.0.1:1", "--tls-ca", __file__],
+            "expected a certificate in PEM form in",
+        ),
+        (["job", "list", "--controller", "127.0.0.1:1", "--tls-cert", "/nonesuch"], "belong together"),
+        (
+            ["job", "list", "--controller", "127.0.0.1:1", "--tls-cert", __file__, "--tls-key", __file__],
+            "both in PEM form",
+        ),
         (["job", "list", "--controller", "nowhere"], "expected an address such as"),
     ],
 )
@@ -247,6 +253,20 @@ def test_watching_a_job(netsum: Netsum) -> None:
 
 
 @pytest.mark.timeout(400)  # It may have to compile the worker first.
+def test_a_job_that_has_not_run_shows_no_counters_and_a_long_name_is_folded(
+    netsum: Netsum, controller: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "counted" not in netsum("job", "create", "short", "--world-size", "1").stdout
+    netsum("job", "create", "long" * 40, "--world-size", "1")
+    lines = netsum("job", "list").stdout.splitlines()
+    assert [line.split()[:4] for line in lines if line.startswith("short")] == [
+        ["short", "gathering", "0", "of"]
+    ]
+    for name in ("short", "long" * 40):
+        netsum("job", "delete", name)
+
+
 def test_a_job_shows_what_zeros_saved(netsum: Netsum, controller: str) -> None:
     array = np.zeros(100 * 64, np.float32)
     done = threading.Event()

@@ -41,6 +41,26 @@ def test_text_from_outside_is_printed_as_it_is(text: str, capsys: pytest.Capture
     assert "💥" not in out + err
 
 
+def test_a_terminal_breaks_lines_between_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    sentence = "  to do: install the package of p4lang's from https://github.com/p4lang/behavioral-model"
+    say(sentence)
+    assert capsys.readouterr().out == f"{sentence}\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    say(sentence)
+    say_error(sentence.strip())
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        "  to do: install the package",
+        "  of p4lang's from",
+        "  https://github.com/p4lang/behavioral-model",
+    ]
+    assert err.split() == ["netsum:", *sentence.split()]
+    assert "package" in err.splitlines()[1]
+
+
 def test_control_characters_are_shown() -> None:
     assert visible("a\x1b[31mb\nc\u202ed é ü") == r"a\x1b[31mb\nc\u202ed é ü"
 
