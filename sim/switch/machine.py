@@ -83,7 +83,7 @@ def _engine_fingerprint() -> str:
 def _optimize(module: Any) -> None:
     options = binding.create_pipeline_tuning_options(speed_level=1)
     options.slp_vectorization = False
-    options.loop_vectorization = False
+    options.loop_vectorization = True
     options.loop_unrolling = False
     builder = binding.create_pass_builder(_target_machine(), options)
     builder.getModulePassManager().run(module, builder)

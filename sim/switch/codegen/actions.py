@@ -9,8 +9,9 @@ from llvmlite import ir as ll
 
 from sim.switch import ir
 from sim.switch.codegen.emit import I32, I64, PTR, VOID, Fn, Space, Unit, i, resize
-from sim.switch.codegen.externs import Externs
 from sim.switch.codegen.places import HeaderPlace
+from sim.switch.codegen.runs import Run, find_runs
+from sim.switch.codegen.turns import Turns
 from sim.switch.errors import UnsupportedProgramError
 
 __all__ = ["DROP", "DROP_PORT", "MAX_TURNS", "Primitives", "write_actions"]
@@ -31,22 +32,44 @@ def write_actions(unit: Unit) -> None:
 
 def _write_body(primitives: Primitives, action: ir.Action) -> None:
     fn = primitives.fn
+    end = fn.function.append_basic_block("end")
+    runs = find_runs(action, fn.unit.state, fn.unit.context)
+    _write_steps(primitives, action.primitives, 0, len(action.primitives), end, runs)
+    fn.b.ret_void()
+
+
+def _write_steps(
+    primitives: Primitives,
+    steps: tuple[ir.Primitive, ...],
+    first: int,
+    last: int,
+    end: Any,
+    runs: dict[int, Run],
+) -> None:
+    """Write the primitives from `first` on; the block `end`, where writing goes on, stands for all from `last` on."""
+    fn = primitives.fn
     targets = {
         argument.value
-        for primitive in action.primitives
+        for primitive in steps[first:last]
         if primitive.op in ("_jump", "_jump_if_zero") and isinstance(argument := primitive.args[-1], ir.Const)
     }
-    end = fn.function.append_basic_block("end")
-    blocks = {
-        t: fn.function.append_basic_block(f"at.{t}") for t in sorted(targets) if t < len(action.primitives)
-    }
-    for position, primitive in enumerate(action.primitives):
+    within = {at for run in runs.values() for at in range(run.first + 1, run.end)}
+    blocks = {t: fn.function.append_basic_block(f"at.{t}") for t in sorted(targets - within) if t < last}
+    position = first
+    while position < last:
+        primitive, run = steps[position], runs.get(position)
         if position in blocks:
             if not fn.b.block.is_terminated:
                 fn.b.branch(blocks[position])
             fn.b.position_at_end(blocks[position])
         elif fn.b.block.is_terminated:
             fn.b.position_at_end(fn.function.append_basic_block("after"))
+        if run:
+            for _ in primitives.turns(run, steps):
+                turn_end = fn.function.append_basic_block("turn_end")
+                _write_steps(primitives, steps, position, position + run.length, turn_end, {})
+            position = run.end
+            continue
         if primitive.op in ("_jump", "_jump_if_zero"):
             offset = primitive.args[-1]
             assert isinstance(offset, ir.Const)
@@ -64,10 +87,10 @@ def _write_body(primitives: Primitives, action: ir.Action) -> None:
             fn.set_internal("exit", 1)
         else:
             primitives.primitive(primitive)
+        position += 1
     if not fn.b.block.is_terminated:
         fn.b.branch(end)
     fn.b.position_at_end(end)
-    fn.b.ret_void()
 
 
 def _count_turn(fn: Fn, end: Any) -> None:
@@ -86,7 +109,7 @@ def _count_turn(fn: Fn, end: Any) -> None:
     fn.b.position_at_end(go_on)
 
 
-class Primitives(Externs):
+class Primitives(Turns):
     """Writes primitive calls into the function `fn`."""
 
     def primitive(self, primitive: ir.Primitive) -> None:

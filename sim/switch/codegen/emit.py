@@ -101,6 +101,13 @@ class Unit:
             return self.functions[name]
         return self.module.declare_intrinsic(name, list(types), signature)
 
+    def scalar_loop(self) -> Any:
+        """Return a new loop's metadata, whose first operand is itself, that keeps LLVM from vectorizing it."""
+        wanted = self.module.add_metadata(["llvm.loop.vectorize.enable", ll.Constant(I1, 0)])
+        loop = self.module.add_metadata([f"loop {len(self.module.metadata)}"])
+        loop.operands = (loop, wanted)
+        return loop
+
     def constant_bytes(self, content: bytes) -> Any:
         """Return a pointer to constant bytes."""
         name = f"constant.{content.hex()}"[:60] + f".{len(content)}"
@@ -222,14 +229,21 @@ class Fn:
 
     def load_slot(self, header: Any, slot: FieldSlot) -> Any:
         """Load a field as an integer of its width."""
+        return resize(self.b, self.load_raw(header, slot), slot.width)
+
+    def load_raw(self, header: Any, slot: FieldSlot) -> Any:
+        """Load a field as it is stored."""
         align = min(slot.storage // 8, 8)
-        raw = self.load(Space.STATE, self.at(header, slot.offset), i(slot.storage), align)
-        return resize(self.b, raw, slot.width)
+        return self.load(Space.STATE, self.at(header, slot.offset), i(slot.storage), align)
 
     def store_slot(self, header: Any, slot: FieldSlot, value: Any) -> None:
         """Store an integer of the field's width."""
+        self.store_raw(header, slot, resize(self.b, value, slot.storage))
+
+    def store_raw(self, header: Any, slot: FieldSlot, value: Any) -> None:
+        """Store a field as it was loaded by `load_raw`."""
         align = min(slot.storage // 8, 8)
-        self.store(Space.STATE, resize(self.b, value, slot.storage), self.at(header, slot.offset), align)
+        self.store(Space.STATE, value, self.at(header, slot.offset), align)
 
     def field_pointer(self, header: str) -> Any:
         """Return a pointer to a header instance."""
@@ -287,8 +301,8 @@ class Fn:
         return place
 
     @contextmanager
-    def loop(self, count: Any) -> Iterator[Any]:
-        """Write a loop body that runs `count` (i64) times; yields the index."""
+    def loop(self, count: Any, *, vectorized: bool = False) -> Iterator[Any]:
+        """Write a loop body that runs `count` (i64) times, often enough to vectorize it or not; yields the index."""
         counter = self.variable(I64, ll.Constant(I64, 0))
         head = self.b.append_basic_block("loop")
         body = self.b.append_basic_block("body")
@@ -300,7 +314,9 @@ class Fn:
         self.b.position_at_end(body)
         yield index
         self.b.store(self.b.add(index, ll.Constant(I64, 1)), counter)
-        self.b.branch(head)
+        back = self.b.branch(head)
+        if not vectorized:
+            back.set_metadata("llvm.loop", self.unit.scalar_loop())
         self.b.position_at_end(done)
 
     def call(self, name: str, *arguments: Any) -> Any:

@@ -1,0 +1,94 @@
+"""Machine code for runs: a loop whose body names the fields and registers of the first turn."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llvmlite import ir as ll
+
+from sim.switch import ir
+from sim.switch.codegen.emit import I64, i
+from sim.switch.codegen.externs import Externs
+from sim.switch.codegen.runs import FieldName, Run
+from sim.switch.layout import FieldSlot
+
+__all__ = ["Turns"]
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """The turn being written: its number (i64), the shared fields' variables, the first turn's cells."""
+
+    run: Run
+    number: Any
+    variables: dict[FieldName, Any]
+    cells: dict[str, tuple[Any, Any, int]]
+
+
+class Turns(Externs):
+    """Finds fields and registers from the turn of a run that is being written; `Primitives` adds the rest."""
+
+    _turn: _Turn | None = None
+
+    def turns(self, run: Run, steps: tuple[ir.Primitive, ...]) -> Iterator[None]:
+        """Write a run as a loop around the body, which the caller writes at each yield.
+
+        Twice where an index may be out of range: a cell that is read leaves its target as it was there, and then a
+        turn depends on the one before.
+        """
+        fn, b = self.fn, self.fn.b
+        places = {n: super(Turns, self).field_place(ir.FieldRef(*n)) for n in sorted(run.fixed)}
+        variables = {
+            n: fn.variable(i(slot.storage), fn.load_raw(at, slot)) for n, (at, slot) in places.items()
+        }
+        cells = {}
+        for step in steps[run.first : run.first + run.length]:
+            if step.op in ("register_read", "register_write"):
+                array, index = (step.args[1], step.args[2]) if step.op == "register_read" else step.args[:2]
+                assert isinstance(array, ir.Named)
+                cells[array.name] = super().register_pointer(array.name, index)
+        bounds = [inside for _, inside, _ in cells.values() if inside is not None]
+        if bounds:
+            inner = {name: (pointer, None, storage) for name, (pointer, _, storage) in cells.items()}
+            with b.if_else(functools.reduce(b.and_, bounds)) as (inside, outside):
+                with inside:
+                    yield from self._loop(run, variables, inner)
+                with outside:
+                    yield from self._loop(run, variables, cells)
+        else:
+            yield from self._loop(run, variables, cells)
+        for name in sorted(run.written):
+            header, slot = places[name]
+            fn.store_raw(header, slot, b.load(variables[name], typ=i(slot.storage)))
+
+    def _loop(self, run: Run, variables: dict[FieldName, Any], cells: dict[str, Any]) -> Iterator[None]:
+        with self.fn.loop(ll.Constant(I64, run.turns), vectorized=True) as number:
+            self._turn = _Turn(run, number, variables, cells)
+            yield
+            self._turn = None
+
+    def _moved(self, pointer: Any, step: int) -> Any:
+        assert self._turn is not None
+        return (
+            self.fn.at(pointer, self.fn.b.mul(self._turn.number, ll.Constant(I64, step))) if step else pointer
+        )
+
+    def field_place(self, expr: ir.Expr) -> tuple[Any, FieldSlot]:
+        """Find a field: the address of its header and its place there."""
+        pointer, slot = super().field_place(expr)
+        if self._turn is None or not isinstance(expr, ir.FieldRef):
+            return pointer, slot
+        name = (expr.header, expr.field)
+        if name in self._turn.run.fields:
+            return self._moved(pointer, self._turn.run.fields[name]), slot
+        return self._turn.variables[name], replace(slot, offset=0)
+
+    def register_pointer(self, register: str, index: ir.Expr) -> tuple[Any, Any, int]:
+        """Return a cell's address, whether the index is in range (None: always), the cell's bits of storage."""
+        if self._turn is None:
+            return super().register_pointer(register, index)
+        pointer, inside, storage = self._turn.cells[register]
+        return self._moved(pointer, self._turn.run.registers.get(register, 0)), inside, storage
