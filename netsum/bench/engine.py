@@ -1,8 +1,9 @@
 """``netsum bench engine``: the embedded switch and BMv2, same program, same packets.
 
 The packets are the contributions of a two-worker job, chunk after chunk: every other one completes its chunk and leaves as two
-results, so as many packets leave as come. The engine takes them in batches in its process; BMv2 reads them from a
-pcap file, with no kernel or interface between, and is timed from its first output to its last. Runs alternate.
+results, so as many packets leave as come. The engine takes them in batches in its process, and so does a C program that does
+the same by hand (`twin`), whose output is compared byte for byte; both are timed by what the processor worked for them. BMv2
+reads them from a pcap file, with no kernel or interface between, and is timed from its first output to its last. Runs alternate.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from host_agent.errors import NetsumError
 from netsum.bench.machine import machine_and_date
 from netsum.bench.thrift import CLIENT, run_client
 from netsum.bench.traffic import Job, contributions, install
+from netsum.bench.twin import Twin, compiler
 from netsum.programs import compiled_program
 from sim.switch import Exact, Packets, Switch, load_program
 
@@ -41,11 +43,12 @@ _DEADLINE_S = 60.0
 
 @dataclass
 class Comparison:
-    """Packets/s of the runs with one program; `bmv2` is empty where BMv2 is not installed."""
+    """Packets/s of the runs with one program; `twin` and `bmv2` are empty where no C compiler or no BMv2 is installed."""
 
     lanes: int
     packets: int
     engine: list[float] = field(default_factory=list)
+    twin: list[float] = field(default_factory=list)
     bmv2: list[float] = field(default_factory=list)
 
     @property
@@ -63,20 +66,28 @@ def _batches(packets: Packets) -> list[Packets]:
 
 
 def _engine_rate(switch: Switch, batches: Sequence[Packets], loops: int) -> float:
-    """Return packets/s over `loops` runs of all batches, each from the same state."""
+    """Return packets/s of processor time over `loops` runs of all batches, each from the same state."""
     fresh = switch.save_state()
     spent_ns, packets = 0, 0
     for _ in range(loops):
         switch.restore_state(fresh)
-        begin = time.perf_counter_ns()
+        begin = time.thread_time_ns()
         left = sum(len(switch.inject(batch, 0, copy=False)) for batch in batches)
-        spent_ns += time.perf_counter_ns() - begin
+        spent_ns += time.thread_time_ns() - begin
         taken = sum(len(batch) for batch in batches)
         if left != taken:
             raise BenchError(f"{left} packets left the engine, not {taken}: the program did not aggregate")
         packets += taken
     switch.restore_state(fresh)
     return packets / spent_ns * 1e9
+
+
+def _check_twin(switch: Switch, twin: Twin, batches: Sequence[Packets]) -> None:
+    fresh = switch.save_state()
+    for batch in batches:
+        if list(switch.inject(batch, 0, copy=False)) != list(twin.inject(batch)):
+            raise BenchError("the engine and the C program put out different packets")
+    switch.restore_state(fresh)
 
 
 def _write_pcap(path: Path, packets: Packets | None) -> None:
@@ -206,9 +217,14 @@ def measure(lanes: int, runs: int = 3, *, with_bmv2: bool = True) -> Comparison:
     batches = _batches(packets)
     loops = max(1, round(np.ceil(400_000 / len(packets))))
     comparison = Comparison(lanes, len(packets))
+    twin = Twin(job, BATCH) if compiler() else None
+    if twin:
+        _check_twin(switch, twin, batches)
     _engine_rate(switch, batches, 1)
     for _ in range(runs):
         comparison.engine.append(_engine_rate(switch, batches, loops))
+        if twin:
+            comparison.twin.append(twin.rate(batches, loops))
         if with_bmv2:
             comparison.bmv2.append(_bmv2_rate(program, switch, packets))
     return comparison
@@ -227,6 +243,13 @@ def run(runs: int, lane_counts: Sequence[int]) -> None:
     for lanes in lane_counts:
         comparison = measure(lanes, runs, with_bmv2=lacking is None)
         print(f"{lanes:>4} lanes  embedded switch {spread(comparison.engine)}")
+        if comparison.twin:
+            ratio = statistics.median(comparison.engine) / statistics.median(comparison.twin)
+            print(f"            C by hand       {spread(comparison.twin)}   ratio {ratio:.2f}")
+            costs = [1e9 / statistics.median(rates) for rates in (comparison.engine, comparison.twin)]
+            print(f"            ns a contribution: {costs[0]:.1f}, by hand {costs[1]:.1f}")
+        else:
+            print("            without the C program: no C compiler is installed")
         if comparison.ratio is None:
             print(f"            without BMv2: {lacking}")
         else:

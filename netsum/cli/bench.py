@@ -27,14 +27,14 @@ def _lane_counts(lanes: Lanes | None) -> tuple[int, ...]:
     "engine",
     epilog=epilog(
         ("netsum bench engine", "both programs, three runs: the table in docs/performance.md"),
-        ok="measured; without BMv2, the embedded engine alone",
+        ok="measured, beside what is installed",
     ),
 )
 def bench_engine(
     runs: BothRuns = 3,
     lanes: BothLanes = None,
 ) -> None:
-    """Packets/s of the embedded engine and, where it is installed, of BMv2: same program, same packets."""
+    """Packets/s of the embedded engine, of C written by hand (with a C compiler), and of BMv2 where it is: same packets."""
     from netsum.bench.engine import run
 
     run(runs, _lane_counts(lanes))

@@ -4,15 +4,32 @@ from pathlib import Path
 
 import pytest
 
-from netsum.bench.engine import BenchError, _configure, measure, missing_for_bmv2
+from netsum.bench.engine import BenchError, _batches, _check_twin, _configure, measure, missing_for_bmv2
 from netsum.bench.thrift import run_client
+from netsum.bench.traffic import Job, contributions, install
+from netsum.bench.twin import Twin, compiler
+from netsum.programs import compiled_program
+from sim.switch import Switch, load_program
 
 
 def test_all_packets_of_the_measurement_are_aggregated() -> None:
-    comparison = measure(64, runs=1, with_bmv2=False)  # It raises if a result is missing.
+    # It raises if a result is missing, or if the C program puts out anything else.
+    comparison = measure(64, runs=1, with_bmv2=False)
 
     assert len(comparison.engine) == 1
+    assert len(comparison.twin) == (compiler() is not None)
     assert comparison.ratio is None
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C compiler")
+def test_a_c_program_that_puts_out_something_else_is_an_error() -> None:
+    job = Job(3, 64)
+    switch = Switch(load_program(compiled_program(64).json))
+    install(switch, job)
+    batches = _batches(contributions(job, 200))
+    _check_twin(switch, Twin(job, 256), batches)
+    with pytest.raises(BenchError, match="different packets"):
+        _check_twin(switch, Twin(Job(3, 64, epoch=8, slots=32), 256), batches)
 
 
 @pytest.mark.parametrize(
