@@ -6,7 +6,7 @@ The errors of a batch of updates are read as P4Runtime 1.3, section 12.3, encode
 import contextlib
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -40,6 +40,8 @@ class P4RuntimeSession:
         Deadline of connecting and of every request, in seconds.
     tls
         Certificates for the connection; without any it is in clear.
+    on_change
+        Called, in a thread of the session, when `lost` or `primary` may have changed.
 
     Raises
     ------
@@ -56,7 +58,9 @@ class P4RuntimeSession:
         election_id: int,
         timeout_s: float,
         tls: TlsFiles = PLAINTEXT,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_change = on_change
         self.address = address
         self.device_id = device_id
         self.election_id = election_id
@@ -212,10 +216,12 @@ class P4RuntimeSession:
                 if message.HasField("arbitration"):
                     self._primary = message.arbitration.status.code == code_pb2.OK
                     self._arbitrations.put(message)
+                    self._on_change()
         except grpc.RpcError as error:
             self._stream_end = error
         self._lost = True
         self._arbitrations.put(None)
+        self._on_change()
 
     @contextlib.contextmanager
     def _translating(self, what: str) -> Iterator[None]:

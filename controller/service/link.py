@@ -22,8 +22,6 @@ from controller.switch_tables import Reconciled, SwitchTables
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.2
-"""Interval of the checks whether a session is still open, in seconds."""
 FIRST_BACKOFF_S = 0.2
 LAST_BACKOFF_S = 5.0
 REQUEST_TIMEOUT_S = 5.0
@@ -68,6 +66,7 @@ class SwitchLink:
         self._order = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"switch {site.name}")
         self.changed = asyncio.Condition()
+        self._session_changed = asyncio.Event()
 
     @property
     def reconnects(self) -> int:
@@ -133,7 +132,7 @@ class SwitchLink:
             self._thread.shutdown(wait=False)
 
     async def _connect(self) -> None:
-        site = self.site
+        site, loop = self.site, asyncio.get_running_loop()
         async with self._order:
             session = await self._in_thread(
                 P4RuntimeSession,
@@ -142,6 +141,7 @@ class SwitchLink:
                 self._election_id,
                 REQUEST_TIMEOUT_S,
                 site.tls,
+                lambda: loop.call_soon_threadsafe(self._session_changed.set),
             )
             self._writer = P4RuntimeWriter(session, self.files)
             self._tables = SwitchTables(self._writer, self.files.path)
@@ -152,6 +152,7 @@ class SwitchLink:
     async def _watch(self) -> None:
         """Return when the session has ended, or another controller has become primary."""
         while (writer := self._writer) is not None:
+            self._session_changed.clear()
             if writer.session.lost:
                 await self._lose(
                     SwitchUnreachableError(f"the connection to the switch at {self.site.p4runtime} was lost")
@@ -161,7 +162,7 @@ class SwitchLink:
                     NotPrimaryError(f"another controller became primary at {self.site.p4runtime}")
                 )
             else:
-                await asyncio.sleep(LOOK_S)
+                await self._session_changed.wait()
 
     async def _lose(self, error: ControllerError) -> None:
         superseded = isinstance(error, NotPrimaryError)
@@ -170,6 +171,7 @@ class SwitchLink:
 
     async def _tear_down(self) -> None:
         writer, self._writer, self._tables = self._writer, None, None
+        self._session_changed.set()
         if writer is not None:
             with contextlib.suppress(ControllerError):
                 await self._in_thread(writer.session.tear_down)

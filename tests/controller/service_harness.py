@@ -46,6 +46,14 @@ class FakeSwitch:
     counted: int = 7
     tofino: bool = False
     log: list[str] = field(default_factory=list)
+    on_change: Callable[[], None] | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name in ("reachable", "primary", "sessions"):
+            on_change = self.__dict__.get("on_change")
+            if on_change is not None:
+                on_change()
 
     def restart(self) -> None:
         """Come back with nothing."""
@@ -59,8 +67,9 @@ class FakeSession:
 
     switches: Mapping[str, FakeSwitch] = {}
 
-    def __init__(self, address: str, *_: object) -> None:
+    def __init__(self, address: str, *rest: Any) -> None:
         self.switch = self.switches[address]
+        self.switch.on_change = rest[-1]
         if not self.switch.reachable:
             raise SwitchUnreachableError(f"no P4Runtime server answers at {address}")
         if not self.switch.primary:
@@ -76,7 +85,7 @@ class FakeSession:
         return self.switch.primary
 
     def tear_down(self) -> None:
-        pass
+        self.switch.on_change = None
 
 
 class FakeWriter:
@@ -245,7 +254,6 @@ class Bench:
         monkeypatch.setattr(link, "P4RuntimeSession", FakeSession)
         monkeypatch.setattr(link, "P4RuntimeWriter", FakeWriter)
         monkeypatch.setattr(link, "SwitchTables", FakeTables)
-        monkeypatch.setattr(link, "LOOK_S", 0.01)
         monkeypatch.setattr(link, "FIRST_BACKOFF_S", 0.02)
         monkeypatch.setattr(link, "LAST_BACKOFF_S", 0.05)
         self._stack = contextlib.ExitStack()
