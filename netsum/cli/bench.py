@@ -10,6 +10,10 @@ from netsum.command_errors import UsageError
 
 bench_app = typer.Typer(help="Measure what the docs quote.", no_args_is_help=True)
 
+_EXAMPLES = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse"
+_SPACED = _EXAMPLES.replace(",", ", ")
+"""As help shows it, which does not break words."""
+
 BothLanes = Annotated[Lanes | None, typer.Option(help="int32 values a packet carries; default: both.")]
 OneLanes = Annotated[Lanes, typer.Option(help="int32 values a packet carries.")]
 BothRuns = Annotated[int, typer.Option(min=1, help="Runs of each switch and program.")]
@@ -201,8 +205,9 @@ def bench_torch(
     runs: TurnRuns = 5,
     lanes: OneLanes = Lanes.wide,
     examples: Annotated[
-        str, typer.Option(metavar="NAME,…", help="Examples to train as well; empty: none.")
-    ] = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse",
+        str,
+        typer.Option(metavar="NAME,…", show_default=_SPACED, help="Examples to train as well; empty: none."),
+    ] = _EXAMPLES,
 ) -> None:
     """torch.distributed over netsum and over Gloo on plain loopback, where no link limits either; needs PyTorch.
 
@@ -232,8 +237,8 @@ def bench_training(
     lanes: OneLanes = Lanes.wide,
     runs: TurnRuns = 3,
     examples: Annotated[
-        str, typer.Option(metavar="NAME,…", help="Examples to train.")
-    ] = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse",
+        str, typer.Option(metavar="NAME,…", show_default=_SPACED, help="Examples to train.")
+    ] = _EXAMPLES,
     sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="Sizes of tensors to all-reduce as well; empty: none.")
     ] = "",

@@ -164,7 +164,12 @@ def bench(
         typer.Option("--quick", help="Two tasks, three compressors, one seed, fewer steps."),
     ] = False,
     tasks: Annotated[
-        str, typer.Option(metavar="NAME,…", help="Examples to train.")
+        str,
+        typer.Option(
+            metavar="NAME,…",
+            show_default="digits_cnn, char_lstm, wide_embedding, transformer_lm",
+            help="Examples to train.",
+        ),
     ] = "digits_cnn,char_lstm,wide_embedding,transformer_lm",
     methods: Annotated[
         str | None,

@@ -41,7 +41,7 @@ def controller_serve(
         typer.Option(
             metavar="ADDRESS",
             help="HOST:PORT or unix:PATH for the job API; several. Default: 127.0.0.1:28276, "
-            "of a testbed unix:RUN_FOLDER/controller.sock.",
+            "of a testbed controller.sock in its run folder.",
         ),
     ] = None,
     state: Annotated[

@@ -1,5 +1,6 @@
 """The helps of all commands, the page made of them, and shell completion."""
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -28,6 +29,13 @@ def test_every_command_has_help(command: Command, monkeypatch: pytest.MonkeyPatc
     assert done.exit_code == 0
     assert f"Usage: {command.path} " in done.stdout
     assert command.summary.split(".")[0].split("`")[0][:40] in done.stdout
+
+
+@pytest.mark.parametrize("command", EVERYTHING, ids=ids(EVERYTHING))
+def test_no_help_is_cut_at_80_columns(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = CliRunner().invoke(app, [*command.path.split()[1:], "--help"], prog_name="netsum")
+    assert not re.search(r"\w+…", done.stdout)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=ids(COMMANDS))
