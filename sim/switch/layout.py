@@ -110,6 +110,11 @@ class FieldSlot:
 
 
 @dataclass(frozen=True)
+class WireSlot(FieldSlot):
+    """The place of a field that is kept as it is in packets, most significant byte first."""
+
+
+@dataclass(frozen=True)
 class HeaderShape:
     """How headers of one type are laid out; `valid` is at offset 0, the varbit length (uint32) at 4."""
 

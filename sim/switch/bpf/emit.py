@@ -9,7 +9,9 @@ must not see through the mask, so the index passes an empty piece of assembly fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from llvmlite import ir as ll
@@ -18,12 +20,14 @@ from sim.switch import ir
 from sim.switch.bpf.memory import STATISTICS, Memory, cells
 from sim.switch.codegen.emit import I8, I32, I64, PTR, VOID, Fn, Space, Unit, i
 from sim.switch.errors import UnsupportedProgramError
-from sim.switch.layout import INTERNAL, align
+from sim.switch.layout import INTERNAL, FieldSlot, HeaderShape, WireSlot, align
 
-__all__ = ["KEY_BYTES", "BpfFn", "BpfUnit"]
+__all__ = ["KEY_BYTES", "LARGE_HEADER", "BpfFn", "BpfUnit"]
 
 KEY_BYTES = 256
 _INLINE_BYTES = 128
+LARGE_HEADER = 128
+"""Bytes; of larger headers, fields are undefined until the header is valid."""
 # Numbers of the kernel's helpers.
 _HELPERS = {
     "map_lookup_elem": (1, PTR, [PTR, PTR]),
@@ -56,6 +60,8 @@ class BpfUnit(Unit):
 
     def __init__(self, program: ir.Program, frame_bytes: int, header_bytes: int) -> None:
         super().__init__(program)
+        # Large headers stay as they are in packets, so that they are moved whole; few of their fields may be used.
+        self.state.shapes.update({n: _as_in_packets(s) for n, s in self.state.shapes.items()})
         self.memory = Memory(program, self.context)
         self.frame_bytes = frame_bytes
         slack = max(
@@ -105,6 +111,20 @@ class BpfUnit(Unit):
         return self.functions[symbol]
 
 
+def _as_in_packets(shape: HeaderShape) -> HeaderShape:
+    slots = shape.fields.values()
+    if (
+        shape.size <= LARGE_HEADER
+        or len({s.width for s in slots}) != 1
+        or next(iter(slots)).width not in (16, 32, 64)
+    ):
+        return shape
+    fields: dict[str, FieldSlot] = {
+        n: WireSlot(s.offset, s.width, s.signed, s.varbit) for n, s in shape.fields.items()
+    }
+    return replace(shape, fields=fields)
+
+
 class BpfFn(Fn):
     """A function being written for BPF."""
 
@@ -126,6 +146,37 @@ class BpfFn(Fn):
     def within(self, index: Any, count: int) -> Any:
         """As `Fn.within`."""
         return self.b.and_(self.opaque(index), ll.Constant(I64, cells(count) - 1))
+
+    @contextmanager
+    def loop(self, count: Any, *, vectorized: bool = False) -> Iterator[Any]:
+        """As `Fn.loop`; LLVM must not make addresses of the index that the verifier cannot follow."""
+        del vectorized
+        with super().loop(count, vectorized=True) as index:
+            yield self.opaque(index)
+
+    def saturate(self, op: str, left: Any, right: Any, *, unsigned: bool) -> Any:
+        """As `Fn.saturate`: in 64 bits, with two comparisons, where the width allows it; LLVM would take more."""
+        width = left.type.width
+        if width > 32:
+            return super().saturate(op, left, right, unsigned=unsigned)
+        b = self.b
+        extend = b.zext if unsigned else b.sext
+        total = (b.add if op == "+" else b.sub)(extend(left, I64), extend(right, I64))
+        value = self.opaque(total)
+        least, most = (0, (1 << width) - 1) if unsigned else (-(1 << width - 1), (1 << width - 1) - 1)
+        for bound, predicate in ((most, ">"), (least, "<")):
+            limit = ll.Constant(I64, bound)
+            value = b.select(b.icmp_signed(predicate, value, limit), limit, value)
+        return b.trunc(value, left.type)
+
+    def load_slot(self, header: Any, slot: FieldSlot) -> Any:
+        """As `Fn.load_slot`; a field as it is in packets has its bytes reversed."""
+        value = super().load_slot(header, slot)
+        return self.bswap(value) if isinstance(slot, WireSlot) else value
+
+    def store_slot(self, header: Any, slot: FieldSlot, value: Any) -> None:
+        """As `Fn.store_slot`."""
+        super().store_slot(header, slot, self.bswap(value) if isinstance(slot, WireSlot) else value)
 
     def add(self, space: Space, place: Any, amount: Any) -> None:
         """As `Fn.add`."""

@@ -16,7 +16,7 @@ from llvmlite import ir as ll
 
 from sim.switch import ir
 from sim.switch.bpf.controls import write_control
-from sim.switch.bpf.emit import BpfFn, BpfUnit
+from sim.switch.bpf.emit import LARGE_HEADER, BpfFn, BpfUnit
 from sim.switch.bpf.limits import check_program
 from sim.switch.bpf.memory import cells
 from sim.switch.bpf.sections import Section, fields_of, parts
@@ -39,7 +39,6 @@ GROUP_VERDICT = 1 << 16
 _BROADCAST = 1 << 3
 _NORMAL, _REPLICATED = 0, 5
 _MOST_CARRIED = 192
-_LARGE_HEADER = 128
 # Bookkeeping of other kinds of targets that this one uses otherwise.
 PORT, REPLICA, FLAGS, CURSOR, GROUP = (
     "egress_port",
@@ -152,7 +151,9 @@ def _carried(program: ir.Program) -> Carried:
     hidden = sorted(h for h in seen if not program.headers[h].metadata and h not in program.deparser)
     for header in hidden:
         places.append((state.headers[header], state.shape(header).size))
-    carried = Carried(tuple(places), program.deparser)
+    # What comes last in a packet and egress does not look at is payload to it.
+    last = max((n for n, h in enumerate(program.deparser) if h in seen), default=-1)
+    carried = Carried(tuple(places), program.deparser[: last + 1])
     if carried.bytes > _MOST_CARRIED:
         what = f"{carried.bytes} bytes that egress reads of metadata: in XDP, a copy carries at most {_MOST_CARRIED}"
         raise UnsupportedProgramError([what], program.path)
@@ -282,7 +283,7 @@ class _Entry:
         start = 0
         for name, at in sorted(state.headers.items(), key=lambda item: item[1]):
             shape = state.shape(name)
-            if shape.size > _LARGE_HEADER:
+            if shape.size > LARGE_HEADER:
                 fn.clear(fn.at(fn.st, start), at + 8 - start)
                 start = at + shape.size
         fn.clear(fn.at(fn.st, start), state.size - start)

@@ -15,7 +15,7 @@ from typing import Any
 from sim.switch import ir
 from sim.switch.errors import UnsupportedProgramError
 
-__all__ = ["Section", "critical_section", "fields_of", "following"]
+__all__ = ["Section", "accesses", "critical_section", "fields_of", "following", "written"]
 
 _WRITES_FIRST = {"register_write", "count", "_jump", "_jump_if_zero", "log_msg", "assert", "assume"}
 
@@ -92,7 +92,7 @@ def _contents(program: ir.Program, pipeline: ir.Pipeline, node: str) -> Any:
     return (pipeline.tables[node].key, _primitives(program, pipeline, node))
 
 
-def _accesses(contents: Any) -> Iterator[tuple[str, ir.Expr]]:
+def accesses(contents: Any) -> Iterator[tuple[str, ir.Expr]]:
     """Yield (register, index) of each access to a register."""
     for part in parts(contents):
         if isinstance(part, ir.RegisterCell):
@@ -158,16 +158,16 @@ def critical_section(program: ir.Program, pipeline: ir.Pipeline) -> Section | No
     """
     edges = following(pipeline)
     nodes = [*pipeline.tables, *pipeline.branches]
-    accesses = {n: found for n in nodes if (found := list(_accesses(_contents(program, pipeline, n))))}
-    if not accesses:
+    used = {n: found for n in nodes if (found := list(accesses(_contents(program, pipeline, n))))}
+    if not used:
         return None
     back: dict[str, set[str]] = {}
     for node, after in edges.items():
         for name in after:
             back.setdefault(name, set()).add(node)
-    inside = _reach(edges, set(accesses)) & _reach(back, set(accesses))
+    inside = _reach(edges, set(used)) & _reach(back, set(used))
     changed = {n: written(_primitives(program, pipeline, n)) for n in inside}
-    index, count = _lock_index(program, pipeline, accesses, edges, set().union(*changed.values()))
+    index, count = _lock_index(program, pipeline, used, edges, set().union(*changed.values()))
     early = []
     for table in pipeline.tables.values():
         if table.name in inside and table.key:
@@ -188,13 +188,13 @@ def critical_section(program: ir.Program, pipeline: ir.Pipeline) -> Section | No
 def _lock_index(
     program: ir.Program,
     pipeline: ir.Pipeline,
-    accesses: dict[str, list[tuple[str, ir.Expr]]],
+    found: dict[str, list[tuple[str, ir.Expr]]],
     edges: dict[str, set[str]],
     changed: set[tuple[str, str]],
 ) -> tuple[ir.Expr | None, int]:
     """Return what all accesses have as their index, and below what: each index has its own lock then."""
     aliases = _Aliases(program, pipeline)
-    used = [access for found in accesses.values() for access in found]
+    used = [access for each in found.values() for access in each]
     roots = {aliases.root(index) for _, index in used}
     sizes = {program.registers[name].size for name, _ in used}
     if len(roots) != 1 or len(sizes) != 1 or (root := roots.pop()) in changed:

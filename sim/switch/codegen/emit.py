@@ -191,6 +191,12 @@ class Fn:
         del count
         return index
 
+    def saturate(self, op: str, left: Any, right: Any, *, unsigned: bool) -> Any:
+        """Add or subtract two integers of equal width; what does not fit becomes the nearest that does."""
+        name = f"llvm.{'u' if unsigned else 's'}{'add' if op == '+' else 'sub'}.sat"
+        signature = ll.FunctionType(left.type, [left.type, left.type])
+        return self.b.call(self.unit.intrinsic(name, [left.type], signature), [left, right])
+
     def add(self, space: Space, place: Any, amount: Any) -> None:
         """Add to a count (i64) that only machine code changes."""
         self.store(space, self.b.add(self.load(space, place, I64, 8), amount), place, 8)

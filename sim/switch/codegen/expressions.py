@@ -186,11 +186,8 @@ class Expressions(Ranges):
         if isinstance(inner, ir.Op) and inner.op in ("+", "-") and len(inner.args) == 2:
             ranges = [self.range(a) for a in inner.args]
             if all(least <= a and z <= most for a, z in ranges):
-                name = f"llvm.{'u' if unsigned else 's'}{'add' if inner.op == '+' else 'sub'}.sat"
-                kind = ll.FunctionType(i(width), [i(width), i(width)])
-                function = self.fn.unit.intrinsic(name, [i(width)], kind)
                 x, y = (self.low(a, width) for a in inner.args)
-                bits = b.call(function, [x, y])
+                bits = self.fn.saturate(inner.op, x, y, unsigned=unsigned)
                 return Value(bits, least, most)
         value = self.exact(inner)
         size = needed_bits(min(value.lo, least), max(value.hi, most))

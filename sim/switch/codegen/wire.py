@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir as ll
 
 from sim.switch.codegen.emit import I32, I64, Fn, Space, i, resize
-from sim.switch.layout import FieldSlot, HeaderShape
+from sim.switch.layout import FieldSlot, HeaderShape, WireSlot
 
 __all__ = ["extract_header", "write_header"]
 
@@ -74,10 +74,10 @@ def _chunks(count: int, width: int, most: int) -> list[tuple[int, int]]:
 def _move_run(fn: Fn, piece: _Piece, header: Any, wire: Any, offset: int, *, extract: bool) -> None:
     width, first = piece.slots[0].width, piece.slots[0].offset
     size = width // 8
-    if width == 8:
+    if width == 8 or isinstance(piece.slots[0], WireSlot):
         source, target = (wire, header) if extract else (header, wire)
         shift = (offset, first) if extract else (first, offset)
-        fn.copy(fn.at(target, shift[1]), fn.at(source, shift[0]), len(piece.slots))
+        fn.copy(fn.at(target, shift[1]), fn.at(source, shift[0]), size * len(piece.slots))
         return
     for lane, lanes in _chunks(len(piece.slots), width, fn.unit.vector_bits):
         kind = i(width) if lanes == 1 else ll.VectorType(i(width), lanes)
