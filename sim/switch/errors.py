@@ -29,12 +29,16 @@ class UnsupportedProgramError(SwitchError):
         Everything found, one name each; the message lists them all.
     program
         The file the program came from.
+    engine
+        What cannot do that.
     """
 
-    def __init__(self, features: Sequence[str], program: str = "the program") -> None:
+    def __init__(
+        self, features: Sequence[str], program: str = "the program", engine: str = "the embedded switch"
+    ) -> None:
         self.features = tuple(features)
         listed = "; ".join(self.features)
-        super().__init__(f"{program} uses what the embedded switch does not support: {listed}")
+        super().__init__(f"{program} uses what {engine} does not support: {listed}")
 
 
 class UnknownNameError(SwitchError, LookupError):

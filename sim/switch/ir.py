@@ -143,10 +143,11 @@ class UnionStack:
 
 @dataclass(frozen=True)
 class Primitive:
-    """One call in an action or parser state."""
+    """One call in an action or parser state; `place` is where it stands in the P4 source, if that is known."""
 
     op: str
     args: tuple[Expr, ...]
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -221,6 +222,7 @@ class Table:
     profile: str | None
     with_counters: bool
     direct_meter: str | None
+    place: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sim.switch import ir
 
-__all__ = ["BOOLEAN_OPS", "OPS", "ExpressionReader"]
+__all__ = ["BOOLEAN_OPS", "OPS", "ExpressionReader", "source_place"]
 
 BOOLEAN_OPS = frozenset(
     ["==", "!=", "<", "<=", ">", ">=", "and", "or", "not", "valid", "valid_union", "d2b"],
@@ -27,6 +27,12 @@ _REFERENCES: dict[str, type[ir.HeaderRef | ir.StackRef | ir.UnionRef | ir.UnionS
     "header_union_stack": ir.UnionStackRef,
 }
 _OBJECTS = frozenset(["calculation", "register_array", "counter_array", "meter_array", "extern"])
+
+
+def source_place(node: dict[str, Any]) -> str:
+    """Return where something stands in the P4 source, as p4c says it: ``file.p4(12)``; empty if it does not."""
+    info = node.get("source_info") or {}
+    return f"{info.get('filename', '')}({info['line']})" if "line" in info else ""
 
 
 class ExpressionReader:

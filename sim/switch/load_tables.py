@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sim.switch import ir
-from sim.switch.load_expressions import ExpressionReader
+from sim.switch.load_expressions import ExpressionReader, source_place
 from sim.switch.primitives import HASHES
 
 __all__ = ["TableReader"]
@@ -91,6 +91,7 @@ class TableReader:
             profile=node.get("action_profile") if node["type"] != "simple" else None,
             with_counters=bool(node.get("with_counters")),
             direct_meter=node.get("direct_meters"),
+            place=source_place(node),
         )
 
     def _entry(self, key: tuple[ir.KeyField, ...], node: dict[str, Any]) -> ir.ConstEntry:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from sim.switch import ir
 from sim.switch.errors import UnsupportedProgramError
-from sim.switch.load_expressions import ExpressionReader
+from sim.switch.load_expressions import ExpressionReader, source_place
 from sim.switch.load_tables import TableReader
 from sim.switch.primitives import HASHES, check_primitive
 
@@ -261,7 +261,9 @@ class _Loader:
 
     def _primitive(self, node: dict[str, Any]) -> ir.Primitive:
         primitive = ir.Primitive(
-            node["op"], tuple(self.expressions.read(p) for p in node.get("parameters", []))
+            node["op"],
+            tuple(self.expressions.read(p) for p in node.get("parameters", [])),
+            source_place(node),
         )
         if problem := check_primitive(primitive):
             self.expressions.unsupported(problem)

@@ -25,7 +25,7 @@ from common.sources import sources_stamp
 from sim.switch import ir
 from sim.switch.codegen.module import write_module
 
-__all__ = ["Machine", "compile_program", "default_cache_dir"]
+__all__ = ["Machine", "compile_program", "default_cache_dir", "read_object", "write_object"]
 
 _MAGIC = b"netsum-object-1\n"
 
@@ -113,7 +113,8 @@ def _fresh_target_machine() -> Any:
     )
 
 
-def _read(path: Path) -> bytes | None:
+def read_object(path: Path) -> bytes | None:
+    """Return object code that was kept; None if there is none, or it is torn."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -127,7 +128,7 @@ def _read(path: Path) -> bytes | None:
     return content[start:]
 
 
-def _write(path: Path, code: bytes) -> None:
+def write_object(path: Path, code: bytes) -> None:
     """Keep object code; a cache that cannot be written is done without."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,9 +151,9 @@ def compile_program(program: ir.Program, cache_dir: str | os.PathLike[str] | Non
     _target_machine()
     key = hashlib.sha256((program.fingerprint + _engine_fingerprint()).encode()).hexdigest()
     path = Path(cache_dir or default_cache_dir()) / "switch" / f"{key}.o"
-    code = _read(path)
+    code = read_object(path)
     if code is not None:
         return _load(code, cached=True)
     code = _compile(program)
-    _write(path, code)
+    write_object(path, code)
     return _load(code, cached=False)

@@ -4,11 +4,18 @@ import os
 import random
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sim.switch import Packets
+from sim.switch import Exact, Packets, TableEntry, ir, load_program
+from sim.switch.bpf import syscall
+from sim.switch.bpf.programs import FLAGS, OBSERVED
+from sim.switch.bpf.switch import XdpSwitch
 from tests.dataplane.dataplane import xdp
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.frames import (
@@ -26,7 +33,7 @@ from tests.dataplane.dataplane.frames import (
     udp,
 )
 from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, worker_at
-from tests.dataplane.dataplane.target import LANE_COUNTS, PORTS, Entry, Packet
+from tests.dataplane.dataplane.target import LANE_COUNTS, PORTS, Entry, Packet, program_files
 from tests.dataplane.dataplane.tree import PARENT_PORT, TreeJob
 from tests.dataplane.test_hostile_packets import mutated
 
@@ -184,6 +191,58 @@ def random_packet(source: random.Random, jobs: list[Job], lanes: int) -> Packet:
         body = (question + source.randbytes(16))[:14] + struct.pack("!IHII", 1, 0, 0, SWITCH_IP)
         packet = source.randrange(PORTS), ethernet(0xFFFFFFFFFFFF, 0x020000000001, ARP, body)
     return mutated(source, packet) if source.random() < 0.3 else packet
+
+
+def test_two_processors_that_add_to_a_slot_lose_nothing(tmp_path: Path) -> None:
+    """The lock: of a program that forgets who contributed, so the kernel's repetitions of one packet all add."""
+    if os.cpu_count() == 1:
+        pytest.skip("needs two processors")
+    program = load_program(program_files(64)[0])
+    actions = {
+        number: replace(action, primitives=tuple(p for p in action.primitives if not forgets(p)))
+        for number, action in program.actions.items()
+    }
+    switch = XdpSwitch(replace(program, actions=actions), tmp_path)
+    try:
+        names = {
+            name.rpartition(".")[2]: name for name in (*program.tables, *(a.name for a in actions.values()))
+        }
+        switch.table_insert(
+            names["switch_address"], TableEntry((Exact(SWITCH_IP),), 0, names["own_address"], (SWITCH_MAC,))
+        )
+        worker = worker_at(0)
+        key = (worker.port, worker.ip, 1, 0, 7)
+        admitted = TableEntry(tuple(map(Exact, key)), 0, names["admit"], (1, 3, 2, 5, 0, 64, 1))
+        switch.table_insert(names["worker_admission"], admitted)
+        job = Job(lanes_alone(64), 1, 5, 7, 2, 0, 32)
+        port, packet = job.contribution(0, 0, [1] * 64)
+        stub = switch.kernel.stub("arrive", {"ingress_port": port, FLAGS: OBSERVED})
+
+        def run(processor: int) -> None:
+            os.sched_setaffinity(0, {processor})
+            for _ in range(20):
+                syscall.run_once(stub, packet, 1000)
+
+        threads = [Thread(target=run, args=(n,)) for n in sorted(os.sched_getaffinity(0))[:2]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        lanes = {int(switch.register_view(n)[0]) for n in program.registers if ".lane_" in n}
+        assert lanes == {1000 * 20 * len(threads)}
+    finally:
+        switch.close()
+
+
+def forgets(primitive: ir.Primitive) -> bool:
+    """Tell whether a primitive notes who contributed."""
+    array = primitive.args[0] if primitive.op == "register_write" else None
+    return isinstance(array, ir.Named) and array.name.endswith("slot_seen")
+
+
+def lanes_alone(lanes: int) -> Any:
+    """Return so much of a target as a job needs to make packets."""
+    return SimpleNamespace(lanes=lanes)
 
 
 def test_random_packets_with_random_entries_do_the_same_in_both(both: Both) -> None:

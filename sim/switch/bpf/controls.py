@@ -36,8 +36,9 @@ def is_trie(program: ir.Program, table: ir.Table) -> bool:
     if kinds[-1] == "lpm" and all(kind in ("exact", "valid") for kind in kinds[:-1]):
         return True
     other = next(k for k in table.key if k.kind not in ("exact", "valid"))
-    what = f"table {table.name}, whose key {other.name} is {other.kind}: in XDP, keys are exact, with one lpm as the last part"
-    raise UnsupportedProgramError([what], program.path)
+    where = f" at {table.place}" if table.place else ""
+    what = f"the key {other.name} of table {table.name}{where}, which is {other.kind} (exact, and one lpm as the last, are)"
+    raise UnsupportedProgramError([what], program.path, "XDP")
 
 
 def write_control(unit: BpfUnit, pipeline: ir.Pipeline) -> Section | None:

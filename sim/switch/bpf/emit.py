@@ -188,18 +188,18 @@ class BpfFn(Fn):
         if isinstance(index, int):
             index = self.unit.parts[index]
         if index not in self.unit.memory.parts:
-            raise UnsupportedProgramError([f"{index!r} in XDP"])
+            raise UnsupportedProgramError([f"{index!r}"], engine="XDP")
         return self.at(self.unit.map("memory"), self.unit.memory.parts[index][0])
 
     def word(self, index: int | str) -> Any:
         """As `Fn.word`."""
         if index == "now_us":
             return self.b.udiv(self.helper("ktime_get_ns"), ll.Constant(I64, 1000))
-        raise UnsupportedProgramError([f"{index!r} in XDP"])
+        raise UnsupportedProgramError([f"{index!r}"], engine="XDP")
 
     def set_word(self, index: int | str, value: Any) -> None:
         """As `Fn.set_word`."""
-        raise UnsupportedProgramError([f"{index!r} in XDP"])
+        raise UnsupportedProgramError([f"{index!r}"], engine="XDP")
 
     def bump(self, index: int | str) -> None:
         """As `Fn.bump`."""
@@ -214,7 +214,7 @@ class BpfFn(Fn):
 
     def _words(self, size: int | Any, what: str) -> int:
         if not isinstance(size, int):
-            raise UnsupportedProgramError([f"{what} of a length that depends on the packet, in XDP"])
+            raise UnsupportedProgramError([f"{what} of a length that depends on the packet"], engine="XDP")
         return size
 
     def copy(self, target: Any, source: Any, size: Any) -> None:

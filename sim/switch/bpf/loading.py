@@ -95,7 +95,9 @@ class Kernel:
     def _load(self, code: BpfObject) -> None:
         if code.constants:
             raise UnsupportedProgramError(
-                ["constants in memory, which XDP programs of this compiler do not have"], self.program.path
+                ["constants in memory, which XDP programs of this compiler do not have"],
+                self.program.path,
+                "XDP",
             )
         self.programs = {
             "arrive": self._keep(syscall.load_program("arrive", self._linked(code, "arrive"))),

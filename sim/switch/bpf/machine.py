@@ -1,22 +1,57 @@
-"""LLVM for BPF: from a module's text to an object."""
+"""LLVM for BPF: from a module's text to an object, kept in files between processes.
+
+LLVM runs in a process of its own: what its `bpf` target does not have ends the process that asks for it.
+"""
 
 from __future__ import annotations
 
-import functools
+import hashlib
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import llvmlite
 from llvmlite import binding
 
-from sim.switch.bpf.objects import BpfObject, read_object
+from sim.switch.bpf.objects import BpfObject, read_elf
 from sim.switch.errors import UnsupportedProgramError
+from sim.switch.machine import default_cache_dir, read_object, write_object
 
 __all__ = ["compile_module"]
 
 _WIDE = re.compile(r"= (mul|[us]div|[us]rem|shl|lshr|ashr)(?: \w+)* i(\d+) %\S+ (\S+)$")
+_DEADLINE_S = 600
 
 
-@functools.cache
+def compile_module(text: str, path: str, cache_dir: str | os.PathLike[str] | None = None) -> BpfObject:
+    """Compile a module, or load what was made of it before.
+
+    Raises
+    ------
+    UnsupportedProgramError
+        It needs arithmetic that BPF does not have, or more than the 512 bytes of a BPF program's stack.
+    """
+    key = hashlib.sha256(f"{llvmlite.__version__}\n{text}".encode()).hexdigest()
+    kept = Path(cache_dir or default_cache_dir()) / "switch" / f"{key}.bpf"
+    code = read_object(kept)
+    if code is None:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "sim.switch.bpf.machine"],
+            input=text.encode(), capture_output=True, timeout=_DEADLINE_S, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+            said = next((line for line in lines if line.startswith("error: ")), lines[-1])
+            what = said.removeprefix("error: ").removeprefix("<unknown>:0:0: ")
+            raise UnsupportedProgramError([f"what LLVM's bpf target does not have ({what})"], path, "XDP")
+        code = done.stdout
+        write_object(kept, code)
+    return read_elf(code)
+
+
 def _target_machine() -> Any:
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
@@ -24,28 +59,23 @@ def _target_machine() -> Any:
     return target.create_target_machine(cpu="v4", features="+allows-misaligned-mem-access", opt=2)
 
 
-def compile_module(text: str, path: str) -> BpfObject:
-    """Compile a module.
-
-    Raises
-    ------
-    UnsupportedProgramError
-        It needs arithmetic that BPF does not have.
-    """
-    module = binding.parse_assembly(text)
+def _main() -> None:
+    machine = _target_machine()
+    module = binding.parse_assembly(sys.stdin.read())
     module.triple = "bpfel"
-    module.data_layout = str(_target_machine().target_data)
+    module.data_layout = str(machine.target_data)
     options = binding.create_pipeline_tuning_options(speed_level=1)
     options.slp_vectorization = options.loop_vectorization = options.loop_unrolling = False
-    builder = binding.create_pass_builder(_target_machine(), options)
+    builder = binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     for line in str(module).splitlines():
         found = _WIDE.search(line.partition(", !")[0].replace(",", ""))
-        if (
-            found
-            and int(found[2]) > 64
-            and (found[1] in ("mul",) or "div" in found[1] or "rem" in found[1] or found[3].startswith("%"))
-        ):
-            what = f"a calculation ({found[1]}) with {found[2]} bits, which XDP cannot do: at most 64"
-            raise UnsupportedProgramError([what], path)
-    return read_object(bytes(_target_machine().emit_object(module)))
+        if found is None or int(found[2]) <= 64:
+            continue
+        if found[1] not in ("shl", "lshr", "ashr") or found[3].startswith("%"):
+            sys.exit(f"error: a calculation ({found[1]}) with {found[2]} bits, of which BPF has at most 64")
+    sys.stdout.buffer.write(bytes(machine.emit_object(module)))
+
+
+if __name__ == "__main__":
+    _main()

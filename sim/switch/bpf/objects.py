@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-__all__ = ["BpfObject", "Relocation", "read_object"]
+__all__ = ["BpfObject", "Relocation", "read_elf"]
 
 _RELOC_64, _RELOC_CALL = 1, 10
 
@@ -28,7 +28,7 @@ class BpfObject:
     constants: bytes
 
 
-def read_object(data: bytes) -> BpfObject:
+def read_elf(data: bytes) -> BpfObject:
     """Read an ELF object."""
     table, size, count, names_index = struct.unpack_from("<Q10xHHH", data, 40)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + n * size) for n in range(count)]

@@ -91,7 +91,7 @@ def write_programs(program: ir.Program, cpu_port: int) -> Programs:
     section = write_control(unit, program.ingress)
     if write_control(unit, program.egress) is not None:
         raise UnsupportedProgramError(
-            ["registers in egress: in XDP, registers belong to ingress"], program.path
+            ["registers in egress: in XDP, registers belong to ingress"], program.path, "XDP"
         )
     _write_deparser(unit, carried)
     _write_leave(unit)
@@ -156,7 +156,7 @@ def _carried(program: ir.Program) -> Carried:
     carried = Carried(tuple(places), program.deparser[: last + 1])
     if carried.bytes > _MOST_CARRIED:
         what = f"{carried.bytes} bytes that egress reads of metadata: in XDP, a copy carries at most {_MOST_CARRIED}"
-        raise UnsupportedProgramError([what], program.path)
+        raise UnsupportedProgramError([what], program.path, "XDP")
     return carried
 
 

@@ -179,7 +179,7 @@ def critical_section(program: ir.Program, pipeline: ir.Pipeline) -> Section | No
                 raise UnsupportedProgramError(
                     [f"table {table.name}, applied between accesses to registers, with the key {header}.{field}, "
                      "which changes between them: in XDP, tables are looked up before registers are locked"],
-                    program.path,
+                    program.path, "XDP",
                 )  # fmt: skip
             early.append(table.name)
     return Section(frozenset(inside), index, count, tuple(early))

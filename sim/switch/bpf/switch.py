@@ -67,9 +67,8 @@ class XdpSwitch(ControlPlane):
         *,
         cpu_port: int = DEFAULT_CPU_PORT,
     ) -> None:
-        del cache_dir
         written = write_programs(program, cpu_port)
-        code = compile_module(str(written.unit.module), program.path)
+        code = compile_module(str(written.unit.module), program.path, cache_dir)
         self.kernel = Kernel(program, written, code)
         super().__init__(program, Context(program))
         self._interfaces: dict[int, int] = {}

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from common.errors import NetsumError
 from common.p4rt import p4runtime_pb2
 from sim.switch import Digest
 from sim.switch.p4runtime.errors import (
@@ -158,7 +159,10 @@ class Device:
 
     def _install(self, pipeline: Pipeline) -> None:
         with self._chassis.turn:
-            self._chassis.install(pipeline.switch, _Tap(pipeline, self._events))
+            try:
+                self._chassis.install(pipeline.switch, _Tap(pipeline, self._events))
+            except NetsumError as error:
+                raise failed_precondition(str(error)) from None
             self._active, self._saved = pipeline, None
 
     def _reconciled(self, old: Pipeline, new: Pipeline) -> Pipeline:

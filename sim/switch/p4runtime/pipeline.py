@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from common.errors import NetsumError
 from common.p4rt import p4runtime_pb2
 from sim.switch import (
     DuplicateError,
@@ -68,7 +69,10 @@ class Pipeline:
         self.catalog = Catalog(config.p4info)
         program = _load(config.p4_device_config)
         reconcile(self.catalog, program)
-        self.switch = engine(counting_hits(self.catalog, program))
+        try:
+            self.switch = engine(counting_hits(self.catalog, program))
+        except NetsumError as error:
+            raise invalid(f"the program cannot run here: {error}") from None
         self.digests = DigestLists(self.catalog)
         self._profiles = ActionProfiles(self.catalog, self.switch)
         self._direct = DirectResources(self.catalog, self.switch)

@@ -1,0 +1,75 @@
+"""Other programs than netsum's in the kernel: what compiles gives the packets of the embedded engine, the rest one sentence.
+
+Of p4c's v1model samples a tenth by default; all with NETSUM_ALL_SAMPLES=1.
+"""
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from sim.switch import Packets, Switch, UnsupportedProgramError, load_program
+from sim.switch.bpf.switch import XdpSwitch
+from sim.switch.bpf.syscall import VerifierError
+from tests.dataplane.dataplane import xdp
+from tests.sim.switch.p4c_samples import compile_sample, v1model_samples
+from tests.sim.switch.test_differential_samples import PACKETS, UNDEFINED, _frame
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(xdp.why_not() is not None, reason=str(xdp.why_not()))]
+
+PROGRAMS = Path(__file__).parent / "programs"
+OUTCOMES = os.environ.get("NETSUM_XDP_OUTCOMES")
+"""A file for a line of JSON for each program: what became of it."""
+
+
+def _chosen() -> list[str]:
+    names = [n for n in v1model_samples(with_script=False) if n not in UNDEFINED]
+    return names if os.environ.get("NETSUM_ALL_SAMPLES") else names[::10]
+
+
+def note(name: str, outcome: str, said: str = "") -> None:
+    if OUTCOMES:
+        with Path(OUTCOMES).open("a", encoding="utf-8") as file:
+            file.write(json.dumps([name, outcome, said]) + "\n")
+
+
+def compare(name: str, path: Path) -> None:
+    program, rng = load_program(path), random.Random(name)
+    try:
+        kernel = XdpSwitch(program)
+    except UnsupportedProgramError as error:
+        note(name, "refused", "; ".join(error.features))
+        pytest.skip(str(error))
+    except VerifierError as error:
+        note(name, "verifier", str(error))
+        raise
+    try:
+        engine = Switch(program)
+        for _ in range(PACKETS):
+            batch = Packets.of([(rng.randrange(8), _frame(rng))])
+            # A frame shorter than Ethernet's header cannot leave an interface.
+            expected = [packet for packet in engine.inject(batch, 0) if len(packet[1]) >= 14]
+            assert list(kernel.inject(batch)) == expected
+        for register in program.registers:
+            assert (engine.register_view(register) == kernel.register_view(register)).all()
+    finally:
+        kernel.close()
+    note(name, "same")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PROGRAMS.glob("*.json")))
+def test_programs_of_the_engines_tests(name: str) -> None:
+    compare(name, PROGRAMS / f"{name}.json")
+
+
+@pytest.mark.p4c
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _chosen())
+def test_samples(name: str, pytestconfig: pytest.Config) -> None:
+    assert pytestconfig.cache is not None
+    path = compile_sample(name, pytestconfig.cache.mkdir("p4c"))
+    if path is None:
+        pytest.skip("p4c does not compile it for BMv2")
+    compare(name, path)
