@@ -1,4 +1,4 @@
-"""``netsum bench veth``: the embedded switch and BMv2 as processes on the same virtual cables, same packets.
+"""``netsum bench veth``: the embedded switch, the kernel (XDP) and BMv2 on the same virtual cables, same packets.
 
 The switch has one port for each worker of a job, on virtual Ethernet with all offloads off; a process at the other ends sends
 the workers' contributions and takes the results, a window of chunks at a time, so that neither loses (`netsum.bench.veth_hosts`).
@@ -37,7 +37,7 @@ __all__ = ["Comparison", "measure", "run"]
 
 DEADLINE_S = 600.0
 """Of every wait; the first run after a change of sources compiles the loops of switch and hosts."""
-EMBEDDED, BMV2 = "embedded switch", "simple_switch_grpc"
+EMBEDDED, XDP, BMV2 = "embedded switch", "kernel (XDP)", "simple_switch_grpc"
 _QUEUE_PACKETS = 1_000_000
 
 
@@ -53,9 +53,17 @@ class Comparison:
     @property
     def ratio(self) -> float | None:
         """How many times BMv2's median the embedded switch's is; None without BMv2."""
-        if BMV2 not in self.rates:
+        return self._times(EMBEDDED, BMV2)
+
+    @property
+    def xdp_ratio(self) -> float | None:
+        """How many times the embedded switch's median the kernel's is; None without XDP."""
+        return self._times(XDP, EMBEDDED)
+
+    def _times(self, one: str, other: str) -> float | None:
+        if one not in self.rates or other not in self.rates:
             return None
-        return median(self.rates[EMBEDDED]) / median(self.rates[BMV2])
+        return median(self.rates[one]) / median(self.rates[other])
 
 
 class _Cables:
@@ -85,11 +93,28 @@ class _Cables:
 
 
 @contextmanager
-def _embedded(cables: _Cables, folder: Path) -> Iterator[str]:
+def _xdp(cables: _Cables, folder: Path) -> Iterator[str]:
+    """Run the program in the kernel; yields where its P4Runtime listens."""
+
+    def receive_offload(state: str) -> None:
+        for end in cables.ends:  # with it, an interface takes what XDP sends
+            namespaces.run(*namespaces.inside(cables.hosts), "ethtool", "-K", end, "gro", state)
+
+    receive_offload("on")
+    try:
+        with _embedded(cables, folder, "xdp") as address:
+            yield address
+    finally:
+        receive_offload("off")
+
+
+@contextmanager
+def _embedded(cables: _Cables, folder: Path, engine: str = "embedded") -> Iterator[str]:
     """Run the embedded switch; yields where its P4Runtime listens."""
     interfaces = [word for port, name in cables.ports.items() for word in ("--interface", f"{port}@{name}")]
     address = f"unix:{folder}/embedded.sock"
     command = [sys.executable, "-P", "-m", "sim.switch.serve", "--p4runtime", address, *interfaces]
+    command += ["--engine", engine]
     with _running(EMBEDDED, cables.switch, command, folder / "embedded"):
         yield address
 
@@ -148,7 +173,7 @@ def _answers(path: Path) -> bool:
         return client.connect_ex(str(path)) == 0
 
 
-_SWITCHES = {EMBEDDED: _embedded, BMV2: _bmv2}
+_SWITCHES = {EMBEDDED: _embedded, XDP: _xdp, BMV2: _bmv2}
 
 
 def _rate(cables: _Cables, address: str, lanes: int, slots: int, packets: int) -> float:
@@ -200,7 +225,7 @@ def _mac(number: int) -> str:
 def measure(
     lanes: int, workers: int = 2, slots: int = 64, packets: int = 40_000, runs: int = 3, *, bmv2: bool = True
 ) -> Comparison:
-    """Run one program on both switches, `runs` times each, alternating.
+    """Run one program on all switches, `runs` times each, alternating.
 
     Parameters
     ----------
@@ -220,7 +245,7 @@ def measure(
     """
     packets -= packets % workers
     comparison = Comparison(lanes, workers, packets)
-    chosen = [EMBEDDED] + ([BMV2] if bmv2 and shutil.which(BMV2) else [])
+    chosen = [EMBEDDED, XDP] + ([BMV2] if bmv2 and shutil.which(BMV2) else [])
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-veth-")))
         cables = stack.enter_context(_Cables(workers))
@@ -233,7 +258,7 @@ def measure(
 
 
 def run(runs: int, lane_counts: Sequence[int], *, workers: int, slots: int, packets: int, bmv2: bool) -> None:
-    """Measure the programs with these lanes on both switches and print packets/s, the ratio, the machine and the date."""
+    """Measure the programs with these lanes on all switches and print packets/s, the ratios, the machine and the date."""
     lacking = namespaces.missing_for_namespaces()
     if lacking is not None:
         raise TestbedError(lacking)
@@ -247,6 +272,7 @@ def run(runs: int, lane_counts: Sequence[int], *, workers: int, slots: int, pack
             found = measure(lanes, workers, slots, packets, runs, bmv2=bmv2)
             for name, rates in found.rates.items():
                 print(f"{lanes:>4} lanes  {name:<20} {spread(rates)}")
+            print(f"            the kernel's is {found.xdp_ratio:,.2f} times the embedded switch's")
             if found.ratio is None:
                 print(f"            {BMV2} is not measured, so there is nothing to compare with")
             else:
