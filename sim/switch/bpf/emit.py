@@ -24,7 +24,7 @@ from sim.switch.layout import INTERNAL, FieldSlot, HeaderShape, WireSlot, align
 
 __all__ = ["KEY_BYTES", "LARGE_HEADER", "BpfFn", "BpfUnit"]
 
-KEY_BYTES = 256
+KEY_BYTES = 512
 _INLINE_BYTES = 128
 LARGE_HEADER = 128
 """Bytes; of larger headers, fields are undefined until the header is valid."""
@@ -153,6 +153,12 @@ class BpfFn(Fn):
         del vectorized
         with super().loop(count, vectorized=True) as index:
             yield self.opaque(index)
+
+    def buffer(self, size: int) -> Any:
+        """As `Fn.buffer`: in the state map, since a BPF program's stack is short and takes aligned accesses alone."""
+        if size > KEY_BYTES:
+            raise UnsupportedProgramError([f"a hash of {size} bytes (most: {KEY_BYTES})"], engine="XDP")
+        return self.at(self.st, self.unit.key_at)
 
     def saturate(self, op: str, left: Any, right: Any, *, unsigned: bool) -> Any:
         """As `Fn.saturate`: in 64 bits, with two comparisons, where the width allows it; LLVM would take more."""

@@ -19,7 +19,6 @@ from sim.switch.bpf.objects import BpfObject
 from sim.switch.bpf.programs import PROGRAMS, Programs
 from sim.switch.bpf.stubs import load_address, stub
 from sim.switch.bpf.syscall import Map
-from sim.switch.errors import UnsupportedProgramError
 from sim.switch.table_layout import TableShape
 
 __all__ = ["Kernel"]
@@ -94,11 +93,8 @@ class Kernel:
 
     def _load(self, code: BpfObject) -> None:
         if code.constants:
-            raise UnsupportedProgramError(
-                ["constants in memory, which XDP programs of this compiler do not have"],
-                self.program.path,
-                "XDP",
-            )
+            held = self._map("constants", syscall.ARRAY, 4, len(code.constants), 1)
+            held.update(bytes(4), code.constants)
         self.programs = {
             "arrive": self._keep(syscall.load_program("arrive", self._linked(code, "arrive"))),
             "observe": self._keep(syscall.load_program("observe", self._linked(code, "copy"))),
@@ -123,7 +119,7 @@ class Kernel:
                 continue
             target = linked[place.offset + 1] & 15
             (addend,) = struct.unpack_from("<i", linked, place.offset + 4)
-            pseudo = 2 if symbol == "memory" else 1
+            pseudo = 2 if symbol in ("memory", "constants") else 1
             linked[place.offset : place.offset + 16] = load_address(
                 target, pseudo, self.maps[symbol].fd, addend
             )

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 __all__ = ["BpfObject", "Relocation", "read_elf"]
 
-_RELOC_64, _RELOC_CALL = 1, 10
-
 
 @dataclass(frozen=True)
 class Relocation:
-    """An instruction (its byte offset in its function) that refers to a symbol."""
+    """An instruction (its byte offset in its function) that refers to a symbol; ``map.constants``: to a byte of them."""
 
     offset: int
     symbol: str
-    is_call: bool
+    at: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,17 +50,24 @@ def read_elf(data: bytes) -> BpfObject:
         if kind == 2:
             code[name] = content(sections[section])[value : value + length]
             places[name] = (section, value)
+    constants, starts = b"", {}
+    for number, section in enumerate(sections):
+        if names[number].startswith(".rodata"):
+            constants += bytes(-len(constants) % 8)
+            starts[number] = len(constants)
+            constants += content(section)
     relocations: dict[str, list[Relocation]] = {name: [] for name in code}
     for section in sections:
         if section[1] != 9 or not names[section[7]].startswith(".text"):
             continue
         for offset, info in struct.iter_unpack("<QQ", content(section)):
-            name, kind, where, _, _ = symbols[info >> 32]
-            target = name if kind != 3 else names[where]
+            name, kind, where, value, _ = symbols[info >> 32]
+            target, at = (name if kind != 3 else names[where]), 0
+            if where in starts:
+                target, at = "map.constants", starts[where] + value
             owner = next(
                 f for f, (s, at) in places.items() if s == section[7] and at <= offset < at + len(code[f])
             )
-            place = Relocation(offset - places[owner][1], target, info & 0xFFFFFFFF == _RELOC_CALL)
+            place = Relocation(offset - places[owner][1], target, at)
             relocations[owner].append(place)
-    constants = b"".join(content(s) for s, n in zip(sections, names, strict=True) if n.startswith(".rodata"))
     return BpfObject(code, {name: tuple(r) for name, r in relocations.items()}, constants)

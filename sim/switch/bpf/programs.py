@@ -278,12 +278,12 @@ class _Entry:
             fn.set_internal(name, b.trunc(length, I32))
 
     def _clear(self) -> None:
-        """Clear the state, of large headers only the validity: their fields are undefined until they are valid."""
+        """Clear the state, metadata too; of large headers only the validity: fields are undefined until they are valid."""
         fn, state = self.fn, self.unit.state
         start = 0
         for name, at in sorted(state.headers.items(), key=lambda item: item[1]):
             shape = state.shape(name)
-            if shape.size > LARGE_HEADER:
+            if shape.size > LARGE_HEADER and not self.unit.program.headers[name].metadata:
                 fn.clear(fn.at(fn.st, start), at + 8 - start)
                 start = at + shape.size
         fn.clear(fn.at(fn.st, start), state.size - start)

@@ -294,6 +294,10 @@ class Fn:
             [target, ll.Constant(I8, 0), size, ll.Constant(I1, 0)],
         )
 
+    def buffer(self, size: int) -> Any:
+        """Return memory for `size` bytes, at any alignment."""
+        return self.variable(ll.ArrayType(I8, size))
+
     def variable(self, kind: Any, value: Any = None) -> Any:
         """Return stack memory for one value, made in the entry block."""
         # At the block's start: behind a call that is inlined, it would no longer be in the first block, so grow the stack.

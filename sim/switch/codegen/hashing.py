@@ -175,7 +175,7 @@ def hash_inputs(
     if algorithm in ("csum16", "cksum16") and not with_payload and all(map(_is_words, chunks)):
         return _sum_of(expressions, chunks)
     most = sum(width for _, width in inputs) // 8 + 72
-    buffer = fn.pointer("scratch") if with_payload else fn.variable(ll.ArrayType(I8, most))
+    buffer = fn.pointer("scratch") if with_payload else fn.buffer(most)
     fn.clear(buffer, most)
     cursor = fn.variable(I64, ll.Constant(I64, 0))
     fn.b.store(ll.Constant(I64, 0), cursor)
