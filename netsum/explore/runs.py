@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -227,4 +228,6 @@ def _say(line: str, *, again: bool = False) -> None:
     """Write a line of progress for people; one that replaces the last only to a terminal."""
     if again and not sys.stderr.isatty():
         return
-    print(f"\r{line}\x1b[K" if again else line, end="" if again else "\n", file=sys.stderr, flush=True)
+    if again:  # One that is folded would not be replaced.
+        line = f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K"
+    print(line, end="" if again else "\n", file=sys.stderr, flush=True)

@@ -9,9 +9,13 @@ from sim.explore.engine.world import DOWN, UP
 from sim.explore.shape import Shape
 from sim.explore.story import Event, Packet, sentence
 
-__all__ = ["svg", "text"]
+__all__ = ["overlapping", "svg", "text"]
 
 _COLUMN, _ROW, _TOP, _LEFT = 230, 34, 70, 110
+_LETTER, _LINE = 5.6, 12
+"""Width of a letter and height of a line of a label, in pixels."""
+_SHARES = (0.5, 0.75, 0.25)
+_Box = tuple[float, float, int]
 _HALO = ' stroke="white" stroke-width="3" paint-order="stroke"'
 
 
@@ -52,7 +56,17 @@ def svg(events: list[Event], shape: Shape, title: str, ending: str) -> str:
         parts.append(
             f'<line x1="{x(actor)}" y1="55" x2="{x(actor)}" y2="{y(len(events) + 1)}" stroke="#bbb"/>'
         )
-    names = []
+    names, boxes = [], []
+    for row, event in enumerate(events):
+        if event.step.packet is None or event.step.kind == codes.LOSE:
+            actor = event.step.host + (hosts if event.step.kind in (codes.CONTROL, codes.RESTART) else 0)
+            told = sentence(event, shape)
+            said = told.partition("  ⇒")[0].partition(": ")[2] or told
+            names.append(f'<circle cx="{x(actor)}" cy="{y(row)}" r="3"/>')
+            names.append(
+                f'<text x="{x(actor) + 6}" y="{y(row) + 4}" fill="#36c"{_HALO}>{escape(said)}</text>'
+            )
+            boxes.append((x(actor) + 6 + _LETTER * len(said) / 2, y(row) + 4, len(said)))
     for row, source, target, packet, arrived in _arrows(events, shape):
         end = arrived if arrived is not None else row + 0.7
         x1, x2 = float(x(source)), float(x(target))
@@ -65,25 +79,30 @@ def svg(events: list[Event], shape: Shape, title: str, ending: str) -> str:
         )
         if arrived is None:
             parts.append(f'<text x="{x2:.0f}" y="{y(end) + 4:.0f}" fill="{colour}">&#215;</text>')
-        # A packet that was under way for long is named where it arrives, so that names of others do not cover it.
-        share = 0.5 if arrived is None or end - row <= 2 else 0.75
-        at = (x1 + x2) / 2 if arrived is not None else (x1 + float(x(target))) / 2
+        label = packet.text()
+        middle = (x1 + (x2 if arrived is not None else float(x(target)))) / 2
+        box = _free_place(middle, [y(row + (end - row) * share) - 3 for share in _SHARES], len(label), boxes)
+        boxes.append(box)
         names.append(
-            f'<text x="{at:.0f}" y="{y(row + (end - row) * share) - 3:.0f}" fill="{colour}" text-anchor="middle"{_HALO}>'
-            f"{escape(packet.text())}</text>"
+            f'<text x="{box[0]:.0f}" y="{box[1]:.0f}" fill="{colour}" text-anchor="middle"{_HALO}>{escape(label)}</text>'
         )
     parts += names
-    for row, event in enumerate(events):
-        if event.step.packet is None or event.step.kind == codes.LOSE:
-            actor = event.step.host + (hosts if event.step.kind in (codes.CONTROL, codes.RESTART) else 0)
-            told = sentence(event, shape)
-            said = told.partition("  ⇒")[0].partition(": ")[2] or told
-            parts.append(f'<circle cx="{x(actor)}" cy="{y(row)}" r="3"/>')
-            parts.append(f'<text x="{x(actor) + 6}" y="{y(row) + 4}" fill="#36c">{escape(said)}</text>')
     parts.append(
         f'<text x="{width / 2}" y="{y(len(events) + 1.8):.0f}" fill="#c00" text-anchor="middle">{escape(ending)}</text>'
     )
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _free_place(middle: float, heights: list[float], letters: int, boxes: list[_Box]) -> _Box:
+    """Return the first place along a packet's way, or beside that, where its label covers no other."""
+    shifts = (0.0, -_ROW / 3, _ROW / 3, -2 * _ROW / 3, 2 * _ROW / 3, -_ROW, _ROW)
+    places = [(middle, height + shift, letters) for shift in shifts for height in heights]
+    return next((place for place in places if not any(overlapping(place, box) for box in boxes)), places[0])
+
+
+def overlapping(one: _Box, other: _Box) -> bool:
+    """Whether two labels, each by its middle, its height and its number of letters, cover one another."""
+    return abs(one[0] - other[0]) < _LETTER * (one[2] + other[2]) / 2 and abs(one[1] - other[1]) < _LINE
 
 
 def _arrows(events: list[Event], shape: Shape) -> list[tuple[int, int, int, Packet, int | None]]:
