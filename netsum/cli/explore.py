@@ -11,7 +11,7 @@ from netsum.command_errors import UsageError
 EPILOG = epilog(
     ("netsum explore", "two workers, one slot, three rounds: every schedule"),
     ("netsum explore --list", "what can be explored"),
-    ("netsum explore two-slots --memory 4096 --checkpoint run", "kept in the folder run every minute"),
+    ("netsum explore two-slots-three-rounds --checkpoint run", "kept in the folder run every minute"),
     ("netsum explore --resume run", "go on"),
     ("netsum explore --random --minutes 10", "random schedules of larger systems"),
     ("netsum explore --faults switchml", "what SwitchML's version bit does"),
