@@ -1,14 +1,10 @@
 """The calls of operators: create, restart and delete jobs."""
 
-import time
-
 from controller.errors import JobRefusedError
 from controller.service.jobs import Kind, RefusalError, ServiceJob
-from controller.service.records import JobRecord
 from controller.service.registry import JobRegistry
-from controller.service.requests import check_name, check_quorum_request, check_weight, check_world
 from controller.service.reservations import SlotsComingError
-from host_agent.job_api.slot_request import IfFull, Slots
+from host_agent.job_api import jobs_pb2
 
 
 class OperatorActions:
@@ -23,19 +19,7 @@ class OperatorActions:
     def __init__(self, registry: JobRegistry) -> None:
         self._registry = registry
 
-    async def create(
-        self,
-        name: str,
-        world_size: int,
-        slots: Slots | None,
-        if_full: IfFull,
-        queue_s: float,
-        switch: str,
-        join_token: str,
-        idle_s: float,
-        weight: float = 1.0,
-        quorum: int = 0,
-    ) -> ServiceJob:
+    async def create(self, request: jobs_pb2.CreateJobRequest) -> ServiceJob:
         """Create a job that workers join by name.
 
         Raises
@@ -43,38 +27,20 @@ class OperatorActions:
         RefusalError
             The job cannot be created; the message gives the reason.
         """
+        name = request.name
         await self._registry.until_gone(name)
         if name in self._registry.jobs:
             raise RefusalError(Kind.TAKEN, f"a job named {name} already exists: delete it first")
-        check_name(name)
-        self._registry.check_room()
-        trees = self._registry.placement.trees
-        check_quorum_request(quorum, world_size, self._registry.placement.files)
-        spread = trees.spreads(switch) and not quorum
-        check_world(world_size, trees.most_workers(spread))
-        record = JobRecord(
-            name=name,
-            switch=self._registry.switch_for(switch, None, spread),
-            world_size=world_size,
-            slots=self._registry.options.slots if slots is None else slots,
-            if_full=if_full,
-            queue_s=queue_s,
-            join_token=join_token,
-            idle_s=idle_s or self._registry.options.idle_s,
-            operated=True,
-            created=time.time(),
-            spread=spread,
-            weight=check_weight(weight),
-            quorum=quorum,
-        )
-        job = ServiceJob(record, self._registry.placement.queues.on)
+        job = self._registry.new_job(name, request)
+        record = job.record
+        record.operated, record.join_token = True, request.join_token
+        record.idle_s = request.idle_s or self._registry.options.idle_s
         try:
-            self._registry.placement.reservations.check(record)
-            if not spread:  # Else its switches follow from its workers.
+            if not record.spread:  # Else its switches follow from its workers.
                 self._registry.placement.reservations.reserve(job)
         except JobRefusedError as refusal:
             if (
-                if_full != "queue" and not isinstance(refusal, SlotsComingError)
+                record.if_full != "queue" and not isinstance(refusal, SlotsComingError)
             ) or not self._registry.placement.reservations.fits_ever(job):
                 raise RefusalError(Kind.FULL, str(refusal)) from None
             job.reason = str(refusal)

@@ -7,15 +7,24 @@ it runs in the event loop's thread.
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from dataclasses import dataclass
 
-from controller.errors import ControllerError
+from controller.errors import ControllerError, JobRefusedError
 from controller.program import CompiledFiles
 from controller.service.aggregators import START_S
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
 from controller.service.placement import Placement
+from controller.service.records import JobRecord
+from controller.service.requests import (
+    check_name,
+    check_quorum_request,
+    check_weight,
+    check_world,
+    read_slot_request,
+)
 from controller.service.shares import Sharing
 from controller.service.states import JobEvent
 from controller.service.store import Store
@@ -138,19 +147,59 @@ class JobRegistry:
             )
         return self.jobs[name]
 
-    def check_room(self) -> None:
-        """Refuse one more job than `MAX_JOBS`.
+    def new_job(
+        self,
+        name: str,
+        request: jobs_pb2.CreateJobRequest | jobs_pb2.JoinRequest,
+        host: HostSite | None = None,
+    ) -> ServiceJob:
+        """Return a job as a request describes it; it holds nothing, and is not among `jobs` yet.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        request
+            Of an operator, or of its first worker.
+        host
+            Where that worker is.
 
         Raises
         ------
         RefusalError
-            The controller has that many.
+            No switch could take it, or the controller has `MAX_JOBS`.
         """
+        check_name(name)
         if len(self.jobs) >= MAX_JOBS:
             raise RefusalError(
                 Kind.FULL,
                 f"the controller has {MAX_JOBS} jobs that have not ended, and takes no more: delete some that wait",
             )
+        trees = self.placement.trees
+        check_quorum_request(request.quorum, request.world_size, self.placement.files)
+        spread = trees.spreads(request.switch) and not request.quorum
+        check_world(request.world_size, trees.most_workers(spread))
+        slots, if_full = read_slot_request(request.slots, request.if_full)
+        record = JobRecord(
+            name=name,
+            switch=self.switch_for(request.switch, host, spread),
+            world_size=request.world_size,
+            slots=self.options.slots if slots is None else slots,
+            if_full=if_full,
+            queue_s=request.queue_s,
+            join_token="",
+            idle_s=0.0,
+            operated=False,
+            created=time.time(),
+            spread=spread,
+            weight=check_weight(request.weight),
+            quorum=request.quorum,
+        )
+        try:
+            self.placement.reservations.check(record)
+        except JobRefusedError as refusal:
+            raise RefusalError(Kind.FULL, str(refusal)) from None
+        return ServiceJob(record, self.placement.queues.on)
 
     def switch_for(self, asked: str, host: HostSite | None, spread: bool) -> str:
         """Return the switch that adds a job: the requested one, else that of its first worker's host, else the first.

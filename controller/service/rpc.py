@@ -15,7 +15,7 @@ from controller.service.aggregators import AggregatorHost, Aggregators
 from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
 from controller.service.operators import OperatorActions
 from controller.service.registry import JobRegistry
-from controller.service.requests import check_message, read_slot_request
+from controller.service.requests import check_message
 from controller.service.views import add_rates, job_view, switch_view
 from controller.service.workers import WorkerSeats
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
@@ -224,20 +224,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     @_told
     async def CreateJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
         """Create a job."""
-        slots, if_full = read_slot_request(request.slots, request.if_full)
-        job = await self._operators.create(
-            request.name,
-            request.world_size,
-            slots,
-            if_full,
-            request.queue_s,
-            request.switch,
-            request.join_token,
-            request.idle_s,
-            request.weight,
-            request.quorum,
-        )
-        return await self._view(job)
+        return await self._view(await self._operators.create(request))
 
     @_told
     async def RestartJob(self, request: Any, context: Any) -> jobs_pb2.JobView:

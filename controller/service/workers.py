@@ -6,24 +6,17 @@ All here runs in the event loop's thread.
 import asyncio
 import logging
 import secrets
-import time
 
-from controller.errors import JobRefusedError
 from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
 from controller.service.network import HostSite
-from controller.service.records import JobRecord, WorkerRecord
+from controller.service.records import WorkerRecord
 from controller.service.registry import JobRegistry
 from controller.service.requests import (
     DisagreementError,
     check_join,
-    check_name,
-    check_quorum_request,
     check_quorum_switch,
     check_udp_port,
-    check_weight,
-    check_world,
     host_for,
-    read_slot_request,
     same_secret,
 )
 from controller.service.states import JobState
@@ -179,38 +172,12 @@ class WorkerSeats:
 
     def _gather(self, request: jobs_pb2.JoinRequest, host: HostSite) -> ServiceJob:
         """Create a job from its first worker's request."""
-        check_name(request.job)
-        self._registry.check_room()
-        spread = self._registry.placement.trees.spreads(request.switch) and not request.quorum
-        check_quorum_request(request.quorum, request.world_size, self._registry.placement.files)
-        check_world(request.world_size, self._registry.placement.trees.most_workers(spread))
         if request.join_token:
             raise RefusalError(
                 Kind.UNKNOWN,
                 f"there is no job named {request.job}, and the join token belongs to an existing job",
             )
-        slots, if_full = read_slot_request(request.slots, request.if_full)
-        record = JobRecord(
-            name=request.job,
-            switch=self._registry.switch_for(request.switch, host, spread),
-            world_size=request.world_size,
-            slots=self._registry.options.slots if slots is None else slots,
-            if_full=if_full,
-            queue_s=request.queue_s,
-            join_token="",
-            idle_s=0.0,
-            operated=False,
-            created=time.time(),
-            spread=spread,
-            weight=check_weight(request.weight),
-            quorum=request.quorum,
-        )
-        try:
-            self._registry.placement.reservations.check(record)
-        except JobRefusedError as refusal:
-            raise RefusalError(Kind.FULL, str(refusal)) from None
-        job = ServiceJob(record, self._registry.placement.queues.on)
-        self._registry.jobs[request.job] = job
+        job = self._registry.jobs[request.job] = self._registry.new_job(request.job, request, host)
         return job
 
     def _seat(self, job: ServiceJob, request: jobs_pb2.JoinRequest, host: HostSite, outbox: Outbox) -> Seat:
