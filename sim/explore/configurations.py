@@ -52,6 +52,9 @@ _ALL: Final = (
     Scenario(
         "quorum-two-of-three", workers=3, slots=2, rounds=_rounds("call", "members"), quorum=2, batches=False
     ),
+    Scenario("deadline", workers=3, rounds=_rounds("sum"), deadlines=1),
+    Scenario("two-rows", workers=1, slots=2, rounds=_rounds("sum", "sum", "sum"), rows=2),
+    Scenario("values", rounds=_rounds("saturating", "min", "max", "sparse")),
     Scenario("unknown-sources", rounds=_rounds("sum", "sum"), unknown_sources=True),
     _leaves("tree-two-leaves", _rounds("sum", "sum")),
     _leaves("tree-three-rounds", _rounds("sum", "sum", "sum")),
@@ -61,6 +64,9 @@ _ALL: Final = (
     _leaves("tree-new-epoch", _rounds("sum"), epochs=2),
     _leaves("tree-switch-restart", _rounds("sum"), epochs=2, switch_restarts=1),
     _leaves("tree-leaf-restarts", _rounds("sum", "sum"), epochs=2, switch_restarts=1),
+    Scenario(
+        "tree-unknown-sources", rounds=_rounds("sum"), unknown_sources=True, parents=(0, 0), leaves=(1, 2)
+    ),
     Scenario("tree-worker-on-root", rounds=_rounds("sum", "sum", "sum"), parents=(0,), leaves=(0, 1)),
     Scenario("tree-leaf-of-two", workers=3, rounds=_rounds("sum"), parents=(0,), leaves=(0, 1, 1)),
     Scenario(

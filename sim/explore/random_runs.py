@@ -27,7 +27,11 @@ OUTCOMES: Final = (*COUNTERS, *TREE_COUNTERS)
 
 _ROUNDS: Final = (
     *(Round("sum"), Round("int32"), Round("max"), Round("broadcast"), Round("float32"), Round("barrier")),
-    *(Round("bor"), Round("int32"), Round("sum"), Round("sum"), Round("float32"), Round("sum")),
+    *(Round("bor"), Round("int32"), Round("saturating"), Round("sparse"), Round("float32"), Round("min")),
+)
+_WITH_QUORUM: Final = (
+    *(Round("sum"), Round("call"), Round("members"), Round("call"), Round("members"), Round("int32")),
+    *(Round("call"), Round("members"), Round("sparse"), Round("call"), Round("members"), Round("barrier")),
 )
 
 SYSTEMS: Final = (
@@ -55,7 +59,18 @@ SYSTEMS: Final = (
         batches=False,
         attrition=False,
         kills=2,
+        deadlines=1,
         epochs=2,
+    ),
+    Scenario(
+        "quorum",
+        workers=5,
+        slots=4,
+        rounds=_WITH_QUORUM,
+        copies=4,
+        batches=False,
+        attrition=False,
+        quorum=3,
     ),
     Scenario(
         "tree",
@@ -92,6 +107,8 @@ _WEIGHTS: Final = {
     "kill": 4,
     "control": 12,
     "restart": 4,
+    "offer": 200,
+    "deadline": 1,
 }
 _LIMIT: Final = 60_000
 _BUDGET: Final = 60_000
@@ -161,7 +178,7 @@ class RandomRuns:
         self._weights = np.array([_WEIGHTS.get(name, 0) for name in WEIGHTS], np.int64)
         # A tree has more entries to write until its workers can join a new epoch.
         self._weights[WEIGHTS.index("control")] *= 2 * scenario.shape.switches - 1
-        self._trail = np.zeros((_LIMIT, 2), np.uint32)
+        self._trail = np.zeros(_LIMIT, np.uint32)
         self._totals = np.zeros(6, np.int64)
         cells = [system.counter_address(name, 1) for name in OUTCOMES]
         self._counters = np.array(cells, np.int64)
@@ -209,10 +226,8 @@ class RandomRuns:
         """Return the steps of the last run."""
         walk = Walk(self.system)
         made = []
-        for code, how in self._trail[: int(self._totals[4])].tolist():
+        for code in self._trail[: int(self._totals[4])].tolist():
             step = walk.step_of(code)
-            if how:
-                step = Step(step.kind, step.host, how, step.packet)
             made.append(step)
             walk.make(step)
         return made

@@ -17,16 +17,19 @@ from sim.explore.engine.step_codes import (
     CONTROL,
     DELIVER,
     DRIVE,
+    FAIL,
     JOIN,
     KEEP,
     KILL,
     LOSE,
+    OFFER,
     RESTART,
+    TIMERS,
     step_code,
 )
 from sim.explore.engine.steps import apply
 from sim.explore.engine.switch_steps import stage_of
-from sim.explore.engine.worker_steps import drive, timers_of
+from sim.explore.engine.worker_steps import timers_of
 from sim.explore.engine.world import (
     ALIVE,
     AT_DONE,
@@ -41,7 +44,7 @@ from sim.explore.engine.world import (
 
 __all__ = ["FAULT_KINDS", "WEIGHTS", "random_runs"]
 
-WEIGHTS: Final = ("lose", "keep", "timers", "begin", "kill", "control", "restart")
+WEIGHTS: Final = ("lose", "keep", "timers", "begin", "kill", "control", "restart", "offer", "deadline")
 """Parts of 65,536: a packet is lost or kept when its turn comes, a worker sends, and its timers may have fired, …"""
 
 FAULT_KINDS: Final = (
@@ -120,7 +123,7 @@ def random_runs(
     limit, budget
         Steps after which a run is brought to its end by a fair network; steps in all.
     trail
-        uint32[limit, 2], filled with the steps of the last run.
+        uint32[limit], filled with the steps of the last run.
     totals
         int64[6]: runs, rounds, steps, runs that the fair network had to end, the last run's steps, its seed.
     counters, before, pairs
@@ -149,9 +152,8 @@ def random_runs(
             draw = _next(generator)
             chance = draw & 0xFFFF
             host = (draw >> 16) % world.hosts
-            kind = np.int64(0)
+            kind = np.int64(DRIVE)
             what = host
-            how = np.int64(0)
             if chance < weights[4]:
                 kind = np.int64(KILL)
             elif chance < weights[4] + weights[5]:
@@ -161,11 +163,13 @@ def random_runs(
             elif chance < weights[4] + weights[5] + weights[6]:
                 kind = np.int64(RESTART)
                 what = (draw >> 16) % world.switches
-            elif chance < weights[4] + weights[5] + weights[6] + weights[3]:
+            elif chance < weights[4] + weights[5] + weights[6] + weights[8]:
+                kind = np.int64(FAIL)
+            elif chance < weights[4] + weights[5] + weights[6] + weights[8] + weights[7]:
+                kind = np.int64(OFFER)
+            elif chance < weights[4] + weights[5] + weights[6] + weights[8] + weights[7] + weights[3]:
                 kind = np.int64(BEGIN)
-            elif chance < weights[4] + weights[5] + weights[6] + weights[3] + weights[2]:
-                kind = np.int64(-1)
-            elif world.entry_count > 0:
+            elif chance >= weights[4:9].sum() + weights[3] + weights[2] and world.entry_count > 0:
                 what = _next(generator) % world.entry_count
                 fate = _next(generator) & 0xFFFF
                 kind = np.int64(DELIVER)
@@ -173,45 +177,34 @@ def random_runs(
                     kind = np.int64(LOSE)
                 elif fate < weights[0] + weights[1]:
                     kind = np.int64(KEEP)
-            else:
-                kind = np.int64(-1)
-            trail[steps, 1] = np.uint32(0)
-            if kind == -1:
-                # A worker sends; now and then some of its timers have expired.
-                if state[host_at(world, host) + AT_LIFE] == ALIVE:
-                    timers = timers_of(world, unpack(world, host)) & _next(generator)
-                    if _next(generator) & 1:
-                        timers = np.int64(0)
-                    trail[steps, 1] = np.uint32(timers)
-                    how = timers
-                    result = drive(world, host, timers)
-                    world.steps += 1
-                else:
-                    result = np.int64(0)
-                trail[steps, 0] = np.uint32(step_code(np.int64(DRIVE), host, np.int64(0)))
-            else:
-                fault = np.int64(0)
-                up = False
-                if kind in (DELIVER, KEEP):
-                    packet = np.int64(entries[what]) >> PACKET_SHIFT
-                    up = targets[packet] != TO_WORKER
-                    if kind == KEEP:
-                        fault = np.int64(1)
-                    elif what + 1 < world.entry_count and what > 0:
-                        fault = np.int64(2)
-                    first_epoch = owners[packet] < world.owners and owners[packet] % world.epochs == 0
-                    if world.epochs > 1 and stage_of(world) > 0 and first_epoch:
-                        fault = np.int64(3)
-                    if fault != 3 and restarted:
-                        fault = np.int64(4)
-                    elif fault != 3 and state[AT_KILLS] > 0:
-                        fault = np.int64(5)
-                trail[steps, 0] = np.uint32(step_code(kind, what, how))
-                result = apply(world, step_code(kind, what, how), blank)
-                if kind == RESTART and result == 1:
-                    restarted = True
-                if up:
-                    _count_outcome(counters, before, pairs, fault)
+            # Now and then some of a worker's timers have expired when it sends.
+            how = np.int64(0)
+            if kind in (DRIVE, BEGIN, OFFER, DELIVER, KEEP) and _next(generator) & 1:
+                how = _next(generator) & TIMERS
+            if kind == DRIVE and state[host_at(world, host) + AT_LIFE] == ALIVE:
+                how &= timers_of(world, unpack(world, host))
+            fault = np.int64(0)
+            up = False
+            if kind in (DELIVER, KEEP):
+                packet = np.int64(entries[what]) >> PACKET_SHIFT
+                up = targets[packet] != TO_WORKER
+                if kind == KEEP:
+                    fault = np.int64(1)
+                elif what + 1 < world.entry_count and what > 0:
+                    fault = np.int64(2)
+                first_epoch = owners[packet] < world.owners and owners[packet] % world.epochs == 0
+                if world.epochs > 1 and stage_of(world) > 0 and first_epoch:
+                    fault = np.int64(3)
+                if fault != 3 and restarted:
+                    fault = np.int64(4)
+                elif fault != 3 and state[AT_KILLS] > 0:
+                    fault = np.int64(5)
+            trail[steps] = np.uint32(step_code(kind, what, how))
+            result = apply(world, step_code(kind, what, how), blank)
+            if kind == RESTART and result == 1:
+                restarted = True
+            if up:
+                _count_outcome(counters, before, pairs, fault)
             steps += 1
             if result < 0:
                 totals[2] += steps

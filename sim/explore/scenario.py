@@ -7,12 +7,25 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
 from host_agent.errors import NetsumError
-from sim.explore.engine.world import MAX_SWITCHES
+from sim.explore.engine.world import MAX_SWITCHES, TX_ROWS
 from sim.explore.shape import Shape
 
 __all__ = ["Round", "Scenario", "ScenarioError", "from_document"]
 
-Kind = Literal["sum", "max", "bor", "int32", "float32", "broadcast", "barrier", "call", "members"]
+Kind = Literal[
+    "sum",
+    "saturating",
+    "sparse",
+    "max",
+    "min",
+    "bor",
+    "int32",
+    "float32",
+    "broadcast",
+    "barrier",
+    "call",
+    "members",
+]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
@@ -27,7 +40,8 @@ class Round:
     Attributes
     ----------
     kind
-        sum, max, bor: 32-bit words as they are. int32, float32: SUM with exponents, which takes two chunk numbers.
+        sum, max, min, bor: 32-bit words as they are. saturating: a sum beyond int32. sparse: a sum to which every other
+        worker contributes a block that it knows to be zero. int32, float32: SUM with exponents, which takes two chunk numbers.
         broadcast: worker 0's words; the others contribute a header alone. barrier: headers alone. call: a roll call, to
         which each worker contributes whenever it likes. members: the sum over the members of the roll call before it.
     agreed
@@ -59,12 +73,14 @@ class Scenario:
         one packet are in flight; one is used up or kept when it is delivered, or lost.
     batches
         Whether a worker may take in several datagrams before it sends.
+    rows
+        How many datagrams a worker sends in a call at most; fewer than all only in batches, as it sends the rest later.
     ahead
         Whether a worker may begin a round before the one before is done.
     attrition
         Whether a worker may at any time have sent a chunk so often that it waits before it sends it again.
-    kills
-        How many workers may die.
+    kills, deadlines
+        How many workers may die, and how many may run into their deadline.
     epochs
         2: the controller may move the job to a second epoch, in which the workers start again.
     switch_restarts
@@ -87,9 +103,11 @@ class Scenario:
     first_chunk: int = 0
     copies: int = 0
     batches: bool = True
+    rows: int = TX_ROWS
     ahead: bool = True
     attrition: bool = True
     kills: int = 0
+    deadlines: int = 0
     epochs: int = 1
     switch_restarts: int = 0
     unknown_sources: bool = False
@@ -106,6 +124,8 @@ class Scenario:
         expect(1 <= self.jobs <= 4, f"1 to 4 jobs, not {self.jobs}")
         expect(self.slots in (1, 2, 4, 8), f"1, 2, 4 or 8 slots, not {self.slots}")
         expect(1 <= len(self.rounds) <= 16, f"1 to 16 rounds, not {len(self.rounds)}")
+        expect(2 <= self.rows <= TX_ROWS, f"2 to {TX_ROWS} rows, not {self.rows}")
+        expect(self.batches or self.rows == TX_ROWS, f"{TX_ROWS} rows where there are no batches")
         expect(0 <= self.copies <= 200, f"0 to 200 copies, not {self.copies}")
         expect(self.epochs in (1, 2), f"1 or 2 epochs, not {self.epochs}")
         expect(self.jobs == 1 or self.epochs == 1, "one epoch where there are several jobs")
@@ -126,8 +146,7 @@ class Scenario:
         for leaf in self.leaves:
             expect(0 <= leaf < count, f"workers on switches 0 to {count - 1}, not {leaf}")
         expect(self.jobs == 1, "one job on a tree")
-        expect(self.kills == 0, "workers of a tree that do not die")
-        expect(not self.unknown_sources, "no packets of unknown sources in a tree")
+        expect(self.kills == self.deadlines == 0, "workers of a tree that do not die")
 
     def _check_quorum(self, expect: Callable[[bool, str], None]) -> None:
         kinds = [each.kind for each in self.rounds]
@@ -140,7 +159,7 @@ class Scenario:
         expect(0 <= self.quorum <= self.workers, f"a quorum of 1 to {self.workers}, not {self.quorum}")
         if self.quorum:
             expect(self.slots >= 2, "2 slots at least in a job with a quorum")
-            alone = self.jobs == 1 and self.epochs == 1 and self.kills == 0
+            alone = self.jobs == 1 and self.epochs == 1 and self.kills == self.deadlines == 0
             expect(
                 alone and not self.parents,
                 "a quorum of one job on one switch, in one epoch, whose workers live",

@@ -42,6 +42,7 @@ STEP_NAMES = {
     codes.BEGIN: "begin",
     codes.OFFER: "offer",
     codes.KILL: "kill",
+    codes.FAIL: "deadline",
     codes.JOIN: "join",
     codes.CONTROL: "control",
     codes.RESTART: "restart",

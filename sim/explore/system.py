@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,19 @@ from controller.jobs import Job
 from controller.table_writer import Change
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
-from host_agent.wire.constants import HEADER_BYTES, KIND_CONTRIBUTE, LANE_BYTES, OP_SUM, VERSION
+from host_agent.wire.constants import (
+    FLAG_LANES,
+    FLAG_MISMATCH,
+    FLAG_QUORUM,
+    HEADER_BYTES,
+    KIND_CONTRIBUTE,
+    KIND_PROBE,
+    KIND_RESULT,
+    KIND_STATUS,
+    LANE_BYTES,
+    OP_SUM,
+    VERSION,
+)
 from host_agent.wire.header import Header
 from sim.explore.engine.frames import (
     HEADERS_BYTES,
@@ -29,6 +43,7 @@ from sim.explore.engine.world import (
     AT_OVERTAKER,
     AT_SEQUENCE,
     CALL,
+    DOWN,
     ELEMENTS,
     HEAD_BYTES,
     HOST_BYTES,
@@ -36,6 +51,7 @@ from sim.explore.engine.world import (
     MAX_PACKETS,
     MEMBERS,
     ORDINARY,
+    PACKET_SHIFT,
     SLOT_BYTES,
     TX_ROWS,
     UP,
@@ -174,6 +190,8 @@ class System:
             merge=0,
             collect=0,
             kills=scenario.kills,
+            deadlines=scenario.deadlines,
+            tx_rows=scenario.rows,
             restarts=scenario.switch_restarts,
             receive=self.worker.receive,
             send=self.worker.send,
@@ -359,7 +377,10 @@ class System:
 
     def _add_unknown_sources(self) -> None:
         """Put packets into flight that must change nothing."""
-        job = self.jobs[0][0]
+        world, scenario, shape = self.world, self.scenario, self.shape
+        leaf = shape.leaves[0]
+        job = self.placement.parts[leaf][0][0]
+        end = 2 * (scenario.jobs * scenario.slots)
         good = Header(
             VERSION,
             KIND_CONTRIBUTE,
@@ -370,27 +391,52 @@ class System:
             0,
             0,
             0,
-            self.scenario.first_chunk,
+            scenario.first_chunk,
             0,
             0x1000,
         )
-        lanes = np.full(self.lanes, 0x01010101, np.uint32).tobytes()
-        last = self.scenario.workers - 1
-        fakes = {
-            "another epoch's token": (0, good._replace(token=job.token ^ 1)),
-            "another worker's id": (0, good._replace(worker_id=last)),
-            "a job that is not there": (0, good._replace(job_id=200)),
-            "a pool index outside the job's range": (0, good._replace(pool_index=2 * self.scenario.slots)),
-            "an unknown version": (0, good._replace(version=2)),
-            "a RESULT from a worker": (0, good._replace(kind=2, num_workers=self.scenario.workers)),
-        }
-        for host, header in fakes.values():
-            datagram = header.to_bytes() + lanes
-            frame = np.frombuffer(headers(host, len(datagram)) + datagram, np.uint8).copy()
-            owner = self.world.get("owners")
-            number = intern(
-                self.world.record[0], np.int64(UP), owner, host, frame.ctypes.data, np.int64(frame.size)
-            )
-            entries = self.world.arrays["state"][self.world.get("fixed_bytes") :].view(np.uint32)
-            entries[self.world.get("entry_count")] = number << 12 | 1
-            self.world.put(entry_count=self.world.get("entry_count") + 1)
+        answer = good._replace(num_workers=len(job.workers))
+        status = answer._replace(kind=KIND_STATUS, flags=0)
+        fakes = [
+            good._replace(token=job.token ^ 1),
+            good._replace(worker_id=len(job.workers) - 1 or 1),
+            good._replace(job_id=200),
+            *(good._replace(pool_index=index) for index in (2 * scenario.slots, end, 2047, 0xFFFF)),
+            good._replace(kind=KIND_PROBE, flags=0, pool_index=2 * scenario.slots),
+            good._replace(version=2),
+            good._replace(op=0),
+            good._replace(kind=5),
+            good._replace(flags=FLAG_LANES | FLAG_MISMATCH),
+            answer._replace(kind=KIND_RESULT),  # a worker's
+            status,
+            status._replace(flags=FLAG_MISMATCH),
+        ]
+        if not scenario.quorum:
+            fakes.append(good._replace(flags=FLAG_LANES | FLAG_QUORUM))
+        frames: list[tuple[int, int, Callable[..., bytes], Header]]
+        frames = [(UP, 0, headers, header) for header in fakes]
+        if job.parent is not None:
+            # As if it were the parent's, from a worker's port; and of the parent, what only a worker sends.
+            parent = partial(headers, source=job.parent.ip)
+            above = good._replace(worker_id=job.parent.worker_id)
+            frames += [(UP, 0, parent, above._replace(kind=kind)) for kind in (KIND_RESULT, KIND_CONTRIBUTE)]
+            down = [
+                above,
+                above._replace(kind=KIND_PROBE, flags=0),
+                above._replace(kind=KIND_RESULT, token=1),
+            ]
+            frames += [(DOWN, job.parent.port, parent, header) for header in down]
+        entries = world.arrays["state"][world.get("fixed_bytes") :].view(np.uint32)
+        numbers = []
+        for way, port, front, header in frames:
+            datagram = header.to_bytes()
+            if header.flags & FLAG_LANES:
+                datagram += np.full(self.lanes, 0x01010101, np.uint32).tobytes()
+            elif header.kind == KIND_STATUS:
+                datagram += bytes(8)
+            frame = np.frombuffer(front(0, len(datagram), leaf) + datagram, np.uint8).copy()
+            owner, size = world.get("owners"), np.int64(frame.size)
+            numbers.append(intern(world.record[0], np.int64(way), owner, port, frame.ctypes.data, size))
+        for at, number in enumerate(sorted(numbers)):
+            entries[at] = number << PACKET_SHIFT | 1
+        world.put(entry_count=len(numbers))

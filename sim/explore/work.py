@@ -24,7 +24,10 @@ __all__ = ["Task", "make_task", "member_sums"]
 _FIRST_FINGERPRINT, _OTHER_FINGERPRINT = 0x1000, 0x2000
 _CODECS = {
     "sum": (WORDS, OP_SUM),
+    "saturating": (WORDS, OP_SUM),
+    "sparse": (WORDS, OP_SUM),
     "max": (WORDS, OP_MAX),
+    "min": (WORDS, OP_MAX),
     "bor": (WORDS, OP_BOR),
     "int32": (INT32, OP_SUM),
     "float32": (FLOAT32, OP_SUM),
@@ -61,6 +64,13 @@ def _value(kind: str, number: int, job: int, epoch: int, worker: int) -> npt.NDA
         # No two workers and no two successive rounds need the same exponent; the sums are exact all the same.
         scale = 4 * worker - 28 * (number % 2)
         return np.ldexp(rng.integers(-(1 << 10), 1 << 10, ELEMENTS), scale).astype(np.float32)
+    if kind in ("max", "min", "saturating"):
+        # Of both signs, so that an order without signs is another one; and two of the saturating ones are too many.
+        low = 1 << 30 if kind == "saturating" else 1 << 16
+        signs = 1 - 2 * ((np.arange(ELEMENTS) + (worker if kind != "saturating" else 0)) % 2)
+        return (rng.integers(low, 2 * low - 1, ELEMENTS) * signs).astype(np.int32)
+    if kind == "sparse" and worker % 2:
+        return np.zeros(ELEMENTS, np.int32)
     # Small enough that no sum of a few saturates, so that every subset and multiple has a sum of its own.
     return rng.integers(1 << 16, 1 << 24, ELEMENTS).astype(np.int32)
 
@@ -83,12 +93,24 @@ def make_task(
     if round_.kind == "broadcast" and worker != 0:
         contributes = without_data(lanes)
     work = Pass(
-        codec, op, fingerprint, values[worker], np.zeros_like(values[worker]), contributes=contributes
+        codec,
+        op,
+        fingerprint,
+        values[worker],
+        np.zeros_like(values[worker]),
+        flip=-1 if round_.kind == "min" else 0,
+        contributes=contributes,
+        own=values[worker][:1].astype(bool).astype(np.uint16) if round_.kind == "sparse" else None,
     )
     stack = np.stack(values)
     match round_.kind:
         case "max":
             result = stack.max(axis=0)
+        case "min":
+            result = stack.min(axis=0)
+        case "saturating":
+            limits = np.iinfo(np.int32)
+            result = stack.sum(axis=0, dtype=np.int64).clip(limits.min, limits.max)
         case "bor":
             result = np.bitwise_or.reduce(stack)
         case "broadcast":

@@ -41,6 +41,7 @@ from sim.explore.engine.step_codes import (
     CONTROL,
     DELIVER,
     DRIVE,
+    FAIL,
     JOIN,
     KEEP,
     KILL,
@@ -153,6 +154,8 @@ def _try(world: Record, search: Record, number: Integer, code: Integer) -> bool:
         search.found_code = code
         return False
     if result == NOTHING:
+        if code & TIRED == 0:
+            world.armed = 0  # with timers it is what DRIVE does with them
         return True
     more = world.reduce != 0 and _only_adds(world)
     if more:
@@ -221,6 +224,10 @@ def _expand(world: Record, search: Record, number: Integer) -> None:
                 return
             if world.quorum != 0 and not _try_all(
                 world, search, number, step_code(np.int64(OFFER), np.int64(host), np.int64(0))
+            ):
+                return
+            if world.deadlines != 0 and not _try(
+                world, search, number, step_code(np.int64(FAIL), np.int64(host), np.int64(0))
             ):
                 return
             if world.kills > state[AT_KILLS] and not _try(

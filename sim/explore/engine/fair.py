@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from host_agent.protocol.records import FAILURE_MISMATCH, FAILURE_NONE
+from host_agent.protocol.records import FAILURE_DEADLINE, FAILURE_MISMATCH, FAILURE_NONE
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, pointer
 from sim.explore.engine.packets import remove_copy
 from sim.explore.engine.packing import host_at, unpack
@@ -64,7 +64,7 @@ def all_done(world: Record) -> bool:
         told |= state[at + AT_FAILURE] == FAILURE_MISMATCH and state[at + AT_OBJECTIONS] == 0
     for host in range(world.hosts):
         at = host_at(world, host)
-        if state[at + AT_LIFE] != ALIVE:
+        if state[at + AT_LIFE] != ALIVE or state[at + AT_FAILURE] == FAILURE_DEADLINE:
             continue
         if _any_disagreed(world, good[host * world.epochs]):
             if state[at + AT_FAILURE] == FAILURE_NONE and not told:
@@ -76,10 +76,11 @@ def all_done(world: Record) -> bool:
 
 @compiled
 def someone_is_dead(world: Record) -> bool:
-    """Whether a worker has died that does not start again: then the others end with an error."""
+    """Whether a worker has died that does not start again, or run into its deadline: then the others end with an error."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    for host in range(world.hosts):  # noqa: SIM110 - compiled code has no generators
-        if state[host_at(world, host) + AT_LIFE] == DEAD_HOST:
+    for host in range(world.hosts):
+        at = host_at(world, np.int64(host))
+        if state[at + AT_LIFE] == DEAD_HOST or state[at + AT_FAILURE] == FAILURE_DEADLINE:
             return True
     return False
 

@@ -36,12 +36,12 @@ def host_mac(host: int) -> str:
     return f"02:00:0a:00:00:{host + 1:02x}"
 
 
-def headers(host: int, datagram_bytes: int, switch: int = 0) -> bytes:
-    """Return Ethernet, IPv4 and UDP headers of a datagram from a host to a switch."""
+def headers(host: int, datagram_bytes: int, switch: int = 0, source: str = "") -> bytes:
+    """Return Ethernet, IPv4 and UDP headers of a datagram from a host, or from another IPv4 address, to a switch."""
     ethernet = _mac(switch_mac(switch)) + _mac(host_mac(host)) + b"\x08\x00"
     udp = struct.pack("!HHHH", WORKER_UDP_PORT, UDP_PORT, 8 + datagram_bytes, 0)
     front = struct.pack("!BBHHHBB", 0x45, 0, 28 + datagram_bytes, 0, 0x4000, 64, 17)
-    back = _ip(host_ip(host)) + _ip(switch_ip(switch))
+    back = _ip(source or host_ip(host)) + _ip(switch_ip(switch))
     words = np.frombuffer(front + b"\0\0" + back, ">u2").sum(dtype=np.int64)
     checksum = ~(int(words) % 0xFFFF) & 0xFFFF
     return ethernet + front + struct.pack("!H", checksum) + back + udp

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from host_agent.protocol.records import FAILURE_NONE
+from host_agent.protocol.records import FAILURE_DEADLINE, FAILURE_NONE
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
 from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.packing import core_of, host_at, unpack
 from sim.explore.engine.switch_steps import restore_switch, run_switch
 from sim.explore.engine.worker_steps import fire, receive_now, send_now, timers_of
-from sim.explore.engine.world import ALIVE, AT_DONE, AT_LIFE, NOTHING, TX_ROWS, WRONG_NAME
+from sim.explore.engine.world import ALIVE, AT_DONE, AT_FAILURE, AT_LIFE, NOTHING, TX_ROWS, WRONG_NAME
 
 __all__ = ["check_names"]
 
@@ -27,11 +27,12 @@ def check_names(world: Record) -> Integer:
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     dead = np.int64(0)
     for host in range(world.hosts):
-        if state[host_at(world, host) + AT_LIFE] != ALIVE:
+        at = host_at(world, np.int64(host))
+        if state[at + AT_LIFE] != ALIVE or state[at + AT_FAILURE] == FAILURE_DEADLINE:
             dead |= 1 << host
     for host in range(world.hosts):
         at = host_at(world, host)
-        if state[at + AT_LIFE] != ALIVE or state[at + AT_DONE] == world.rounds:
+        if dead >> host & 1 or state[at + AT_DONE] == world.rounds:
             continue
         owner = unpack(world, np.int64(host))
         core = core_of(world, owner)

@@ -13,10 +13,10 @@ from typing import Final
 
 from sim.explore.engine.compiled import Integer, compiled_inline
 
-DELIVER, KEEP, LOSE, DRIVE, BEGIN, KILL, JOIN, CONTROL, RESTART, SATURATE, OFFER = range(1, 12)
+DELIVER, KEEP, LOSE, DRIVE, BEGIN, KILL, JOIN, CONTROL, RESTART, SATURATE, OFFER, FAIL = range(1, 13)
 """Deliver a packet; deliver it and keep it; lose it; let a worker send, with timers fired; let it begin a round; kill it;
 let it join the second epoch; let the controller write its next table entry; restart a switch; deliver all packets to
-a switch that change nothing in it; let a worker contribute to a roll call."""
+a switch that change nothing in it; let a worker contribute to a roll call; let its deadline pass."""
 TIMERS: Final = (1 << 9) - 1
 TIRED, ANSWERED = 1 << 9, 1 << 10
 HOW: Final = (1 << 11) - 1

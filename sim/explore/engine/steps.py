@@ -15,6 +15,7 @@ from sim.explore.engine.step_codes import (
     CONTROL,
     DELIVER,
     DRIVE,
+    FAIL,
     HOW,
     JOIN,
     KEEP,
@@ -26,7 +27,7 @@ from sim.explore.engine.step_codes import (
     WHAT_SHIFT,
 )
 from sim.explore.engine.switch_steps import arrive_at_switch, control, restart_switch, restore_switch
-from sim.explore.engine.worker_steps import arrive_at_worker, begin, drive, join, kill, offer, timers_of
+from sim.explore.engine.worker_steps import arrive_at_worker, begin, drive, fail, join, kill, offer, timers_of
 from sim.explore.engine.world import (
     ALIVE,
     AT_LIFE,
@@ -79,6 +80,8 @@ def _make(world: Record, code: Integer, blank: Integer) -> Integer:
         return begin(world, what, how)
     if kind == OFFER:
         return offer(world, what, how)
+    if kind == FAIL:
+        return fail(world, what)
     if kind == KILL:
         return kill(world, what)
     if kind == JOIN:

@@ -11,6 +11,7 @@ import numpy as np
 from host_agent.protocol.records import (
     CORE,
     DUE_NO,
+    FAILURE_DEADLINE,
     FAILURE_MISMATCH,
     FAILURE_NONE,
     NEVER,
@@ -170,6 +171,8 @@ def arrive_at_worker(world: Record, entry: Integer, how: Integer) -> Integer:
         words[owner, each] = np.uint32(_BEFORE)
     failure = core.failure
     receive_now(world, owner)
+    if failure != FAILURE_NONE and core.chunks > 0:  # the arrays are the caller's again
+        return np.int64(STRAY_WRITE)
     result = _check_targets(world, owner, core.chunks, at_pass, at_index)
     if result < 0:
         return result
@@ -279,7 +282,7 @@ def send_now(world: Record, owner: Integer) -> Integer:
             np.int64(world.slots),
             np.int64(world.core_passes + owner * PASS_RING * _PASS_BYTES),
             np.int64(world.tx),
-            np.int64(TX_ROWS),
+            np.int64(world.tx_rows),
             np.int64(world.row_bytes),
             np.int64(world.tx_lengths),
             np.int64(NOW_NS),
@@ -417,6 +420,22 @@ def offer(world: Record, host: Integer, how: Integer) -> Integer:
         ),
     )
     return after_call(world, host, owner, how)
+
+
+@compiled
+def fail(world: Record, host: Integer) -> Integer:
+    """Let a worker's deadline pass."""
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    failed = np.int64(0)
+    for each in range(world.hosts):
+        failed += state[host_at(world, np.int64(each)) + AT_FAILURE] == FAILURE_DEADLINE
+    at = host_at(world, host)
+    if failed >= world.deadlines or state[at + AT_LIFE] != ALIVE or state[at + AT_FAILURE] != FAILURE_NONE:
+        return np.int64(NOTHING)
+    owner = unpack(world, host)
+    core = core_of(world, owner)
+    core.progress_ns = NOW_NS - core.timeout_ns
+    return after_worker(world, host, owner, send_now(world, owner))
 
 
 @compiled

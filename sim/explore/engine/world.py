@@ -88,7 +88,18 @@ _FIELDS: Final = (
     # in which the old epoch is gone and the new one complete. And the switch of each host.
     *("switches", "one_switch_bytes", "parents", "below", "first_below", "emptied", "complete", "leaf_of"),
     # What may happen.
-    *("copies", "batches", "ahead", "attrition", "reduce", "merge", "collect", "kills", "restarts"),
+    *(
+        "copies",
+        "batches",
+        "ahead",
+        "attrition",
+        "reduce",
+        "merge",
+        "collect",
+        "kills",
+        "deadlines",
+        "restarts",
+    ),
     # The worker core: code, then records, a row an owner (host * epochs + epoch).
     *(
         "receive",
@@ -104,7 +115,7 @@ _FIELDS: Final = (
     ),
     # Of a job with a quorum: it, the kinds of the rounds, where each round takes its elements from, the sums of members.
     *("quorum", "kinds", "sources", "member_sums"),
-    *("expected", "acceptable", "tokens", "headers", "tx", "tx_lengths", "rx", "rx_length"),
+    *("expected", "acceptable", "tokens", "headers", "tx_rows", "tx", "tx_lengths", "rx", "rx_length"),
     # The switch.
     *("code", "contexts", "context_bytes", "inputs", "out_count", "out_ports", "out_lengths", "out_frames"),
     *("out_stride", "in_frame", "in_stride", "in_length", "in_port"),

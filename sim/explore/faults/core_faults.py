@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from sim.explore.faults.fault import DISAGREEMENT, EPOCHS, HEADERS, ONE_SUM, SUMS, TWO_SLOTS, UNEQUAL, Fault
+from sim.explore.faults.fault import (
+    DISAGREEMENT,
+    EPOCHS,
+    HEADERS,
+    ONE,
+    ONE_SUM,
+    SUMS,
+    TWO_SLOTS,
+    UNEQUAL,
+    Fault,
+)
 from sim.explore.scenario import Round, Scenario
 
 __all__ = ["CORE_FAULTS"]
@@ -82,6 +92,20 @@ CORE_FAULTS: Final = (
             ),
         ),
         "the switch never adds two collectives, so there is no such RESULT",
+    ),
+    Fault(
+        "failed-core-writes",
+        "a worker that has failed takes RESULTs",
+        (Scenario("a deadline", rounds=ONE, deadlines=1),),
+        None,
+        "",
+        "arrivals",
+        (
+            (
+                "        core.stale += 1  # the arrays of the collective that failed are the caller's again\n        return\n",
+                "        core.stale += 1\n",
+            ),
+        ),
     ),
     Fault(
         "mismatch-not-heard",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +20,7 @@ from sim.explore.faults.fault import (
     Fault,
 )
 from sim.explore.faults.program import Program, binary, constant
+from sim.explore.scenario import Round, Scenario
 
 __all__ = ["PROGRAM_FAULTS"]
 
@@ -51,6 +53,20 @@ def _one_version(program: Program) -> None:
                 if "_admission_index" in str(primitive["parameters"][0]):
                     value = primitive["parameters"][1]["value"]
                     primitive["parameters"][1]["value"] = binary("&", value, constant(0xFFFE))
+
+
+def _in_lanes(action: str, *changes: tuple[str, str]) -> Callable[[Program], None]:
+    """Replace pieces of what is done to all lanes, as JSON."""
+
+    def change(program: Program) -> None:
+        found = next(each for each in program.document["actions"] if each["name"].endswith(action))
+        text = json.dumps(found["primitives"])
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        found["primitives"] = json.loads(text)
+
+    return change
 
 
 def _unsigned_age(program: Program) -> None:
@@ -178,7 +194,7 @@ PROGRAM_FAULTS: Final = (
         "dispute-not-kept",
         "a mismatch is told once and forgotten",
         (DISAGREEMENT,),
-        _without("register_write NetsumIngress.slot.slot_collective", "register_write", _OUTCOME + "06"),
+        _without("slot_collective 0xffffffff", "slot_collective 0xffffffff"),
         harmless="a worker that is told contributes eight times more, and each of these is told as a mismatch again",
     ),
     Fault(
@@ -215,5 +231,17 @@ PROGRAM_FAULTS: Final = (
         (ONE_SUM,),
         _on("0x08) or", "0x06)", taken=False),
         harmless="the others ask and are answered: only time is lost",
+    ),
+    Fault(
+        "sums-wrap",
+        "sums do not stay at the limits of int32",
+        (Scenario("large values", rounds=(Round("saturating"),)),),
+        _in_lanes("lanes.add_all", ('"sat_cast"', '"two_comp_mod"')),
+    ),
+    Fault(
+        "maximum-unsigned",
+        "the maximum is that of numbers without sign",
+        (Scenario("maxima", rounds=(Round("max"),)),),
+        _in_lanes("lanes.max_all", ('"two_comp_mod"', '"&"'), ('"0x20"', '"0xffffffff"')),
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sim.explore.faults.fault import ONE, THREE, TWO, Fault
-from sim.explore.faults.program import Program, binary, constant
+from sim.explore.faults.program import Program, binary, constant, lines
 from sim.explore.scenario import Round, Scenario
 
 __all__ = ["TREE_FAULTS"]
@@ -60,6 +60,13 @@ def _final_too_early(program: Program) -> None:
     added["parameters"][2] = binary("|", added["parameters"][2], constant(2))
 
 
+def _exponent_not_kept(program: Program) -> None:
+    kept = "assign scalars.slot_exponent netsum.exponent"
+    # The first of two is that of a contribution.
+    _, taken = (action for action in program.document["actions"] if kept in lines(action))
+    program.drop(taken, kept)
+
+
 def _never_final(program: Program) -> None:
     for action, mark in ((_WITH_LANES, 1), (_WITHOUT_LANES, 0)):
         program.primitive(program.action(action), action)["parameters"][1] = constant(mark)
@@ -104,9 +111,7 @@ TREE_FAULTS: Final = (
         "exponent-from-above-not-kept",
         "a slot keeps its own exponent, not that of the parent's RESULT",
         (_EXPONENTS,),
-        _without(
-            "slot_exponent scalars.tmp_16 netsum.exponent", "register_write NetsumIngress.slot.slot_exponent"
-        ),
+        _exponent_not_kept,
     ),
     Fault(
         "older-result-taken",

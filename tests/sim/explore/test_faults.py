@@ -15,7 +15,7 @@ import pytest
 from netsum.packets.wireshark import PLUGIN
 from netsum.programs import compiled_program
 from sim.explore.drawing import overlapping, svg, text
-from sim.explore.engine.world import LEFT_OUT_WRONGLY, STUCK, UP, WRONG_RESULT
+from sim.explore.engine.world import LEFT_OUT_WRONGLY, STRAY_WRITE, STUCK, UP, WRONG_RESULT
 from sim.explore.faults.catalogue import FAULTS
 from sim.explore.faults.fault import Fault
 from sim.explore.faults.program import changed_program
@@ -57,6 +57,9 @@ def test_every_fault_changes_what_ships(fault: Fault, tmp_path: Path) -> None:
         ("never-answered", STUCK),
         ("asker-named", WRONG_RESULT),
         ("contributes-unasked", WRONG_RESULT),
+        ("sums-wrap", WRONG_RESULT),
+        ("maximum-unsigned", WRONG_RESULT),
+        ("failed-core-writes", STRAY_WRITE),
     ],
 )
 def test_a_fault_is_found_and_its_schedule_can_be_read_and_replayed(

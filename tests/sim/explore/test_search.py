@@ -33,9 +33,15 @@ QUORUM = (Round("call"), Round("members"))
         Scenario("exponents", rounds=(Round("int32"),)),
         Scenario("header-only", rounds=(Round("broadcast"), Round("barrier"))),
         Scenario("a dead worker", rounds=ONE, kills=1),
+        Scenario("a deadline", rounds=TWO, deadlines=1),
+        Scenario("values", rounds=(Round("saturating"), Round("min"), Round("sparse"))),
+        Scenario("two datagrams a call", workers=1, slots=2, rounds=TWO, rows=2),
         Scenario("a new epoch", rounds=ONE, epochs=2),
         Scenario("chunk numbers wrap", rounds=TWO, first_chunk=(1 << 32) - 1),
         Scenario("unknown-sources", rounds=ONE, unknown_sources=True),
+        Scenario(
+            "unknown sources in a tree", rounds=ONE, unknown_sources=True, parents=(0, 0), leaves=(1, 2)
+        ),
         Scenario("disagreement", rounds=(Round(agreed=False),)),
         Scenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
         Scenario("a quorum of all", slots=2, rounds=QUORUM, quorum=2, batches=False),
