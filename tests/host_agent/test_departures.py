@@ -5,7 +5,7 @@ import pytest
 
 from host_agent import MisuseError
 from host_agent.codecs.block_float import FLOAT32
-from host_agent.protocol.records import PASS_RING
+from host_agent.protocol.records import NEVER, PASS_RING
 from host_agent.wire import Header
 from host_agent.wire.constants import EXPONENT_BIAS, KIND_CONTRIBUTE, OP_MAX, VERSION
 from tests.host_agent.bench_core import MARK, MS, TOKEN, BenchCore, has_lanes, lanes, result
@@ -33,6 +33,20 @@ def test_chunk_numbers_wrap_where_slots_and_versions_do() -> None:
         (0, 0),
         (1, 2),
     ]
+
+
+def test_a_core_with_nothing_under_way_has_no_timer() -> None:
+    bench = BenchCore()
+    bench.begin(64)
+    (sent,) = bench.send()
+    assert bench.core.next_timer_ns() < NEVER
+    bench.receive(result(sent))
+    assert bench.core.next_timer_ns() == NEVER
+    bench.begin(64)
+    bench.send()
+    bench.wait(10**15)
+    bench.send()  # the deadline has passed
+    assert bench.core.next_timer_ns() == NEVER
 
 
 def test_the_result_of_a_chunk_releases_the_one_that_takes_its_slot() -> None:
