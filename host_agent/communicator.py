@@ -28,6 +28,7 @@ from host_agent.collectives import (
     plan_quorum_allreduce,
 )
 from host_agent.collectives.allreduce import Rounding
+from host_agent.collectives.exact import Exact, plan_exact_allreduce
 from host_agent.collectives.rows import Rows, plan_allreduce_rows
 from host_agent.collectives.sparse import Sparse
 from host_agent.compilation_news import news
@@ -47,6 +48,8 @@ if TYPE_CHECKING:  # It needs PyTorch.
     from host_agent.compression import Compression
 
 Array = npt.NDArray[Any]
+_PLAIN = ("raise", "auto", "full", "nearest", 0)
+"""What `on_overflow`, `sparse`, `bits`, `rounding` and `seed` are unless the caller says otherwise."""
 
 
 class Communicator:
@@ -152,6 +155,7 @@ class Communicator:
         rounding: Rounding = "nearest",
         seed: int = 0,
         compression: Compression | None = None,
+        exact: Exact = False,
         label: str = "",
     ) -> Array:
         """Reduce an array over all workers, element by element.
@@ -188,6 +192,11 @@ class Communicator:
             Send less, and lose something on purpose: sums and means of floats (docs/compression.md; needs PyTorch). The
             result has the same bits at all workers. `sparse`, `bits`, `rounding` and `seed` do not go with it: a
             compressor has options of its own. Its state is kept by `label`.
+        exact : {False, True, "bfloat16"}
+            The correctly rounded sum or mean of floats, to nearest, ties to even: it depends on the set of summands alone.
+            `array` may then be a list of this worker's summands of one shape and type; a mean divides by the number of all
+            workers' summands. "bfloat16" rounds the result of float32 to that type. `on_overflow`, `sparse`, `bits`,
+            `rounding`, `seed` and `compression` do not go with it.
         label : str
             Text that all workers must agree on.
 
@@ -207,6 +216,8 @@ class Communicator:
         MismatchError
             If the workers called different collectives. The communicator is broken then.
         """
+        if exact and compression is not None:
+            raise MisuseError("exact=True does not go with compression, which loses something on purpose")
         if compression is not None:
             if (sparse, bits, rounding, seed) != ("auto", "full", "nearest", 0):
                 raise MisuseError(
@@ -219,7 +230,7 @@ class Communicator:
             out[...] = reduced
             return out
         result: Array = self._progress.wait(
-            self._submit(plan_allreduce, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
+            self._submit(*_plan_of(exact, label, array, op, out, on_overflow, sparse, bits, rounding, seed))
         )
         return result
 
@@ -234,11 +245,14 @@ class Communicator:
         bits: Bits = "full",
         rounding: Rounding = "nearest",
         seed: int = 0,
+        exact: Exact = False,
         label: str = "",
     ) -> Future[Array]:
         """Begin an `allreduce` and return a future of its result."""
         self._progress.start_thread()
-        return self._submit(plan_allreduce, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
+        return self._submit(
+            *_plan_of(exact, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
+        )
 
     def allreduce_rows(
         self,
@@ -492,6 +506,17 @@ def compile_ahead() -> None:
     _load(core, link)
     shared_memory.load(core)
     link.close()
+
+
+def _plan_of(
+    exact: Exact, label: str, array: Any, op: Op, out: Array | None, *choices: Any
+) -> tuple[Any, ...]:
+    """Return what `_submit` takes for an all-reduce, exact or not."""
+    if exact is False:
+        return plan_allreduce, label, array, op, out, *choices
+    if choices not in (_PLAIN, ("raise", "never", *_PLAIN[2:])):
+        raise MisuseError("exact=True does not go with on_overflow, sparse, bits, rounding and seed")
+    return plan_exact_allreduce, label, array, op, out, exact
 
 
 def _load(core: WorkerCore, link: Link) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from host_agent.codecs import exact
 from host_agent.codecs.block_float import FLOAT32, FLOAT64
 from host_agent.codecs.codec import NOTHING, Codec
 from host_agent.codecs.halves import INT32, INT32_HIGH
@@ -34,3 +35,4 @@ def load_all() -> None:
     """Compile all routines, or load what was compiled, before the first collective needs them."""
     for codec in CODECS:
         codec.load()
+    exact.load()

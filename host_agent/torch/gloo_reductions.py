@@ -14,7 +14,7 @@ from torch import Tensor
 
 from host_agent.collectives import Op
 from host_agent.collectives.rows import Rows
-from host_agent.errors import ClosedCommunicatorError, SumOverflowError
+from host_agent.errors import ClosedCommunicatorError, MisuseError, SumOverflowError
 
 Array = npt.NDArray[Any]
 
@@ -49,7 +49,11 @@ class GlooReductions:
 
     def allreduce_async(self, array: Array, op: Op, *, out: Array, label: str, **how: Any) -> Future[Any]:
         """Begin to reduce an array over all ranks, densely and in full; see `Communicator.allreduce`."""
-        del label, how
+        if how.get("exact"):
+            raise MisuseError(
+                "exact sums need slots, and the switch has none free: end a job, or leave out `exact`"
+            )
+        del label
         wider = _WIDER.get(array.dtype, array.dtype) if op in ("sum", "mean") else array.dtype
         working = torch.from_numpy(np.array(array, wider, order="C").reshape(-1))
 

@@ -13,7 +13,12 @@ from host_agent.collectives.allreduce import ROUNDINGS
 from host_agent.collectives.sparse import SPARSE
 from host_agent.errors import MisuseError
 
-_CHOICES: dict[str, tuple[Any, ...]] = {"sparse": SPARSE, "bits": BITS, "rounding": ROUNDINGS}
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "sparse": SPARSE,
+    "bits": BITS,
+    "rounding": ROUNDINGS,
+    "exact": (False, True),
+}
 
 
 @dataclass(frozen=True)
@@ -32,22 +37,27 @@ class Options:
         To few bits.
     seed : int
         Of stochastic rounding.
+    exact : bool
+        Whether SUM and AVG of floats are correctly rounded; not with fewer bits.
     """
 
     sparse: str = "auto"
     bits: int | str = "full"
     rounding: str = "nearest"
     seed: int = 0
+    exact: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 expected = ", ".join(map(str, choices))
                 raise MisuseError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
+        if self.exact and self.bits != "full":
+            raise MisuseError("exact sums send all bits: leave out either exact or bits")
 
     @classmethod
     def from_environment(cls) -> Options:
-        """Read NETSUM_SPARSE, NETSUM_BITS, NETSUM_ROUNDING and NETSUM_SEED, as far as they are set."""
+        """Read NETSUM_SPARSE, NETSUM_BITS, NETSUM_ROUNDING, NETSUM_SEED and NETSUM_EXACT (0 or 1), as far as they are set."""
         values: dict[str, Any] = {}
         for each in fields(cls):
             text = os.environ.get(f"NETSUM_{each.name.upper()}")
@@ -57,8 +67,10 @@ class Options:
             raise MisuseError(f"NETSUM_SEED: expected a whole number, got {values['seed']!r}")
         return cls(**values)
 
-    def of(self, dtype: np.dtype[Any], op: str) -> dict[str, Any]:
-        """Return the arguments of `Communicator.allreduce` for a type and an operation."""
+    def of(self, dtype: np.dtype[Any], op: str, rounds_to: str = "") -> dict[str, Any]:
+        """Return the arguments of `Communicator.allreduce` for a type, an operation, and the type of an exact result."""
+        if self.exact and dtype.kind == "f" and op in ("sum", "mean"):
+            return {"exact": rounds_to or True}
         neutral = op in ("sum", "mean", "bor")
         arguments: dict[str, Any] = {"sparse": self.sparse if neutral else "never"}
         if self.bits != "full" and dtype.name in ("float32", "float16") and op in ("sum", "mean"):

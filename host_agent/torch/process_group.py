@@ -311,7 +311,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
             plan.finish()
             taken.bring_back()
 
-        return self._slots.allreduce(plan.array, plan.op, plan.out, label_of(label, kind, source)), finish
+        return self._slots.allreduce(plan, label_of(label, kind, source)), finish
 
     def _send_out(self, tensor: Tensor, root: int, label: str) -> tuple[Future[Any], Finish]:
         sends = root == self._rank

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -45,12 +45,15 @@ class Reduction:
         Where the result goes; may be `array`.
     finish
         Brings the result into the tensor.
+    rounds_to
+        The type whose precision an exact result has.
     """
 
     array: Array
     op: Op
     out: Array
     finish: Callable[[], None]
+    rounds_to: str = ""
 
 
 def kind_of(op: Any) -> Kind:
@@ -102,7 +105,8 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, ranks: int, factor: An
         if dtype in _FLOATS:
             return Reduction(array_of(source), _FLOAT_OPS[kind], array_of(target), _nothing)
         if dtype == torch.bfloat16:
-            return _converted(source, target, torch.float32, _FLOAT_OPS[kind])
+            wider = _converted(source, target, torch.float32, _FLOAT_OPS[kind])
+            return replace(wider, rounds_to="bfloat16")
     if kind in _INTEGER_OPS:
         divisor = ranks if kind == "AVG" else 1
         if dtype in _LANE_WIDE:

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import numpy.typing as npt
 
-from host_agent.collectives import Op
 from host_agent.collectives.rows import Rows
 from host_agent.communicator import Communicator
 from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
@@ -20,6 +19,7 @@ from host_agent.joining import NoSlotsError, Seat
 from host_agent.torch.failures import LEAVING_GRACE_S, Failures
 from host_agent.torch.gloo_reductions import GlooReductions
 from host_agent.torch.options import Options
+from host_agent.torch.reductions import Reduction
 from host_agent.wire import Admission
 
 Array = npt.NDArray[Any]
@@ -105,10 +105,12 @@ class SlotGroup:
             raise
         self._set_started(collectives, None)
 
-    def allreduce(self, array: Array, op: Op, out: Array, label: str) -> Future[Any]:
+    def allreduce(self, plan: Reduction, label: str) -> Future[Any]:
         """Reduce an array; as `Communicator.allreduce` does."""
-        how = self._options.of(array.dtype, op)
-        return self._begin(lambda doing: doing.allreduce_async(array, op, out=out, label=label, **how))
+        how = self._options.of(plan.array.dtype, plan.op, plan.rounds_to)
+        return self._begin(
+            lambda doing: doing.allreduce_async(plan.array, plan.op, out=plan.out, label=label, **how)
+        )
 
     def allreduce_rows(self, rows: Rows, row_count: int, label: str) -> Future[Any]:
         """Add arrays of which each rank has some rows; as `Communicator.allreduce_rows` does."""

@@ -1,0 +1,88 @@
+"""Exact sums by real worker cores and the real P4 program: the same bits over stars, trees, lanes, links and losses."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from host_agent import Communicator, MismatchError, MisuseError
+from host_agent.collectives.exact import plan_exact_allreduce
+from tests.host_agent.test_exact_sums import wanted
+from tests.integration.simulated.loopback import LoopbackSwitch, on_all
+from tests.integration.simulated.star import Star, star_switch
+from tests.integration.simulated.tree import TreeNetwork, fabric
+from tests.integration.test_terrible_network import terrible
+
+WORKERS = 4
+SIZE = 1000
+
+
+def summands(seed: int) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    arrays = [np.ldexp(rng.standard_normal(SIZE), rng.integers(-40, 40, SIZE)) for _ in range(WORKERS)]
+    return [each.astype(np.float32) for each in arrays]
+
+
+def check(workers: Any, seed: int) -> None:
+    expected = wanted([[each] for each in summands(seed)])
+    for worker in workers:
+        (outcome,) = worker.outcomes
+        assert outcome.error is None
+        assert outcome.result.tobytes() == expected.tobytes()
+
+
+def plans(seed: int, rank: int) -> Any:
+    return [
+        lambda admission, number: plan_exact_allreduce(admission, number, summands(seed)[rank], "sum", None)
+    ]
+
+
+@pytest.mark.parametrize("lanes", [64, 256])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_star_with_losses_gives_the_correctly_rounded_sums(lanes: int, seed: int) -> None:
+    switch = star_switch(lanes)
+    network = Star(switch, terrible(random.Random(seed), WORKERS), seed)
+    workers = network.add_job(switch.admit(WORKERS, 4), lambda rank: plans(seed, rank))
+    network.run()
+    check(workers, seed)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (1, 3), ((1, 1), 2)], ids=str)
+def test_so_does_a_tree(shape: Any) -> None:
+    network = TreeNetwork(fabric(shape, 64), terrible(random.Random(5), WORKERS), 5)
+    job = network.start_job(4)
+    workers = network.add_workers(job.admissions, lambda rank: plans(5, rank))
+    network.run()
+    check(workers, 5)
+
+
+def test_communicators_over_sockets_and_local_summands() -> None:
+    parts = summands(7)
+    expected = wanted([[each] for each in parts], "mean")
+    with LoopbackSwitch(64, 2) as switch:
+        with_ends = switch.start_job()
+        communicators = [
+            Communicator(admission, bind=address, timeout_s=60) for admission, address in with_ends
+        ]
+        try:
+            # Three summands at one worker, one at the other.
+            given = [parts[:3], [parts[3]]]
+            results = on_all(
+                communicators, lambda each: each.allreduce(given[each.worker_id], op="mean", exact=True)
+            )
+            assert {each.tobytes() for each in results} == {expected.tobytes()}
+            for how in ({"bits": 8}, {"sparse": "always"}, {"on_overflow": "saturate"}, {"seed": 3}):
+                with pytest.raises(MisuseError, match="exact=True does not go with"):
+                    communicators[0].allreduce(parts[0], exact=True, **how)
+            with pytest.raises(MisuseError, match="exact=True does not go with compression"):
+                communicators[0].allreduce(parts[0], exact=True, compression=object())  # type: ignore[arg-type]
+
+            def disagree(each: Communicator) -> Any:
+                with pytest.raises(MismatchError):
+                    each.allreduce(parts[0], exact=each.worker_id == 0)
+
+            on_all(communicators, disagree)
+        finally:
+            for each in communicators:
+                each.close()
