@@ -14,7 +14,8 @@
 #include "../../../p4/shared/protocol_headers.p4"
 #include "../../../p4/v1model/shim.p4"
 #include "../../../p4/v1model/lane.p4"
-#include "../../../p4/shared/lanes_8.p4"
+#define LANES 8
+#include "../../../p4/shared/lanes.p4"
 #include "../../../p4/shared/headers.p4"
 #include "../../../p4/shared/parser.p4"
 #include "../../../p4/shared/switch_address.p4"
