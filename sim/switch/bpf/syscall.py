@@ -244,7 +244,7 @@ def load_program(name: str, code: bytes, *, devmap: bool = False) -> int:
     try:
         return attempt(None)
     except BpfError as first:
-        if first.errno not in (errno.EACCES, errno.EINVAL, errno.E2BIG):
+        if first.errno not in (errno.EACCES, errno.EINVAL, errno.E2BIG, errno.EFAULT):
             raise
         log = ctypes.create_string_buffer(_LOG_BYTES)
         try:
