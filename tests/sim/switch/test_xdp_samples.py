@@ -46,7 +46,8 @@ def compare(name: str, path: Path) -> None:
     except VerifierError as error:
         note(name, "verifier", str(error))
         # Of parsers with very many ways; anything else that the verifier finds is a fault of the compiler.
-        assert any(said in str(error) for said in ("is too large", "is too complex")), error.log[-2000:]
+        if not any(said in str(error) for said in ("is too large", "is too complex")):
+            raise
         pytest.skip(str(error))
     try:
         engine = Switch(program)
