@@ -1,7 +1,8 @@
-"""How much memory a process has used."""
+"""How much memory a process has used, and how much there is."""
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 from pathlib import Path
@@ -18,3 +19,8 @@ def most_bytes() -> int:
     except OSError:
         found = None
     return 1024 * (int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def total_bytes() -> int:
+    """Return how much memory this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

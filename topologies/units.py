@@ -8,6 +8,7 @@ _WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z%µ]*)\s*")
 _BITS_PER_SECOND = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _NANOSECONDS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _PER_MILLION = {"%": 10**4, "ppm": 1}
+_BYTES = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
 def parse_rate_bps(written: object) -> int:
@@ -53,6 +54,33 @@ def parse_loss_ppm(written: object) -> int:
     if loss_ppm > 10**6:
         raise ValueError("a loss of at most 100 %")
     return loss_ppm
+
+
+def parse_size_bytes(written: object, most: int = 1 << 34) -> int:
+    """Read a size in bytes: a number is bytes, a text has a unit; KiB is 1,024 bytes and kB 1,000.
+
+    Raises
+    ------
+    ValueError
+        It is neither, 0 or more than `most`; the message says what was expected.
+    """
+    expected = 'a size ("4MiB", "100kB") above 0'
+    size = _parse(written, _BYTES, "", expected)
+    if not 0 < size <= most:
+        raise ValueError(f"{expected}, at most {most:,} bytes" if size else expected)
+    return size
+
+
+def quantity(written: str) -> float | None:
+    """Return a number with a unit of any kind as a number of the kind's smallest unit; None: it is none.
+
+    A share in percent is its number of percent.
+    """
+    match = _WRITTEN.fullmatch(written)
+    units = {**_BYTES, **_BITS_PER_SECOND, **_NANOSECONDS, "%": 1}
+    if match is None or match[2].lower() not in units:
+        return None
+    return float(Decimal(match[1]) * units[match[2].lower()])
 
 
 def rate_text(rate_bps: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -36,7 +37,10 @@ SetOption = Annotated[
     ),
 ]
 FolderOption = Annotated[
-    Path | None, typer.Option("--folder", help="Folder of the results. Default: runs/sim/NAME.")
+    Path | None,
+    typer.Option(
+        "--folder", help="Folder of the results. Default: runs/sim/NAME, with --set a folder in it."
+    ),
 ]
 
 
@@ -237,10 +241,15 @@ def sim_compare(
 
 
 def _open(name: str, settings: list[str] | None, folder: Path | None) -> tuple[Experiment, Store]:
+    from netsum.simulation import programs
     from sim.experiments.experiment import load_experiment
+    from sim.experiments.store import Store
 
     read = load_experiment(name, dict(_setting(each) for each in settings or ()))
-    return read, _store(read, folder or Path("runs") / "sim" / Path(name).stem)
+    whole = folder or Path("runs") / "sim" / Path(name).stem
+    # Other settings have a report of their own; points that both have are computed once.
+    own = whole if folder or not settings else whole / re.sub(r"[^\w.=-]+", "_", ",".join(settings))[:100]
+    return read, Store(own, read, programs(), points=whole / "points")
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -253,13 +262,6 @@ def _setting(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()  # A text needs no quotes.
-
-
-def _store(read: Experiment, folder: Path) -> Store:
-    from netsum.simulation import programs
-    from sim.experiments.store import Store
-
-    return Store(folder, read, programs())
 
 
 def _compute(read: Experiment, store: Store, executor: Executor) -> None:

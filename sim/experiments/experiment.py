@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from host_agent.wire.constants import HEADER_BYTES
 from sim.errors import SettingError
 from sim.experiments.architectures import ARCHITECTURES
 from sim.experiments.settings import (
@@ -28,6 +29,9 @@ from sim.experiments.settings import (
     Transport,
     read_table,
 )
+from sim.experiments.summary import MEASURES
+from sim.peers.table import SERVED
+from topologies.shaping import ETHERNET_HEADER_BYTES
 from topologies.topology_file import topology_path
 
 __all__ = ["Experiment", "Point", "Settings", "load_experiment", "parse_experiment", "shipped_experiments"]
@@ -52,6 +56,8 @@ _LISTS: Final[dict[str, type[Any]]] = {
 }
 _TEXTS: Final = ("name", "question", "about", "x", "y", "lines")
 MOST_POINTS: Final = 100_000
+HEADERS_BYTES: Final = ETHERNET_HEADER_BYTES + 20 + 8 + HEADER_BYTES
+"""Of a packet with lanes: Ethernet, IPv4, UDP and the slot protocol."""
 
 
 @dataclass(frozen=True)
@@ -183,9 +189,18 @@ def load_experiment(name_or_path: str, overrides: Mapping[str, Any] | None = Non
 def parse_experiment(text: str, name: str, overrides: Mapping[str, Any] | None = None) -> Experiment:
     """Read an experiment from a file's text; raises `SettingError`."""
     try:
-        whole = tomllib.loads(text)
+        return _parse(tomllib.loads(text), text, name, overrides)
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"not TOML: {error}") from None
+    except RecursionError:
+        raise SettingError("expected tables and lists of at most a few levels, found too many") from None
+    except ValueError:
+        raise SettingError("expected numbers of at most 64 bits, found a longer one") from None
+
+
+def _parse(
+    whole: dict[str, Any], text: str, name: str, overrides: Mapping[str, Any] | None = None
+) -> Experiment:
     known = {*_SINGLE, *_LISTS, *_TEXTS, "sweep"}
     for key in whole:
         if key not in known:
@@ -199,6 +214,12 @@ def parse_experiment(text: str, name: str, overrides: Mapping[str, Any] | None =
     tables = {key: value for key, value in whole.items() if key in _SINGLE or key in _LISTS}
     points = tuple(_points(tables, sweep))
     varies = tuple(key for key, values in sweep.items() if len(values) > 1)
+    for key in (each for name in ("x", "lines") for each in whole.get(name, "").split()):
+        if key not in sweep:
+            raise SettingError(f"x, lines: expected keys of [sweep] ({', '.join(sweep)}), found {key!r}")
+    for measure in whole.get("y", "").replace(",", " ").split():
+        if measure not in MEASURES:
+            raise SettingError(f"y: expected one of {', '.join(MEASURES)}, found {measure!r}")
     return Experiment(
         name=whole.get("name", name),
         question=whole.get("question", ""),
@@ -248,17 +269,16 @@ def _range(place: str, found: Mapping[str, Any]) -> list[Any]:
 
 
 def _points(tables: dict[str, Any], sweep: Mapping[str, list[Any]]) -> Iterator[Point]:
-    size = 1
-    for values in sweep.values():
-        size *= len(values)
-    if size > MOST_POINTS:
-        raise SettingError(f"sweep: expected at most {MOST_POINTS:,} points, found {size:,}")
+    count = 0
     for combination in itertools.product(*sweep.values()):
         chosen = copy.deepcopy(tables)
         varied = tuple(zip(sweep, combination, strict=True))
         for key, value in varied:
             _set(chosen, key, value)
         settings = _settings(chosen)
+        count += settings.run.seeds
+        if count > MOST_POINTS:
+            raise SettingError(f"sweep, run.seeds: expected at most {MOST_POINTS:,} points, found more")
         for seed in range(1, settings.run.seeds + 1):
             yield Point(settings, seed, varied)
 
@@ -308,4 +328,40 @@ def _settings(tables: Mapping[str, Any]) -> Settings:
     names = [job.name for job in values["job"]]
     if len(set(names)) != len(names):
         raise SettingError(f"job: expected each job to have a name of its own, found {', '.join(names)}")
-    return Settings(**values)
+    settings = Settings(**values)
+    _check(settings)
+    return settings
+
+
+def _check(settings: Settings) -> None:
+    """Refuse settings that would be ignored, or that nothing could come of."""
+    mtu = settings.topology.mtu
+    for job in settings.job:
+        if job.servers and job.contender not in SERVED:
+            raise SettingError(
+                f"job {job.name}: servers: only {' and '.join(SERVED)} have servers, not {job.contender}"
+            )
+        if job.density < 1 and job.contender != "omnireduce":
+            raise SettingError(
+                f"job {job.name}: density: only arrays of omnireduce have zeros, not {job.contender}'s"
+            )
+        if job.straggler >= job.workers:
+            raise SettingError(
+                f"job {job.name}: straggler: expected a worker from 0 to {job.workers - 1}, found {job.straggler}"
+            )
+        ours = job.contender == "netsum"
+        frame = (
+            job.lanes * 4 + HEADERS_BYTES if ours else settings.transport.segment + settings.transport.headers
+        )
+        if frame - ETHERNET_HEADER_BYTES > mtu:
+            what = f"{job.lanes} lanes" if ours else "the transport's segments"
+            raise SettingError(
+                f"topology.mtu: expected {frame - ETHERNET_HEADER_BYTES} or more for packets of {what}, found {mtu}"
+            )
+    for at, flow in enumerate(settings.background):
+        if flow.source == flow.target:
+            raise SettingError(f"background[{at}]: expected another target than its source, {flow.source}")
+        if flow.packet - ETHERNET_HEADER_BYTES > mtu:
+            raise SettingError(
+                f"background[{at}].packet: expected at most {mtu + ETHERNET_HEADER_BYTES} bytes, found {flow.packet}"
+            )

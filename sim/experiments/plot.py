@@ -1,19 +1,16 @@
-"""Line plots as SVG, for a page that needs nothing else."""
+"""Plots of experiments as SVG, by matplotlib, for a page that needs nothing else."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["Mark", "bar", "line_plot", "short"]
+__all__ = ["Mark", "figure", "line_plot", "svg_of"]
 
-_WIDTH, _HEIGHT = 720, 380
-_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 170, 20, 56
-_COLOURS: Final = ("#0b6e99", "#d1495b", "#3a7d44", "#8f6fb5", "#e08e0b", "#5b5b5b", "#1aa39a", "#a0522d")
-_TICKS: Final = 6
+_COLOURS: Final = 10
+"""Of matplotlib's cycle; they come again with dashed lines."""
 
 
 @dataclass(frozen=True)
@@ -31,109 +28,66 @@ class Mark:
         return Mark(self.x, self.y / factor, *bounds)
 
 
-def short(value: float) -> str:
-    """Write a number as an axis does: 25, 1.5k, 10G."""
-    size = abs(value)
-    for unit, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if size >= factor:
-            return f"{value / factor:.3g}{unit}"
-    return f"{value:.3g}"
+def figure(width: float = 7.6, height: float = 4.0) -> tuple[Any, Any]:
+    """Return a matplotlib figure of a size in inches, and its axes."""
+    from matplotlib.figure import Figure  # Takes a second; needed for reports alone.
+
+    made = Figure(figsize=(width, height), layout="constrained")
+    return made, made.subplots()
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    span = high - low or 1.0
-    step = 10 ** math.floor(math.log10(span / _TICKS))
-    step = next(step * times for times in (1, 2, 5, 10) if span / (step * times) <= _TICKS)
-    first = math.ceil(low / step - 1e-9)
-    return [at * step for at in range(first, math.floor(high / step + 1e-9) + 1)]
+def svg_of(made: Any) -> str:
+    """Return a figure as SVG, the same text for the same figure."""
+    import matplotlib
+
+    text = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "netsum", "svg.fonttype": "none"}):
+        made.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    found = text.getvalue()
+    return found[found.index("<svg") :]
 
 
 def line_plot(
     lines: Mapping[str, Sequence[Mark]],
+    title: str,
     x_title: str,
     y_title: str,
-    x_names: Mapping[float, str] | None = None,
+    x_names: Mapping[float, str],
     *,
-    joined: bool = True,
+    ordered: bool,
 ) -> str:
     """Return a plot of lines by name.
 
     Parameters
     ----------
     x_names
-        What the places on the x axis are called, if they are no numbers.
-    joined
-        Whether lines join the marks; between names that have no order they would mean nothing.
+        What the places on the x axis are called.
+    ordered
+        Whether they are numbers; between other names, lines that join the marks would mean nothing.
     """
-    marks = [mark for line in lines.values() for mark in line]
-    xs = sorted({mark.x for mark in marks})
-    scaled = not x_names and xs[0] > 0 and xs[-1] / xs[0] >= 8
-    top = max(mark.high if mark.high is not None else mark.y for mark in marks) or 1.0
-    y_ticks = _ticks(0, top)
-
-    def at_x(x: float) -> float:
-        low, high, here = xs[0], xs[-1], x
-        if scaled:
-            low, high, here = math.log(low), math.log(high), math.log(x)
-        share = 0.5 if high == low else (here - low) / (high - low)
-        return _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
-
-    def at_y(y: float) -> float:
-        return _HEIGHT - _BOTTOM - y / (top * 1.05) * (_HEIGHT - _TOP - _BOTTOM)
-
-    parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(y_title)} over {escape(x_title)}">'
-    ]
-    for tick in y_ticks:
-        y = at_y(tick)
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{short(tick)}</text>')
-    shown = xs if len(xs) <= 12 else xs[:: -(-len(xs) // 12)]
-    for x in shown:
-        text = escape(x_names[x] if x_names else short(x))
-        parts.append(
-            f'<text x="{at_x(x):.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{text}</text>'
+    made, axes = figure()
+    xs = sorted({mark.x for line in lines.values() for mark in line})
+    for number, (name, marks) in enumerate(lines.items()):
+        line = sorted(marks, key=lambda mark: mark.x)
+        below = [mark.y - (mark.y if mark.low is None else mark.low) for mark in line]
+        above = [(mark.y if mark.high is None else mark.high) - mark.y for mark in line]
+        style = ("-" if number < _COLOURS else "--") if ordered else "none"
+        axes.errorbar(
+            [mark.x for mark in line],
+            [mark.y for mark in line],
+            [below, above],
+            ls=style,
+            marker="o",
+            ms=4,
+            capsize=3,
+            label=name,
         )
-    middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{_HEIGHT - 12}" text-anchor="middle">{escape(x_title)}</text>')
-    parts.append(
-        f'<text transform="rotate(-90)" x="{-(_TOP + _HEIGHT - _BOTTOM) / 2}" y="16" '
-        f'text-anchor="middle">{escape(y_title)}</text>'
-    )
-    for number, (name, line) in enumerate(lines.items()):
-        parts += _line(name, sorted(line, key=lambda mark: mark.x), number, at_x, at_y, joined)
-    return "".join([*parts, "</svg>"])
-
-
-def _line(
-    name: str,
-    line: Sequence[Mark],
-    number: int,
-    at_x: Callable[[float], float],
-    at_y: Callable[[float], float],
-    joined: bool,
-) -> list[str]:
-    colour = _COLOURS[number % len(_COLOURS)]
-    path = " ".join(f"{at_x(mark.x):.1f},{at_y(mark.y):.1f}" for mark in line)
-    # Colours come again with broken lines.
-    dashes = ' stroke-dasharray="6 4"' if number >= len(_COLOURS) else ""
-    drawn = f'<polyline fill="none" stroke="{colour}" stroke-width="2"{dashes} points="{path}"/>'
-    parts = [drawn] if joined else []
-    for mark in line:
-        x, y = at_x(mark.x), at_y(mark.y)
-        title = f"<title>{escape(name)}: {mark.y:,.6g}</title>"
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}">{title}</circle>')
-        if mark.low is not None and mark.high is not None:
-            parts.append(
-                f'<line stroke="{colour}" x1="{x:.1f}" x2="{x:.1f}" y1="{at_y(mark.low):.1f}" y2="{at_y(mark.high):.1f}"/>'
-            )
-    y = _TOP + 14 + 20 * number
-    parts.append(f'<rect x="{_WIDTH - _RIGHT + 14}" y="{y - 9}" width="12" height="12" fill="{colour}"/>')
-    parts.append(f'<text x="{_WIDTH - _RIGHT + 32}" y="{y + 2}">{escape(name)}</text>')
-    return parts
-
-
-def bar(share: float) -> str:
-    """Return a small bar that is filled up to a share."""
-    width = max(0.0, min(share, 1.0)) * 100
-    return f'<span class="bar"><span style="width:{width:.0f}%"></span></span>'
+    if ordered and xs[0] > 0 and xs[-1] / xs[0] >= 8:
+        axes.set_xscale("log", base=2)
+    shown = xs if len(xs) <= 12 else xs[:: -(-len(xs) // 12)]
+    axes.set_xticks(shown, [x_names[x] for x in shown])
+    axes.minorticks_off()
+    axes.set(title=title, xlabel=x_title, ylabel=y_title, ylim=(0, None))
+    axes.grid(alpha=0.3)
+    made.legend(loc="outside right upper", fontsize=8)
+    return svg_of(made)

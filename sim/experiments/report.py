@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from sim.experiments.drawing import draw
 from sim.experiments.experiment import Experiment
-from sim.experiments.plot import Mark, bar, line_plot
+from sim.experiments.limits import Limit
+from sim.experiments.plot import Mark, line_plot
 from sim.experiments.store import Store, StoreError
-from sim.experiments.summary import Median, Summary, checked, summarize, trains
+from sim.experiments.summary import Median, Summary, checked, commonest, summarize, trains
+from topologies.units import quantity
 
 __all__ = ["write_report"]
 
@@ -25,6 +27,20 @@ _TITLES: Final = {
     "lost": ("packets lost", ""),
     "packets_on_links": ("packets on links", ""),
 }
+_NAMES: Final = {
+    "job.contender": "reduced by",
+    "job.copies": "jobs",
+    "job.compute": "computing before each all-reduce",
+    "job.late": "delay of one worker",
+    "job.size": "array of each worker",
+    "job.slower": "one worker is slower, times",
+    "topology.rate": "rate of the hosts' links",
+    "topology.latency": "latency of each link",
+    "fault.loss": "packets lost on each link",
+    "fault.to_bad": "chance that a burst of losses begins, per packet",
+    "background.rate": "background traffic of each sender",
+}
+"""Names of settings where the last part of their key does not say it."""
 _UNITS: Final = {
     "ns": ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")),
     "bit/s": ((1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")),
@@ -36,18 +52,10 @@ h1 { font-size: 1.7rem; margin-bottom: 0 } h2 { margin-top: 2.2rem; border-botto
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 14px }
 th, td { padding: 3px 12px 3px 0; text-align: left; white-space: nowrap } td.n, th.n { text-align: right }
 tr:nth-child(even) td { background: #f5f7fa } .wide { overflow-x: auto } .soft { color: #5b6675 }
-svg { width: 100%; height: auto; max-width: 760px } svg text { font: 12px system-ui, sans-serif; fill: #1d2430 }
-svg .grid { stroke: #e3e8ee } svg .edge { stroke: #9aa7b5 } pre { background: #f5f7fa; padding: 1rem; overflow-x: auto }
+svg { width: 100%; height: auto; max-width: 760px } pre { background: #f5f7fa; padding: 1rem; overflow-x: auto }
 .bar { display: inline-block; width: 100px; height: 9px; background: #e3e8ee; vertical-align: middle }
 .bar span { display: block; height: 9px; background: #0b6e99 } details { margin: .4rem 0 } .bad { color: #b3261e }
 """
-
-
-_NAMESPACE: Final = "http://www.w3.org/2000/svg"
-_ALONE: Final = (
-    f'<svg xmlns="{_NAMESPACE}" width="720" height="380" font-family="system-ui, sans-serif" font-size="12" '
-)
-"""How a plot begins that is a file of its own."""
 
 
 def write_report(store: Store) -> Path:
@@ -79,7 +87,7 @@ def write_report(store: Store) -> Path:
         "The bound is the time that the packets of in-network aggregation take on one link.</p>",
         _table(experiment.varies, summaries),
         "<h2>Why not faster</h2>",
-        "<p class=soft>What can limit each job, from what was counted in its first seed; what explains most first.</p>",
+        "<p class=soft>What can limit each job, from what was counted with one seed; what explains most first.</p>",
         *_whys(found),
         "<h2>Topology</h2>",
         draw(found[0][0].settings),
@@ -93,8 +101,7 @@ def write_report(store: Store) -> Path:
     path = store.folder / "report.html"
     try:
         for at, (_, svg) in enumerate(_plots(experiment, summaries)):
-            alone = svg.replace("<svg ", _ALONE, 1).replace('class="grid"', 'stroke="#e3e8ee"')
-            (store.folder / f"plot{at + 1}.svg").write_text(alone + "\n", encoding="utf-8")
+            (store.folder / f"plot{at + 1}.svg").write_text(svg, encoding="utf-8")
         path.write_text("\n".join(part for part in parts if part) + "\n", encoding="utf-8")
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from None
@@ -118,12 +125,12 @@ def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> list[tuple[s
     if len(values) < 2:
         return []
     numbers = [_number(value) for value in values]
-    names = None
-    if any(number is None for number in numbers) or len(set(numbers)) < len(numbers):
-        names = {float(at): str(value) for at, value in enumerate(values)}
-        places = {value: float(at) for at, value in enumerate(values)}
-    else:
-        places = {value: number for value, number in zip(values, numbers, strict=True) if number is not None}
+    ordered = None not in numbers and len(set(numbers)) == len(numbers)
+    places = {
+        value: number if ordered and number is not None else float(at)
+        for at, (value, number) in enumerate(zip(values, numbers, strict=True))
+    }
+    names = {place: str(value) for value, place in places.items()}
     plots = []
     for measure in dict.fromkeys([*experiment.y.replace(",", " ").split(), "duration_ns"]):
         title, unit = _TITLES.get(measure, (measure, ""))
@@ -137,7 +144,9 @@ def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> list[tuple[s
             scale, unit = _unit(unit, max(mark.y for marks in lines.values() for mark in marks))
             scaled = {name: [mark.over(scale) for mark in marks] for name, marks in lines.items()}
             axis = f"{title}, {unit}" if unit else title
-            plots.append((title, line_plot(scaled, x, axis, names, joined=None not in numbers)))
+            plots.append(
+                (title, line_plot(scaled, title.capitalize(), _name(x), axis, names, ordered=ordered))
+            )
     return plots
 
 
@@ -157,30 +166,13 @@ def _line_name(summary: Summary, others: Iterable[str]) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """Return a value as a number; percentages, rates and sizes as what they begin with."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, (int, float)):
-        return float(value)
-    text = str(value).strip()
-    digits = text.rstrip("abcdefghijklmnopqrstuvwxyzµ%ABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-    unit = text[len(digits) :].strip().lower()
-    factors = {
-        "": 1.0,
-        "%": 1.0,
-        "kbit": 1e3,
-        "mbit": 1e6,
-        "gbit": 1e9,
-        "ns": 1.0,
-        "us": 1e3,
-        "ms": 1e6,
-        "s": 1e9,
-    }
-    factors |= {"kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "kb": 1e3, "mb": 1e6, "gb": 1e9}
-    try:
-        return float(digits) * factors[unit]
-    except (ValueError, KeyError):
-        return None
+    """Return a value as a number, in the unit of its kind; None: it is none."""
+    return None if isinstance(value, bool) else quantity(str(value))
+
+
+def _name(key: str) -> str:
+    """Return what people call a setting."""
+    return _NAMES.get(key, key.rpartition(".")[2].replace("_", " "))
 
 
 def _cell(median: Median | None, scale: float, digits: int) -> str:
@@ -193,7 +185,7 @@ def _cell(median: Median | None, scale: float, digits: int) -> str:
 
 
 def _table(varies: Sequence[str], summaries: Sequence[Summary]) -> str:
-    heads = "".join(f"<th>{escape(name)}" for name in varies)
+    heads = "".join(f"<th>{escape(_name(name))}" for name in varies)
     # What is the same in all rows, or said by another column, would only make the table wider.
     by_title: dict[str, Callable[[Summary], str]] = {
         "job": lambda each: each.job,
@@ -236,14 +228,27 @@ def _table(varies: Sequence[str], summaries: Sequence[Summary]) -> str:
     return f"<div class=wide><table><thead><tr>{heads}</thead><tbody>{''.join(body)}</tbody></table></div>"
 
 
+def _bar(share: float) -> str:
+    """Return a small bar that is filled up to a share."""
+    width = max(0.0, min(share, 1.0)) * 100
+    return f'<span class="bar"><span style="width:{width:.0f}%"></span></span>'
+
+
 def _whys(found: Sequence[Any]) -> Iterable[str]:
+    by_setting: dict[Any, list[dict[str, list[Limit]]]] = {}
     for point, _, limits in found:
-        if point.seed != 1:
-            continue
-        for job, those in limits.items():
-            where = ", ".join(f"{name} = {value}" for name, value in point.varied if name)
+        by_setting.setdefault(point.varied, []).append(limits)
+    for varied, of_seeds in by_setting.items():
+        for job in of_seeds[0]:
+            # Of a seed that was limited by what the table says.
+            those = next(
+                each[job]
+                for each in of_seeds
+                if each[job][0].what == commonest(each[job][0].what for each in of_seeds)
+            )
+            where = ", ".join(f"{name} = {value}" for name, value in varied if name)
             items = "".join(
-                f"<tr><td>{escape(limit.what)}<td>{bar(limit.share)}<td>{escape(limit.text)}"
+                f"<tr><td>{escape(limit.what)}<td>{_bar(limit.share)}<td>{escape(limit.text)}"
                 for limit in those
             )
             head = f"{escape(where or 'all')}, {escape(job)}: <b>{escape(those[0].what)}</b>"

@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from common.memory_used import total_bytes
 from sim.errors import SettingError, SimulationError
-from sim.experiments.experiment import Point
+from sim.experiments.experiment import HEADERS_BYTES, Point
 from sim.experiments.limits import Limit, limits_of
 from sim.experiments.ours import OurJob
 from sim.experiments.rounds import RoundsJob
 from sim.experiments.scenario import Programs, Scenario, apply_event, build
 from sim.experiments.settings import Event, Job
 from sim.experiments.theirs import TheirJob
-from sim.experiments.work import Work, work_of
+from sim.experiments.work import Work, memory_bytes, work_of
 from sim.network.graph import NetworkError
 
 __all__ = ["PointFailedError", "PointResult", "Watch", "run_point"]
 
 Row = dict[str, Any]
-_HEADERS_BYTES = 62
 _NS_PER_S = 1e9
 
 
@@ -87,6 +87,12 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
     WrongSumError
         A sum was wrong.
     """
+    needed, there = memory_bytes(point.settings.job), total_bytes()
+    if needed > there:
+        raise SettingError(
+            f"a run of these jobs needs about {needed / 1e9:,.0f} GB of memory, and this machine has {there / 1e9:,.0f} GB: "
+            "expected smaller arrays, or simulated_lanes = 64 with 256 lanes"
+        )
     scenario = build(point, programs)
     jobs: list[OurJob | TheirJob] = []
     for number, job in enumerate(point.settings.job):
@@ -199,7 +205,7 @@ def bound_ns(point: Point, job: Job, size: int) -> float:
     table = point.settings.topology
     payload = job.lanes * 4
     packets = -(-size // payload)
-    return packets * (payload + _HEADERS_BYTES + table.framing) * 8 / table.rate * _NS_PER_S
+    return packets * (payload + HEADERS_BYTES + table.framing) * 8 / table.rate * _NS_PER_S
 
 
 def _rows(

@@ -23,6 +23,7 @@ from sim.network.network import Network
 from sim.network.parameters import Bursts, Faults, HostCost, LinkParameters, ParameterError, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.trees import tree_controller
+from sim.peers.table import server_count
 from topologies.topology import TopologyError
 from topologies.topology_file import load_topology
 
@@ -243,7 +244,7 @@ def _hosts_needed(settings: Settings) -> int:
     """Return the highest number of a host that jobs and background traffic name."""
     needed = 1
     for job in settings.job:
-        servers = (job.servers or 1) if job.contender == "ps" else int(job.contender == "omnireduce")
+        servers = server_count(job.contender, job.servers, job.workers)
         needed = max(needed, job.first_host - 1 + job.workers + servers)
     for flow in settings.background:
         for name in (flow.source, flow.target):
@@ -308,7 +309,7 @@ def _add_traffic(point: Point, scenario: Scenario) -> None:
             rate_bps=flow.rate,
             packet_bytes=flow.packet,
             burst=flow.burst,
-            random=flow.random,
+            gaps=flow.gaps,
             start_ns=flow.start,
             stop_ns=flow.stop,
         )

@@ -8,10 +8,11 @@ from typing import Any, Final, TypeVar
 
 from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, POOL_SLOTS
 from sim.errors import SettingError
-from topologies.units import parse_latency_ns, parse_rate_bps
+from sim.network.engine.records import GAPS
+from sim.peers.table import PEERS
+from topologies.units import parse_latency_ns, parse_rate_bps, parse_size_bytes
 
 __all__ = [
-    "CONTENDERS",
     "Background",
     "ControllerTable",
     "Event",
@@ -26,7 +27,6 @@ __all__ = [
     "read_table",
 ]
 
-CONTENDERS: Final = ("netsum", "ring", "halving-doubling", "tree", "ps", "ps-colocated", "omnireduce")
 SHAPES: Final = ("star", "dumbbell", "leaf-spine", "fat-tree", "file")
 ACTIONS: Final = (
     "link-down",
@@ -41,15 +41,6 @@ ACTIONS: Final = (
     "resume-worker",
 )
 MAX_RUN_S: Final = 1_000_000
-_SIZES: Final = {
-    "b": 1,
-    "kib": 1 << 10,
-    "mib": 1 << 20,
-    "gib": 1 << 30,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-}
 
 
 def _wrong(expected: str, found: object) -> ValueError:
@@ -163,18 +154,12 @@ def _share(found: object) -> float:
 
 def size_bytes(found: object) -> int:
     """Read a size: a number of bytes, or a text with a unit."""
-    expected = 'a size ("4MiB", "100kB") above 0'
-    value = found
-    if isinstance(found, str):
-        digits = found.strip().rstrip("aBbiIgGkKmM ")
-        unit = found.strip()[len(digits) :].strip().lower()
-        try:
-            value = round(float(digits) * _SIZES[unit or "b"])
-        except (ValueError, KeyError):
-            raise _wrong(expected, found) from None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 1 << 34:
-        raise _wrong(expected, found)
-    return value
+    if isinstance(found, float):
+        raise _wrong("a whole number of bytes, or a size with a unit", found)
+    try:
+        return parse_size_bytes(found)
+    except ValueError as error:
+        raise ValueError(f"expected {error}, found {found!r}") from None
 
 
 def _key(read: Callable[[object], Any], default: Any = MISSING, note: str = "") -> Any:
@@ -239,7 +224,7 @@ class Job:
     """``[[job]]``: workers that reduce arrays."""
 
     name: str = _key(_text, "job")
-    contender: str = _key(_choice(*CONTENDERS), "netsum", "what reduces")
+    contender: str = _key(_choice("netsum", *PEERS), "netsum", "what reduces")
     workers: int = _key(_whole(1, MAX_WORLD_SIZE), 4)
     copies: int = _key(_whole(1, 16), 1, "so many such jobs, named NAME1, NAME2, ...")
     apart: bool = _key(_flag, False, "copies have hosts of their own, not the same ones")
@@ -261,16 +246,16 @@ class Job:
     quorum: int = _key(
         _whole(0, MAX_CHILDREN), 0, "reduce the arrays of so many workers, the first; 0: of all"
     )
-    start: int = _key(_time_ns, 0)
+    start: int = _key(_long_time_ns, 0)
     straggler: int = _key(_whole(-1, MAX_WORLD_SIZE - 1), -1, "a worker that is slow or late; -1: none")
     slower: float = _key(_number(0.01, 1e6), 1.0, "how many times longer its host takes")
     late: int = _key(_time_ns, 0, "how much later it starts each collective")
     jitter: int = _key(_time_ns, 0, "each worker starts each collective up to so much later, at random")
     servers: int = _key(
-        _whole(0, 4096), 0, "of a parameter server; default: one, or as many as workers if colocated"
+        _whole(0, 4096), 0, "of ps (default: one) and omnireduce (default: as many as workers)"
     )
     density: float = _key(_share, 1.0, "share of an array's blocks that are not zero, for omnireduce")
-    timeout: int = _key(_time_ns, 30 * 10**9)
+    timeout: int = _key(_long_time_ns, 30 * 10**9)
 
 
 @dataclass(frozen=True)
@@ -305,7 +290,7 @@ class Script:
 class Event:
     """``[[event]]``: what happens at a time."""
 
-    at: int = _key(_time_ns)
+    at: int = _key(_long_time_ns)
     action: str = _key(_choice(*ACTIONS))
     links: str = _key(_text, "", "for link-down and link-up")
     switch: str = _key(_text, "", "for switch-…; default: the topology's aggregator")
@@ -322,9 +307,9 @@ class Background:
     rate: int = _key(_rate_bps)
     packet: int = _key(_whole(60, 65535), 1514, "bytes of a frame")
     burst: int = _key(_whole(1, 512), 1, "packets at once")
-    random: bool = _key(_flag, False, "gaps between 0 and twice the mean instead of even ones")
-    start: int = _key(_time_ns, 0)
-    stop: int = _key(_time_ns, 3600 * 10**9)
+    gaps: str = _key(_choice(*GAPS), "even", "between bursts; uniform: from 0 to twice the mean")
+    start: int = _key(_long_time_ns, 0)
+    stop: int = _key(_long_time_ns, 3600 * 10**9)
 
 
 @dataclass(frozen=True)
@@ -333,10 +318,13 @@ class Transport:
 
     segment: int = _key(_whole(64, 65000), 1448, "bytes of data in a packet")
     headers: int = _key(_whole(0, 1000), 66, "bytes of its headers")
-    window: int = _key(_whole(1, 1024), 256, "packets that may be outstanding")
+    window: int = _key(_whole(0, 1024), 0, "packets that may be outstanding; 0: twice the path's, from 32 on")
+    ack_every: int = _key(_whole(1, 64), 2, "packets that are acknowledged together")
     initial: int = _key(_whole(1, 1024), 10, "packets of the first window")
     least_rto: int = _key(_time_ns, 5_000_000)
-    pieces: int = _key(_whole(1, 4096), 8, "pieces of a step that are passed on one by one")
+    pieces: int = _key(
+        _whole(0, 4096), 0, "pieces of a step that are passed on one by one; 0: what suits the peer"
+    )
 
 
 @dataclass(frozen=True)

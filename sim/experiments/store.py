@@ -75,10 +75,12 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         It cannot be read.
     """
     arrow = _arrow()
+    if not path.is_file():
+        raise StoreError(f"cannot read {path}: there is no such file")
     try:
         table = arrow.parquet.read_table(path)
     except (OSError, arrow.ArrowException) as error:
-        raise StoreError(f"cannot read {path}: {error}") from None
+        raise StoreError(f"cannot read {path}: {error}; without it, its results are computed again") from None
     notes = json.loads((table.schema.metadata or {}).get(b"netsum", b"{}"))
     return table.to_pylist(), notes
 
@@ -91,12 +93,27 @@ def load_run(folder: Path) -> Experiment:
     SettingError, StoreError
         It holds none.
     """
+    text, chosen = _read_settings(folder)
+    return parse_experiment(text, chosen["name"], chosen["overrides"])
+
+
+def _read_settings(folder: Path) -> tuple[str, dict[str, Any]]:
+    """Return an experiment's file and what `Store` wrote beside it."""
     try:
         text = (folder / "experiment.toml").read_text(encoding="utf-8")
         chosen = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
-        return parse_experiment(text, chosen["name"], chosen["overrides"])
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{folder} holds no experiment's results: {error}") from None
+    if isinstance(chosen, dict):
+        chosen = {"stamp": "", "points": "points", **chosen}
+    expected = {"name": str, "overrides": dict, "stamp": str, "points": str}
+    if not isinstance(chosen, dict) or not all(
+        isinstance(chosen.get(key), kind) for key, kind in expected.items()
+    ):
+        raise StoreError(
+            f"{folder / 'settings.json'}: expected an object with {', '.join(expected)}, as `netsum sim run` writes it"
+        )
+    return text, chosen
 
 
 def load_store(folder: Path, programs: Programs) -> Store:
@@ -107,9 +124,18 @@ def load_store(folder: Path, programs: Programs) -> Store:
     SettingError, StoreError
         There are none.
     """
-    experiment = load_run(folder)
-    _, notes = read_rows(folder / "results.parquet")
-    return Store(folder, experiment, programs, stamp=notes.get("stamp"))
+    text, chosen = _read_settings(folder)
+    experiment = parse_experiment(text, chosen["name"], chosen["overrides"])
+    points = folder / chosen["points"]
+    stamps = [chosen["stamp"]]
+    collected = folder / "results.parquet"
+    if collected.is_file():  # Perhaps of other sources than those of the last run, which was interrupted.
+        stamps.append(read_rows(collected)[1].get("stamp", ""))
+    for stamp in stamps:
+        store = Store(folder, experiment, programs, stamp=stamp, points=points)
+        if any(store.computed()):
+            return store
+    raise StoreError(f"{folder} holds no results yet: run the experiment first")
 
 
 class Store:
@@ -121,6 +147,8 @@ class Store:
         Made if it is not there.
     stamp : str, optional
         Of the programs and sources whose results are meant, if not those that are here.
+    points : Path, optional
+        Folder of the points' files. Default: ``points`` in `folder`.
 
     Raises
     ------
@@ -129,27 +157,44 @@ class Store:
     """
 
     def __init__(
-        self, folder: Path, experiment: Experiment, programs: Programs, *, stamp: str | None = None
+        self,
+        folder: Path,
+        experiment: Experiment,
+        programs: Programs,
+        *,
+        stamp: str | None = None,
+        points: Path | None = None,
     ) -> None:
         self.folder = folder
+        self._points = points or folder / "points"
         self.experiment = experiment
         self.stamp = stamp or code_stamp(tuple(sorted(programs.items())))
         _arrow()
         try:
-            (folder / "points").mkdir(parents=True, exist_ok=True)
+            self._points.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / "experiment.toml").write_text(experiment.text, encoding="utf-8")
-            chosen = {"name": experiment.name, "overrides": dict(experiment.overrides)}
+            chosen = {
+                "name": experiment.name,
+                "overrides": dict(experiment.overrides),
+                "stamp": self.stamp,
+                "points": os.path.relpath(self._points, folder),
+            }
             (folder / "settings.json").write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise StoreError(f"cannot write to {folder}: {error.strerror or error}") from None
 
     def path_of(self, point: Point) -> Path:
         """Return where the results of a point are."""
-        return self.folder / "points" / f"{point.key(self.stamp)}.parquet"
+        return self._points / f"{point.key(self.stamp)}.parquet"
 
     def has(self, point: Point) -> bool:
-        """Whether a point has been computed."""
-        return self.path_of(point).is_file()
+        """Whether a point has been computed, and its file can be read."""
+        arrow, path = _arrow(), self.path_of(point)
+        try:
+            return path.is_file() and arrow.parquet.read_metadata(path).num_rows > 0
+        except (OSError, arrow.ArrowException):
+            return False
 
     def put(self, point: Point, result: PointResult) -> None:
         """Keep the results of a point."""

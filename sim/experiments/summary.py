@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["Median", "Summary", "checked", "median_of", "summarize", "trains"]
+__all__ = ["MEASURES", "Median", "Summary", "checked", "commonest", "median_of", "summarize", "trains"]
 
 CONFIDENCE: Final = 0.95
 _RESAMPLES: Final = 2000
@@ -45,7 +45,7 @@ class Summary:
     limited_by: str
 
 
-_MEASURES: Final = (
+MEASURES: Final = (
     "duration_ns",
     "goodput_bps",
     "share_of_bound",
@@ -55,6 +55,10 @@ _MEASURES: Final = (
     "lost",
     "packets_on_links",
 )
+
+
+_RATES: Final = ("goodput_bps", "share_of_bound")
+"""Measures that are an amount over `duration_ns`."""
 
 
 def median_of(values: Sequence[float]) -> Median:
@@ -88,6 +92,12 @@ def checked(rows: Sequence[dict[str, Any]]) -> list[str]:
     return said
 
 
+def commonest(names: Iterable[str]) -> str:
+    """Return the name that occurs most often, the first in the alphabet of several."""
+    found = sorted(names)
+    return max(found, key=found.count)
+
+
 def trains(summaries: Iterable[Summary]) -> bool:
     """Whether jobs do something beside reducing: then iterations say more than all-reduces."""
     return any(
@@ -95,6 +105,18 @@ def trains(summaries: Iterable[Summary]) -> bool:
         for each in summaries
         if "waiting_share" in each.medians
     )
+
+
+def _rate(rows: Sequence[dict[str, Any]], name: str, medians: dict[str, Median]) -> Median | None:
+    """Return a rate at the median of the times, so that the two agree; None: it is no rate, or not of equal amounts."""
+    if name not in _RATES:
+        return None
+    time = medians["duration_ns"]
+    amounts = [row[name] * row["duration_ns"] for row in rows]
+    if not np.allclose(amounts, amounts[0], rtol=1e-9):
+        return None
+    low, high = (None if end is None else amounts[0] / end for end in (time.high, time.low))
+    return Median(amounts[0] / time.value, low, high, time.count)
 
 
 def summarize(rows: Iterable[dict[str, Any]], varied: Sequence[str]) -> list[Summary]:
@@ -108,15 +130,16 @@ def summarize(rows: Iterable[dict[str, Any]], varied: Sequence[str]) -> list[Sum
         groups.setdefault(key, {}).setdefault(row["seed"], []).append(row)
     made = []
     for key, seeds in groups.items():
-        medians = {}
-        for name in _MEASURES:
+        medians: dict[str, Median] = {}
+        rows_of = [row for found in seeds.values() for row in found if row.get("duration_ns")]
+        for name in MEASURES:
             values = [
                 float(np.median(found))
                 for rows_of_seed in seeds.values()
                 if (found := [row[name] for row in rows_of_seed if row.get(name) is not None])
             ]
             if values:
-                medians[name] = median_of(values)
+                medians[name] = _rate(rows_of, name, medians) or median_of(values)
         first = next(iter(seeds.values()))[0]
         whys = [row["limited_by"] for rows_of_seed in seeds.values() for row in rows_of_seed]
         made.append(
@@ -127,7 +150,7 @@ def summarize(rows: Iterable[dict[str, Any]], varied: Sequence[str]) -> list[Sum
                 first=first,
                 medians=medians,
                 failed=sum(any(row["error"] for row in rows_of_seed) for rows_of_seed in seeds.values()),
-                limited_by=max(sorted(set(whys)), key=whys.count),
+                limited_by=commonest(whys),
             )
         )
     return made

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import signal
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -74,6 +77,19 @@ def here(points: list[Point], programs: Programs) -> Iterator[Finished]:
         yield attempt(point, programs)
 
 
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Let processes that start meanwhile ignore Ctrl-C, which a terminal sends to them too: this process ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
     """Return an executor that runs points on a Dask cluster.
 
@@ -91,9 +107,10 @@ def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
         cluster: Any = None
         try:
             if address is None:
-                cluster = distributed.LocalCluster(
-                    n_workers=workers, threads_per_worker=1, dashboard_address=None, protocol="tcp"
-                )
+                with _ignoring_interrupts():
+                    cluster = distributed.LocalCluster(
+                        n_workers=workers, threads_per_worker=1, dashboard_address=None, protocol="tcp"
+                    )
             client = distributed.Client(cluster or address, timeout=CONNECT_TIMEOUT_S)
         except (OSError, TimeoutError, ValueError) as error:
             raise SchedulerError(f"no Dask scheduler answers at {address}: {error}") from None

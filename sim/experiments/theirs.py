@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.experiments.experiment import Point
-from sim.experiments.scenario import Scenario
+from sim.experiments.scenario import Scenario, host_cost
 from sim.experiments.work import Work, late_ns, slowness
 from sim.network.engine.records import PS_PER_NS
 from sim.network.messages import Messages, TransportParameters
 from sim.peers.group import Group, Tokens
-from sim.peers.table import PEERS
+from sim.peers.table import COLOCATED, PEERS, PIECES, server_count
 
 __all__ = ["TheirJob"]
+
+
+_LEAST_WINDOW, _MOST_WINDOW = 32, 1024
+
+
+def _window(point: Point, scenario: Scenario) -> int:
+    """Return twice the bandwidth-delay product in packets, a power of two from 32 to 1,024.
+
+    That fills the path, as a host's pacing does, and builds no long queues.
+    """
+    transport, table, cost = point.settings.transport, point.settings.topology, host_cost(point)
+    hops = 2 if len(scenario.shape.switches) == 1 else 6 if table.kind == "fat-tree" else 4
+    frame = transport.segment + transport.headers + table.framing
+    packet_ns = frame * 8e9 / table.rate
+    latency_ns = max(each.latency_ns for each in scenario.link_parameters.values())
+    trip_ns = hops * (latency_ns + point.settings.switch.latency + packet_ns) + cost.send_ns + cost.receive_ns
+    packets = math.ceil(4 * trip_ns / packet_ns)
+    return min(max(1 << (packets - 1).bit_length(), _LEAST_WINDOW), _MOST_WINDOW)
 
 
 class TheirJob:
@@ -32,20 +51,20 @@ class TheirJob:
                 transport.segment,
                 transport.headers,
                 transport.headers,
-                transport.window,
+                transport.window or _window(point, scenario),
                 transport.initial,
                 transport.least_rto,
+                transport.ack_every,
             ),
         )
-        servers = (job.servers or 1) if job.contender == "ps" else int(job.contender == "omnireduce")
-        hosts = scenario.hosts_of(job, servers)
+        hosts = scenario.hosts_of(job, server_count(job.contender, job.servers, job.workers))
         workers = hosts[: job.workers]
         self.nodes = workers
         self._group = Group(
             self._messages,
             workers,
-            workers if job.contender == "ps-colocated" else hosts[job.workers :],
-            transport.pieces,
+            workers if job.contender in COLOCATED else hosts[job.workers :],
+            transport.pieces or PIECES.get(job.contender, 32),
             job.density,
             point.seed,
         )

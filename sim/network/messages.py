@@ -37,6 +37,8 @@ class TransportParameters:
         Packets that may be outstanding at most, a power of two of room for them, and at first.
     least_rto_ns : int
         Least time after which a packet without an answer is sent again.
+    ack_every : int
+        Packets that are acknowledged together.
     """
 
     segment_bytes: int = 1448
@@ -45,6 +47,7 @@ class TransportParameters:
     window: int = 256
     initial_window: int = 10
     least_rto_ns: int = 5_000_000
+    ack_every: int = 2
 
 
 class Messages:
@@ -144,6 +147,7 @@ class Messages:
                 segment_bytes=transport.segment_bytes,
                 header_bytes=transport.header_bytes,
                 ack_bytes=transport.ack_bytes,
+                ack_every=transport.ack_every,
                 sending=-1,
                 last_message=-1,
                 delivering=-1,

@@ -14,7 +14,17 @@ from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from sim.network.engine import loop
 from sim.network.engine.events import CONTROL, GENERATE, push
-from sim.network.engine.records import FLOW, GENERATOR, MESSAGE, NEVER, PS_PER_NS, PS_PER_S, SCRIPT, WORKER
+from sim.network.engine.records import (
+    FLOW,
+    GAPS,
+    GENERATOR,
+    MESSAGE,
+    NEVER,
+    PS_PER_NS,
+    PS_PER_S,
+    SCRIPT,
+    WORKER,
+)
 from sim.network.engine.workers import NEEDS_PYTHON, drive
 from sim.network.frames import FIRST_UDP_PORT, headers
 from sim.network.graph import ENDPOINTS_PER_NODE, Graph, NetworkError, Node
@@ -101,7 +111,7 @@ class Network(Graph):
         rate_bps: int,
         packet_bytes: int = 1514,
         burst: int = 1,
-        random: bool = False,
+        gaps: str = "even",
         start_ns: int = 0,
         stop_ns: int = 10**12,
     ) -> int:
@@ -114,7 +124,7 @@ class Network(Graph):
             interval_ps=interval_ps,
             until_ps=stop_ns * PS_PER_NS,
             burst=burst,
-            random=int(random),
+            gaps=GAPS.index(gaps),
         )
         push(self.world[0], start_ns * PS_PER_NS, GENERATE, number, 0)
         return number

@@ -25,17 +25,20 @@ class Wire:
         Of the hosts' links; those between switches are no limit.
     segment, headers, framing : int
         Bytes of data in a packet, of its headers, which an acknowledgement has too, and of what is around a frame.
+    ack_every : int
+        Packets that are acknowledged together.
     """
 
     rate_bps: int = 10**10
     segment: int = 1448
     headers: int = 66
     framing: int = 24
+    ack_every: int = 2
 
     def ns(self, data: float, acknowledged: float = 0) -> float:
         """Return how long a link takes for so many bytes of data, and for the acknowledgements of as many others."""
         wire_bytes = data * (1 + (self.headers + self.framing) / self.segment)
-        wire_bytes += acknowledged * (self.headers + self.framing) / self.segment
+        wire_bytes += acknowledged * (self.headers + self.framing) / self.segment / self.ack_every
         return wire_bytes * 8 * _BITS_PER_NS / self.rate_bps
 
 
@@ -46,8 +49,8 @@ def _exchanged(workers: int, size: int, wire: Wire) -> float:
 
 
 def _served(workers: int, size: int, wire: Wire) -> float:
-    """Through the one link of a server all arrays come before the last sum can leave, and then the sums leave."""
-    return 2 * wire.ns(workers * size)
+    """Each direction of a server's one link carries all arrays, or the sums for all, and acknowledges the other's."""
+    return wire.ns(workers * size, workers * size)
 
 
 _BOUNDS: Final = {"ring": _exchanged, "halving-doubling": _exchanged, "ps": _served}

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from sim.network.graph import Node
-from sim.network.messages import Messages
+if TYPE_CHECKING:
+    from sim.network.graph import Node
+    from sim.network.messages import Messages
 
 __all__ = ["Group", "Peer", "Tokens", "split"]
+
+PACKET_BYTES: Final = 1448
 
 Tokens = list[list[int]]
 """For each worker, messages: those after which it may begin, or has ended."""
@@ -40,6 +44,10 @@ class Group:
     pieces: int = 8
     density: float = 1.0
     seed: int = 1
+
+    def cut(self, size: int, times: int = 1) -> list[int]:
+        """Return a step's bytes in pieces, `times` as many as usual, but none smaller than a packet."""
+        return split(size, min(self.pieces * times, -(-size // PACKET_BYTES)))
 
 
 Peer = Callable[[Group, int, Tokens], Tokens]

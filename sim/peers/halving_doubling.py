@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sim.peers.group import Group, Tokens, split
+from sim.peers.group import Group, Tokens
 
 __all__ = ["halving_doubling"]
 
@@ -26,7 +26,7 @@ def halving_doubling(group: Group, size: int, ready: Tokens) -> Tokens:
     have = [list(tokens) for tokens in ready]
 
     def exchange(source: int, target: int, amount: int) -> list[int]:
-        pieces = split(amount, group.pieces) or [0]
+        pieces = group.cut(amount) or [0]
         return [messages.send(workers[source], workers[target], piece, have[source]) for piece in pieces]
 
     for odd in range(1, 2 * extra, 2):

@@ -19,7 +19,7 @@ def parameter_server(group: Group, size: int, ready: Tokens) -> Tokens:
     # All servers get their first pieces first.
     for at in range(group.pieces):
         for server, shard in zip(group.servers, shards, strict=False):
-            pieces = split(shard, group.pieces)
+            pieces = group.cut(shard)
             if at >= len(pieces):
                 continue
             came = [

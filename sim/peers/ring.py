@@ -28,7 +28,7 @@ def ring(group: Group, size: int, ready: Tokens) -> Tokens:
         for worker in range(count):
             segment = (worker - step) % count
             right = (worker + 1) % count
-            pieces = split(segments[segment], group.pieces) or [0]
+            pieces = group.cut(segments[segment]) or [0]
             before = came.get((worker, segment))
             arrived[right, segment] = [
                 messages.send(

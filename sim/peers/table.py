@@ -1,4 +1,7 @@
-"""All peers, by the names that experiments use; a new one is a new file and its line here."""
+"""All peers, by the names that experiments use; a new one is a new file and its line here.
+
+Servers are hosts of their own (`SERVED`) or the workers' hosts (`COLOCATED`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from sim.peers.parameter_server import parameter_server
 from sim.peers.ring import ring
 from sim.peers.tree import tree
 
-__all__ = ["PEERS"]
+__all__ = ["COLOCATED", "PEERS", "PIECES", "SERVED", "server_count"]
 
 PEERS: Final[dict[str, Peer]] = {
     "ring": ring,
@@ -21,3 +24,16 @@ PEERS: Final[dict[str, Peer]] = {
     "ps-colocated": parameter_server,
     "omnireduce": omnireduce,
 }
+PIECES: Final = {"ring": 8, "halving-doubling": 8}
+"""Pieces of a step with which a peer is fastest, at 10 Gbit/s with 1 and 4 MiB and 4 to 16 workers; 32 of the others."""
+COLOCATED: Final = ("ps-colocated",)
+SERVED: Final = ("ps", "omnireduce")
+
+
+def server_count(peer: str, servers: int, workers: int) -> int:
+    """Return how many hosts of their own a peer's servers take; 0 servers: one, or, of OmniReduce, one for each worker.
+
+    OmniReduce is evaluated with as many aggregators as workers in its paper (section 6.1).
+    """
+    default = workers if peer == "omnireduce" else 1
+    return (servers or default) if peer in SERVED else 0

@@ -7,7 +7,7 @@ Computing 2009.
 
 from __future__ import annotations
 
-from sim.peers.group import Group, Tokens, split
+from sim.peers.group import Group, Tokens
 
 __all__ = ["tree"]
 
@@ -22,7 +22,7 @@ def tree(group: Group, size: int, ready: Tokens) -> Tokens:
     if count == 1:
         return ready
     done: Tokens = [[] for _ in workers]
-    for piece in split(size, group.pieces * PIECES_PER_LEVEL):
+    for piece in group.cut(size, PIECES_PER_LEVEL):
         up: dict[int, int] = {}
         for worker in range(count - 1, 0, -1):
             children = [up[child] for child in (2 * worker + 1, 2 * worker + 2) if child < count]

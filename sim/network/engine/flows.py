@@ -2,13 +2,15 @@
 
 The model, after RFC 5681 (congestion control), RFC 6298 (timer) and RFC 9002 (loss detection):
 
-- every packet is acknowledged at once by a packet that names it, the first one that is missing, and its transmission;
+- every other packet is acknowledged (RFC 5681, section 4.2), by a packet that names it, the first one that is missing, and its
+  transmission; at once what is out of order, marked, or the last that a sender may send for now;
+- an acknowledgement waits for one packet of its host at most, as with fair queueing at hosts (RFC 8290);
 - a packet is lost when three transmissions after its own were acknowledged (RFC 9002, section 6.1.1);
 - slow start, then one packet more a round trip; half of it once for all losses, or marks, of a window (RFC 5681, RFC 3168);
 - a timer after RFC 6298; when it expires everything outstanding is lost and the window is one packet.
 
-It has no handshake, its acknowledgements are never delayed, and a flow that pauses keeps its window: all of that is kind to
-the peers. A message on a flow is delivered when all its packets and those before it have come; messages that wait for it then
+It has no handshake, no timer delays an acknowledgement, and a flow that pauses keeps its window: all of that is kind to the
+peers. A message on a flow is delivered when all its packets and those before it have come; messages that wait for it then
 become ready, which is how `sim.peers` write a collective down.
 """
 
@@ -122,20 +124,21 @@ def _delivered(world: Record, number: Integer) -> None:
 @compiled
 def _send_what_may_be(world: Record, number: Integer) -> None:
     flow = _flow_of(world, number)
-    while (flow.outstanding + 1) * PER_PACKET <= flow.window:
+    room = flow.window // PER_PACKET - flow.outstanding
+    fresh = min(flow.end_number, flow.acknowledged + world.flow_window) - flow.next_number
+    for left in range(min(room, flow.lost + fresh) - 1, -1, -1):
+        last = np.int64(left == 0)
         if flow.lost > 0:
-            _send_again(world, number)
-        elif flow.next_number < flow.end_number and flow.next_number - flow.acknowledged < world.flow_window:
-            _send_next(world, number)
+            _send_again(world, number, last)
         else:
-            break
+            _send_next(world, number, last)
     if flow.outstanding > 0 and flow.timer_set == 0:
         flow.timer_set = 1
         push(world, flow.deadline_ps, np.int64(FLOW_TIMER), number, np.int64(0))
 
 
 @compiled
-def _send_next(world: Record, number: Integer) -> None:
+def _send_next(world: Record, number: Integer, last: Integer) -> None:
     flow = _flow_of(world, number)
     packet = flow.next_number
     message = _message_of(world, flow.sending)
@@ -147,22 +150,22 @@ def _send_next(world: Record, number: Integer) -> None:
         flow.sending = message.next
     flow.next_number += 1
     _place_of(world, number, packet).bytes = size
-    _transmit(world, number, packet)
+    _transmit(world, number, packet, last)
 
 
 @compiled
-def _send_again(world: Record, number: Integer) -> None:
+def _send_again(world: Record, number: Integer, last: Integer) -> None:
     flow = _flow_of(world, number)
     for packet in range(flow.acknowledged, flow.next_number):
         if _place_of(world, number, packet).order == _RING_LOST:
             flow.lost -= 1
             flow.resends += 1
-            _transmit(world, number, packet)
+            _transmit(world, number, packet, last)
             return
 
 
 @compiled
-def _transmit(world: Record, number: Integer, packet: Integer) -> None:
+def _transmit(world: Record, number: Integer, packet: Integer, last: Integer) -> None:
     flow = _flow_of(world, number)
     place = _place_of(world, number, packet)
     if flow.outstanding == 0:
@@ -175,6 +178,7 @@ def _transmit(world: Record, number: Integer, packet: Integer) -> None:
     described = packet_of(world, row)
     described.number = packet
     described.order = flow.order
+    described.urgent = last
     ready_ps = host_work(world, flow.source, described.wire_bytes)
     _send_towards(world, flow.source, flow.target, row, ready_ps)
 
@@ -305,12 +309,15 @@ def _take_sample(flow: Record, rtt_ps: Integer) -> None:
 
 @compiled
 def on_segment(world: Record, row: Integer) -> None:
-    """Let the receiver take in a packet, and acknowledge it."""
+    """Let the receiver take in a packet, and acknowledge it, or leave that to the next one."""
     described = packet_of(world, row)
     number, packet, order = described.flow, described.number, described.order
     sent_ps, marked, wire_bytes = described.sent_ps, described.marked, described.wire_bytes
+    urgent = described.urgent != 0 or marked != 0
     release(world, row)
     flow = _flow_of(world, number)
+    flow.unacknowledged += 1
+    urgent = urgent or packet != flow.expected or flow.unacknowledged >= flow.ack_every
     if packet >= flow.expected:
         _place_of(world, number, packet).received = packet + 1
         while _place_of(world, number, flow.expected).received == flow.expected + 1:
@@ -320,6 +327,9 @@ def on_segment(world: Record, row: Integer) -> None:
             flow.delivering = _message_of(world, message).next
             _delivered(world, message)
     ready_ps = host_work(world, flow.target, wire_bytes)
+    if not urgent and packet + 1 == flow.expected:
+        return
+    flow.unacknowledged = 0
     answer = _take(world, np.int64(ACKNOWLEDGEMENT), number, flow.source, flow.ack_bytes)
     described = packet_of(world, answer)
     described.number = packet
@@ -327,6 +337,7 @@ def on_segment(world: Record, row: Integer) -> None:
     described.missing = flow.expected
     described.sent_ps = sent_ps
     described.marked = marked
+    described.urgent = 1
     _send_towards(world, flow.target, flow.source, answer, ready_ps)
 
 

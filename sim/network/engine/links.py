@@ -15,7 +15,14 @@ import numpy as np
 from sim.network.engine import dice
 from sim.network.engine.compiled import Integer, Record, carray, compiled, pointer
 from sim.network.engine.events import ARRIVAL, next_tie, push, remove_first, replace_first
-from sim.network.engine.packets import LINK_HEADER_BYTES, SLOT_PROTOCOL, copy_packet, packet_of, release
+from sim.network.engine.packets import (
+    ACKNOWLEDGEMENT,
+    LINK_HEADER_BYTES,
+    SLOT_PROTOCOL,
+    copy_packet,
+    packet_of,
+    release,
+)
 from sim.network.engine.records import LINK, PS_PER_S
 from sim.network.engine.scripts import PASSES, scripted_action
 from sim.network.engine.trace import LEAVES, LOST_ON_LINK, note
@@ -29,7 +36,8 @@ _BITS: Final = 8
 def send(world: Record, number: Integer, packet: Integer, at_ps: Integer) -> None:
     """Put a packet into the queue of a link at a time, which must not be before that of an earlier call.
 
-    It arrives as an event, or is given back to the pool here.
+    It arrives as an event, or is given back to the pool here. An acknowledgement that leaves its host waits for one packet at
+    most: hosts send the packets of their flows in turn (RFC 8290), and acknowledgements are a flow of their own.
     """
     link = carray(pointer(world.links), (number + 1,), LINK)[number]
     described = packet_of(world, packet)
@@ -45,6 +53,10 @@ def send(world: Record, number: Integer, packet: Integer, at_ps: Integer) -> Non
     if start_ps <= at_ps:
         start_ps = at_ps
         link.remainder = 0
+    overtakes = described.kind == ACKNOWLEDGEMENT and described.urgent != 0
+    if overtakes:
+        described.urgent = 0
+        start_ps = min(start_ps, at_ps + link.longest_packet_ps)
     wait_ps = start_ps - at_ps
     if wait_ps > link.queue_ps:
         link.lost_in_queue += 1
@@ -56,6 +68,7 @@ def send(world: Record, number: Integer, packet: Integer, at_ps: Integer) -> Non
         described.marked = 1
         link.marked += 1
     depart_ps = start_ps
+    taken_ps = np.int64(0)
     if link.rate_bps > 0:
         # The remainder of the division is carried over, so that a busy link does not gain or lose time.
         bits = (described.wire_bytes + link.framing_bytes) * _BITS * PS_PER_S + link.remainder
@@ -63,7 +76,8 @@ def send(world: Record, number: Integer, packet: Integer, at_ps: Integer) -> Non
         link.remainder = bits - taken_ps * link.rate_bps
         depart_ps += taken_ps
         link.busy_total_ps += taken_ps
-    link.busy_ps = depart_ps
+        link.longest_packet_ps = max(link.longest_packet_ps, taken_ps)
+    link.busy_ps = max(link.busy_ps, start_ps) + taken_ps
     link.packets += 1
     link.bytes += described.wire_bytes
     if link.tapped != 0 or world.trace_all != 0:
@@ -159,6 +173,8 @@ def _try_fate(world: Record, link: Record, number: Integer, packet: Integer, arr
         if copies == 0:
             _lose(world, link, number, packet, arrive_ps)
             return
+        if link.tapped != 0 or world.trace_all != 0:
+            note(world, LOST_ON_LINK, number, packet, arrive_ps, arrive_ps, np.int64(0))
     for copy in range(copies):
         this = packet
         if copy > 0:

@@ -12,6 +12,7 @@ import numpy as np
 __all__ = [
     "COUNTS",
     "FLOW",
+    "GAPS",
     "GENERATOR",
     "LINK",
     "MESSAGE",
@@ -132,6 +133,7 @@ LINK: Final = record(
     "queue_ps",  # how long a packet may have to wait before it is dropped
     "mark_ps",  # from which wait on packets are marked
     "busy_ps",
+    "longest_packet_ps",  # the longest time that a packet has taken
     "remainder",
     "first_packet",  # of those under way, plus one; 0: none is
     "last_packet",
@@ -169,6 +171,7 @@ PACKET: Final = record(
     "order",  # of its transmission
     "missing",  # of an acknowledgement: the first packet that is not there
     "marked",
+    "urgent",  # of a segment: acknowledge it at once; of an acknowledgement: it has not left its host yet
     "sent_ps",
     # Behind another one on a link.
     "arrive_ps",
@@ -284,6 +287,8 @@ FLOW: Final = record(
     "timer_set",
     # Of the receiver.
     "expected",
+    "ack_every",
+    "unacknowledged",  # packets since the last acknowledgement
     "delivering",  # message that is not all there; -1: none is under way
     # Counts.
     "packets",
@@ -309,6 +314,9 @@ MESSAGE: Final = record(
     "done_ps",
 )
 
+GAPS: Final = ("even", "uniform", "poisson")
+"""Intervals of background traffic: all the same; evenly distributed between 0 and twice the mean; exponentially distributed."""
+
 GENERATOR: Final = record(
     "source",
     "target",
@@ -316,7 +324,7 @@ GENERATOR: Final = record(
     "interval_ps",
     "until_ps",
     "burst",  # packets at once
-    "random",  # intervals are evenly distributed between 0 and twice the interval
+    "gaps",  # how intervals are distributed (`sim.network.engine.traffic`)
     "thrown",
     "sent",
     "received",

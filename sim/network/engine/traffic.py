@@ -1,8 +1,10 @@
-"""Background traffic: packets from a host to another at a rate, in bursts or at random, whatever becomes of them."""
+"""Background traffic: packets from a host to another at a rate, in bursts or at random, whether they arrive or not."""
 
 # mypy: disable-error-code="no-any-return,return-value"
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 
@@ -11,9 +13,33 @@ from sim.network.engine.compiled import Integer, Record, carray, compiled, point
 from sim.network.engine.events import GENERATE, push
 from sim.network.engine.links import send
 from sim.network.engine.packets import BACKGROUND, packet_of, release, take
-from sim.network.engine.records import GENERATOR
+from sim.network.engine.records import GAPS, GENERATOR
 
 __all__ = ["generate", "on_background"]
+
+_EVEN: Final = GAPS.index("even")
+_UNIFORM: Final = GAPS.index("uniform")
+_LN_2: Final = 363_409
+"""ln 2 in steps of 2^-19."""
+
+
+@compiled
+def _exponential(die: Integer) -> Integer:
+    """Return −ln(u) in steps of 2^-19 for u = (die + 1/2) / 2^20, in integers alone: the same on every machine."""
+    mantissa, whole = 2 * die + 1, np.int64(21)
+    while mantissa >= 2:
+        # Halved until it is 1 with a fraction, which `square` keeps in 30 bits.
+        mantissa >>= 1
+        whole -= 1
+    square = (2 * die + 1) << 30 >> (21 - whole)
+    fraction = np.int64(0)
+    for _ in range(19):
+        square = square * square >> 30
+        fraction <<= 1
+        if square >= 1 << 31:
+            square >>= 1
+            fraction += 1
+    return ((whole << 19) - fraction) * _LN_2 >> 19
 
 
 @compiled
@@ -40,10 +66,11 @@ def generate(world: Record, number: Integer) -> None:
         else:
             send(world, link, packet, world.now_ps)
     interval_ps = source.interval_ps
-    if source.random != 0:
+    if source.gaps != _EVEN:
         source.thrown += 1
         die = dice.philox(world.seed, np.int64(dice.TRAFFIC), number, source.thrown) >> 12
-        interval_ps = (interval_ps >> 19) * die + ((interval_ps & 0x7FFFF) * die >> 19)
+        factor = die if source.gaps == _UNIFORM else _exponential(die)
+        interval_ps = (interval_ps >> 19) * factor + ((interval_ps & 0x7FFFF) * factor >> 19)
     push(world, world.now_ps + interval_ps, np.int64(GENERATE), number, np.int64(0))
 
 

@@ -1,5 +1,9 @@
 """Experiments' files: what they say, and what is said of wrong ones."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from sim.errors import SettingError
@@ -7,6 +11,7 @@ from sim.experiments.experiment import load_experiment, parse_experiment, shippe
 from sim.experiments.models import load_model, shipped_models
 from sim.experiments.settings import size_bytes
 
+ROOT = Path(__file__).resolve().parents[3]
 JOB = "[[job]]\n"
 
 
@@ -80,6 +85,33 @@ def test_copies_of_a_job_share_hosts_or_have_their_own() -> None:
         (JOB + '[sweep]\n"job.3.workers" = [1]', "there is no job 3"),
         (JOB + JOB, "expected each job to have a name of its own"),
         ("[[job]", "not TOML"),
+        ("a = " + "[" * 3000 + "]" * 3000, "at most a few levels, found too many"),
+        ("[[job]]\nworkers = 1" + "0" * 5000, "numbers of at most 64 bits"),
+        (
+            'x = "job.wrokers"\n' + JOB + '[sweep]\n"job.workers" = [2]',
+            "x, lines: expected keys of .*job.wrokers",
+        ),
+        ('y = "speed"\n' + JOB, "y: expected one of duration_ns, goodput_bps, .*found 'speed'"),
+        ('[[job]]\ncontender = "ring"\nservers = 4', "job job: servers: only ps and omnireduce have servers"),
+        ("[[job]]\ndensity = 0.5", "job job: density: only arrays of omnireduce have zeros, not netsum's"),
+        ("[[job]]\nworkers = 2\nstraggler = 2", "job job: straggler: expected a worker from 0 to 1, found 2"),
+        (
+            JOB + '[[background]]\nsource = "h1"\ntarget = "h1"\nrate = "1gbit"',
+            "another target than its source",
+        ),
+        (
+            JOB + '[[background]]\nsource = "h1"\ntarget = "h2"\nrate = "1gbit"\npacket = 9000',
+            r"background\[0\].packet: expected at most 1514 bytes, found 9000",
+        ),
+        ("[topology]\nmtu = 1000\n" + JOB, "expected 1072 or more for packets of 256 lanes, found 1000"),
+        (
+            '[transport]\nsegment = 8948\n[[job]]\ncontender = "ring"',
+            "expected 9000 or more for packets of the transport's segments, found 1500",
+        ),
+        (
+            JOB + '[run]\nseeds = 1000\n[sweep]\n"job.workers" = { from = 1, to = 101, step = 1 }',
+            "at most 100,000",
+        ),
     ],
 )
 def test_a_wrong_file_gets_a_sentence(text: str, sentence: str) -> None:
@@ -93,6 +125,22 @@ def test_a_run_may_be_long() -> None:
         assert parse_experiment(text, "x").points[0].settings.run.limit == ns
     with pytest.raises(SettingError, match=r"run\.limit: expected a time with a unit .*found '9999999s'"):
         parse_experiment('[[job]]\n[run]\nlimit = "9999999s"\n', "x")
+
+
+def test_events_may_be_late() -> None:
+    text = JOB + '[[event]]\nat = "120s"\naction = "link-down"\nlinks = "*"\n'
+    assert parse_experiment(text, "x").points[0].settings.event[0].at == 120 * 10**9
+
+
+def test_a_new_peer_needs_its_line_in_the_table_alone() -> None:
+    code = """
+from sim.peers import table
+table.PEERS["mine"] = table.PEERS["ring"]
+from sim.experiments.experiment import parse_experiment
+print(parse_experiment('[[job]]\\ncontender = "mine"', "x").points[0].settings.job[0].contender)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "mine\n"
 
 
 def test_a_missing_file_gets_a_sentence() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from host_agent.collectives import Reduced
@@ -15,6 +16,9 @@ from sim.experiments.ours import WrongSumError
 from sim.experiments.running import PointFailedError, PointResult, run_point
 from sim.experiments.summary import checked
 from sim.experiments.values import contributions, expected_sum
+from sim.network.engine.records import GAPS
+from sim.network.network import Network
+from sim.network.parameters import LinkParameters
 
 
 def point(text: str, **settings: Any) -> Point:
@@ -352,6 +356,34 @@ def test_series(programs: dict[int, str]) -> None:
     counts = [row["bytes"] for row in mine]
     assert counts == sorted(counts)
     assert counts[0] < counts[-1]
+
+
+def test_a_run_that_no_memory_holds_is_refused_before_it_begins(programs: dict[int, str]) -> None:
+    with pytest.raises(SettingError, match=r"needs about 172 GB of memory, and this machine has \d+ GB"):
+        run_point(point('[[job]]\nworkers = 32\nsize = "16GiB"\n'), programs)
+
+
+def test_poisson_traffic_has_the_gaps_of_its_distribution() -> None:
+    gaps = []
+    for kind in GAPS:
+        network = Network(1, lanes=64)
+        one = network.add_host("h1", "10.0.0.1", "02:00:0a:00:00:01")
+        other = network.add_host("h2", "10.0.0.2", "02:00:0a:00:00:02")
+        network.connect(one, other, LinkParameters(rate_bps=10**11, latency_ns=0))
+        network.add_traffic(one, other, rate_bps=10**9, packet_bytes=1000, gaps=kind, stop_ns=40_000_000)
+        network.tap(0, frame_bytes=0)
+        network.pending = 1
+        network.at(40_000_000, setattr, network, "pending", 0)
+        network.run(limit_ns=50_000_000)
+        network.trace.take()
+        times = np.concatenate([rows["time_ps"] for rows, _ in network.trace.parts])
+        gaps.append(np.diff(times) / 8e6)
+    even, uniform, poisson = gaps
+    assert even.std() < 1e-3
+    assert uniform.std() == pytest.approx(3**-0.5, rel=0.05)
+    assert poisson.mean() == pytest.approx(1, rel=0.05)
+    assert poisson.std() == pytest.approx(1, rel=0.05)
+    assert np.mean(poisson > 2) == pytest.approx(np.exp(-2), rel=0.1)
 
 
 def test_programs_are_where_they_should_be() -> None:

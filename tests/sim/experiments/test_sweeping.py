@@ -1,5 +1,6 @@
 """Sweeps: what is kept, what fails, Dask clusters, and the report."""
 
+import re
 import shutil
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from sim.errors import SimulationError
 from sim.experiments.comparing import compare
 from sim.experiments.experiment import Experiment, Point, parse_experiment
 from sim.experiments.scenario import Programs
-from sim.experiments.summary import median_of
+from sim.experiments.summary import median_of, summarize
 
 pytest.importorskip("pyarrow")
 
@@ -151,6 +152,45 @@ def test_results_of_other_sources_are_shown_and_kept(
     assert not any(Store(tmp_path, experiment, programs).computed()), "a run computes them anew"
 
 
+def test_an_interrupted_run_a_damaged_point_and_odd_settings(
+    experiment: Experiment, programs: dict[int, str], tmp_path: Path
+) -> None:
+    store = Store(tmp_path, experiment, programs)
+    for finished in here(list(experiment.points[:4]), programs):
+        assert finished.result is not None
+        store.put(finished.point, finished.result)
+    # Killed: nothing was collected.
+    assert "4 of 12 points are computed" in write_report(load_store(tmp_path, programs)).read_text()
+    whole = store.path_of(experiment.points[0])
+    whole.write_bytes(whole.read_bytes()[:-10])
+    assert len(list(store.computed())) == 3
+    assert sweep(experiment, store, programs).computed == 9
+    for odd in ("[]", '{"name": 1}', '{"name": "a", "overrides": []}', "[" * 100_000):
+        (tmp_path / "settings.json").write_text(odd)
+        with pytest.raises(SimulationError, match=r"settings.json: expected|holds no experiment's results"):
+            load_store(tmp_path, programs)
+    with pytest.raises(SimulationError, match=r"cannot read .*nothing.parquet: there is no such file"):
+        read_rows(tmp_path / "nothing.parquet")
+
+
+def test_a_rows_time_and_goodput_and_limit_agree(
+    experiment: Experiment, programs: dict[int, str], tmp_path: Path
+) -> None:
+    store = Store(tmp_path, experiment, programs)
+    sweep(experiment, store, programs)
+    rows = read_rows(tmp_path / "results.parquet")[0]
+    for each in summarize(rows[:10] + rows[11:], experiment.varies):
+        time, goodput = (each.medians[name] for name in ("duration_ns", "goodput_bps"))
+        assert goodput.value * time.value == pytest.approx(8e9 * (16 << 10))
+        if time.low is not None:
+            assert goodput.high == pytest.approx(8e9 * (16 << 10) / time.low)
+    page = write_report(store).read_text()
+    limits = re.findall(r"<td>([a-z ]+)<td>(?:<tr>|</tbody>)", page)
+    whys = re.findall(r"<summary>.*?<b>([a-z ]+)</b>", page)
+    assert len(limits) == 4
+    assert limits == whys
+
+
 def test_the_report_opens_in_a_browser(
     experiment: Experiment, programs: dict[int, str], tmp_path: Path
 ) -> None:
@@ -158,8 +198,10 @@ def test_the_report_opens_in_a_browser(
     sweep(experiment, store, programs)
     page = write_report(store)
     text = page.read_text()
-    assert "http://" not in text
-    assert "https://" not in text
+    assert not re.search(r"(?:src|href)=\"?https?:", text.replace('xlink:href="#', ""))
+    assert "Time of an all-reduce" in text
+    assert ">workers<" in text
+    assert "job.workers<" not in text.split("<h2>Results")[0]
     assert "Does &lt;it&gt; sweep?" in text
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
@@ -175,13 +217,14 @@ def test_the_report_opens_in_a_browser(
         [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=200, check=True
     ).stdout
     assert "<h1>sweeps</h1>" in shown
-    assert shown.count("<polyline") >= 4
+    assert shown.count('id="legend_1"') >= 2
     assert "12 of 12 points are computed" in shown
 
 
-def test_two_runs_are_compared(experiment: Experiment, programs: dict[int, str], tmp_path: Path) -> None:
-    slower = parse_experiment(SWEEP, "sweeps", {"topology.rate": "1gbit"})
-    for name, read in (("a", experiment), ("b", slower)):
+def test_two_runs_are_compared(programs: dict[int, str], tmp_path: Path) -> None:
+    fast = parse_experiment(SWEEP, "sweeps", {"fault.loss": "0%"})
+    slow = parse_experiment(SWEEP, "sweeps", {"fault.loss": "0%", "topology.rate": "1gbit"})
+    for name, read in (("a", fast), ("b", slow)):
         sweep(read, Store(tmp_path / name, read, programs), programs)
     compared = compare(tmp_path / "a", tmp_path / "b")
     assert len(compared) == 4

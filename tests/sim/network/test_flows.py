@@ -55,6 +55,29 @@ def test_a_window_per_round_trip() -> None:
     assert seconds == pytest.approx((rounds - 1) * rtt_s + rtt_s / 2, rel=0.01)
 
 
+def test_every_other_packet_is_acknowledged() -> None:
+    link = LinkParameters(rate_bps=RATE_BPS, latency_ns=1000, framing_bytes=0)
+    seconds, network = transfer(1000 * SEGMENT, link)
+    there, back = (network.link_records[number]["packets"] for number in (0, 1))
+    assert there == 1000
+    assert 498 <= back <= 502
+    assert seconds == pytest.approx(transfer(1000 * SEGMENT, link, window=255)[0], rel=1e-3)
+
+
+def test_acknowledgements_do_not_wait_behind_their_hosts_window() -> None:
+    """Two hosts send to each other: each direction carries data, and an acknowledgement for every other packet."""
+    network, (one, other) = star(2, LinkParameters(rate_bps=RATE_BPS, latency_ns=1000, framing_bytes=0))
+    messages = Messages(network, TransportParameters())
+    packets = 4000
+    numbers = [messages.send(*pair, packets * SEGMENT) for pair in ((one, other), (other, one))]
+    messages.install()
+    network.run(limit_ns=10**12)
+    seconds = float(messages.done_ps(numbers).max()) / 1e12
+    assert seconds == pytest.approx(packets * (SEGMENT + HEADERS * 1.5) * 8 / RATE_BPS, rel=0.02)
+    # In a window that grows to 256 packets nobody waits for as long.
+    assert int(network.flows.rows["srtt_ps"].max()) < 256 * (SEGMENT + HEADERS) * 8 * 100 * 1.1
+
+
 def test_slow_start_doubles_every_round_trip() -> None:
     link = LinkParameters(rate_bps=10**12, latency_ns=1_000_000, framing_bytes=0)
     # 1 + 2 + 4 + … + 128 packets in eight rounds, the last of which takes half a round trip.
@@ -89,13 +112,13 @@ def test_what_is_lost_is_sent_again_until_it_is_there() -> None:
         assert flow["resends"] >= 80
 
 
-def reduce(name: str, workers: int, size: int, pieces: int = 16) -> float:
+def reduce(name: str, workers: int, size: int, pieces: int = 32) -> float:
     """All-reduce bytes; returns the seconds until all are done."""
     servers = 1 if name in ("ps", "omnireduce") else 0
     network, nodes = star(
         workers + servers, LinkParameters(rate_bps=RATE_BPS, latency_ns=1000, framing_bytes=0)
     )
-    messages = Messages(network, TransportParameters(initial_window=256))
+    messages = Messages(network, TransportParameters(initial_window=32, window=32))
     members = nodes[:workers]
     group = Group(messages, members, nodes[workers:] or members, pieces)
     done = PEERS[name](group, size, [[] for _ in members])
@@ -115,7 +138,8 @@ WIRE = (SEGMENT + HEADERS) / SEGMENT
         ("ring", 2, 1.0, 0.1),
         ("ring", 8, 2 * 7 / 8, 0.15),
         ("halving-doubling", 8, 2 * 7 / 8, 0.15),
-        ("ps", 8, 8.0, 0.15),
+        ("ps", 4, 4.0, 0.1),
+        ("ps", 16, 16.0, 0.1),
         ("ps-colocated", 8, 2 * 7 / 8, 0.35),
         ("tree", 7, 3.0, 0.25),
         ("omnireduce", 4, 4.0 * 1040 / 1024, 0.15),
