@@ -17,6 +17,8 @@ JOB_IDS = range(1, MAX_JOB_ID + 1)
 """Job 0 is where the switch counts packets of jobs it does not know."""
 
 MAX_EPOCH = 0xFFFF_FFFF
+DEFAULT_SLOTS = 64
+"""Of a job that names no number."""
 
 
 class JobLedger:

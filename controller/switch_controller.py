@@ -13,14 +13,12 @@ from types import TracebackType
 
 from controller.errors import ControllerError, JobRefusedError
 from controller.jobs import Job, WorkerEndpoint
-from controller.ledger import JobLedger
+from controller.ledger import DEFAULT_SLOTS, JobLedger
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
 from controller.switch_tables import SwitchTables
 from host_agent.wire.constants import UDP_PORT
-
-DEFAULT_SLOTS = 64
 
 
 class SwitchController:

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 from controller.errors import ControllerError, JobRefusedError, UnknownJobError
 from controller.jobs import Job
-from controller.ledger import JobLedger
-from controller.switch_controller import DEFAULT_SLOTS
+from controller.ledger import DEFAULT_SLOTS, JobLedger
 from controller.switch_tables import SwitchTables
 from controller.trees import Branch, Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.admission import Admission
