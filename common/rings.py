@@ -20,6 +20,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from common.errors import NetsumError
+
 UP_HEAD, UP_TAIL, DOWN_HEAD, DOWN_TAIL, SWITCH_SLEEPS, WORKER_SLEEPS = range(0, 6 * 128, 128)
 """Where these 32-bit words are: each in cache lines of its own. A side that sleeps says so in the last two, and is woken by
 its eventfd; the other side takes the word back to 0."""
@@ -96,7 +98,7 @@ class Grant(NamedTuple):
             os.close(descriptor)
 
 
-class AttachError(OSError):
+class AttachError(NetsumError):
     """A switch shares no memory with this process; the message says why."""
 
 
@@ -198,7 +200,7 @@ def attach(
             raise AttachError(f"the switch at {switch[0]}:{switch[1]} passed too little memory")
         peer.setblocking(False)
         return peer, grant
-    except OSError as error:
+    except (OSError, AttachError) as error:
         peer.close()
         for descriptor in descriptors:
             os.close(descriptor)

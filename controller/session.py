@@ -21,6 +21,8 @@ CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 64 << 20),)
 Update = p4runtime_pb2.Update
 PROGRAM_TIMEOUT_S = 600.0
 """A switch may have to compile the program first."""
+GRACE_S = 1.0
+"""For a switch to end a stream that is over."""
 
 OPENING = "opening the session"
 
@@ -114,6 +116,9 @@ class P4RuntimeSession:
     def tear_down(self) -> None:
         """End the session; may be called twice."""
         self._requests.put(None)
+        if self._receiver is not None:
+            # A switch that ends a stream has forgotten its controller; a cancelled one it may notice after the next one's.
+            self._receiver.join(min(GRACE_S, self.timeout_s))
         if self._stream is not None:
             self._stream.cancel()
         if self._receiver is not None:

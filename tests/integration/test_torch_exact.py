@@ -62,4 +62,4 @@ def test_options_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(Exception, match="exact sums send all bits: leave out either exact or bits"):
         Options(exact=True, bits=8)
     with pytest.raises(Exception, match="exact: expected one of False, True, got 2"):
-        Options(exact=2)  # type: ignore[arg-type]
+        Options(exact=2)
