@@ -41,6 +41,7 @@ _FRACTION: Final = 4
 """Limbs below 2^-1074, for the bits of a quotient."""
 _LIMB_MASK: Final = (1 << 32) - 1
 _TOP_BITS: Final = 62
+_FLOAT64_INTEGERS: Final = 1 << 53
 
 Floats = npt.NDArray[np.float64]
 Int32s = npt.NDArray[np.int32]
@@ -87,15 +88,16 @@ def take_digits(values: Floats, blocks: Int64s, quanta: Int64s, digits: Int32s) 
         Of all of this worker's summands together.
     """
     for k in range(blocks.size):
-        quantum = quanta[k]
+        # In two factors: 2^-q alone may be no float64. What underflows between them is below 1, as it has to be.
+        half = quanta[k] // 2
+        up, further_up = math.ldexp(1.0, half), math.ldexp(1.0, quanta[k] - half)
+        down, further_down = math.ldexp(1.0, -half), math.ldexp(1.0, half - quanta[k])
         first = blocks[k] * BLOCK
         for i in range(BLOCK):
             value = values[first + i]
-            if value != 0.0:
-                digit = math.trunc(_times_power(value, -quantum))
-                if digit != 0:
-                    digits[k * BLOCK + i] += np.int32(digit)
-                    values[first + i] = value - _times_power(float(digit), quantum)
+            digit = np.int32(value * down * further_down)
+            digits[k * BLOCK + i] += digit
+            values[first + i] = value - float(digit) * up * further_up
 
 
 @compiled
@@ -150,6 +152,24 @@ def _rounded(magnitude: Integer, exponent: Integer, sticky: bool, precision: int
     if rest > half or (rest == half and (sticky or (kept & 1) == 1)):
         kept += 1
     return _times_power(float(kept), unit)
+
+
+@compiled
+def _sum_of_two(one: float, other: float, precision: int) -> float:
+    """Return a sum rounded to float64; for a narrower type rounded to odd, so that rounding it again is right.
+
+    Knuth, The Art of Computer Programming, volume 2, 4.2.2 (the error of a sum); Boldo, Melquiond: Emulation of FMA and
+    Correctly Rounded Sums, IEEE Transactions on Computers 57(4), 2008 (rounding to odd).
+    """
+    total = one + other
+    part = total - one
+    error = (one - (total - part)) + (other - part)
+    if precision == 53 or error == 0.0:
+        return total
+    bits = np.float64(total).view(np.int64)
+    if bits & 1 == 0:
+        bits += 1 if (error > 0.0) == (total > 0.0) else -1
+    return float(np.int64(bits).view(np.float64))
 
 
 @compiled
@@ -232,20 +252,39 @@ def round_sums(
     while (1 << power) < divisor:
         power += 1
     exact_power = (1 << power) == divisor
+    # Such a sum is a float64 exactly, and NumPy's conversion to a narrower type then rounds it once; it has no bfloat16.
+    as_float64 = precision != 8
     for block in range(starts.size - 1):
         first, last = starts[block], starts[block + 1]
         terms = last - first
         if terms == 0:
             continue
         gap = quanta[first] - quanta[last - 1]
+        low_quantum = quanta[last - 1] - power
+        half = low_quantum // 2
+        up, further_up = math.ldexp(1.0, half), math.ldexp(1.0, low_quantum - half)
         simple = exact_power and (terms == 1 or (terms == 2 and gap <= 30))
+        # Both terms of such a block are float64 exactly.
+        pair = (
+            exact_power and terms == 2 and as_float64 and low_quantum >= LEAST_QUANTUM and quanta[first] < 900
+        )
+        high_scale = 0.0
+        if pair:
+            high_scale = _times_power(1.0, quanta[first] - power)
         for i in range(BLOCK):
+            if pair:
+                large = float(sums[rows[first] * BLOCK + i]) * high_scale
+                small = float(sums[rows[last - 1] * BLOCK + i]) * up * further_up
+                out[block * BLOCK + i] = _sum_of_two(large, small, precision)
+                continue
             if simple:
                 total = np.int64(sums[rows[first] * BLOCK + i]) << gap
                 if terms == 2:
                     total += np.int64(sums[rows[last - 1] * BLOCK + i])
-                if total != 0:
-                    rounded = _rounded(abs(total), quanta[last - 1] - power, False, precision, least)
+                if as_float64 and abs(total) <= _FLOAT64_INTEGERS:
+                    out[block * BLOCK + i] = float(total) * up * further_up
+                elif total != 0:
+                    rounded = _rounded(abs(total), low_quantum, False, precision, least)
                     out[block * BLOCK + i] = -rounded if total < 0 else rounded
                 continue
             for k in range(first, last):
