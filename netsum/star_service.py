@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,9 @@ from controller.service.serve import ServiceOptions, running_service
 from netsum.programs import CompiledProgram
 from topologies.hosts import SwitchTestbed
 from topologies.run_folder import CONTROLLER_SOCKET
+
+MOST_SOCKET_BYTES = 107
+"""Of the path of a unix socket."""
 
 
 def star_network(testbed: SwitchTestbed) -> Network:
@@ -35,18 +40,32 @@ def star_network(testbed: SwitchTestbed) -> Network:
 
 @contextlib.contextmanager
 def star_service(testbed: SwitchTestbed, program: CompiledProgram, folder: Path) -> Iterator[str]:
-    """Run the controller service of a testbed's switch, and give its address, a socket in a folder with a short path.
+    """Run the controller service of a testbed's switch, and give its address, a socket.
+
+    It is in `folder`, or in a temporary one where its path would be too long.
 
     Raises
     ------
     ControllerError
         The service cannot be started.
     """
+    with contextlib.ExitStack() as stack:
+        path = folder / CONTROLLER_SOCKET
+        if len(os.fsencode(path)) > MOST_SOCKET_BYTES:
+            path = (
+                Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-", dir="/tmp")))
+                / path.name
+            )
+        yield stack.enter_context(_serving(testbed, program, f"unix:{path}"))
+
+
+@contextlib.contextmanager
+def _serving(testbed: SwitchTestbed, program: CompiledProgram, address: str) -> Iterator[str]:
     options = ServiceOptions(
         network=star_network(testbed),
         program=program.json,
         p4info=program.p4info,
-        listen=(f"unix:{folder / CONTROLLER_SOCKET}",),
+        listen=(address,),
     )
     begun = threading.Event()
     faults: list[BaseException] = []
@@ -73,7 +92,7 @@ def star_service(testbed: SwitchTestbed, program: CompiledProgram, folder: Path)
     if faults:
         raise faults[0]
     try:
-        yield options.listen[0]
+        yield address
     finally:
         with contextlib.suppress(RuntimeError):  # The loop has ended, with a fault.
             loop.call_soon_threadsafe(stop.set)

@@ -234,13 +234,13 @@ def test_another_user_cannot_attach(switch: LoopbackSwitch) -> None:
     (admission, (host, _)), *_ = switch.start_job()
     program = f"""
 import os, socket, sys
-from common.rings import Shape, attach
+from common.rings import AttachError, Shape, attach
 own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 own.bind(({host!r}, 0))
 os.setuid(65534)
 try:
     attach({admission.switch!r}, own, Shape(64, 320), {DEADLINE_S})
-except OSError as error:
+except AttachError as error:
     print(error)
 """
     outcome = subprocess.run(
