@@ -149,15 +149,16 @@ class XdpPorts:
             if number in self._links:
                 _LOG.warning("switch port %d: interface %s is gone", number, self.names[number])
                 self._detach(number)
-        self._indices = found
         self._switch.set_interfaces({n: index for n, index in found.items() if index})
         for number, index in found.items():
             if index and (anew or number in changed):
                 self._attach(number, index)
+        self._indices = found
 
     def is_up(self, number: int) -> bool:
-        """Whether a switch port's interface is there, is up and has a carrier."""
-        return interface_is_up(self.names[number])
+        """Whether a switch port's interface is up, has a carrier, and is the one that the program is attached to."""
+        name = self.names[number]
+        return _index(name) == self._indices.get(number, 0) and interface_is_up(name)
 
     def statistics(self) -> dict[int, dict[str, int]]:
         """Count what passed each switch port, with the names of `PortDriver.statistics`; 0 for what XDP does not count."""

@@ -1,6 +1,7 @@
 """The same engine and program on UDP ports and shared memory of this machine, for real communicators in threads."""
 
 import os
+import secrets
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,8 @@ class LoopbackSwitch:
     """A switch that is up while the context lasts; worker w is at address w + 1 of `NETWORK` and switch port w."""
 
     def __init__(self, lanes: int = 64, workers: int = 3, drop_ppm: int = 0) -> None:
-        self._switch = StarSwitch(lanes)
+        # An admission serves one communicator of a process, and another test's switch may have had the same port.
+        self._switch = StarSwitch(lanes, token_seed=secrets.randbits(32))
         self._switch.tables.set_switch_address("127.0.0.1", OWN_MAC)
         self._ports = UdpPorts([(port, 0) for port in range(workers)], drop_ppm=drop_ppm)
         self._ports.share_memory(self._ports.addresses, DEFAULT_BASE_PORT)

@@ -39,8 +39,8 @@ def mac_at(port: int) -> str:
 class StarSwitch(ProgrammedSwitch):
     """A switch for all runs of a test: epochs keep them apart, as they do on a real switch."""
 
-    def __init__(self, lanes: int) -> None:
-        super().__init__(program_file(lanes), lanes)
+    def __init__(self, lanes: int, token_seed: int = 0) -> None:
+        super().__init__(program_file(lanes), lanes, token_seed=token_seed)
 
     def admit(
         self,

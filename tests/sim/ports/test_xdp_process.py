@@ -94,7 +94,8 @@ def test_packets_counters_and_interfaces_that_come_and_go(
     await_status(switch, status, lambda told: not told["ports"]["2"]["up"])
     cables.add(2)
     take_redirects("h2")
-    await_status(switch, status, lambda told: told["ports"]["2"]["mode"] == "native")
+    told = await_status(switch, status, lambda told: told["ports"]["2"]["up"])
+    assert told["ports"]["2"]["mode"] == "native"
     exchange("h2", 2)
 
 
