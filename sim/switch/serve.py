@@ -25,7 +25,7 @@ from common.errors import NetsumError
 from common.p4rt import p4runtime_pb2
 from sim.switch.bpf.ports import XdpChassis, XdpForwarding, XdpPorts
 from sim.switch.p4runtime import AddressUnavailableError, P4RuntimeError, P4RuntimeServer
-from sim.switch.p4runtime.server import DEFAULT_ADDRESS, DEFAULT_DEVICE_ID
+from sim.switch.p4runtime.server import DEFAULT_ADDRESS, DEFAULT_DEVICE_ID, check_free
 from sim.switch.ports import (
     Chassis,
     Forwarding,
@@ -267,8 +267,10 @@ def check(options: ServeOptions) -> None:
     """
     _check_address(options)
     try:
+        if not options.p4runtime.startswith("unix:"):
+            check_free(options.p4runtime)
         _ports(options).close()
-    except PortUnavailableError as error:
+    except (AddressUnavailableError, PortUnavailableError) as error:
         raise ServeError(str(error)) from None
 
 

@@ -1,5 +1,6 @@
 """A job whose slots are on a host: real workers, a real agent, and the same P4 program in its embedded switch."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -117,3 +118,15 @@ def test_an_agent_whose_switch_cannot_start_does_not_register(
         pytest.raises(AggregatorError, match=f"^the switch cannot be started on this host: .*{reason}"),
     ):
         agent.serve()
+
+
+def test_an_agent_whose_p4runtime_port_is_taken_does_not_register(
+    service: ServiceThread, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with (
+            Agent(service.address, "host", "127.0.9.8", address, tmp_path) as agent,
+            pytest.raises(AggregatorError, match=f"P4Runtime cannot listen on {address}: it is in use"),
+        ):
+            agent.serve()

@@ -74,7 +74,7 @@ class P4RuntimeServer:
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(
             P4RuntimeService(self.device, device_id), self._server
         )
-        host = "" if address.startswith("unix:") else _free(address)
+        host = "" if address.startswith("unix:") else check_free(address)
         try:
             if credentials is None or not host:
                 port = self._server.add_insecure_port(address)
@@ -100,8 +100,14 @@ class P4RuntimeServer:
         self.device.stop()
 
 
-def _free(address: str) -> str:
-    """Check that an address can be listened on, which gRPC says only on standard error; return its host."""
+def check_free(address: str) -> str:
+    """Check that HOST:PORT can be listened on, which gRPC says only on standard error; return its host.
+
+    Raises
+    ------
+    AddressUnavailableError
+        With the reason.
+    """
     host, _, number = address.rpartition(":")
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
