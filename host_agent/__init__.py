@@ -27,9 +27,11 @@ from host_agent.statistics import Statistics
 from host_agent.wire import Admission
 
 if TYPE_CHECKING:
+    from host_agent.codecs.accumulator import Accumulator
     from host_agent.communicator import Communicator, compile_ahead
 
 __all__ = [
+    "Accumulator",
     "Admission",
     "AdmissionError",
     "ArrayError",
@@ -57,4 +59,8 @@ def __getattr__(name: str) -> Any:
         from host_agent import communicator
 
         return getattr(communicator, name)
+    if name == "Accumulator":
+        from host_agent.codecs.accumulator import Accumulator
+
+        return Accumulator
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,7 @@ from host_agent.activity import Activity, activity_of
 from host_agent.boundary import Standing
 from host_agent.claims import claim
 from host_agent.codecs import bitmap
+from host_agent.codecs.accumulator import Accumulator
 from host_agent.codecs.packed import Bits
 from host_agent.codecs.table import load_all
 from host_agent.collectives import (
@@ -145,7 +146,7 @@ class Communicator:
 
     def allreduce(
         self,
-        array: npt.ArrayLike,
+        array: npt.ArrayLike | Accumulator,
         op: Op = "sum",
         *,
         out: Array | None = None,
@@ -194,9 +195,9 @@ class Communicator:
             compressor has options of its own. Its state is kept by `label`.
         exact : {False, True, "bfloat16"}
             The correctly rounded sum or mean of floats, to nearest, ties to even: it depends on the set of summands alone.
-            `array` may then be a list of this worker's summands of one shape and type; a mean divides by the number of all
-            workers' summands. "bfloat16" rounds the result of float32 to that type. `on_overflow`, `sparse`, `bits`,
-            `rounding`, `seed` and `compression` do not go with it.
+            `array` may then be a list of this worker's summands of one shape and type, or an `Accumulator` of them; a mean
+            divides by the number of all workers' summands. "bfloat16" rounds the result of float32 to that type.
+            `on_overflow`, `sparse`, `bits`, `rounding`, `seed` and `compression` do not go with it.
         label : str
             Text that all workers must agree on.
 
@@ -236,7 +237,7 @@ class Communicator:
 
     def allreduce_async(
         self,
-        array: npt.ArrayLike,
+        array: npt.ArrayLike | Accumulator,
         op: Op = "sum",
         *,
         out: Array | None = None,
@@ -513,6 +514,8 @@ def _plan_of(
 ) -> tuple[Any, ...]:
     """Return what `_submit` takes for an all-reduce, exact or not."""
     if exact is False:
+        if isinstance(array, Accumulator):
+            raise MisuseError("what an Accumulator holds is reduced exactly: pass exact=True")
         return plan_allreduce, label, array, op, out, *choices
     if choices not in (_PLAIN, ("raise", "never", *_PLAIN[2:])):
         raise MisuseError("exact=True does not go with on_overflow, sparse, bits, rounding and seed")

@@ -8,6 +8,7 @@ first used, so that the `netsum` command starts at once.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from host_agent import (
+        Accumulator,
         Admission,
         AdmissionError,
         ArrayError,
@@ -48,6 +49,7 @@ _STRATEGIES = ("strategy",)
 
 __all__ = [
     "AbsentWorkersError",
+    "Accumulator",
     "Admission",
     "AdmissionError",
     "ArrayError",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from host_agent.codecs import exact
+from host_agent.codecs import accumulator, exact
 from host_agent.codecs.block_float import FLOAT32, FLOAT64
 from host_agent.codecs.codec import NOTHING, Codec
 from host_agent.codecs.halves import INT32, INT32_HIGH
@@ -36,3 +36,4 @@ def load_all() -> None:
     for codec in CODECS:
         codec.load()
     exact.load()
+    accumulator.load()

@@ -8,12 +8,13 @@ once (`host_agent.codecs.exact`; docs/protocol.md, "Exact sums").
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from host_agent.arrays import flat_target
+from host_agent.codecs.accumulator import MOST_SUMMANDS, TYPES, Accumulator
 from host_agent.codecs.codec import NOTHING
 from host_agent.codecs.exact import (
     BLOCK,
@@ -41,21 +42,29 @@ from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
 SUM_BITS: Final = 31
 """Of an int32 beside its sign."""
 Exact = Literal[False, True, "bfloat16"]
-_TYPES: Final = ("float16", "float32", "float64")
-MOST_SUMMANDS: Final = 1 << 16
-"""Of all workers together: a pass then carries 15 bits of each element."""
 
 
-def headroom(summands: int) -> int:
-    """Return h, the least with 2^h >= summands: a digit has 31 - h bits, so that no partial sum leaves int32."""
-    return (summands - 1).bit_length()
+def headroom(parts: int) -> int:
+    """Return h, the least with 2^h >= parts: a digit has 31 - h bits, so that no partial sum leaves int32."""
+    return (parts - 1).bit_length()
 
 
-def most_passes(dtype: str, summands: int) -> int:
-    """Return how many passes over a block the sums of a type take at most, for digits of 31 - h bits."""
+def most_passes(dtype: str, parts: int, summands: int = 1) -> int:
+    """Return how many passes over a block the sums of a type take at most, for digits of 31 - h bits.
+
+    Parameters
+    ----------
+    dtype : str
+        Of the summands.
+    parts : int
+        Arrays of all workers in which digits are taken.
+    summands : int
+        Most summands that were added to one part.
+    """
     least = PRECISIONS[dtype][1]
     greatest = {"float16": 16, "float64": 1024}.get(dtype, 128)
-    return -(-(greatest - least) // (SUM_BITS - headroom(summands)))
+    greatest = min(greatest + (summands - 1).bit_length(), 1024)
+    return -(-(greatest - least) // (SUM_BITS - headroom(parts)))
 
 
 class ExactSum:
@@ -63,8 +72,10 @@ class ExactSum:
 
     Parameters
     ----------
-    summands : sequence of float64 arrays (blocks * BLOCK,)
-        This worker's, padded with zeros. They are changed.
+    parts : sequence of float64 arrays (blocks * BLOCK,)
+        What this worker's summands add up to, padded with zeros; see `Accumulator`. They are changed.
+    count : int, optional
+        Summands of this worker; each part is one by default.
 
     Attributes
     ----------
@@ -72,50 +83,50 @@ class ExactSum:
         Summands of this worker; those of all workers, once they have been counted.
     """
 
-    def __init__(self, summands: Sequence[npt.NDArray[np.float64]]) -> None:
-        self._summands = summands
-        self._blocks = summands[0].size // BLOCK
+    def __init__(self, parts: Sequence[npt.NDArray[np.float64]], count: int | None = None) -> None:
+        self._parts = parts
+        self._blocks = parts[0].size // BLOCK
         self._sums: list[npt.NDArray[np.int32]] = []
         self._taken: list[npt.NDArray[np.int64]] = []
         self._quanta: list[npt.NDArray[np.int64]] = []
         self._flagged = np.zeros(0, np.int64)
         self._flags = np.zeros(0, np.int32)
-        self.count = len(summands)
+        self.count = len(parts) if count is None else count
 
     def passes(self, mark: Marks) -> Passes:
         """Yield exponents and digits in turns; exponents of the next digits travel while digits do."""
         blocks = self._blocks
         non_finite, minus_zero = np.zeros(blocks, np.uint8), np.zeros(blocks, np.uint8)
         here = np.ones(blocks, np.uint8)
-        for values in self._summands:
+        for values in self._parts:
             minus_zero[:] = 0
             special_blocks(values, non_finite, minus_zero)
             here &= minus_zero
         # By bitwise or: where any worker has something that is not finite, and where any has no -0.0.
         special = _words(np.packbits(np.concatenate([non_finite, 1 - here])))
-        count = np.array([self.count], np.int32)
-        opening = [mark.bits(special), mark.sum(count)]
+        counts = np.array([len(self._parts), self.count], np.int32)
+        opening = [mark.bits(special), mark.sum(counts)]
         yield from opening
         while not all(work.done for work in opening):
             yield None
-        self.count = int(count[0])
-        if self.count > MOST_SUMMANDS:
+        parts, self.count = counts.tolist()
+        if not 0 < self.count <= MOST_SUMMANDS:
             raise MisuseError(
-                f"an exact sum takes at most {MOST_SUMMANDS} summands of all workers, not {self.count}"
+                f"an exact sum takes 1 to {MOST_SUMMANDS} summands of all workers, not {self.count}"
             )
         bits = np.unpackbits(special.view(np.uint8))[: 2 * blocks]
         self._flagged = np.flatnonzero(bits[:blocks] | (1 - bits[blocks:])).astype(np.int64)
         if self._flagged.size:
             self._flags = np.zeros(self._flagged.size * BLOCK, np.int32)
-            for values in self._summands:
+            for values in self._parts:
                 flags_of(values, self._flagged, self._flags)
                 values[~np.isfinite(values)] = 0.0
             yield mark.bits(self._flags)
-        width = SUM_BITS - headroom(self.count)
+        width = SUM_BITS - headroom(parts)
         active = np.arange(blocks, dtype=np.int64)
         while True:
             exponents = np.full(active.size, NO_DIGITS, np.int32)
-            for values in self._summands:
+            for values in self._parts:
                 block_exponents(_blocks_of(values, active), exponents)
             work = mark.max(exponents)
             yield work
@@ -127,7 +138,7 @@ class ExactSum:
                 return
             quanta = np.maximum(exponents.astype(np.int64) - width, LEAST_QUANTUM)
             digits = np.zeros(active.size * BLOCK, np.int32)
-            for values in self._summands:
+            for values in self._parts:
                 take_digits(values, active, quanta, digits)
             self._sums.append(digits)
             self._taken.append(active)
@@ -188,7 +199,7 @@ class Marks:
 def plan_exact_allreduce(
     admission: Admission,
     sequence: int,
-    arrays: npt.ArrayLike | list[npt.ArrayLike],
+    arrays: npt.ArrayLike | list[npt.ArrayLike] | Accumulator,
     op: Op,
     out: Array | None,
     exact: Exact = True,
@@ -201,8 +212,8 @@ def plan_exact_allreduce(
         This worker's.
     sequence : int
         How many collectives came before.
-    arrays : array or list of arrays
-        This worker's summands.
+    arrays : array, list of arrays or Accumulator
+        This worker's summands; an accumulator is emptied.
     op : {"sum", "mean"}
         A mean divides by the number of summands of all workers.
     out : array, optional
@@ -218,47 +229,56 @@ def plan_exact_allreduce(
         There is no summand, or they differ in shape or type.
     """
     del admission
-    given = [np.asarray(each) for each in (arrays if isinstance(arrays, list) else [arrays])]
-    if not given:
-        raise ArrayError("exact=True takes an array or a list of at least one")
-    first = given[0]
-    dtype = first.dtype.newbyteorder("=")
+    total = arrays if isinstance(arrays, Accumulator) else _accumulated(arrays, op)
+    dtype = total.dtype
     check_choice("exact", exact, (True, "bfloat16"))
-    if dtype.name not in _TYPES or op not in ("sum", "mean"):
-        raise UnsupportedTypeError(
-            f"exact=True takes the sum and mean of {', '.join(_TYPES)}, not {op!r} of {dtype}"
-            + ("; sums of integers are exact without it" if dtype.kind in "iu" else "")
-        )
+    if op not in ("sum", "mean"):
+        raise _unsupported(dtype, op)
     if exact == "bfloat16" and dtype != np.float32:
         raise UnsupportedTypeError(f"exact='bfloat16' takes float32 arrays, which hold bfloat16, not {dtype}")
     rounds_to = dtype.name if exact is True else "bfloat16"
-    if any(each.shape != first.shape or each.dtype.newbyteorder("=") != dtype for each in given):
-        raise ArrayError("the summands of exact=True must have one shape and type")
-    what = f"exact allreduce number {sequence} ({op} of {first.size} {dtype})"
+    # All values are copied before the first pass, so that `out` may be any of the summands.
+    shape = np.broadcast_to(np.zeros((), dtype), total.shape)
+    what = f"exact allreduce number {sequence} ({op} of {shape.size} {dtype})"
     mark = Marks(
         kind="exact allreduce",
         op=op,
         dtype=rounds_to + describe_dtype(dtype),
-        count=first.size,
+        count=shape.size,
         sequence=sequence,
     )
-    target, deliver = flat_target(first, dtype, out, may_be_source=True)
-    if first.size == 0:
+    target, deliver = flat_target(shape, dtype, out, may_be_source=True)
+    if shape.size == 0:
         nothing = Pass(NOTHING, OP_SUM, mark.sum(np.zeros(1, np.int32)).fingerprint)
         return Collective(what, 0, iter((nothing,)), lambda statistics: deliver())
-    padded = []
-    for each in given:
-        values = np.zeros(-(-first.size // BLOCK) * BLOCK)
-        values[: first.size] = each.reshape(-1)
-        padded.append(values)
-    summed = ExactSum(padded)
+    summed = ExactSum(*total.take())
 
     def finish(statistics: Statistics) -> Array:
         with np.errstate(over="ignore"):  # A result beyond the type is infinite, as of any addition.
-            target[:] = summed.result(rounds_to, op == "mean")[: first.size]
+            target[:] = summed.result(rounds_to, op == "mean")[: shape.size]
         return deliver()
 
-    return Collective(what, first.size, summed.passes(mark), finish)
+    return Collective(what, shape.size, summed.passes(mark), finish)
+
+
+def _accumulated(arrays: npt.ArrayLike | list[npt.ArrayLike], op: Op) -> Accumulator:
+    """Return one array or the arrays of a list in an accumulator."""
+    given = [np.asarray(each) for each in (arrays if isinstance(arrays, list) else [arrays])]
+    if not given:
+        raise ArrayError("exact=True takes an array, a list of at least one, or an Accumulator")
+    if given[0].dtype.name not in TYPES:
+        raise _unsupported(given[0].dtype, op)
+    total = Accumulator(given[0].shape, given[0].dtype)
+    for each in given:
+        total.add(each)
+    return total
+
+
+def _unsupported(dtype: np.dtype[Any], op: Op) -> UnsupportedTypeError:
+    return UnsupportedTypeError(
+        f"exact=True takes the sum and mean of {', '.join(TYPES)}, not {op!r} of {dtype}"
+        + ("; sums of integers are exact without it" if dtype.kind in "iu" else "")
+    )
 
 
 def _words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:

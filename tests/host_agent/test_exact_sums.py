@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from host_agent.codecs.accumulator import MOST_SUMMANDS, Accumulator
 from host_agent.codecs.exact import BLOCK, PRECISIONS
 from host_agent.collectives.exact import (
-    MOST_SUMMANDS,
     ExactSum,
     Marks,
     headroom,
@@ -73,16 +73,14 @@ def reduce(passes: list[Pass]) -> None:
 
 def exactly(workers: Sequence[Sequence[Array]], op: str = "sum", rounds_to: str = "") -> tuple[Array, int]:
     """Return the result at all workers, and over how many passes of digits it took."""
-    first = workers[0][0]
+    first = next(each for worker in workers for each in worker)
     size, name = first.size, rounds_to or first.dtype.name
-    padded = -(-size // BLOCK) * BLOCK
     sums = []
     for summands in workers:
-        copies = []
+        total = Accumulator(first.shape, first.dtype)
         for each in summands:
-            copies.append(np.zeros(padded))
-            copies[-1][:size] = each.reshape(-1)
-        sums.append(ExactSum(copies))
+            total.add(each)
+        sums.append(ExactSum(*total.take()))
     running = [each.passes(Marks(kind="test")) for each in sums]
     digits = 0
     while True:
@@ -91,7 +89,7 @@ def exactly(workers: Sequence[Sequence[Array]], op: str = "sum", rounds_to: str 
             assert not any(begun)
             break
         reduce([each for each in begun if isinstance(each, Pass)])
-        digits += begun[0].op == OP_SUM and begun[0].source.size > 1  # type: ignore[union-attr]
+        digits += begun[0].op == OP_SUM and begun[0].source.size > 2  # type: ignore[union-attr]
     with np.errstate(over="ignore"):
         results = [each.result(name, op == "mean")[:size].astype(first.dtype) for each in sums]
     assert len({each.tobytes() for each in results}) == 1
@@ -137,7 +135,8 @@ def test_sums_and_means_are_correctly_rounded(name: str, op: str, workers: int, 
     given_ = [[summand() for _ in range(rng.integers(1, 4))] for _ in range(workers)]
     result, passes = exactly(given_, op)
     same(result, wanted(given_, op))
-    assert passes <= most_passes(name, sum(map(len, given_)))
+    lengths = list(map(len, given_))
+    assert passes <= most_passes(name, sum(lengths), max(lengths))
 
 
 @settings(max_examples=50, deadline=None)
@@ -170,6 +169,12 @@ def test_all_float16_in_groups() -> None:
     same(exactly([[part] for part in parts])[0], expected)
 
 
+def test_random_results_against_integers_and_fsum() -> None:
+    from tests.host_agent.exact_sums_at_length import SIZE, check  # It imports this module.
+
+    assert check(18 * SIZE, seed=2) == 0  # Each pair of type and distribution once.
+
+
 @pytest.mark.parametrize("workers", [100, 1000, 4096])
 def test_thousands_of_workers(workers: int) -> None:
     rng = np.random.default_rng(workers)
@@ -195,6 +200,36 @@ def test_who_adds_what_and_in_which_order_changes_no_bit() -> None:
         split = [exactly([[part[at : at + 100]] for part in summands])[0] for at in range(0, 700, 100)]
         results |= {result.tobytes(), np.concatenate(split).tobytes()}
     assert len(results) == 1
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_an_accumulator_keeps_what_float64_would_lose_and_stays_small(name: str) -> None:
+    rng = np.random.default_rng(9)
+    table = rng.standard_normal((300, 512)).astype(name)
+    total = Accumulator((512,), name)
+    for row in table:
+        total.add(row)
+    assert total.count == 300
+    parts, count = total.take()
+    assert len(parts) <= {"float16": 1, "float32": 2, "float64": 2}[name]
+    assert (count, total.count) == (300, 0)
+    for at in range(512):
+        assert sum((Fraction(part[at]) for part in parts), Fraction()) == sum(
+            map(Fraction, table[:, at].tolist())
+        )
+
+
+def test_an_accumulator_of_numbers_whose_sums_leave_float64() -> None:
+    largest = np.finfo(np.float64).max
+    columns = [
+        (largest, largest, -largest),
+        (largest, -largest / 2, largest / 2),
+        (largest, 2.0**969, 2.0**900),
+    ]
+    given_ = [[np.array(row) for row in zip(*columns, strict=True)]]
+    same(exactly(given_)[0], wanted(given_))
+    infinite = [[np.array([largest]), np.array([largest]), np.array([-np.inf])]]
+    assert exactly(infinite)[0][0] == -np.inf
 
 
 def test_bfloat16_is_rounded_once() -> None:
@@ -232,10 +267,11 @@ def test_special_values(summands: tuple[float, ...], result: float) -> None:
             arrays.append(np.zeros(301, np.float32))
             arrays[-1][:256] = 0.5
             arrays[-1][place] = value
-        total, _ = exactly([[each] for each in arrays])
-        same(total[place : place + 1], np.array([result], np.float32)) if result else None
-        assert str(total[place]) == str(np.float32(result))
-        assert total[1] == np.float32(0.5 * len(summands))
+        for given_ in ([[each] for each in arrays], [arrays], [arrays[:1], [], arrays[1:]]):
+            total, _ = exactly(given_)
+            same(total[place : place + 1], np.array([result], np.float32)) if result else None
+            assert str(total[place]) == str(np.float32(result))
+            assert total[1] == np.float32(0.5 * len(summands))
 
 
 def test_digits_never_overflow_whatever_the_summands() -> None:
@@ -268,15 +304,27 @@ def test_what_is_refused() -> None:
         plan(np.zeros(3), exact="bfloat16")
     with pytest.raises(ArrayError, match="at least one"):
         plan([])
-    with pytest.raises(ArrayError, match="one shape and type"):
+    with pytest.raises(ArrayError, match="expected float64 of shape \\(3,\\) like the other summands"):
         plan([np.zeros(3), np.zeros(4)])
+    with pytest.raises(UnsupportedTypeError, match="take float16, float32, float64, not int64"):
+        Accumulator((3,), np.int64)
+    with pytest.raises(UnsupportedTypeError, match="not 'min' of float32"):
+        plan(Accumulator((3,), "float32"), "min")
     with pytest.raises(MisuseError, match="exact must be"):
         plan(np.zeros(3), exact="float8")
-    passes = ExactSum([np.zeros(BLOCK)]).passes(Marks(kind="test"))
-    for each in (next(passes), next(passes)):
-        assert isinstance(each, Pass)
-        each.done = True
-        if each.op == OP_SUM:
-            each.target[:] = MOST_SUMMANDS + 1
+    for count in (0, MOST_SUMMANDS + 1):
+        passes = ExactSum([np.zeros(BLOCK)]).passes(Marks(kind="test"))
+        for each in (next(passes), next(passes)):
+            assert isinstance(each, Pass)
+            each.done = True
+            if each.op == OP_SUM:
+                each.target[:] = count
+        with pytest.raises(
+            MisuseError, match=f"takes 1 to {MOST_SUMMANDS} summands of all workers, not {count}"
+        ):
+            next(passes)
+    full = Accumulator((1,), "float16")
+    for _ in range(MOST_SUMMANDS):
+        full.add(np.zeros(1, np.float16))
     with pytest.raises(MisuseError, match=f"at most {MOST_SUMMANDS} summands"):
-        next(passes)
+        full.add(np.zeros(1, np.float16))

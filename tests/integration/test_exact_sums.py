@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_agent import Communicator, MismatchError, MisuseError
+from host_agent import Accumulator, Communicator, MismatchError, MisuseError
 from host_agent.collectives.exact import plan_exact_allreduce
 from tests.host_agent.test_exact_sums import wanted
 from tests.integration.simulated.loopback import LoopbackSwitch, on_all
@@ -72,6 +72,18 @@ def test_communicators_over_sockets_and_local_summands() -> None:
                 communicators, lambda each: each.allreduce(given[each.worker_id], op="mean", exact=True)
             )
             assert {each.tobytes() for each in results} == {expected.tobytes()}
+
+            def accumulate(each: Communicator) -> Any:
+                total = Accumulator(parts[0].shape, np.float32)
+                for _ in range(2):  # The all-reduce empties it.
+                    for part in given[each.worker_id]:
+                        total.add(part)
+                    result = each.allreduce(total, op="mean", exact=True)
+                with pytest.raises(MisuseError, match="reduced exactly: pass exact=True"):
+                    each.allreduce(total)
+                return result
+
+            assert {each.tobytes() for each in on_all(communicators, accumulate)} == {expected.tobytes()}
             for how in ({"bits": 8}, {"sparse": "always"}, {"on_overflow": "saturate"}, {"seed": 3}):
                 with pytest.raises(MisuseError, match="exact=True does not go with"):
                     communicators[0].allreduce(parts[0], exact=True, **how)
