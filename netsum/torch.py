@@ -3,7 +3,7 @@
 PyTorch calls `register` by itself when it is imported (entry point group ``torch.backends``); where that is switched
 off, ``import netsum.torch`` does it. `netsum.torch.allreduce_hook` is a DDP communication hook,
 `netsum.torch.Options` says how a group reduces, `netsum.torch.monitored_barrier` is a barrier that names the ranks that do
-not come.
+not come, and `netsum.torch.MicroBatches` makes a training independent of the number of ranks.
 """
 
 from typing import Any
@@ -36,6 +36,10 @@ def __getattr__(name: str) -> Any:
         from host_agent.torch.options import Options
 
         return Options
+    if name == "MicroBatches":
+        from host_agent.torch.micro_batches import MicroBatches
+
+        return MicroBatches
     if name == "monitored_barrier":
         from host_agent.torch.monitored_barrier import monitored_barrier
 

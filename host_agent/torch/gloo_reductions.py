@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from host_agent.codecs.accumulator import Accumulator
 from host_agent.collectives import Op
 from host_agent.collectives.rows import Rows
 from host_agent.errors import ClosedCommunicatorError, MisuseError, SumOverflowError
@@ -47,9 +48,11 @@ class GlooReductions:
         self._size = size
         self._closed = False
 
-    def allreduce_async(self, array: Array, op: Op, *, out: Array, label: str, **how: Any) -> Future[Any]:
+    def allreduce_async(
+        self, array: Array | Accumulator, op: Op, *, out: Array, label: str, **how: Any
+    ) -> Future[Any]:
         """Begin to reduce an array over all ranks, densely and in full; see `Communicator.allreduce`."""
-        if how.get("exact"):
+        if isinstance(array, Accumulator) or how.get("exact"):
             raise MisuseError(
                 "exact sums need slots, and the switch has none free: end a job, or leave out `exact`"
             )

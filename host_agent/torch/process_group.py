@@ -18,10 +18,13 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Final
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from host_agent.codecs.accumulator import Accumulator
+from host_agent.collectives.exact import Exact
 from host_agent.communicator import Communicator
 from host_agent.errors import ArrayError
 from host_agent.joining import NoSlotsError, Seat
@@ -131,6 +134,14 @@ class NetsumProcessGroup(dist.ProcessGroup):
             )
         parts = [self._reduce(each, each, operation, "all_reduce") for each in tensors]
         return self._work(label_of("all_reduce", kind, *tensors), tensors, parts)
+
+    def exact_mean(self, total: Accumulator, output: Tensor) -> Any:
+        """Write the mean of what all ranks' accumulators hold, rounded once, into a tensor."""
+        mean = np.empty(total.shape, total.dtype)
+        label = label_of("exact mean", "", output)
+        exact: Exact = "bfloat16" if output.dtype == torch.bfloat16 else True
+        future = self._slots.exact_mean(total, mean, exact, label)
+        return self._work(label, [output], [(future, lambda: overwrite(output, torch.from_numpy(mean)))])
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce several tensors in place."""

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import numpy.typing as npt
 
+from host_agent.codecs.accumulator import Accumulator
+from host_agent.collectives.exact import Exact
 from host_agent.collectives.rows import Rows
 from host_agent.communicator import Communicator
 from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
@@ -110,6 +112,12 @@ class SlotGroup:
         how = self._options.of(plan.array.dtype, plan.op, plan.rounds_to)
         return self._begin(
             lambda doing: doing.allreduce_async(plan.array, plan.op, out=plan.out, label=label, **how)
+        )
+
+    def exact_mean(self, total: Accumulator, out: Array, exact: Exact, label: str) -> Future[Any]:
+        """Take the mean of what all ranks' accumulators hold; as `Communicator.allreduce` does."""
+        return self._begin(
+            lambda doing: doing.allreduce_async(total, "mean", out=out, exact=exact, label=label)
         )
 
     def allreduce_rows(self, rows: Rows, row_count: int, label: str) -> Future[Any]:

@@ -35,11 +35,13 @@ def normal(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
 
 
 def student(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
-    return rng.standard_t(3, shape)
+    values: Array = rng.standard_t(3, shape)
+    return values
 
 
 def log_normal(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
-    return rng.lognormal(0.0, 2.0, shape) * rng.choice([-1.0, 1.0], shape)
+    values: Array = rng.lognormal(0.0, 2.0, shape) * rng.choice([-1.0, 1.0], shape)
+    return values
 
 
 def cancelling(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
@@ -54,7 +56,8 @@ def wide(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
 
 
 def tiny(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
-    return rng.integers(-9, 10, shape) * 2.0 ** rng.integers(-149, -120)
+    values: Array = rng.integers(-9, 10, shape) * 2.0 ** rng.integers(-149, -120)
+    return values
 
 
 KINDS: dict[str, Sequence[Callable[..., Array]]] = {
