@@ -29,11 +29,21 @@ app = typer.Typer(
 TRY, OPERATE, LOOK = "Try it", "Operate it", "Look closer"
 
 
+NAMED_BY_VERSION = ("numpy", "numba", "llvmlite", "grpcio", "protobuf", "torch")
+
+
 def _tell_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        import platform
+        from importlib.metadata import PackageNotFoundError, version
 
         print(f"netsum {version('netsum')}")
+        print(f"Python {platform.python_version()}, {platform.platform()}, {platform.machine()}")
+        for package in NAMED_BY_VERSION:
+            try:
+                print(f"{package} {version(package)}")
+            except PackageNotFoundError:
+                print(f"{package}: not installed")
         raise typer.Exit
 
 
@@ -41,7 +51,12 @@ def _tell_version(wanted: bool) -> None:
 def netsum(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Say which version this is."),
+        typer.Option(
+            "--version",
+            callback=_tell_version,
+            is_eager=True,
+            help="Say what a bug report needs: the versions of netsum and of what it runs on.",
+        ),
     ] = False,
 ) -> None:
     """In-network aggregation that anyone can run: P4 switches add the gradients of a training job."""
