@@ -23,8 +23,6 @@ Waiting = tuple[dict[str, Tensor], Tensor, torch.futures.Future[Tensor | Excepti
 class CompressionState:
     """The state of a communication hook: what compresses a model's gradients, and what that cost and saved.
 
-    Buckets on the CPU are reduced in a thread of their own, while the backward pass goes on.
-
     Parameters
     ----------
     compressor : Compressor
@@ -46,6 +44,9 @@ class CompressionState:
         Whether statistics have the error of compression: two more passes over each tensor.
     seed : int
         The same at all workers.
+    in_background : bool
+        Whether buckets on the CPU are reduced in a thread of their own, while the backward pass goes on. It must be False where
+        DDP has collectives of its own on the group during the backward pass, or the ranks would begin them in different orders.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class CompressionState:
         exchange: TorchExchange | None = None,
         measure_error: bool = False,
         seed: int = 0,
+        in_background: bool = True,
     ) -> None:
         if granularity not in GRANULARITIES:
             raise MisuseError(
@@ -79,7 +81,7 @@ class CompressionState:
         self._in_place = bool(self.names) and all(each.dtype == torch.float32 for each in self.names)
         self._uncompressed = Uncompressed(self.exchange, self.reducer)
         self._waiting: list[Waiting] = []
-        self._background = Background("netsum-compression")
+        self._background = Background("netsum-compression") if in_background else None
 
     def switch_to(self, compressor: Compressor, memory: Memory | None = None) -> None:
         """Use another compressor from the next step on; the memory and its state stay unless another is given.
@@ -127,8 +129,8 @@ class CompressionState:
         if self.granularity == "model" and not bucket.is_last() and not self.reducer.sends_all:
             return future.then(_buffer_of)
         waiting, self._waiting = self._waiting, []
-        if buffer.is_cuda:
-            # On the stream that DDP expects the result on.
+        if buffer.is_cuda or self._background is None:
+            # In this thread: on the stream that DDP expects the result on, and before DDP's next collective.
             self._finish(waiting)
         else:
             self._background.submit(lambda: self._finish(waiting))
@@ -245,6 +247,8 @@ def compress(
         exchange=TorchExchange(model.process_group),
         measure_error=measure_error,
         seed=seed,
+        # DDP then all-reduces which parameters were used.
+        in_background=not (model.find_unused_parameters or model.static_graph),
     )
     model.register_comm_hook(state, compression_hook)
     return state

@@ -227,6 +227,36 @@ def test_bytes_on_the_wire_are_counted_by_layer(ranks: Ranks) -> None:
         assert 2 * 12_000 * 4 / 3 < sent["weight"] < 2 * 12_000 * 2
 
 
+class OneOfTwo(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(32, 64), torch.nn.Linear(32, 64)])
+        self.last = torch.nn.Linear(64, 8)
+
+    def forward(self, inputs: torch.Tensor, which: int) -> torch.Tensor:
+        return self.last(self.layers[which](inputs))
+
+
+def using_one_of_two(rank: int, world: int, name: str, options: dict[str, Any]) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(OneOfTwo(), bucket_cap_mb=0.01, **options)
+    compress(model, name, memory="none")
+    for step in range(20):
+        which = step + rank if "find_unused_parameters" in options else 0
+        model(torch.ones(4, 32), which % 2).sum().backward()
+    return [each.grad for each in model.parameters() if each.grad is not None]
+
+
+@pytest.mark.parametrize("name", ["block-float", "top-k"])
+@pytest.mark.parametrize("option", ["find_unused_parameters", "static_graph"])
+def test_the_hook_and_collectives_of_ddp_itself_have_one_order_at_all_ranks(
+    ranks: Ranks, name: str, option: str
+) -> None:
+    outcomes = ranks.run(using_one_of_two, name, {option: True})
+    for outcome in outcomes[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(outcome, outcomes[0], strict=True))
+
+
 class Broken(COMPRESSORS["identity"]):  # type: ignore[misc, valid-type, name-defined]
     name = "broken"
 
