@@ -341,10 +341,8 @@ def _check(settings: Settings) -> None:
             raise SettingError(
                 f"job {job.name}: servers: only {' and '.join(SERVED)} have servers, not {job.contender}"
             )
-        if job.density < 1 and job.contender != "omnireduce":
-            raise SettingError(
-                f"job {job.name}: density: only arrays of omnireduce have zeros, not {job.contender}'s"
-            )
+        if job.density < 1 and job.quorum:
+            raise SettingError(f"job {job.name}: density: a quorum's arrays have no zeros: expected 1")
         if job.straggler >= job.workers:
             raise SettingError(
                 f"job {job.name}: straggler: expected a worker from 0 to {job.workers - 1}, found {job.straggler}"

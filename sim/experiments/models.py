@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,12 +24,13 @@ _FLOAT_BYTES: Final = 4
 
 @dataclass(frozen=True)
 class ModelLayer:
-    """A layer: parameters, and how long its forward and backward pass take."""
+    """A layer: parameters, how long its passes take, and which share of its gradient's blocks is not zero."""
 
     name: str
     parameters: int
     forward_ns: int
     backward_ns: int
+    density: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ def shipped_models() -> list[str]:
 def load_model(name_or_path: str) -> Model:
     """Return a model that comes with netsum, by name, or one of a JSON file, by its path.
 
-    The file is what `write_model` writes: ``{"layers": [[name, parameters, forward_ns, backward_ns], …]}``.
+    The file is what `write_model` writes: ``{"layers": [[name, parameters, forward_ns, backward_ns, density], …]}``, where a
+    density may be left out.
 
     Raises
     ------
@@ -100,7 +102,7 @@ def load_model(name_or_path: str) -> Model:
         raise SettingError(f"cannot read the model {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise SettingError(
-            f'{path}: expected {{"layers": [[name, parameters, forward_ns, backward_ns], …]}} ({error})'
+            f'{path}: expected {{"layers": [[name, parameters, forward_ns, backward_ns, density], …]}} ({error})'
         ) from None
 
 
@@ -108,9 +110,12 @@ def _read(name: str, found: Any) -> Model:
     layers = []
     for each in found["layers"]:
         title, *numbers = each
+        density = numbers.pop() if len(numbers) == 4 else 1.0
         if len(numbers) != 3 or not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise ValueError(f"found {each!r}")
-        layers.append(ModelLayer(str(title), *numbers))
+        if not isinstance(density, (int, float)) or not 0 <= density <= 1:
+            raise ValueError(f"found {each!r}, whose density is no share from 0 to 1")
+        layers.append(ModelLayer(str(title), *numbers, density=density))
     if not sum(layer.parameters for layer in layers):
         raise ValueError("a model has parameters")
     return Model(name, tuple(layers))
@@ -118,23 +123,25 @@ def _read(name: str, found: Any) -> Model:
 
 def write_model(model: Model, path: Path) -> None:
     """Write a model's file."""
-    layers = [[layer.name, layer.parameters, layer.forward_ns, layer.backward_ns] for layer in model.layers]
+    layers = [list(astuple(layer)) for layer in model.layers]
     path.write_text(json.dumps({"layers": layers}, indent=1) + "\n", encoding="utf-8")
 
 
-def buckets_of(model: Model, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Iterate over the buckets that DDP makes: (bytes, ns after the backward pass began at which all gradients are there).
+def buckets_of(model: Model, most_bytes: int) -> Iterator[tuple[int, int, float]]:
+    """Iterate over the buckets that DDP makes: (bytes, ns after the backward pass began when it is whole, density).
 
     Gradients come in the reverse order of the layers; a bucket is closed when it holds `most_bytes` or more, the first one at
     `FIRST_BUCKET_BYTES`.
     """
     size = ready_ns = 0
+    filled = 0.0
     limit = min(FIRST_BUCKET_BYTES, most_bytes)
     for layer in reversed(model.layers):
         ready_ns += layer.backward_ns
         size += layer.parameters * _FLOAT_BYTES
+        filled += layer.parameters * _FLOAT_BYTES * layer.density
         if size >= limit:
-            yield size, ready_ns
-            size, limit = 0, most_bytes
+            yield size, ready_ns, filled / size
+            size, filled, limit = 0, 0.0, most_bytes
     if size:
-        yield size, ready_ns
+        yield size, ready_ns, filled / size

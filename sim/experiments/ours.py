@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from controller.errors import JobRefusedError
 from host_agent.collectives import Collective, plan_allreduce
+from host_agent.collectives.sparse import AUTO_LEAST_BYTES
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from sim.errors import SettingError, SimulationError
@@ -217,7 +218,13 @@ class OurJob:
         if key not in self._inputs:
             collective = key[0] * len(self._work.buckets) + bucket
             self._inputs[key] = contributions(
-                self._point.seed, self._number, collective, self.settings.workers, self._elements[bucket]
+                self._point.seed,
+                self._number,
+                collective,
+                self.settings.workers,
+                self._elements[bucket],
+                self._work.buckets[bucket].density,
+                self.lanes,
             )
         return self._inputs[key]
 
@@ -234,6 +241,19 @@ class OurJob:
             self._to_check[key] = self.settings.workers
         return self._outputs[key].array
 
+    def _travelled(self, iteration: int, bucket: int) -> npt.NDArray[np.bool_]:
+        """Return which blocks of an all-reduce travel: all, or those that are not zero at some worker."""
+        parts, lanes = self._inputs[iteration, bucket], self.lanes
+        firsts = range(0, parts[0].size, lanes)
+        chosen = self.settings.sparse
+        sparse = chosen == "always" or (chosen == "auto" and parts[0].nbytes >= AUTO_LEAST_BYTES)
+        if not sparse or self._work.buckets[bucket].density == 1:
+            return np.ones(len(firsts), np.bool_)
+        nonzero = np.zeros(parts[0].size, np.bool_)
+        for part in parts:
+            nonzero |= part != 0
+        return np.logical_or.reduceat(nonzero, firsts)
+
     def _check_output(self, iteration: int, bucket: int, worker: int, *, again: bool) -> None:
         """Raise an error unless a worker has written every block of an all-reduce once, and right."""
         key = iteration, bucket
@@ -242,7 +262,8 @@ class OurJob:
         if output.wrong is not None:
             rank, element = output.wrong
             raise WrongSumError(f"{what} of worker {rank}: element {element} is not the sum")
-        blocks = -(-self._elements[bucket] // self.lanes)
+        travelled = self._travelled(iteration, bucket)
+        blocks = int(travelled.sum())
         if output.blocks(worker) != blocks:
             raise WrongSumError(
                 f"{what} of worker {worker}: {output.blocks(worker):,} of {blocks:,} blocks were written"
@@ -252,7 +273,8 @@ class OurJob:
         self.checked += 1
         self._to_check[key] -= 1
         if self._to_check[key] == 0:
-            if (element_written := output.stray()) is not None:
+            left_out = ~travelled.repeat(self.lanes)[: self._elements[bucket]]
+            if (element_written := output.stray(left_out)) is not None:
                 raise WrongSumError(f"{what}: element {element_written} was written without a RESULT")
             self._network.outputs.remove(output)
             del self._inputs[key], self._outputs[key]

@@ -254,7 +254,9 @@ class Job:
     servers: int = _key(
         _whole(0, 4096), 0, "of ps (default: one) and omnireduce (default: as many as workers)"
     )
-    density: float = _key(_share, 1.0, "share of an array's blocks that are not zero, for omnireduce")
+    density: float = _key(
+        _share, 1.0, "share of blocks that are not zero, at random; netsum and omnireduce leave zeros out"
+    )
     timeout: int = _key(_long_time_ns, 30 * 10**9)
 
 

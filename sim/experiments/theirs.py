@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,7 @@ class TheirJob:
             workers,
             workers if job.contender in COLOCATED else hosts[job.workers :],
             transport.pieces or PIECES.get(job.contender, 32),
-            job.density,
-            point.seed,
+            seed=point.seed,
         )
         shape = (work.iterations, len(work.buckets), job.workers)
         self._started = np.zeros(shape, np.int64)
@@ -107,7 +107,8 @@ class TheirJob:
             # All-reduces are done one after the other, in the same order everywhere.
             start = [messages.wait(host, [ready[at], *before[at]]) for at, host in enumerate(workers)]
             self._started[iteration, number] = ready
-            done = PEERS[job.contender](self._group, bucket.size, [[each] for each in start])
+            group = replace(self._group, density=bucket.density)
+            done = PEERS[job.contender](group, bucket.size, [[each] for each in start])
             before = [[messages.wait(host, done[at])] for at, host in enumerate(workers)]
             ended.append(before)
         self._ended.append(ended)

@@ -22,7 +22,9 @@ _FLOAT32_POWERS: Final = 126
 Floats = npt.NDArray[np.float32]
 
 
-def contributions(seed: int, job: int, collective: int, workers: int, size: int) -> list[Floats]:
+def contributions(
+    seed: int, job: int, collective: int, workers: int, size: int, density: float = 1.0, lanes: int = 64
+) -> list[Floats]:
     """Return what each worker contributes: values of blocks of different magnitudes, the same in every run.
 
     All of them are windows of one array, each somewhere else, so a thousand workers need little more memory than one.
@@ -31,6 +33,8 @@ def contributions(seed: int, job: int, collective: int, workers: int, size: int)
     ----------
     size : int
         Elements of each.
+    density : float
+        Share of the blocks of `lanes` elements that are not zero, at random at each worker, which then has an array of its own.
     """
     generator = np.random.Generator(np.random.Philox(key=[seed, job << 32 | collective]))
     whole = size + _WINDOW_STEP * (workers - 1)
@@ -38,7 +42,15 @@ def contributions(seed: int, job: int, collective: int, workers: int, size: int)
     magnitudes = generator.integers(-12, 13, whole // 64 + 1).repeat(64)[:whole]
     values = np.ldexp(bits.astype(np.float32), magnitudes - 23).astype(np.float32)
     values.flags.writeable = False
-    return [values[first : first + size] for first in range(0, _WINDOW_STEP * workers, _WINDOW_STEP)]
+    windows = [values[first : first + size] for first in range(0, _WINDOW_STEP * workers, _WINDOW_STEP)]
+    if density < 1:
+        return [_thinned(window, generator, density, lanes) for window in windows]
+    return windows
+
+
+def _thinned(window: Floats, generator: np.random.Generator, density: float, lanes: int) -> Floats:
+    kept = generator.random(-(-window.size // lanes)) < density
+    return np.where(kept.repeat(lanes)[: window.size], window, np.float32(0))
 
 
 def expected_sum(parts: list[Floats], lanes: int, workers: int = 0) -> Floats:

@@ -17,10 +17,11 @@ _LATE = 7
 
 @dataclass(frozen=True)
 class Bucket:
-    """Bytes to reduce, and how long after the backward pass has begun they are there."""
+    """Bytes to reduce, how long after the backward pass has begun they are there, and the share of blocks that are not zero."""
 
     size: int
     ready_ns: int
+    density: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,12 @@ def _work_of(job: Job) -> Work:
         from sim.experiments.models import buckets_of, load_model
 
         model = load_model(job.model).scaled(job.batch)
-        buckets = tuple(Bucket(size, ready) for size, ready in buckets_of(model, job.bucket))
+        buckets = tuple(
+            Bucket(size, ready, density * job.density)
+            for size, ready, density in buckets_of(model, job.bucket)
+        )
         return Work(job.collectives, model.forward_ns, model.backward_ns, buckets)
-    return Work(job.collectives, job.compute, 0, (Bucket(job.size, 0),))
+    return Work(job.collectives, job.compute, 0, (Bucket(job.size, 0, job.density),))
 
 
 def memory_bytes(jobs: Iterable[Job]) -> int:

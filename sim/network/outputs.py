@@ -53,10 +53,16 @@ class Output:
         row = self._rows[self.number]
         return None if row["wrong_worker"] < 0 else (int(row["wrong_worker"]), int(row["wrong_element"]))
 
-    def stray(self) -> int | None:
-        """Return an element that a worker has written without having accepted a RESULT for it, or None."""
-        written = np.flatnonzero(self.array.view(np.uint8) != ERASED)
-        return int(written[0]) // self.array.itemsize if written.size else None
+    def stray(self, left_out: npt.NDArray[np.bool_] | None = None) -> int | None:
+        """Return an element that a worker has written without having accepted a RESULT for it, or None.
+
+        Elements that are `left_out` are written without one, as zeros.
+        """
+        right = self.array.view(np.uint8).reshape(-1, self.array.itemsize) == ERASED
+        if left_out is not None:
+            right[left_out] = (self.array[left_out] == 0)[:, None]
+        wrong = np.flatnonzero(~right.all(axis=1))
+        return int(wrong[0]) if wrong.size else None
 
 
 class Outputs:

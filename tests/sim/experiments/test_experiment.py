@@ -93,7 +93,7 @@ def test_copies_of_a_job_share_hosts_or_have_their_own() -> None:
         ),
         ('y = "speed"\n' + JOB, "y: expected one of duration_ns, goodput_bps, .*found 'speed'"),
         ('[[job]]\ncontender = "ring"\nservers = 4', "job job: servers: only ps and omnireduce have servers"),
-        ("[[job]]\ndensity = 0.5", "job job: density: only arrays of omnireduce have zeros, not netsum's"),
+        ("[[job]]\ndensity = 0.5\nquorum = 2", "job job: density: a quorum's arrays have no zeros"),
         ("[[job]]\nworkers = 2\nstraggler = 2", "job job: straggler: expected a worker from 0 to 1, found 2"),
         (
             JOB + '[[background]]\nsource = "h1"\ntarget = "h1"\nrate = "1gbit"',
