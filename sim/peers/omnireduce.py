@@ -31,20 +31,20 @@ def omnireduce(group: Group, size: int, ready: Tokens) -> Tokens:
     blocks = -(-size // BLOCK_BYTES)
     fused = max(BLOCKS_FUSED, -(-blocks * 2 * len(workers) // MOST_MESSAGES))
     columns = -(-blocks // fused)
-    unit = fused * (BLOCK_BYTES + HEADER_BYTES)
     dice = np.random.Generator(np.random.Philox(key=[group.seed, size]))
-    # Blocks are zero or not by themselves; of those that are fused, only these are sent.
-    share = dice.binomial(fused, group.density, (len(workers), columns)) if group.density < 1 else None
+    # Blocks are zero or not by themselves; of those that are fused, only the others are sent, and those of any worker come back.
+    full = np.full((len(workers), columns), fused)
+    united = full[0]
+    if group.density < 1:
+        chosen = dice.random((len(workers), columns, fused), np.float32) < group.density
+        full, united = chosen.sum(axis=2), chosen.any(axis=0).sum(axis=1)
     done: Tokens = [list(tokens) for tokens in ready]
     streams = min(STREAMS * len(group.servers), columns)
     after = [[list(tokens) for tokens in ready] for _ in range(streams)]
     for column in range(columns):
         stream = column % streams
         server = group.servers[stream % len(group.servers)]
-        amounts = [
-            unit if share is None else int(share[worker, column]) * (BLOCK_BYTES + HEADER_BYTES)
-            for worker in range(len(workers))
-        ]
+        amounts = [int(each) * (BLOCK_BYTES + HEADER_BYTES) for each in full[:, column]]
         first = column < streams
         if not any(amounts) and not first:
             continue
@@ -53,9 +53,9 @@ def omnireduce(group: Group, size: int, ready: Tokens) -> Tokens:
             for number, worker in enumerate(workers)
             if amounts[number] or first
         ]
-        largest = max(max(amounts), HEADER_BYTES)
+        summed = max(int(united[column]) * (BLOCK_BYTES + HEADER_BYTES), HEADER_BYTES)
         for number, worker in enumerate(workers):
-            result = messages.send(server, worker, largest, came)
+            result = messages.send(server, worker, summed, came)
             after[stream][number] = [result]
             done[number].append(result)
     return done

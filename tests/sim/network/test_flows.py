@@ -169,4 +169,7 @@ def test_omnireduce_sends_only_blocks_that_are_not_zero() -> None:
     network.run(limit_ns=10**12)
     sent = int(network.link_records["bytes"][0])
     assert 0.04 * (8 << 20) < sent < 0.2 * (8 << 20)
+    # A worker receives the blocks that are not zero at some worker, beside acknowledgements.
+    received = int(network.link_records["bytes"][1])
+    assert (1 - 0.95**4) * (8 << 20) < received < 0.3 * (8 << 20)
     assert all(done)
