@@ -113,9 +113,10 @@ def _read(name: str, found: Any) -> Model:
         density = numbers.pop() if len(numbers) == 4 else 1.0
         if len(numbers) != 3 or not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise ValueError(f"found {each!r}")
+        parameters, forward_ns, backward_ns = numbers
         if not isinstance(density, (int, float)) or not 0 <= density <= 1:
             raise ValueError(f"found {each!r}, whose density is no share from 0 to 1")
-        layers.append(ModelLayer(str(title), *numbers, density=density))
+        layers.append(ModelLayer(str(title), parameters, forward_ns, backward_ns, density))
     if not sum(layer.parameters for layer in layers):
         raise ValueError("a model has parameters")
     return Model(name, tuple(layers))
