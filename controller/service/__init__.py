@@ -8,6 +8,7 @@ store      what must survive a restart, in SQLite
 records    one job as the store keeps it
 link       the connection to one switch: connecting, reconnecting, becoming primary
 states     the states of jobs, seats and links, as tables
+events     the event log: every transition of jobs, seats and links
 jobs       one job while the service runs it, its seats, its messages to workers
 registry   all jobs: find, restart, end
 workers    what workers call: join, attach again, leave

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, what_of_certificates
 from controller.errors import ServiceError
 from host_agent.job_api import CONTROLLER_VARIABLE, DEFAULT_CONTROLLER, jobs_pb2, jobs_pb2_grpc
-from host_agent.job_api.jobs_pb2 import JobView, SwitchView
+from host_agent.job_api.jobs_pb2 import EventView, JobView, SwitchView
 from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, slots_message
 
 _AT_CALLER = (
@@ -129,6 +129,10 @@ class OperatorClient:
             quorum=quorum,
         )
         return cast(JobView, self._call(self._stub.CreateJob, request))
+
+    def job_events(self, name: str) -> list[EventView]:
+        """Return what happened to a job, its workers and meanwhile the connections to switches, the oldest first."""
+        return list(self._call(self._stub.JobEvents, jobs_pb2.JobName(name=name)).events)
 
     def restart_job(self, name: str) -> JobView:
         """Give a job a new epoch; ranks that left may join again."""

@@ -110,7 +110,7 @@ class Epochs:
         job.tree = tree
         job.installed = {}
         record.hold(job.parts)
-        job.on(JobEvent.RENEW)
+        job.on(JobEvent.RENEW, job.reason)
         self._store.save(record)
 
     async def install(self, job: ServiceJob) -> None:
@@ -130,7 +130,11 @@ class Epochs:
     def _admitted(self, job: ServiceJob) -> None:
         """Note that all switches hold a job's epoch, and send its workers their admissions."""
         record = job.record
-        job.on(JobEvent.ADMIT)
+        held = (
+            f"slots {slots.base} to {slots.end - 1} of switch {switch}"
+            for switch, slots in record.slots_on.items()
+        )
+        job.on(JobEvent.ADMIT, f"epoch {record.epoch}, {', '.join(held)}")
         job.admitted_epoch = record.epoch
         job.stop_timer()
         if job.waited_s is None:
@@ -141,15 +145,6 @@ class Epochs:
             if knows:  # An earlier controller may have held it.
                 self._moves.tell(job, seat)
         self._on_running()
-        log.info(
-            "job %s runs: epoch %d, %s",
-            job.name,
-            record.epoch,
-            ", ".join(
-                f"slots {slots.base} to {slots.end - 1} of switch {switch}"
-                for switch, slots in record.slots_on.items()
-            ),
-        )
 
     async def bring_up(self, link: SwitchLink) -> None:
         """Reconcile a switch at the beginning of a session with it."""

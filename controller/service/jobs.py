@@ -8,6 +8,7 @@ from enum import Enum
 
 from controller.errors import ControllerError
 from controller.jobs import Job
+from controller.service.events import EventLog, Subject
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.states import (
     JOB_TRANSITIONS,
@@ -16,7 +17,6 @@ from controller.service.states import (
     JobState,
     SeatEvent,
     SeatState,
-    next_state,
 )
 from controller.trees import Tree
 from host_agent.job_api import jobs_pb2
@@ -77,6 +77,10 @@ class Seat:
     ----------
     worker
         Its record in the store.
+    job
+        The job's name.
+    events
+        Where its transitions are recorded.
     outbox
         The queue of its stream; None while the worker is detached.
     told_epoch
@@ -90,6 +94,8 @@ class Seat:
     """
 
     worker: WorkerRecord
+    job: str
+    events: EventLog
     outbox: Outbox | None = None
     told_epoch: int = 0
     asked_again: int = 0
@@ -114,9 +120,14 @@ class Seat:
             return SeatState.LEFT
         return SeatState.DETACHED if self.outbox is None else SeatState.ATTACHED
 
+    @property
+    def subject(self) -> Subject:
+        """What its transitions are of."""
+        return Subject(self.job, self.rank)
+
     def attach(self, outbox: Outbox) -> None:
         """Give the seat a stream; its earlier one is ended."""
-        self._check(SeatEvent.ATTACH)
+        self._on(SeatEvent.ATTACH, "")
         self.stop_disconnect_timer()
         if self.outbox is not None:
             self.outbox.put_nowait(None)
@@ -124,19 +135,19 @@ class Seat:
 
     def detach(self) -> None:
         """Note that the seat's stream broke."""
-        self._check(SeatEvent.DETACH)
+        self._on(SeatEvent.DETACH, "its stream broke")
         self.outbox = None
 
     def leave(self, reason: str) -> None:
         """Note that the worker has left."""
-        self._check(SeatEvent.LEAVE)
+        self._on(SeatEvent.LEAVE, reason)
         self.stop_disconnect_timer()
         self.outbox = None
         self.worker.left = reason
 
-    def _check(self, event: SeatEvent) -> None:
-        """Raise `TransitionError` if the event is not possible in the present state."""
-        next_state(SEAT_TRANSITIONS, self.state, event, f"the seat of worker {self.rank}")
+    def _on(self, event: SeatEvent, reason: str) -> None:
+        """Record a transition; raise `TransitionError` if the event is not possible in the present state."""
+        self.events.on(self.subject, SEAT_TRANSITIONS, self.state, event, reason)
 
     def tell(self, message: ToWorker | RefusalError | None) -> None:
         """Send a message to the worker if it is attached."""
@@ -164,6 +175,8 @@ class ServiceJob:
         Its record in the store.
     changed
         Called with the job and an event after its state has changed.
+    events
+        Where its transitions are recorded.
     seats
         Its workers by rank. A worker that left a running job keeps its seat until a restart.
     admitted_epoch
@@ -194,6 +207,7 @@ class ServiceJob:
 
     record: JobRecord
     changed: Callable[["ServiceJob", JobEvent], None]
+    events: EventLog = field(default_factory=EventLog)
     seats: dict[int, Seat] = field(default_factory=dict)
     admitted_epoch: int = 0
     tree: Tree | None = None
@@ -217,15 +231,20 @@ class ServiceJob:
         """The job's name."""
         return self.record.name
 
-    def on(self, event: JobEvent) -> None:
-        """Change the state.
+    @property
+    def subject(self) -> Subject:
+        """What its transitions are of."""
+        return Subject(self.name)
+
+    def on(self, event: JobEvent, reason: str = "") -> None:
+        """Change the state, and record why.
 
         Raises
         ------
         TransitionError
             The event is not possible in the present state.
         """
-        self.state = next_state(JOB_TRANSITIONS, self.state, event, f"job {self.name}")
+        self.state = self.events.on(self.subject, JOB_TRANSITIONS, self.state, event, reason)
         self.record.running = self.state in (JobState.INSTALLING, JobState.RUNNING, JobState.HELD)
         self.changed(self, event)
 
@@ -239,7 +258,7 @@ class ServiceJob:
     def leave_queue(self) -> None:
         """Give up the job's place in the queue, if it has one."""
         if self.state is JobState.QUEUED:
-            self.on(JobEvent.DEQUEUE)
+            self.on(JobEvent.DEQUEUE, f"it waits for workers {', '.join(map(str, self.missing))}")
 
     @property
     def missing(self) -> list[int]:

@@ -7,7 +7,6 @@ admitted beside remains of another.
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -15,12 +14,11 @@ from typing import TypeVar
 from controller.errors import ControllerError, NotPrimaryError, SwitchUnreachableError
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
+from controller.service.events import EventLog, Subject
 from controller.service.network import SwitchSite
 from controller.service.states import LINK_TRANSITIONS, LinkEvent, LinkState, next_state
 from controller.session import P4RuntimeSession
 from controller.switch_tables import Reconciled, SwitchTables
-
-log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.2
 LAST_BACKOFF_S = 5.0
@@ -43,6 +41,8 @@ class SwitchLink:
         The controller with the highest one is primary.
     bring_up
         Called at the beginning of each session, before any request; reconciles the switch.
+    events
+        Where its transitions are recorded, but not that it failed again for the same reason.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class SwitchLink:
         files: CompiledFiles,
         election_id: int,
         bring_up: Callable[["SwitchLink"], Awaitable[None]],
+        events: EventLog,
     ) -> None:
         self.site = site
         self.files = files
@@ -61,6 +62,7 @@ class SwitchLink:
         self.reconciled: tuple[float, Reconciled] | None = None
         self._election_id = election_id
         self._bring_up = bring_up
+        self._events = events
         self._writer: P4RuntimeWriter | None = None
         self._tables: SwitchTables | None = None
         self._order = asyncio.Lock()
@@ -146,7 +148,7 @@ class SwitchLink:
             self._writer = P4RuntimeWriter(session, self.files)
             self._tables = SwitchTables(self._writer, self.files.path)
             await self._bring_up(self)
-            await self._on(LinkEvent.RECONCILED, "")
+            await self._on(LinkEvent.RECONCILED)
         self._connected += 1
 
     async def _watch(self) -> None:
@@ -176,13 +178,14 @@ class SwitchLink:
             with contextlib.suppress(ControllerError):
                 await self._in_thread(writer.session.tear_down)
 
-    async def _on(self, event: LinkEvent, reason: str) -> None:
-        state = next_state(LINK_TRANSITIONS, self.state, event, f"the connection to {self.site.name}")
-        if reason and reason != self.reason:
-            log.warning("switch %s is not ready: %s", self.site.name, reason)
-        elif state is LinkState.READY:
-            log.info("switch %s is ready", self.site.name)
-        self.state, self.reason = state, reason
+    async def _on(self, event: LinkEvent, reason: str = "") -> None:
+        if (
+            next_state(LINK_TRANSITIONS, self.state, event, self.site.name) is not self.state
+            or reason != self.reason
+        ):
+            subject = Subject("", switch=self.site.name)
+            self.state = self._events.on(subject, LINK_TRANSITIONS, self.state, event, reason)
+        self.reason = reason
         async with self.changed:
             self.changed.notify_all()
 

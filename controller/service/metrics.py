@@ -95,7 +95,12 @@ class ServiceCollector(Collector):
                     family.add_metric([job.name, rank], getattr(seat.report, name))
         gone = CounterMetricFamily("netsum_workers_left", "Workers that left a job, of all jobs")
         gone.add_metric([], self._workers.left)
-        return [live, *counts.values(), gone]
+        transitions = CounterMetricFamily(
+            "netsum_transitions", "Transitions of jobs, seats and links", labels=["of", "event"]
+        )
+        for labels, count in self._registry.events.counts.items():
+            transitions.add_metric(list(labels), count)
+        return [live, *counts.values(), gone, transitions]
 
     def _of_switches(self) -> list[Any]:
         ready = GaugeMetricFamily("netsum_switch_ready", "1 if the switch takes jobs", labels=["switch"])

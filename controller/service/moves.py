@@ -7,7 +7,6 @@ workers go on in the old epoch, which the switches still hold.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,8 +15,6 @@ from controller.service.states import JobEvent, JobState
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToWorker
 from host_agent.words import plural
-
-log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 1.0
 LAST_BACKOFF_S = 60.0
@@ -103,7 +100,8 @@ class Moves:
 
     def begin(self, job: ServiceJob, slots: int, home: bool = False) -> None:
         """Hold a job's workers for a move."""
-        job.on(JobEvent.HOLD)
+        wish = f"it is to have {plural(slots, 'slot')} in place of {job.record.slot_count}"
+        job.on(JobEvent.HOLD, f"it is to return from aggregator {job.record.aggregator}" if home else wish)
         move = self._moves[job] = Move(slots, home)
         self._start_timer(job, move)
         job.tell(move.hold(job))
@@ -148,9 +146,8 @@ class Moves:
         move.stop_timer()
         if job.state is not JobState.HELD:
             return
-        log.warning("job %s keeps its %s: %s", job.name, plural(job.record.slot_count, "slot"), reason)
-        job.on(JobEvent.RELEASE)
         job.reason = f"it keeps its slots: {reason}"
+        job.on(JobEvent.RELEASE, job.reason)
         job.tell(_release(job))
         backoff_s = self._backoff_s.get(job, FIRST_BACKOFF_S)
         self._backoff_s[job] = min(2 * backoff_s, LAST_BACKOFF_S)

@@ -47,6 +47,7 @@ class OperatorActions:
         if not record.job_id:  # `reserve` has saved the others.
             self._registry.store.save(record)
         self._registry.jobs[name] = job
+        job.events.begin(job.subject, "create", job.state, "an operator created it")
         if record.job_id:
             self._registry.placement.idle(job)
         else:

@@ -17,6 +17,7 @@ from controller.program import CompiledFiles
 from controller.service.aggregators import Aggregators
 from controller.service.balance import Balance
 from controller.service.epochs import End, Epochs
+from controller.service.events import EventLog
 from controller.service.installation import Installation
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.link import SwitchLink
@@ -61,6 +62,8 @@ class Placement:
         How jobs share slots.
     restart
         Restarts a job.
+    events
+        Where the links' transitions are recorded.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Placement:
         end: End,
         sharing: Sharing,
         restart: Restart,
+        events: EventLog,
     ) -> None:
         self.lanes = files.lanes
         self.files = files
@@ -87,12 +91,13 @@ class Placement:
             sharing.start_s,
         )
         self._restart = restart
+        self._events = events
         self.ledgers = {
             name: JobLedger(files.slots, files.lanes, store.switch(name)[0]) for name in network.switches
         }
         self.installation = Installation(
             {
-                name: SwitchLink(site, files, election_id, lambda link: self.epochs.bring_up(link))
+                name: SwitchLink(site, files, election_id, lambda link: self.epochs.bring_up(link), events)
                 for name, site in network.switches.items()
             }
         )
@@ -163,7 +168,7 @@ class Placement:
         job.stop_timer()
         if job.asked_at is None:
             job.asked_at = time.monotonic()
-        job.on(JobEvent.ENQUEUE)
+        job.on(JobEvent.ENQUEUE, job.reason if job.missing else "all its workers have joined")
         if job.record.queue_s > 0 and not job.record.job_id:
             loop = asyncio.get_running_loop()
             job.timer = loop.call_later(job.record.queue_s, self._waited_too_long, job)
@@ -204,7 +209,9 @@ class Placement:
                 self.files.slots, self.files.lanes, self._store.switch(site.name)[0]
             )
         self._turns.setdefault(site.name, asyncio.Lock())
-        link = self.links[site.name] = SwitchLink(site, self.files, self._election_id, self.epochs.bring_up)
+        link = self.links[site.name] = SwitchLink(
+            site, self.files, self._election_id, self.epochs.bring_up, self._events
+        )
         self.trees.add_aggregator(site, self.aggregators.hosts[site.name].udp_port)
         self._host_links[site.name] = asyncio.get_running_loop().create_task(link.run())
 

@@ -32,12 +32,14 @@ def restore_jobs(registry: JobRegistry, workers: WorkerSeats) -> None:
             log.warning("job %s is dropped: %s", record.name, lost)
             registry.store.forget(record.name)
             continue
-        job = ServiceJob(record, registry.placement.queues.on)
+        job = ServiceJob(record, registry.placement.queues.on, registry.events)
+        if record.running:  # Thousands that wait would leave no room for what happened.
+            registry.events.begin(job.subject, "restore", job.state, "the controller was started again")
         if running is not None:
             job.tree, job.parts = running
             job.admissions = job.tree.admissions(job.parts)
         for worker in record.workers.values():
-            job.seats[worker.rank] = Seat(worker)
+            job.seats[worker.rank] = Seat(worker, job.name, job.events)
         registry.jobs[record.name] = job
         if record.running and not any(job.present()):
             registry.end(job, "all its workers have left")

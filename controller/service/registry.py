@@ -6,7 +6,6 @@ it runs in the event loop's thread.
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from controller.errors import ControllerError, JobRefusedError
 from controller.program import CompiledFiles
 from controller.service.aggregators import START_S
+from controller.service.events import EventLog
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
 from controller.service.placement import Placement
@@ -31,8 +31,6 @@ from controller.service.store import Store
 from controller.sharing import Policy
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToWorker
-
-log = logging.getLogger(__name__)
 
 ENDED_JOBS_KEPT = 100
 MAX_JOBS = 10_000
@@ -100,6 +98,8 @@ class JobRegistry:
         The jobs that ended last.
     placement
         Their slots and table entries.
+    events
+        The transitions of jobs, seats and links.
     closing
         Whether the controller is stopping. Streams that break then make no worker leave.
     """
@@ -116,6 +116,7 @@ class JobRegistry:
         self.options = options
         self.jobs: dict[str, ServiceJob] = {}
         self.ended: deque[ServiceJob] = deque(maxlen=ENDED_JOBS_KEPT)
+        self.events = EventLog(store)
         self.placement = Placement(
             network,
             store,
@@ -126,6 +127,7 @@ class JobRegistry:
             self.end,
             Sharing(options.share, options.least_slots, options.move_s, options.start_s),
             self.restart,
+            self.events,
         )
         self.store = store
         self.closing = False
@@ -199,7 +201,7 @@ class JobRegistry:
             self.placement.reservations.check(record)
         except JobRefusedError as refusal:
             raise RefusalError(Kind.FULL, str(refusal)) from None
-        return ServiceJob(record, self.placement.queues.on)
+        return ServiceJob(record, self.placement.queues.on, self.events)
 
     def switch_for(self, asked: str, host: HostSite | None, spread: bool) -> str:
         """Return the switch that adds a job: the requested one, else that of its first worker's host, else the first.
@@ -223,8 +225,7 @@ class JobRegistry:
         """End a job. Its workers receive the refusal if there is one, else the reason."""
         if job.ended.is_set():
             return
-        log.info("job %s ends: %s", job.name, reason)
-        job.on(JobEvent.END)
+        job.on(JobEvent.END, reason)
         self.placement.moves.drop(job)
         job.ended.set()
         job.reason = reason
@@ -248,7 +249,7 @@ class JobRegistry:
             The switch refused or did not answer.
         """
         gone = [rank for rank, seat in job.seats.items() if seat.worker.left]
-        job.on(JobEvent.RESTART)
+        job.on(JobEvent.RESTART, reason)
         self.placement.moves.drop(job)
         job.record.restarts += 1
         job.record.operated = True  # From now on its workers may leave and join like those of a created job.
@@ -294,3 +295,4 @@ class JobRegistry:
         for task in self._ending.values():
             task.cancel()
         self.placement.close()
+        self.events.save()

@@ -16,7 +16,7 @@ from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
 from controller.service.operators import OperatorActions
 from controller.service.registry import JobRegistry
 from controller.service.requests import check_message
-from controller.service.views import add_rates, job_view, switch_view
+from controller.service.views import add_rates, event_view, job_view, switch_view
 from controller.service.workers import WorkerSeats
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 
@@ -220,6 +220,16 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     async def GetJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
         """Return one job."""
         return await self._view(self._registry.find(request.name))
+
+    @_told
+    async def JobEvents(self, request: Any, context: Any) -> jobs_pb2.JobEventsReply:
+        """Return what happened to a job, of those that have ended too."""
+        events = self._registry.events.of_job(request.name)
+        if not events:
+            self._registry.find(
+                request.name
+            )  # Else there was a job of that name, longer ago than the log goes back.
+        return jobs_pb2.JobEventsReply(events=map(event_view, events))
 
     @_told
     async def CreateJob(self, request: Any, context: Any) -> jobs_pb2.JobView:

@@ -1,4 +1,4 @@
-"""What must not be forgotten, in an SQLite file: jobs, their workers, and of each switch its last epoch and its mark.
+"""What must not be forgotten, in an SQLite file: jobs, their workers, of each switch its last epoch and mark, the event log.
 
 A change is on disk before it is on a switch, so what a killed controller leaves is never ahead of its memory. One process
 uses the file at a time.
@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,14 @@ CREATE TABLE worker (
 ) STRICT;
 """
 
+_EVENTS = """
+CREATE TABLE IF NOT EXISTS event (
+  number INTEGER PRIMARY KEY, at REAL NOT NULL, job TEXT NOT NULL, rank INTEGER NOT NULL, switch TEXT NOT NULL,
+  before TEXT NOT NULL, event TEXT NOT NULL, after TEXT NOT NULL, reason TEXT NOT NULL
+) STRICT
+"""
+"""Files of earlier versions have none; an earlier netsum that reads this one's ignores it."""
+
 _BOOLEANS = ("operated", "running", "spread")
 
 
@@ -66,6 +74,7 @@ class Store:
                 self._database.execute("PRAGMA synchronous = FULL")
                 self._database.execute("PRAGMA foreign_keys = ON")
                 self._prepare()
+                self._database.execute(_EVENTS)
         except BaseException:
             self.close()
             raise
@@ -114,6 +123,33 @@ class Store:
         """Remember a job no longer."""
         with self._transaction():
             self._database.execute("DELETE FROM job WHERE name = ?", (name,))
+
+    def transitions(self) -> list[tuple[Any, ...]]:
+        """Return the transitions of the event log, the oldest first.
+
+        Raises
+        ------
+        StoreError
+            The file cannot be read.
+        """
+        query = "SELECT at, job, rank, switch, before, event, after, reason FROM event ORDER BY number"
+        with self._explained():
+            return self._database.execute(query).fetchall()
+
+    def add_transitions(self, added: Iterable[tuple[Any, ...]], kept: int) -> None:
+        """Append transitions to the event log, and forget the oldest beyond `kept`.
+
+        Raises
+        ------
+        StoreError
+            The file cannot be written.
+        """
+        statement = "INSERT INTO event (at, job, rank, switch, before, event, after, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        with self._transaction():
+            self._database.executemany(statement, added)
+            self._database.execute(
+                "DELETE FROM event WHERE number <= (SELECT max(number) FROM event) - ?", (kept,)
+            )
 
     def jobs(self) -> list[JobRecord]:
         """Return all jobs, the oldest first.

@@ -5,13 +5,14 @@ import time
 from pathlib import Path
 
 from controller.errors import ControllerError
+from controller.service.events import NO_RANK, Transition
 from controller.service.jobs import Counted, Seat, ServiceJob
 from controller.service.link import SwitchLink
 from controller.service.network import PortSite
 from controller.service.registry import JobRegistry
 from controller.service.states import JobState, LinkState, SeatState
 from host_agent.job_api import jobs_pb2
-from host_agent.job_api.jobs_pb2 import JobView, PortView, SwitchView, TreeSwitchView, WorkerView
+from host_agent.job_api.jobs_pb2 import EventView, JobView, PortView, SwitchView, TreeSwitchView, WorkerView
 
 _SWITCH_STATES = {
     LinkState.CONNECTING: jobs_pb2.CONNECTING,
@@ -63,6 +64,14 @@ def job_view(job: ServiceJob, counted: Counted) -> JobView:
         on_host=bool(record.aggregator),
         quorum=record.quorum,
     )
+
+
+def event_view(transition: Transition) -> EventView:
+    """Return a transition of the event log."""
+    values = transition._asdict()
+    if transition.rank == NO_RANK:
+        del values["rank"]
+    return EventView(**values)
 
 
 def _tree_view(job: ServiceJob, counted: Counted) -> list[TreeSwitchView]:

@@ -4,7 +4,6 @@ All here runs in the event loop's thread.
 """
 
 import asyncio
-import logging
 import secrets
 
 from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
@@ -19,12 +18,10 @@ from controller.service.requests import (
     host_for,
     same_secret,
 )
-from controller.service.states import JobState
+from controller.service.states import JobState, SeatEvent
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToWorker
 from host_agent.wire.constants import UDP_PORT
-
-log = logging.getLogger(__name__)
 
 
 class WorkerSeats:
@@ -39,14 +36,16 @@ class WorkerSeats:
     ----------
     streams
         Number of connected workers.
-    left
-        Number of workers that have left, over all jobs.
     """
 
     def __init__(self, registry: JobRegistry) -> None:
         self.streams = 0
-        self.left = 0
         self._registry = registry
+
+    @property
+    def left(self) -> int:
+        """Number of workers that have left, over all jobs, since the controller was started."""
+        return self._registry.events.counts["seat", SeatEvent.LEAVE.value]
 
     async def join(self, request: jobs_pb2.JoinRequest, outbox: Outbox) -> tuple[ServiceJob, Seat]:
         """Give a worker a seat; the worker sends its UDP port next.
@@ -71,6 +70,7 @@ class WorkerSeats:
                 self._registry.end(job, str(refusal), refusal)
             raise
         job.sit(seat)
+        self._registry.events.begin(seat.subject, "join", seat.state, f"from host {host.name}")
         if not job.queue_place:
             job.stop_timer()  # It is not idle any more.
         seat.tell(
@@ -178,6 +178,7 @@ class WorkerSeats:
                 f"there is no job named {request.job}, and the join token belongs to an existing job",
             )
         job = self._registry.jobs[request.job] = self._registry.new_job(request.job, request, host)
+        job.events.begin(job.subject, "create", job.state, f"worker {request.rank} joined")
         return job
 
     def _seat(self, job: ServiceJob, request: jobs_pb2.JoinRequest, host: HostSite, outbox: Outbox) -> Seat:
@@ -191,9 +192,8 @@ class WorkerSeats:
                     f"worker {request.rank} at {host.ip} is on no host of this controller, and job {job.name} is added on "
                     f"switch {job.record.switch}",
                 )
-            return Seat(
-                WorkerRecord(request.rank, host.name, host.ip, "", 0, 0, host.ip, UDP_PORT, lease), outbox
-            )
+            worker = WorkerRecord(request.rank, host.name, host.ip, "", 0, 0, host.ip, UDP_PORT, lease)
+            return Seat(worker, job.name, job.events, outbox)
         switch = host.switch if job.record.spread else job.record.switch
         if job.record.aggregator:
             switch = job.record.home or host.switch
@@ -205,7 +205,7 @@ class WorkerSeats:
             )
         ip, udp_port = host.sends_to or (self._registry.network.switches[switch].ip, UDP_PORT)
         worker = WorkerRecord(request.rank, host.name, host.ip, host.mac, port, 0, ip, udp_port, lease)
-        return Seat(worker, outbox)
+        return Seat(worker, job.name, job.events, outbox)
 
     def start_disconnect_timer(self, job: ServiceJob, seat: Seat, seconds: float) -> None:
         """Let a worker leave unless it reattaches in time."""
@@ -217,8 +217,6 @@ class WorkerSeats:
         if job.ended.is_set() or job.seats.get(seat.rank) is not seat or seat.worker.left:
             return
         seat.leave(reason)
-        self.left += 1
-        log.info("worker %d of job %s left: %s", seat.rank, job.name, reason)
         if job.record.running:
             self._registry.placement.moves.give_up(job, f"worker {seat.rank} left")
             if not any(job.present()):

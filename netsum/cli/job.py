@@ -267,6 +267,44 @@ def watch(
     watch_job(client, name, interval_s=interval, most=views, as_json=as_json)
 
 
+@job_app.command(
+    "events",
+    epilog=epilog(
+        (
+            "netsum job events train",
+            "each change of the job, its workers and the connections to switches, with its reason",
+        ),
+        (
+            "netsum job events train --json | jq -r '.[] | select(.event == \"restart\") | .reason'",
+            "why it was restarted",
+        ),
+    ),
+)
+@as_operator
+def events(
+    client: "OperatorClient",
+    name: JobName,
+    as_json: AsJson = False,
+) -> None:
+    """Show what happened to a job: every change of its state, of its workers, and meanwhile of connections to switches.
+
+    The controller keeps the last 10,000 changes of all jobs, also when it is started again; jobs that have ended are among them.
+    """
+    from netsum.cli.watching import event_cells
+    from netsum.terminal import Rows, print_json
+
+    found = client.job_events(name)
+    if as_json:
+        from controller.service.client import as_dict
+
+        print_json([as_dict(each) for each in found])
+        return
+    rows = Rows("time", "of", "event", "state", "~reason", key=3)
+    for each in found:
+        rows.add(*event_cells(each))
+    rows.print()
+
+
 def _tell(view: "JobView", as_json: bool) -> None:
     from controller.service.client import as_dict
     from host_agent.words import plural

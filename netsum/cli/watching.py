@@ -1,11 +1,12 @@
 """The live view of a job."""
 
-from collections.abc import Iterator
+import datetime
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from controller.service.client import OperatorClient, as_dict
-from host_agent.job_api.jobs_pb2 import JobState, JobView, WorkerState, WorkerView
+from host_agent.job_api.jobs_pb2 import EventView, JobState, JobView, WorkerState, WorkerView
 from host_agent.words import plural
 from netsum.cli.job_tree import tree_lines
 from netsum.terminal import Rows, console, count_text, print_json_line, visible
@@ -23,6 +24,9 @@ COUNTERS = (
     "not_admitted",
 )
 """What of the switch's counters is shown; the others when they are not 0."""
+
+
+EVENTS_SHOWN = 5
 
 
 def watch_job(client: OperatorClient, name: str, *, interval_s: float, most: int, as_json: bool) -> None:
@@ -51,15 +55,28 @@ def watch_job(client: OperatorClient, name: str, *, interval_s: float, most: int
     screen = console()
     if not screen.is_terminal:  # Nothing to draw over: one picture after the other.
         for view in views:
-            screen.print(picture(view))
+            screen.print(picture(view, client.job_events(name)))
         return
     with Live(console=screen, auto_refresh=False) as live:
         for view in views:
-            live.update(picture(view), refresh=True)
+            live.update(picture(view, client.job_events(name)), refresh=True)
 
 
-def picture(view: JobView) -> "Group":
-    """Return what is shown of a job."""
+def event_cells(event: EventView) -> tuple[str, ...]:
+    """Return a transition as a row: time, subject, event, state, reason."""
+    at = datetime.datetime.fromtimestamp(event.at).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    of = (
+        f"switch {event.switch}"
+        if event.switch
+        else f"worker {event.rank}"
+        if event.HasField("rank")
+        else "job"
+    )
+    return at, of, event.event, event.after, event.reason
+
+
+def picture(view: JobView, events: Sequence[EventView] = ()) -> "Group":
+    """Return what is shown of a job: how it stands, and the last of its events."""
     from rich.console import Group
     from rich.text import Text
 
@@ -79,6 +96,7 @@ def picture(view: JobView) -> "Group":
     if sparse := sparse_sentence(view):
         lines.append(Text(sparse))
     lines += [Text(f"stuck: {sentence}", style="red") for sentence in stuck_sentences(view)]
+    lines += [Text(visible("  ".join(event_cells(event)))) for event in events[-EVENTS_SHOWN:]]
     return Group(*lines)
 
 

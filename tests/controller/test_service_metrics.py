@@ -38,6 +38,8 @@ def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: p
             'netsum_worker_attached{host="h3",job="job",rank="0"} 1.0',
             'netsum_worker_retransmissions_total{job="job",rank="0"} 3.0',
             'netsum_switch_ready{switch="s1"} 1.0',
+            'netsum_transitions_total{event="admit",of="job"} 1.0',
+            'netsum_transitions_total{event="join",of="seat"} 1.0',
             'netsum_switch_slots_free{switch="s1"} 768.0',
             'netsum_switch_reconnects_total{switch="s1"} 0.0',
         ):

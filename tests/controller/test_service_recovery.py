@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from controller.errors import ServiceError
 from controller.jobs import Job
 from controller.service.jobs import ServiceJob
 from controller.service.queues import JobQueues
@@ -55,6 +56,43 @@ def test_running_jobs_do_not_notice_another_controller(bench: Bench) -> None:
     assert more[0].admission.epoch > seats[0].admission.epoch
     refusal = bench.joining("made", 0, 3, join_token="other").exception(DEADLINE_S)
     assert "requires its join token" in str(refusal)
+
+
+def test_the_event_log_survives_the_controller_and_names_every_change(bench: Bench) -> None:
+    bench.serve()
+    seats = bench.join_all("job", 2)
+    bench.operator.restart_job("job")
+    until(lambda: all(seat.restarted for seat in seats))
+    bench.serve(recovery_s=DEADLINE_S).ready()
+    until(lambda: seated(bench, "job"))
+    seats[1].close()
+    until(lambda: seats[0].left)
+    bench.operator.delete_job("job")
+    bench.operator.create_job("job", 1)
+
+    events = bench.operator.job_events("job")
+    assert [event.at for event in events] == sorted(event.at for event in events)
+    steps = [
+        (event.event, event.after) for event in events if not event.switch and not event.HasField("rank")
+    ]
+    assert steps == [
+        ("create", "gathering"),
+        *[("enqueue", "queued"), ("renew", "installing"), ("admit", "running")],
+        ("restart", "gathering"),
+        *[("enqueue", "queued"), ("renew", "installing"), ("admit", "running")],
+        *[("restore", "installing"), ("admit", "running")],
+        ("end", "ended"),
+        ("create", "gathering"),
+    ]
+    reasons = {event.event: event.reason for event in events if not event.switch}
+    assert reasons["restart"] == "an operator restarted the job"
+    assert reasons["leave"] == "it left"
+    assert reasons["end"] == "an operator deleted the job"
+    (rank,) = {event.rank for event in events if event.event == "leave"}
+    assert rank == 1
+    assert any(event.switch == "s1" and event.after == "ready" for event in events)
+    with pytest.raises(ServiceError, match="there is no job named other"):
+        bench.operator.job_events("other")
 
 
 def test_workers_that_did_not_outlive_the_controller_have_left(bench: Bench) -> None:

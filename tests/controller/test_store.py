@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from controller.errors import JobRefusedError, StoreError
 from controller.jobs import Job, Reservation
 from controller.ledger import JobLedger
+from controller.service.events import EVENTS_KEPT, EventLog, Transition
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.store import SCHEMA_VERSION, Store
 from host_agent.job_api.slot_request import BandwidthDelay, Share
@@ -92,6 +93,28 @@ def test_state_of_another_version_or_of_something_else_is_refused(tmp_path: Path
         Store(tmp_path / "text")
     with pytest.raises(StoreError, match="cannot keep the controller's state"):
         Store(tmp_path / "nowhere" / "state")
+
+
+def test_the_event_log_is_kept_to_its_size(tmp_path: Path) -> None:
+    for _ in range(3):
+        with Store(tmp_path / "state") as store:
+            log = EventLog(store)
+            for rank in range(EVENTS_KEPT // 2):
+                store_only = (
+                    float(rank),
+                    "job",
+                    rank,
+                    "",
+                    "attached",
+                    "detach",
+                    "detached",
+                    "its stream broke",
+                )
+                log._unsaved.append(Transition(*store_only))
+            log.save()
+    with Store(tmp_path / "state") as store:
+        kept = EventLog(store).of_job("job")
+    assert [each.rank for each in kept] == [*range(EVENTS_KEPT // 2)] * 2
 
 
 class LedgerAndStore(RuleBasedStateMachine):

@@ -143,6 +143,21 @@ def test_counters_of_a_switch(netsum: Netsum) -> None:
     assert "not admitted" in netsum("switch", "counters").stdout
 
 
+def test_the_events_of_a_job(netsum: Netsum) -> None:
+    told(netsum("job", "create", "past", "--world-size", "2", "--json"))
+    told(netsum("job", "delete", "past", "--json"))
+    first, *_, last = told(netsum("job", "events", "past", "--json"))
+    assert first.keys() == {"at", "job", "switch", "before", "event", "after", "reason"}
+    assert (first["event"], first["reason"]) == ("create", "an operator created it")
+    assert (last["before"], last["after"], last["reason"]) == (
+        "gathering",
+        "ended",
+        "an operator deleted the job",
+    )
+    assert "an operator deleted the job" in netsum("job", "events", "past").stdout
+    assert refused(netsum("job", "events", "nonesuch")) == "there is no job named nonesuch"
+
+
 def test_a_job_from_creation_to_end(netsum: Netsum) -> None:
     made = told(netsum("job", "create", "train", "--world-size", "2", "--slots", "25%", "--json"))
     assert made.keys() == JOB_KEYS

@@ -1,0 +1,170 @@
+"""The event log: every transition of a job, a worker's seat and a switch's connection, with its time and reason.
+
+All transitions are made by `EventLog.on`, and nothing else keeps history: the process's log, the metrics, `netsum job watch` and
+`netsum job events` read it. It keeps the last `EVENTS_KEPT` transitions, in memory and in the store.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol
+
+from controller.errors import StoreError
+from controller.service.states import Event, JobState, State, next_state
+
+log = logging.getLogger(__name__)
+
+EVENTS_KEPT: Final = 10_000
+NO_RANK: Final = -1
+
+
+class Subject(NamedTuple):
+    """What a transition is of: a job, the seat of one of its workers, or the connection to a switch.
+
+    Attributes
+    ----------
+    job
+        The job's name; empty for a connection.
+    rank
+        The worker's rank; `NO_RANK` for a job or a connection.
+    switch
+        The switch's name; empty for a job or a seat.
+    """
+
+    job: str
+    rank: int = NO_RANK
+    switch: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The table that its transitions are in: job, seat or link."""
+        return "link" if self.switch else "job" if self.rank == NO_RANK else "seat"
+
+    def __str__(self) -> str:
+        if self.switch:
+            return f"the connection to {self.switch}"
+        return (
+            f"job {self.job}" if self.rank == NO_RANK else f"the seat of worker {self.rank} of job {self.job}"
+        )
+
+
+class Transition(NamedTuple):
+    """A transition as the log and the store keep it.
+
+    Attributes
+    ----------
+    at
+        Unix time in seconds.
+    job, rank, switch
+        Its `Subject`.
+    before, event, after
+        The states' and the event's values; `before` is empty where a subject begins.
+    reason
+        A sentence; empty where the event says it all.
+    """
+
+    at: float
+    job: str
+    rank: int
+    switch: str
+    before: str
+    event: str
+    after: str
+    reason: str
+
+    @property
+    def subject(self) -> Subject:
+        """What it is of."""
+        return Subject(self.job, self.rank, self.switch)
+
+
+class TransitionStore(Protocol):
+    """Where transitions outlive the process."""
+
+    def transitions(self) -> list[tuple[Any, ...]]:
+        """Return all that are kept, the oldest first."""
+
+    def add_transitions(self, added: Iterable[tuple[Any, ...]], kept: int) -> None:
+        """Append some, and forget the oldest beyond `kept`."""
+
+
+@dataclass
+class EventLog:
+    """The transitions of one controller.
+
+    Attributes
+    ----------
+    store
+        Where they outlive the process; None: nowhere.
+    """
+
+    store: TransitionStore | None = None
+
+    def __post_init__(self) -> None:
+        earlier = self.store.transitions() if self.store is not None else []
+        self._kept = deque((Transition(*each) for each in earlier), maxlen=EVENTS_KEPT)
+        self._unsaved: list[Transition] = []
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """Transitions since the process began, by table and event."""
+
+    def on(
+        self,
+        subject: Subject,
+        table: Mapping[tuple[State, Event], State],
+        state: State,
+        event: Event,
+        reason: str,
+    ) -> State:
+        """Return the state after an event, and record the transition.
+
+        Raises
+        ------
+        TransitionError
+            The event is not possible in the present state.
+        """
+        after = next_state(table, state, event, str(subject))
+        self._record(subject, state.value, event.value, after.value, reason)
+        return after
+
+    def begin(self, subject: Subject, event: str, state: Enum, reason: str) -> None:
+        """Record that a subject begins, in a state."""
+        self._record(subject, "", event, state.value, reason)
+
+    def of_job(self, name: str) -> list[Transition]:
+        """Return what happened to a job and its workers, and meanwhile to the connections to switches, the oldest first."""
+        found, alive = [], False
+        for each in self._kept:
+            if each.job == name:
+                alive = each.after != JobState.ENDED.value
+            if each.job == name or (alive and each.switch):
+                found.append(each)
+        return found
+
+    def save(self) -> None:
+        """Write to the store what it does not have."""
+        added, self._unsaved = self._unsaved, []
+        if self.store is None or not added:
+            return
+        try:
+            self.store.add_transitions(added, EVENTS_KEPT)
+        except StoreError as error:
+            log.error("%d transitions are not in the event log: %s", len(added), error)
+
+    def _record(self, subject: Subject, before: str, event: str, after: str, reason: str) -> None:
+        self.counts[subject.kind, event] += 1
+        log.info(
+            "%s: %s%s%s",
+            subject,
+            event,
+            f", {after}" if after != before else "",
+            f": {reason}" if reason else "",
+        )
+        transition = Transition(time.time(), *subject, before, event, after, reason)
+        self._kept.append(transition)
+        self._unsaved.append(transition)
+        if self.store is not None and len(self._unsaved) == 1:
+            asyncio.get_running_loop().call_soon(self.save)  # Transitions of one turn are one transaction.
