@@ -181,6 +181,15 @@ def uninterrupted() -> Iterator[None]:
             signal.raise_signal(got)
 
 
+def fork() -> int:
+    """Fork as `os.fork` does, but lose no signal: Python forgets those that reach the child before it is set up."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
+    try:
+        return os.fork()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @contextlib.contextmanager
 def ending_in_order() -> Iterator[None]:
     """Make SIGTERM, SIGHUP and Ctrl-C unwind the stack, so that every ``with`` block cleans up; see `Unwinding`.

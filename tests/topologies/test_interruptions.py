@@ -1,5 +1,6 @@
 """A signal that comes where Python ignores exceptions is not lost."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -53,3 +54,33 @@ except SystemExit as end:
     )
     end = "interrupted" if number == signal.SIGINT else "exits with 143"
     assert (done.stdout, done.stderr) == (f"went on\n{end}\n", "")
+
+
+FORKED = """
+import os, signal, time
+from topologies.children import fork
+# The child runs for the first time when this process waits.
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+signal.signal(signal.SIGTERM, lambda *_: os._exit(3))
+pid = fork()
+if pid == 0:
+    time.sleep(20)
+    os._exit(0)
+os.kill(pid, signal.SIGTERM)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for real-time priority")
+def test_a_signal_to_a_child_that_has_just_been_forked_is_not_lost() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        env={"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+    )
+    assert (done.stdout, done.stderr) == ("3\n", "")
