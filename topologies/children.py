@@ -181,11 +181,12 @@ def uninterrupted() -> Iterator[None]:
             signal.raise_signal(got)
 
 
-def fork() -> int:
-    """Fork as `os.fork` does, but lose no signal: Python forgets those that reach the child before it is set up."""
+@contextlib.contextmanager
+def held_signals() -> Iterator[None]:
+    """Let this thread's signals wait in the kernel: Python forgets those that reach a child before `os.fork` returns there."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
     try:
-        return os.fork()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

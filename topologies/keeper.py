@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from topologies.announcing import START_TIMEOUT_S, start_announced
-from topologies.children import Child, TestbedError, ending_in_order, fork, uninterrupted
+from topologies.children import Child, TestbedError, ending_in_order, held_signals, uninterrupted
 from topologies.leftovers import MARK
 from topologies.mininet_testbed import MininetTestbed
 from topologies.run_folder import (
@@ -262,7 +262,8 @@ def detach(plan: Plan) -> RunningTestbed:
             with (
                 uninterrupted()
             ):  # A Ctrl-C between the fork and the guard would leave a keeper that nobody ends.
-                pid = fork()
+                with held_signals():
+                    pid = os.fork()
                 if pid:
                     guard.enter_context(_ended_unless_done(pid))
         except BaseException:

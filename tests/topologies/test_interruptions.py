@@ -58,12 +58,13 @@ except SystemExit as end:
 
 FORKED = """
 import os, signal, time
-from topologies.children import fork
+from topologies.children import held_signals
 # The child runs for the first time when this process waits.
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 signal.signal(signal.SIGTERM, lambda *_: os._exit(3))
-pid = fork()
+with held_signals():
+    pid = os.fork()
 if pid == 0:
     time.sleep(20)
     os._exit(0)
