@@ -14,7 +14,6 @@ EPILOG = epilog(
     ("netsum explore two-slots-three-rounds --checkpoint run", "kept in the folder run every minute"),
     ("netsum explore --resume run", "go on"),
     ("netsum explore --random --minutes 10", "random schedules of larger systems"),
-    ("netsum explore --faults switchml", "what SwitchML's version bit does"),
     ("netsum explore --replay schedule.json", "run a schedule again, step by step"),
     ("sudo netsum explore --replay schedule.json --bmv2", "and compare BMv2's answers"),
     ok="every schedule was explored; none breaks a guarantee",
@@ -48,12 +47,6 @@ def explore(
     bmv2: Annotated[
         bool, typer.Option("--bmv2", help="Compare BMv2's answers, with --replay. Needs root.")
     ] = False,
-    faults: Annotated[
-        bool,
-        typer.Option(
-            "--faults", help="Put faults into the program and the core; NAME is then a fault. Default: all."
-        ),
-    ] = False,
     at_random: Annotated[
         bool, typer.Option("--random", help="Random schedules of larger systems, on all processors.")
     ] = False,
@@ -73,9 +66,9 @@ def explore(
     """
     from netsum import explore as exploration
 
-    chosen = [value for value in (resume, replay, at_random or None, faults or None) if value is not None]
-    if len(chosen) > 1 or (chosen and names and not faults):
-        raise UsageError("give configurations, --resume, --replay, --faults or --random, not several of them")
+    chosen = [value for value in (resume, replay, at_random or None) if value is not None]
+    if len(chosen) > 1 or (chosen and names):
+        raise UsageError("give configurations, --resume, --replay or --random, not several of them")
     if bmv2 and replay is None:
         raise UsageError("--bmv2 goes with --replay: give the file of a schedule")
     if list_all:
@@ -83,8 +76,6 @@ def explore(
         return
     if at_random:
         clean = exploration.run_at_random(minutes, seed, branches, out)
-    elif faults:
-        clean = exploration.find_faults(names or [], out)
     elif replay is not None:
         clean = exploration.replay(replay, on_bmv2=bmv2)
     elif resume is not None:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from netsum.explore.at_random import run_at_random
-from netsum.explore.runs import find_faults, go_on, print_configurations, replay, run
+from netsum.explore.runs import go_on, print_configurations, replay, run
 
-__all__ = ["find_faults", "go_on", "print_configurations", "replay", "run", "run_at_random"]
+__all__ = ["go_on", "print_configurations", "replay", "run", "run_at_random"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from controller.entries import Entry, Group, result_group
 from controller.p4runtime_writer import P4RuntimeWriter
@@ -21,8 +19,6 @@ from netsum.programs import CompiledProgram
 from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.step_codes import LOSE
 from sim.explore.engine.world import AT_RESTARTS, AT_TABLES, DEAD, DEAD_NUMBER, NOTHING, UP
-from sim.explore.faults.fault import Fault
-from sim.explore.faults.program import changed_program
 from sim.explore.scenario import Scenario
 from sim.explore.story import Packet, Step, Walk
 from sim.explore.system import System
@@ -55,7 +51,7 @@ class Answers:
     bmv2: tuple[tuple[int, bytes], ...]
 
 
-def require_bmv2(scenario: Scenario, fault: Fault | None) -> None:
+def require_bmv2(scenario: Scenario) -> None:
     """See that BMv2 can run a schedule here.
 
     Raises
@@ -68,25 +64,17 @@ def require_bmv2(scenario: Scenario, fault: Fault | None) -> None:
     missing = missing_for_cabled_bmv2()
     if missing is not None:
         raise CommandError(missing)
-    if fault is not None and fault.source:
-        raise CommandError(
-            f"{fault.source} is a program of its own without forwarding tables: only the embedded switch runs it"
-        )
 
 
-def answers_of_bmv2(
-    system: System, program: CompiledProgram, fault: Fault | None, made: Sequence[Step]
-) -> Iterator[Answers]:
+def answers_of_bmv2(system: System, program: CompiledProgram, made: Sequence[Step]) -> Iterator[Answers]:
     """Make the steps of a schedule, and give BMv2 every packet that arrives at the switch.
 
     Parameters
     ----------
     system
-        Of the schedule's scenario, with its fault.
+        Of the schedule's scenario; BMv2 runs its program.
     program
-        The shipped program.
-    fault
-        What is changed in it, if anything.
+        The shipped program, whose names of tables it has.
     made
         The steps.
 
@@ -98,7 +86,7 @@ def answers_of_bmv2(
     walk = Walk(system)
     state = system.world.arrays["state"]
     try:
-        with _bmv2(system, program, fault) as switch:
+        with _bmv2(system, program) as switch:
             for step in made:
                 before = int(state[AT_TABLES]), int(state[AT_RESTARTS])
                 event = walk.make(step)
@@ -159,20 +147,17 @@ class _Bmv2:
 
 
 @contextmanager
-def _bmv2(system: System, program: CompiledProgram, fault: Fault | None) -> Iterator[_Bmv2]:
-    with tempfile.TemporaryDirectory() as folder:
-        compiled = program.json
-        if fault is not None and fault.program is not None:
-            compiled = changed_program(compiled, fault.program, Path(folder, "changed.json"))
-        switch = CabledBmv2(system.scenario.hosts, CPU_PORT)
+def _bmv2(system: System, program: CompiledProgram) -> Iterator[_Bmv2]:
+    files = CompiledFiles(system.program_file, program.p4info)
+    switch = CabledBmv2(system.scenario.hosts, CPU_PORT)
+    try:
+        session = P4RuntimeSession(switch.address, DEVICE_ID, 1, _TIMEOUT_S)
         try:
-            session = P4RuntimeSession(switch.address, DEVICE_ID, 1, _TIMEOUT_S)
-            try:
-                yield _Bmv2(system, switch, P4RuntimeWriter(session, CompiledFiles(compiled, program.p4info)))
-            finally:
-                session.tear_down()
+            yield _Bmv2(system, switch, P4RuntimeWriter(session, files))
         finally:
-            switch.close()
+            session.tear_down()
+    finally:
+        switch.close()
 
 
 def _with_number(packet: Packet) -> bytes:

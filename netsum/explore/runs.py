@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from netsum.command_errors import UsageError
@@ -17,9 +17,6 @@ from sim.explore import checkpoint as checkpoints
 from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.drawing import text
 from sim.explore.engine.world import DOWN, LEFT_OUT_WRONGLY, MACHINE_ERROR
-from sim.explore.faults.catalogue import FAULTS
-from sim.explore.faults.fault import Fault
-from sim.explore.faults.run import faulty_system, look_for
 from sim.explore.scenario import Scenario
 from sim.explore.schedules import read_schedule
 from sim.explore.search import Order, Progress, Result, Search
@@ -28,7 +25,7 @@ from sim.explore.story import Packet, Step, steps_of, tell
 from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
 
-__all__ = ["find_faults", "go_on", "print_configurations", "replay", "run"]
+__all__ = ["go_on", "print_configurations", "replay", "run"]
 
 _LANES = 64
 _PROGRESS_S = 2.0
@@ -150,17 +147,32 @@ def _verdict(result: Result) -> str:
     return "paused"
 
 
-def replay(path: Path, *, on_bmv2: bool = False) -> bool:
-    """Run a schedule and print it; returns whether nothing was violated, and BMv2, where chosen, answers alike."""
+def replay(
+    path: Path, *, on_bmv2: bool = False, faulty: Callable[[str, Scenario, Path], System] | None = None
+) -> bool:
+    """Run a schedule and print it; returns whether nothing was violated, and BMv2, where chosen, answers alike.
+
+    Parameters
+    ----------
+    path
+        The schedule.
+    on_bmv2
+        Whether BMv2 runs it too.
+    faulty
+        Builds the system of a schedule that was found with a fault put in, from the fault's name, the scenario and the
+        shipped program.
+    """
     scenario, fault, violation, made = read_schedule(path)
-    if fault and fault not in FAULTS:
-        raise UsageError(f"{path}: there is no fault {fault!r} in the catalogue")
-    chosen = FAULTS.get(fault)
+    if fault and faulty is None:
+        raise UsageError(
+            f"{path}: this schedule is of the fault {fault!r}: run `python -m tests.sim.explore.faults --replay {path}` "
+            "in a checkout"
+        )
     if on_bmv2:
-        require_bmv2(scenario, chosen)
+        require_bmv2(scenario)
     _say("compiling or loading the explorer …")
     program = compiled_program(_LANES)
-    system = faulty_system(chosen, scenario, program.json)
+    system = faulty(fault, scenario, program.json) if fault and faulty else System(scenario, program.json)
     events = tell(system, made)
     found = events[-1].result if events and events[-1].result < 0 else 0
     if not found and violation and violates(system, made, violation):
@@ -169,16 +181,14 @@ def replay(path: Path, *, on_bmv2: bool = False) -> bool:
     if not found and violation:
         ending += f"; the file says: {VIOLATIONS[violation]}"
     print(text(events, system.shape, f"{path}: {scenario.name}", ending), flush=True)
-    alike = _compare_bmv2(system, program, chosen, made) if on_bmv2 else True
+    alike = _compare_bmv2(system, program, made) if on_bmv2 else True
     return not found and alike
 
 
-def _compare_bmv2(
-    system: System, program: CompiledProgram, fault: Fault | None, made: Sequence[Step]
-) -> bool:
+def _compare_bmv2(system: System, program: CompiledProgram, made: Sequence[Step]) -> bool:
     """Run a schedule's packets through BMv2 too; returns whether it answers as the embedded switch does."""
     packets = answers = 0
-    for each in answers_of_bmv2(system, program, fault, made):
+    for each in answers_of_bmv2(system, program, made):
         packets, answers = packets + 1, answers + len(each.embedded)
         if each.embedded != each.bmv2:
             print(f"BMv2 answers packet {packets} ({each.packet.text()}) otherwise:")
@@ -188,40 +198,6 @@ def _compare_bmv2(
             return False
     print(f"BMv2: {packets} packets, {answers} answers, each the same bytes as the embedded switch's")
     return True
-
-
-def find_faults(names: Sequence[str], out: Path) -> bool:
-    """Put faults of the catalogue in, one at a time, and explore; returns whether each is found, or harmless as it should be."""
-    for name in names:
-        if name not in FAULTS:
-            raise UsageError(f"there is no fault {name!r}: expected some of {', '.join(FAULTS)}")
-    program = compiled_program(_LANES).json
-    shown = Rows("fault", "in", "found", ">steps", ">states", ">s", key=1)
-    good = True
-    for name in names or FAULTS:
-        fault = FAULTS[name]
-        found = look_for(fault, program)
-        if found.result.outcome == "violated":
-            write_schedule_files(
-                found.system, [event.step for event in found.events], found.result.violation, out / name, name
-            )
-            verdict = VIOLATIONS[found.result.violation].partition(":")[0]
-            good &= not fault.harmless
-        else:
-            verdict = "harmless" if found.result.outcome == "exhausted" else found.result.outcome
-            good &= bool(fault.harmless) and verdict == "harmless"
-        _say(f"{name}: {verdict}, {len(found.events)} steps, {found.states:,} states, {found.seconds:.1f} s")
-        length = f"{'' if found.shortest else '≤ '}{len(found.events)}"
-        shown.add(
-            name,
-            "core" if fault.module else "program",
-            verdict,
-            length if found.result.outcome == "violated" else "",
-            f"{found.states:,}",
-            f"{found.seconds:.1f}",
-        )
-    shown.print()
-    return good
 
 
 def _say(line: str, *, again: bool = False) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.explore.engine.compiled import carray, pointer
-from sim.explore.faults.worker import text_of, worker_with
 from sim.explore.worker_code import WorkerCode
+from sim.explore.worker_texts import text_of, worker_with
 
 __all__ = ["Branches", "counting_worker"]
 

@@ -93,6 +93,7 @@ class System:
         if unlisted:
             raise AssertionError(f"sim.explore.packing does not say what {sorted(unlisted)} of the core are")
         self.scenario = scenario
+        self.program_file = program
         self.program = load_program(program)
         self.lanes = sum(".lane_" in name for name in self.program.registers)
         self.worker = worker or shipped_worker()

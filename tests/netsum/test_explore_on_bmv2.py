@@ -9,10 +9,10 @@ import pytest
 from netsum.explore.on_bmv2 import answers_of_bmv2
 from netsum.programs import compiled_program
 from sim.explore.engine import step_codes
-from sim.explore.faults.catalogue import FAULTS
-from sim.explore.faults.run import faulty_system, look_for
 from sim.explore.random_runs import SYSTEMS, RandomRuns
 from sim.explore.schedules import write_schedule
+from tests.sim.explore.faults.catalogue import FAULTS
+from tests.sim.explore.faults.run import faulty_system, look_for
 from topologies.cabled_bmv2 import missing_for_cabled_bmv2
 
 PROGRAM = compiled_program(64)
@@ -32,7 +32,8 @@ def test_a_fault_in_the_program_is_one_on_bmv2_too(name: str, tmp_path: Path) ->
     assert found.result.outcome == "violated"
     path = tmp_path / "schedule.json"
     write_schedule(path, found.scenario, name, found.result.violation, list(found.events))
-    done = netsum("explore", "--replay", str(path), "--bmv2")
+    words = [sys.executable, "-m", "tests.sim.explore.faults", "--replay", str(path), "--bmv2"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 1, done.stderr  # a guarantee is violated, as the file says
     assert "each the same bytes as the embedded switch's" in done.stdout
 
@@ -51,7 +52,7 @@ def test_a_random_run_with_a_restart_and_a_new_epoch() -> None:
         pytest.fail("no run had a restart")
     system = faulty_system(None, scenario, PROGRAM.json)
     answered = 0
-    for each in answers_of_bmv2(system, PROGRAM, None, made):
+    for each in answers_of_bmv2(system, PROGRAM, made):
         assert each.bmv2 == each.embedded, each.packet.text()
         answered += len(each.embedded)
         if answered > 120:

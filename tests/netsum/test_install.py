@@ -117,7 +117,7 @@ def test_the_source_distribution_has_all_sources(tmp_path: Path) -> None:
     assert {
         *("Makefile", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/cli.md", "netsum/bench/engine.py"),
         *("p4/v1model/netsum.p4", "p4/spec/protocol.toml", "p4/build.py", "tests/netsum/test_install.py"),
-        *("examples/numpy_allreduce.py", "sim/explore/programs/switchml.p4"),
+        *("examples/numpy_allreduce.py", "tests/sim/explore/programs/switchml.p4"),
     } <= names
 
 

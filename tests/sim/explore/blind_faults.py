@@ -29,13 +29,13 @@ from typing import Any, Final
 import pytest
 
 from netsum.programs import compiled_program
-from sim.explore.faults.program import line, written
-from sim.explore.faults.worker import text_of, worker_with
 from sim.explore.random_runs import SYSTEMS, RandomRuns
 from sim.explore.scenario import Round, Scenario
 from sim.explore.search import Search
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode, shipped_worker
+from sim.explore.worker_texts import text_of, worker_with
+from tests.sim.explore.faults.program import line, written
 
 PROGRAM: Final = compiled_program(64).json
 ROOT: Final = Path(__file__).parents[3]

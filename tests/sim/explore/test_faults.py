@@ -12,19 +12,22 @@ from pathlib import Path
 
 import pytest
 
+from netsum.command_errors import UsageError
+from netsum.explore import replay
 from netsum.packets.wireshark import PLUGIN
 from netsum.programs import compiled_program
 from sim.explore.drawing import overlapping, svg, text
 from sim.explore.engine.world import LEFT_OUT_WRONGLY, STRAY_WRITE, STUCK, UP, WRONG_RESULT
-from sim.explore.faults.catalogue import FAULTS
-from sim.explore.faults.fault import Fault
-from sim.explore.faults.program import changed_program
-from sim.explore.faults.run import PROGRAMS, faulty_system, look_for
-from sim.explore.programs import compile as programs
 from sim.explore.schedules import pcap, read_schedule, write_schedule
 from sim.explore.search import Search
 from sim.explore.shrink import violates
 from sim.explore.story import tell
+from tests.sim.explore.faults import __main__ as faults
+from tests.sim.explore.faults.catalogue import FAULTS
+from tests.sim.explore.faults.fault import Fault
+from tests.sim.explore.faults.program import changed_program
+from tests.sim.explore.faults.run import PROGRAMS, faulty_system, look_for
+from tests.sim.explore.programs import compile as programs
 
 PROGRAM = compiled_program(64).json
 MIB = 1 << 20
@@ -81,6 +84,19 @@ def test_a_fault_is_found_and_its_schedule_can_be_read_and_replayed(
     shipped = faulty_system(None, scenario, PROGRAM)
     assert all(event.result >= 0 for event in tell(shipped, made))
     assert not violates(shipped, made, violation)
+
+
+def test_the_command_writes_a_schedule_and_runs_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["faults", "seen-skipped", "--out", str(tmp_path)])
+    assert faults.main() == 0
+    schedule = tmp_path / "seen-skipped.json"
+    monkeypatch.setattr("sys.argv", ["faults", "--replay", str(schedule)])
+    assert faults.main() == 1
+    assert "S1, S2" in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"python -m tests\.sim\.explore\.faults"):
+        replay(schedule)
 
 
 @pytest.mark.parametrize("batches", [True, False])

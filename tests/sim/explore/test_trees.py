@@ -11,8 +11,6 @@ from netsum.programs import compiled_program
 from sim.explore.drawing import svg, text
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine.world import DOWN, STUCK, TO_WORKER, UP, WRONG_RESULT
-from sim.explore.faults.catalogue import FAULTS
-from sim.explore.faults.run import faulty_system, look_for
 from sim.explore.scenario import Round, Scenario, ScenarioError
 from sim.explore.schedules import pcap, read_schedule, write_schedule
 from sim.explore.search import Result, Search
@@ -20,6 +18,8 @@ from sim.explore.shape import Shape
 from sim.explore.shrink import violates
 from sim.explore.story import Walk, tell
 from sim.explore.system import System
+from tests.sim.explore.faults.catalogue import FAULTS
+from tests.sim.explore.faults.run import faulty_system, look_for
 
 PROGRAM: Path = compiled_program(64).json
 ONE = (Round(),)
@@ -128,7 +128,7 @@ def test_a_fault_of_trees_is_found_and_its_schedule_names_the_switches(
     assert all(f">{name}</text>" in drawn for name in ("root", "switch 1", "switch 2", "worker 0"))
     assert len(pcap(events, scenario.shape)) > 24
     with pytest.raises(CommandError, match="tree"):
-        require_bmv2(scenario, FAULTS[fault])
+        require_bmv2(scenario)
 
 
 def test_who_is_at_the_other_end() -> None:

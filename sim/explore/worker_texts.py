@@ -1,21 +1,30 @@
-"""Changed copies of the worker core's modules."""
+"""Copies of the worker core with other texts of its modules: its branches counted, or faults put in."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numba
+
 from sim.explore.engine import worker_entry
 from sim.explore.worker_code import WorkerCode, worker_code
 
-__all__ = ["changed_worker", "text_of", "worker_with"]
+__all__ = ["text_of", "worker_with"]
 
-_COMPILED = "from host_agent.compiled import"
-_UNCACHED = "from sim.explore.faults.uncached import"
+
+def _uncached(function: Any) -> Any:
+    """Compile a function as `host_agent.compiled.compiled` does, without its cache."""
+    return numba.njit(
+        nogil=True,
+        error_model="numpy",
+        no_cfunc_wrapper=True,
+        no_cpython_wrapper=function.__name__.startswith("_"),
+    )(function)
 
 
 def text_of(module: str) -> str:
@@ -25,42 +34,14 @@ def text_of(module: str) -> str:
     return Path(shipped.__file__).read_text(encoding="utf-8")
 
 
-def changed_worker(module: str, changes: Sequence[tuple[str, str]]) -> WorkerCode:
-    """Return the worker core with pieces of one of its modules' text replaced.
-
-    Parameters
-    ----------
-    module
-        "arrivals" or "departures" of `host_agent.protocol`.
-    changes
-        (text as it stands there, text in its place).
-
-    Raises
-    ------
-    AssertionError
-        A text does not stand there exactly once.
-    """
-    text = text_of(module)
-    for old, new in changes:
-        assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {module}"
-        text = text.replace(old, new)
-    return worker_with({module: text})
-
-
 def worker_with(texts: Mapping[str, str], names: Mapping[str, Any] | None = None) -> WorkerCode:
     """Return the worker core with other texts of "arrivals", "departures" or both; `names` are global to them."""
     assert worker_entry.__file__ is not None
     entry = Path(worker_entry.__file__).read_text(encoding="utf-8")
-    entry = entry.replace(
-        "from sim.explore.engine.compiled import carray, compiled, pointer",
-        f"from sim.explore.engine.compiled import carray, pointer\n{_UNCACHED} compiled",
-    )
     for module, text in texts.items():
-        changed = _module(
-            f"sim.explore.faults.changed_{module}", text.replace(_COMPILED, _UNCACHED), names or {}
-        )
+        changed = _module(f"sim.explore.changed_{module}", text, names or {})
         entry = entry.replace(f"from host_agent.protocol.{module} import", f"from {changed.__name__} import")
-    made: Any = _module("sim.explore.faults.changed_entry", entry, {})
+    made: Any = _module("sim.explore.changed_entry", entry, {})
     return worker_code(
         made.receive if "arrivals" in texts else worker_entry.receive,
         made.send if "departures" in texts else worker_entry.send,
@@ -71,7 +52,7 @@ def worker_with(texts: Mapping[str, str], names: Mapping[str, Any] | None = None
 
 def _module(name: str, text: str, names: Mapping[str, Any]) -> ModuleType:
     module = ModuleType(name)
-    module.__dict__.update(names)
+    module.__dict__.update(names, uncached=_uncached)
     sys.modules[name] = module
-    exec(compile(text, f"<{name}>", "exec"), module.__dict__)
+    exec(compile(text.replace("@compiled\n", "@uncached\n"), f"<{name}>", "exec"), module.__dict__)
     return module

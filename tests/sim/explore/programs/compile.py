@@ -1,4 +1,4 @@
-"""Compile the programs of this folder with p4c: `python sim/explore/programs/compile.py`.
+"""Compile the programs of this folder with p4c: `python tests/sim/explore/programs/compile.py`.
 
 The results are committed, so that nobody needs the compiler. Each says what it was compiled from.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
-P4 = HERE.parents[2] / "p4"
+P4 = HERE.parents[3] / "p4"
 _TIMEOUT_S = 600
 
 

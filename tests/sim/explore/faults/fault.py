@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from sim.explore.faults.program import Program
 from sim.explore.scenario import Round, Scenario
+from tests.sim.explore.faults.program import Program
 
 ONE: Final = (Round(),)
 TWO: Final = (Round(), Round())

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from sim.explore.faults.core_faults import CORE_FAULTS
-from sim.explore.faults.program_faults import PROGRAM_FAULTS
-from sim.explore.faults.quorum_faults import QUORUM_FAULTS
-from sim.explore.faults.tree_faults import TREE_FAULTS
+from tests.sim.explore.faults.core_faults import CORE_FAULTS
+from tests.sim.explore.faults.program_faults import PROGRAM_FAULTS
+from tests.sim.explore.faults.quorum_faults import QUORUM_FAULTS
+from tests.sim.explore.faults.tree_faults import TREE_FAULTS
 
 __all__ = ["FAULTS"]
 

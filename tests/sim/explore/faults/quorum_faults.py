@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sim.explore.faults.fault import Fault
-from sim.explore.faults.program import Program
 from sim.explore.scenario import Round, Scenario
+from tests.sim.explore.faults.fault import Fault
+from tests.sim.explore.faults.program import Program
 
 __all__ = ["QUORUM_FAULTS"]
 

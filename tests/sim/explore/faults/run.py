@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from sim.explore.engine.world import STUCK, WRONG_NAME
-from sim.explore.faults.fault import Fault
-from sim.explore.faults.program import changed_program
-from sim.explore.faults.worker import changed_worker
 from sim.explore.scenario import Scenario
 from sim.explore.search import Result, Search
 from sim.explore.shrink import shrink
 from sim.explore.story import Event, steps_of, tell
 from sim.explore.system import System
-from sim.explore.worker_code import shipped_worker
+from sim.explore.worker_code import WorkerCode, shipped_worker
+from sim.explore.worker_texts import text_of, worker_with
+from tests.sim.explore.faults.fault import Fault
+from tests.sim.explore.faults.program import changed_program
 
 __all__ = ["PROGRAMS", "Found", "faulty_system", "look_for"]
 
@@ -63,9 +65,36 @@ def faulty_system(fault: Fault | None, scenario: Scenario, program: Path) -> Sys
         return System(scenario, PROGRAMS / f"{fault.source}.json", worker)
     if fault.program is None:
         return System(scenario, program, worker)
-    with tempfile.TemporaryDirectory() as folder:
-        changed = changed_program(program, fault.program, Path(folder, "changed.json"))
-        return System(scenario, changed, worker)
+    changed = Path(_changed_programs().name, f"{fault.name}-{program.name}")
+    return System(scenario, changed_program(program, fault.program, changed), worker)
+
+
+@cache
+def _changed_programs() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder of changed programs, which lasts as long as the process."""
+    return tempfile.TemporaryDirectory()
+
+
+def changed_worker(module: str, changes: Sequence[tuple[str, str]]) -> WorkerCode:
+    """Return the worker core with pieces of one of its modules' text replaced.
+
+    Parameters
+    ----------
+    module
+        "arrivals" or "departures" of `host_agent.protocol`.
+    changes
+        (text as it stands there, text in its place).
+
+    Raises
+    ------
+    AssertionError
+        A text does not stand there exactly once.
+    """
+    text = text_of(module)
+    for old, new in changes:
+        assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {module}"
+        text = text.replace(old, new)
+    return worker_with({module: text})
 
 
 def look_for(

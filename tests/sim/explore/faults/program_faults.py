@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from sim.explore.faults.fault import (
+from sim.explore.scenario import Round, Scenario
+from tests.sim.explore.faults.fault import (
     DEATH,
     DISAGREEMENT,
     EPOCHS,
@@ -19,8 +20,7 @@ from sim.explore.faults.fault import (
     WRAP,
     Fault,
 )
-from sim.explore.faults.program import Program, binary, constant
-from sim.explore.scenario import Round, Scenario
+from tests.sim.explore.faults.program import Program, binary, constant
 
 __all__ = ["PROGRAM_FAULTS"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sim.explore.faults.fault import ONE, THREE, TWO, Fault
-from sim.explore.faults.program import Program, binary, constant, lines
 from sim.explore.scenario import Round, Scenario
+from tests.sim.explore.faults.fault import ONE, THREE, TWO, Fault
+from tests.sim.explore.faults.program import Program, binary, constant, lines
 
 __all__ = ["TREE_FAULTS"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sim.explore.faults.fault import (
+from sim.explore.scenario import Round, Scenario
+from tests.sim.explore.faults.fault import (
     DISAGREEMENT,
     EPOCHS,
     HEADERS,
@@ -15,7 +16,6 @@ from sim.explore.faults.fault import (
     UNEQUAL,
     Fault,
 )
-from sim.explore.scenario import Round, Scenario
 
 __all__ = ["CORE_FAULTS"]
 

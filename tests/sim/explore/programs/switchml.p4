@@ -9,21 +9,21 @@
 #include <core.p4>
 #include <v1model.p4>
 
-#include "../../../p4/shared/constants.p4"
-#include "../../../p4/shared/types.p4"
-#include "../../../p4/shared/protocol_headers.p4"
-#include "../../../p4/v1model/shim.p4"
-#include "../../../p4/v1model/lane.p4"
+#include "../../../../p4/shared/constants.p4"
+#include "../../../../p4/shared/types.p4"
+#include "../../../../p4/shared/protocol_headers.p4"
+#include "../../../../p4/v1model/shim.p4"
+#include "../../../../p4/v1model/lane.p4"
 #define LANES 8
-#include "../../../p4/shared/lanes.p4"
-#include "../../../p4/shared/headers.p4"
-#include "../../../p4/shared/parser.p4"
-#include "../../../p4/shared/switch_address.p4"
-#include "../../../p4/shared/admission.p4"
-#include "../../../p4/shared/answer.p4"
-#include "../../../p4/shared/copy_rewrite.p4"
-#include "../../../p4/v1model/target.p4"
-#include "../../../p4/shared/counters.p4"
+#include "../../../../p4/shared/lanes.p4"
+#include "../../../../p4/shared/headers.p4"
+#include "../../../../p4/shared/parser.p4"
+#include "../../../../p4/shared/switch_address.p4"
+#include "../../../../p4/shared/admission.p4"
+#include "../../../../p4/shared/answer.p4"
+#include "../../../../p4/shared/copy_rewrite.p4"
+#include "../../../../p4/v1model/target.p4"
+#include "../../../../p4/shared/counters.p4"
 
 control Pool(inout lanes_h lanes, in bit<32> index, in lane_step_t step) {
     LANE_REGISTER(0)
