@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sim.explore.faults.worker import text_of
+from sim.explore.worker_texts import text_of
 from tests.sim.explore.blind_faults import (
     ROOT,
     Fault,
