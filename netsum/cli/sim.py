@@ -25,6 +25,9 @@ sim_app = typer.Typer(
     no_args_is_help=True,
 )
 
+_MANY_PACKETS = 60_000_000
+"""From this number on a run takes more than a minute or so."""
+
 ExperimentArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="An experiment's file (.toml), or the name of a shipped one.")
 ]
@@ -267,7 +270,15 @@ def _setting(text: str) -> tuple[str, Any]:
 def _compute(read: Experiment, store: Store, executor: Executor) -> None:
     from netsum.simulation import programs
     from sim.experiments.sweeping import sweep
+    from sim.experiments.work import packets_expected
 
+    packets = sum(packets_expected(point.settings) for point in read.points if not store.has(point))
+    if packets > _MANY_PACKETS:
+        minutes = packets / 6e7
+        print(
+            f"about {packets / 1e6:,.0f} million packets on links: {minutes:,.0f} minutes at a million a second",
+            file=sys.stderr,
+        )
     with kept_when_interrupted("what was computed is", store.folder):
         swept = sweep(read, store, programs(), executor, _progress())
     from host_agent.words import plural

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import logging
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from typing import Any, Protocol
 
 from sim.errors import SettingError, SimulationError
@@ -78,16 +79,17 @@ def here(points: list[Point], programs: Programs) -> Iterator[Finished]:
 
 
 @contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Let processes that start meanwhile ignore Ctrl-C, which a terminal sends to them too: this process ends them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _without_interrupts() -> Iterator[None]:
+    """Block Ctrl-C meanwhile, and for ever in threads and processes that start meanwhile.
+
+    A terminal sends it to all processes. Those of a cluster are ended by this one, which gets it afterwards.
+    """
+    resource_tracker.ensure_running()  # It would unblock the signal when the first process starts.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
@@ -104,17 +106,25 @@ def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
     def run(points: list[Point], programs: Programs) -> Iterator[Finished]:
         import distributed  # Takes half a second.
 
-        cluster: Any = None
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # What matters becomes a sentence.
+        opened: list[Any] = []
         try:
-            if address is None:
-                with _ignoring_interrupts():
-                    cluster = distributed.LocalCluster(
-                        n_workers=workers, threads_per_worker=1, dashboard_address=None, protocol="tcp"
-                    )
-            client = distributed.Client(cluster or address, timeout=CONNECT_TIMEOUT_S)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise SchedulerError(f"no Dask scheduler answers at {address}: {error}") from None
-        try:
+            try:
+                if address is None:
+                    with _without_interrupts():
+                        opened.append(
+                            distributed.LocalCluster(
+                                n_workers=workers,
+                                threads_per_worker=1,
+                                dashboard_address=None,
+                                protocol="tcp",
+                                silence_logs=logging.CRITICAL,
+                            )
+                        )
+                client = distributed.Client(opened[0] if opened else address, timeout=CONNECT_TIMEOUT_S)
+            except (OSError, TimeoutError, ValueError) as error:
+                raise SchedulerError(f"no Dask scheduler answers at {address}: {error}") from None
+            opened.append(client)
             futures = {
                 client.submit(attempt, point, dict(programs), pure=False, retries=1): point
                 for point in points
@@ -126,9 +136,8 @@ def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
                     yield Finished(futures[future], None, f"the Dask worker failed: {error}")
                 future.release()
         finally:
-            client.close()
-            if cluster is not None:
-                cluster.close()
+            for each in reversed(opened):
+                each.close()
 
     return run
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sim.errors import SettingError
+from sim.experiments.experiment import Settings
 from sim.experiments.settings import Job
 from sim.network.engine.dice import CHANCES, philox
 
-__all__ = ["Bucket", "Work", "late_ns", "memory_bytes", "slowness", "work_of"]
+__all__ = ["Bucket", "Work", "late_ns", "memory_bytes", "packets_expected", "slowness", "work_of"]
 
 _LATE = 7
 """The purpose of these dice (`sim.network.engine.dice`)."""
@@ -87,6 +88,23 @@ def memory_bytes(jobs: Iterable[Job]) -> int:
         for job in ours
         for bucket in work_of(job).buckets
     )
+
+
+def packets_expected(settings: Settings) -> int:
+    """Return about how many packets pass links in a run without losses on a star.
+
+    A peer's workers together send and receive about two arrays each, over two links, and every other packet is acknowledged.
+    """
+    transport, packets = settings.transport, 0.0
+    for job in settings.job:
+        work = work_of(job)
+        for bucket in work.buckets:
+            if job.contender == "netsum":
+                passed = 2 * bucket.size / (4 * job.lanes)
+            else:
+                passed = 4 * bucket.size / transport.segment * (1 + 1 / transport.ack_every)
+            packets += work.iterations * job.workers * passed
+    return round(packets)
 
 
 def slowness(job: Job, worker: int) -> float:

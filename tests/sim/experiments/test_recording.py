@@ -10,6 +10,8 @@ from host_agent.wire import Header
 from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_RESULT
 from sim.experiments.experiment import parse_experiment
 from sim.experiments.recording import record
+from sim.experiments.running import Watch, run_point
+from sim.network.engine.trace import LOST_ON_LINK
 
 POINT = parse_experiment(
     """
@@ -91,6 +93,18 @@ def test_a_trace_has_tracks_for_workers_links_queues_and_slots(
     assert any(title.startswith("lost: RESULT chunk") for title in titles)
     counts = [each for each in events if each.track_event.type == messages.TrackEvent.TYPE_COUNTER]
     assert max(each.track_event.counter_value for each in counts) > 0
+
+
+def test_a_packet_that_is_lost_and_duplicated_is_traced_as_lost(programs: dict[int, str]) -> None:
+    lossy = parse_experiment(
+        '[[job]]\nworkers = 2\nsize = "64KiB"\n[[fault]]\nloss = "20%"\nduplicate = "90%"\n', "x"
+    ).points[0]
+    watch = Watch(traced=True)
+    run_point(lossy, programs, watch)
+    assert watch.scenario is not None
+    network = watch.scenario.network
+    traced = sum(int((rows["what"] == LOST_ON_LINK).sum()) for rows, _ in network.trace.parts)
+    assert traced == int(network.link_records["lost"].sum()) > 0
 
 
 def test_recordings_repeat_byte_for_byte(programs: dict[int, str], tmp_path: Path) -> None:

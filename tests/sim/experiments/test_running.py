@@ -16,9 +16,11 @@ from sim.experiments.ours import WrongSumError
 from sim.experiments.running import PointFailedError, PointResult, run_point
 from sim.experiments.summary import checked
 from sim.experiments.values import contributions, expected_sum
+from sim.experiments.work import packets_expected
 from sim.network.engine.records import GAPS
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters
+from sim.peers.table import PEERS
 
 
 def point(text: str, **settings: Any) -> Point:
@@ -386,6 +388,31 @@ def test_series(programs: dict[int, str]) -> None:
 def test_a_run_that_no_memory_holds_is_refused_before_it_begins(programs: dict[int, str]) -> None:
     with pytest.raises(SettingError, match=r"needs about 172 GB of memory, and this machine has \d+ GB"):
         run_point(point('[[job]]\nworkers = 32\nsize = "16GiB"\n'), programs)
+
+
+@pytest.mark.parametrize(
+    ("rate", "latency_us", "slots"), [(100, 20, 1024), (100, 20, 64), (100, 1, 256), (10, 1, 64)]
+)
+def test_an_all_reduce_takes_the_time_of_the_formula(
+    programs: dict[int, str], rate: int, latency_us: int, slots: int
+) -> None:
+    """The formula of docs/simulator-experiments.md: an opening round, then results at the link's rate or S at a time."""
+    text = (
+        f'[topology]\nrate = "{rate}gbit"\nlatency = "{latency_us}us"\n[switch]\nlatency = "500ns"\n'
+        f'[[job]]\nsize = "1MiB"\nslots = {slots}\nsparse = "never"\n'
+    )
+    duration_ns = run_point(point(text), programs).rows[0]["duration_ns"]
+    packet_ns, header_ns, way_ns = 1110 * 8 / rate, 86 * 8 / rate, 2000 * latency_us + 500
+    trip_ns = way_ns + 2 * packet_ns
+    rounds_ns = max(1023 * packet_ns, (1024 / slots - 1) * trip_ns + (slots - 1) * packet_ns)
+    assert duration_ns == pytest.approx(way_ns + 2 * header_ns + trip_ns + rounds_ns, rel=2.5e-3)
+
+
+@pytest.mark.parametrize("contender", ["netsum", *PEERS])
+def test_packets_are_estimated_before_a_run(programs: dict[int, str], contender: str) -> None:
+    one = point(f'[[job]]\ncontender = "{contender}"\nworkers = 8\nsize = "1MiB"\ncollectives = 2\n')
+    found = run_point(one, programs).rows[0]["packets_on_links"]
+    assert packets_expected(one.settings) == pytest.approx(found, rel=0.3)
 
 
 def test_poisson_traffic_has_the_gaps_of_its_distribution() -> None:

@@ -1,7 +1,9 @@
 """Sweeps: what is kept, what fails, Dask clusters, and the report."""
 
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -250,6 +252,41 @@ def test_a_scheduler_that_is_not_there_gets_a_sentence(
     monkeypatch.setattr("sim.experiments.sweeping.CONNECT_TIMEOUT_S", 0.5)
     with pytest.raises(SimulationError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         sweep(experiment, Store(tmp_path, experiment, programs), programs, on_dask("tcp://127.0.0.1:9"))
+
+
+@pytest.mark.parametrize("awaited", ["12 points", "of 12 points"])
+def test_ctrl_c_ends_a_sweep_with_a_sentence(tmp_path: Path, awaited: str) -> None:
+    """At a terminal all processes get it: while those of the cluster start, and while points are computed."""
+    pytest.importorskip("distributed")
+    (tmp_path / "sweeps.toml").write_text(SWEEP.replace("16KiB", "1MiB"))
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from netsum.cli import main; sys.exit(main())",
+        "sim",
+        "sweep",
+    ]
+    with subprocess.Popen(
+        [*command, "sweeps.toml", "--workers", "2"],
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"},
+    ) as process:
+        assert process.stderr is not None
+        found = ""
+        while awaited not in found:
+            line = process.stderr.readline()
+            assert line, found
+            found += line
+        os.killpg(process.pid, signal.SIGINT)
+        found += process.communicate(timeout=300)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in found
+    assert "distributed" not in found
+    assert "kept in" in " ".join(found.split())
 
 
 def test_a_cluster_of_other_processes_computes_the_same_bytes(
