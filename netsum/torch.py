@@ -6,6 +6,7 @@ off, ``import netsum.torch`` does it. `netsum.torch.allreduce_hook` is a DDP com
 not come, and `netsum.torch.MicroBatches` makes a training independent of the number of ranks.
 """
 
+import os
 from typing import Any
 
 NAME = "netsum"
@@ -18,6 +19,10 @@ def register() -> None:
 
     if dist.is_available() and NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+        if "NETSUM_REPRO" in os.environ:
+            from netsum.repro.recorder import install
+
+            install()
 
 
 def _create(options: Any, backend_options: Any) -> Any:

@@ -11,6 +11,7 @@ from host_agent.compression.compressor import Compressor
 from host_agent.compression.exchange import TorchExchange, reduce_over
 from host_agent.compression.granularity import GRANULARITIES, Granularity, gathered, scattered, units
 from host_agent.compression.memory import Memory
+from host_agent.compression.methods.identity import Identity
 from host_agent.compression.reducer import CompressionStatistics, Reducer
 from host_agent.compression.registry import compressor_of, make_compressor, make_memory
 from host_agent.compression.uncompressed import Uncompressed
@@ -225,7 +226,7 @@ def compress(
     Raises
     ------
     MisuseError
-        For an unknown name or option.
+        For an unknown name or option, and for a process group with exact sums.
     IncompatibleError
         If compressor and memory do not fit.
 
@@ -237,8 +238,13 @@ def compress(
         raise MisuseError(
             f"expected a DistributedDataParallel model, got {type(model).__name__}: wrap it first"
         )
+    chosen = compressor_of(compressor, options)
+    if getattr(model.process_group, "exact", False) and not isinstance(chosen, Identity):
+        raise MisuseError(
+            "exact sums (Options(exact=True), NETSUM_EXACT) do not go with compression, which loses something on purpose"
+        )
     state = CompressionState(
-        compressor_of(compressor, options),
+        chosen,
         make_memory(memory) if isinstance(memory, str) else memory,
         granularity,
         block=block,

@@ -109,6 +109,11 @@ class NetsumProcessGroup(dist.ProcessGroup):
         """The worker of this group: its statistics, and its id, which is the rank in the group."""
         return self._slots.communicator
 
+    @property
+    def exact(self) -> bool:
+        """Whether sums and means of floats are correctly rounded."""
+        return self._slots.options.exact
+
     def getBackendName(self) -> str:
         """Return "netsum"."""
         return NAME

@@ -66,7 +66,7 @@ class SlotGroup:
         without_slots: Callable[[NoSlotsError], GlooReductions],
         options: Options | None = None,
     ) -> None:
-        self._options = options or Options()
+        self.options = options or Options()
         self._seat = seat
         self._timeout_s = min(timeout_s, LONGEST_S)
         self._failures = failures
@@ -109,7 +109,7 @@ class SlotGroup:
 
     def allreduce(self, plan: Reduction, label: str) -> Future[Any]:
         """Reduce an array; as `Communicator.allreduce` does."""
-        how = self._options.of(plan.array.dtype, plan.op, plan.rounds_to)
+        how = self.options.of(plan.array.dtype, plan.op, plan.rounds_to)
         return self._begin(
             lambda doing: doing.allreduce_async(plan.array, plan.op, out=plan.out, label=label, **how)
         )

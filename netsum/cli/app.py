@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli import allreduce, doctor, explore, shell, wireshark
+from netsum.cli import allreduce, doctor, explore, repro, shell, wireshark
 from netsum.cli.aggregator import aggregator_app
 from netsum.cli.bench import bench_app
 from netsum.cli.compression import compression_app
@@ -75,5 +75,11 @@ app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
 app.add_typer(compression_app, name="compression", rich_help_panel=LOOK)
 app.add_typer(strategies_app, name="strategies", rich_help_panel=LOOK)
 app.command("shell", rich_help_panel=LOOK, epilog=shell.EPILOG)(shell.shell)
+app.command(
+    "repro",
+    rich_help_panel=LOOK,
+    epilog=repro.EPILOG,
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+)(repro.repro)
 app.command("explore", rich_help_panel=LOOK, epilog=explore.EPILOG)(explore.explore)
 app.command("wireshark", rich_help_panel=LOOK, epilog=wireshark.EPILOG)(wireshark.wireshark)

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -71,7 +71,12 @@ def reduce(passes: list[Pass]) -> None:
         each.done = True
 
 
-def exactly(workers: Sequence[Sequence[Array]], op: str = "sum", rounds_to: str = "") -> tuple[Array, int]:
+def exactly(
+    workers: Sequence[Sequence[Array]],
+    op: str = "sum",
+    rounds_to: str = "",
+    reduced: Callable[[list[Pass]], None] = reduce,
+) -> tuple[Array, int]:
     """Return the result at all workers, and over how many passes of digits it took."""
     first = next(each for worker in workers for each in worker)
     size, name = first.size, rounds_to or first.dtype.name
@@ -88,7 +93,7 @@ def exactly(workers: Sequence[Sequence[Array]], op: str = "sum", rounds_to: str 
         if begun[0] is None:
             assert not any(begun)
             break
-        reduce([each for each in begun if isinstance(each, Pass)])
+        reduced([each for each in begun if isinstance(each, Pass)])
         digits += begun[0].op == OP_SUM and begun[0].source.size > 2  # type: ignore[union-attr]
     with np.errstate(over="ignore"):
         results = [each.result(name, op == "mean")[:size].astype(first.dtype) for each in sums]

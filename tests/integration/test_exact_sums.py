@@ -57,10 +57,12 @@ def test_so_does_a_tree(shape: Any) -> None:
     check(workers, 5)
 
 
-def test_communicators_over_sockets_and_local_summands() -> None:
+@pytest.mark.parametrize(("lanes", "link"), [(64, "udp"), (256, "udp"), (64, "memory"), (256, "memory")])
+def test_communicators_and_local_summands(monkeypatch: pytest.MonkeyPatch, lanes: int, link: str) -> None:
+    monkeypatch.setenv("NETSUM_LINK", link)
     parts = summands(7)
     expected = wanted([[each] for each in parts], "mean")
-    with LoopbackSwitch(64, 2) as switch:
+    with LoopbackSwitch(lanes, 2) as switch:
         with_ends = switch.start_job()
         communicators = [
             Communicator(admission, bind=address, timeout_s=60) for admission, address in with_ends

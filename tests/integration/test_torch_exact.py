@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'"
 import torch
 import torch.distributed as dist
 
+import netsum
 from netsum.torch import MicroBatches, Options
 from tests.host_agent.test_exact_sums import wanted
 from tests.integration.torch_ranks import Ranks
@@ -49,6 +50,10 @@ def body(rank: int, world: int) -> list[str]:
     dist.reduce_scatter_tensor(shard, part(rank, torch.float32, 100 * world))
     expected = wanted([[part(each, torch.float32, 100 * world).numpy()] for each in range(world)])
     assert torch.equal(shard, torch.from_numpy(expected[100 * rank : 100 * (rank + 1)]))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    with pytest.raises(Exception, match="do not go with compression, which loses something on purpose"):
+        netsum.compress(model, "powersgd")
+    netsum.compress(model, "identity")
     counts = torch.arange(5) + rank
     dist.all_reduce(counts)  # Integers are exact as they are.
     assert counts.tolist() == [3 * each + 3 for each in range(5)]

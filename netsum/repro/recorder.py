@@ -1,0 +1,214 @@
+"""What a training of `netsum repro` does beside training: it records gradients and weights, and obeys a condition.
+
+`netsum.torch.register`, which PyTorch calls when it is imported, installs this where NETSUM_REPRO names a folder.
+
+NETSUM_REPRO         folder of the records
+NETSUM_REPRO_STEPS   optimizer steps to record
+NETSUM_REPRO_OVER    backend of the default group and of groups that name one
+NETSUM_REPRO_BUCKET  bytes of DistributedDataParallel's buckets
+NETSUM_REPRO_ORDER   "reversed": every rank contributes to all-reduces what another one has
+NETSUM_REPRO_SEED    of torch, NumPy and random, before the script begins
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import hashlib
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+REVERSED_GLOO: Final = "netsum_repro"
+"""Name of the backend that is Gloo with the order of the ranks reversed."""
+
+
+class Recorder:
+    """Writes `rank0.jsonl`, a line for each tensor and step, and `rank0.bin`, the tensors one after the other.
+
+    Parameters
+    ----------
+    folder : Path
+        Of this run.
+    steps : int
+        After so many steps of an optimizer nothing more is recorded.
+    """
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self._folder, self._steps = folder, steps
+        self._taken: dict[int, int] = {}
+        self._names: dict[int, str] = {}
+        self._offset = 0
+
+    def before(self, optimizer: Any, *_: Any) -> None:
+        """Record the gradients that an optimizer is about to use."""
+        self._record(optimizer, "gradient", lambda each: each.grad)
+
+    def after(self, optimizer: Any, *_: Any) -> None:
+        """Record the weights that it made of them."""
+        self._record(optimizer, "weight", lambda each: each)
+        self._taken[id(optimizer)] += 1
+
+    def note(self, what: str) -> None:
+        """Note that the run has a process group ("grouped"), or something that its condition changes ("applied")."""
+        (self._folder / what).touch()
+
+    def _record(self, optimizer: Any, kind: str, value: Callable[[Any], Any]) -> None:
+        if id(optimizer) not in self._taken:
+            self._taken[id(optimizer)] = 0
+            self._names |= _names()
+        step = self._taken[id(optimizer)]
+        if step >= self._steps:
+            return
+        rank = dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        stem = self._folder / f"rank{rank}"
+        with stem.with_suffix(".jsonl").open("a") as lines, stem.with_suffix(".bin").open("ab") as data:
+            for number, each in enumerate(parameters):
+                tensor = value(each)
+                if tensor is None:
+                    continue
+                content = _bytes(tensor)
+                line = {
+                    "optimizer": list(self._taken).index(id(optimizer)),
+                    "step": step,
+                    "kind": kind,
+                    "tensor": self._names.get(id(each), f"parameter {number}"),
+                    "dtype": str(tensor.dtype).removeprefix("torch."),
+                    "shape": list(tensor.shape),
+                    "sha256": hashlib.sha256(content).hexdigest(),
+                    "offset": self._offset,
+                    "bytes": len(content),
+                }
+                lines.write(json.dumps(line) + "\n")
+                data.write(content)
+                self._offset += len(content)
+
+
+def install() -> None:
+    """Record this process, and obey the condition in its environment."""
+    recorder = Recorder(Path(os.environ["NETSUM_REPRO"]), int(os.environ["NETSUM_REPRO_STEPS"]))
+    register_optimizer_step_pre_hook(recorder.before)
+    register_optimizer_step_post_hook(recorder.after)
+    if "NETSUM_REPRO_SEED" in os.environ:
+        seed = int(os.environ["NETSUM_REPRO_SEED"])
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002  # The generator that scripts without one of their own use.
+        random.seed(seed)
+    if not dist.is_available():
+        return
+    _choose_backend(recorder)
+    if "NETSUM_REPRO_BUCKET" in os.environ:
+        _choose_buckets(recorder, int(os.environ["NETSUM_REPRO_BUCKET"]))
+
+
+def _choose_buckets(recorder: Recorder, size: int) -> None:
+    made = nn.parallel.DistributedDataParallel.__init__
+
+    @functools.wraps(made)
+    def make(self: Any, *arguments: Any, **options: Any) -> None:
+        recorder.note("applied")
+        made(self, *arguments, **options | {"bucket_cap_mb": size / 2**20})
+
+    nn.parallel.DistributedDataParallel.__init__ = make
+
+
+def _choose_backend(recorder: Recorder) -> None:
+    over = os.environ.get("NETSUM_REPRO_OVER")
+    reverse = os.environ.get("NETSUM_REPRO_ORDER") == "reversed"
+    begin = dist.init_process_group
+
+    @functools.wraps(begin)
+    def begin_over(backend: Any = None, *arguments: Any, **options: Any) -> None:
+        backend = over or backend
+        options.pop("pg_options", None)  # They are another backend's, or contradict the condition.
+        if reverse and backend == "netsum":
+            from host_agent.torch.process_group import NetsumProcessGroup
+
+            NetsumProcessGroup.allreduce = _from_the_other_end(NetsumProcessGroup.allreduce)  # type: ignore[method-assign]
+        elif reverse and backend == "gloo":
+            dist.Backend.register_backend(REVERSED_GLOO, _reversed_gloo, extended_api=True, devices=["cpu"])
+            backend = REVERSED_GLOO
+        begin(backend, *arguments, **options)
+        recorder.note("grouped")
+        if "NETSUM_REPRO_BUCKET" not in os.environ:
+            recorder.note("applied")
+
+    dist.init_process_group = dist.distributed_c10d.init_process_group = begin_over
+
+
+def _from_the_other_end(allreduce: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an all-reduce to which each rank gives what the rank at the other end has, so that all orders are reversed."""
+
+    @functools.wraps(allreduce)
+    def exchanged(self: Any, tensors: Any, *arguments: Any, **options: Any) -> Any:
+        other = self.size() - 1 - self.rank()
+        for each in [tensors] if isinstance(tensors, Tensor) else tensors:
+            if other != self.rank() and not each.is_sparse:
+                received = torch.empty_like(each, memory_format=torch.contiguous_format)
+                sending = self._gloo.send([each.detach().contiguous()], other, 0)
+                self._gloo.recv([received], other, 0).wait()
+                sending.wait()
+                with torch.no_grad():
+                    each.copy_(received)
+        return allreduce(self, tensors, *arguments, **options)
+
+    return exchanged
+
+
+class _ReversedGloo(dist.ProcessGroup):
+    """Gloo, with the order of the ranks in all-reduces reversed."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options.group_rank, options.group_size)
+        self._gloo: Any = dist.ProcessGroupGloo(
+            dist.PrefixStore("reversed/", options.store), options.group_rank, options.group_size, options.timeout
+        )  # fmt: skip
+        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
+        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+
+    def _allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Any:
+        given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        if isinstance(opts, dist.AllreduceOptions) or opts is None:
+            return self._gloo.allreduce(given, opts or dist.AllreduceOptions())
+        return self._gloo.allreduce(given, opts)
+
+    allreduce = _from_the_other_end(_allreduce)
+
+    def getBackendName(self) -> str:
+        """Return the backend's name."""
+        return REVERSED_GLOO
+
+
+def _reversed_gloo(options: Any, _: Any) -> _ReversedGloo:
+    return _ReversedGloo(options)
+
+
+def _names() -> dict[int, str]:
+    """Return the names of all parameters of all modules, each by the outermost module that has it."""
+    names: dict[int, str] = {}
+    for each in gc.get_objects():
+        if issubclass(type(each), nn.Module):
+            for name, parameter in each.named_parameters():
+                name = name.removeprefix("module.")
+                if len(name) > len(names.get(id(parameter), "")):
+                    names[id(parameter)] = name
+    return names
+
+
+def _bytes(tensor: Any) -> bytes:
+    """Return the memory of this rank's part of a tensor."""
+    tensor = tensor.detach()
+    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    tensor = tensor.to_dense() if tensor.is_sparse else tensor
+    content: bytes = tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return content

@@ -1,0 +1,242 @@
+"""The runs of `netsum repro`: the same training under one condition after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from netsum.command_errors import CommandError, UsageError
+from netsum.repro.records import Difference, first_difference
+
+OVER: Final = {
+    "exact": {"NETSUM_REPRO_OVER": "netsum", "NETSUM_EXACT": "1"},
+    "plain": {"NETSUM_REPRO_OVER": "netsum", "NETSUM_EXACT": "0"},
+    "gloo": {"NETSUM_REPRO_OVER": "gloo"},
+}
+NETSUM_ALONE: Final = ("lanes", "loss", "link")
+CONDITIONS: Final[dict[str, dict[str, str]]] = {
+    "buckets": {"NETSUM_REPRO_BUCKET": "1024"},
+    "order": {"NETSUM_REPRO_ORDER": "reversed"},
+    "lanes": {"NETSUM_LANES": "64"},
+    "loss": {"NETSUM_DROP_PPM": "10000"},
+    "link": {"NETSUM_LINK": "udp"},
+}
+MEANING: Final = {
+    "buckets": "the size of gradient buckets",
+    "order": "the order of the ranks",
+    "lanes": "the values a packet carries",
+    "loss": "lost packets",
+    "link": "the link to the switch",
+    "workers": "the number of workers",
+    "controller": "the network",
+}
+_SEED: Final = {"NETSUM_REPRO_SEED": "1"}
+_PROCESSES: Final = re.compile(r"(--nproc[-_]per[-_]node)(=|$)(.*)")
+
+
+@dataclass
+class Compared:
+    """What a run is, beside the first run over the same sums.
+
+    Attributes
+    ----------
+    over, condition
+        Names of `OVER`, and of `CONDITIONS`, "repeated", "seeded", "workers N" or "controller ADDRESS".
+    result
+        "same", "different", or "not applied" if the training has nothing that the condition changes.
+    first
+        Where they part.
+    """
+
+    over: str
+    condition: str
+    result: str
+    first: Difference | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a document."""
+        first = None if self.first is None else asdict(self.first)
+        return {"over": self.over, "condition": self.condition, "result": self.result, "first": first}
+
+
+@dataclass
+class Findings:
+    """All runs, and a sentence for each cause of a difference."""
+
+    runs: list[Compared] = field(default_factory=list)
+    causes: list[str] = field(default_factory=list)
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether no run differs from the first one over the same sums."""
+        return not self.causes
+
+
+@dataclass(frozen=True)
+class Training:
+    """A user's command.
+
+    Attributes
+    ----------
+    command
+        Program and arguments.
+    folder
+        Of the records and outputs of all runs.
+    steps
+        Optimizer steps to record.
+    timeout_s
+        How long a run may take.
+    """
+
+    command: Sequence[str]
+    folder: Path
+    steps: int
+    timeout_s: float
+
+    def run(self, name: str, environment: Mapping[str, str], workers: int | None = None) -> Path:
+        """Run it once, and return the folder with its records.
+
+        Raises
+        ------
+        CommandError
+            It failed, or took too long.
+        """
+        folder = self.folder / name.replace(" ", "-").replace("/", "-")
+        folder.mkdir(parents=True)
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("NETSUM_REPRO")}
+        kept |= {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1", **environment}
+        kept |= {"NETSUM_REPRO": os.fspath(folder), "NETSUM_REPRO_STEPS": str(self.steps)}
+        output = folder / "output.txt"
+        with output.open("w") as stream:
+            command = self.command if workers is None else with_workers(self.command, workers)
+            running = subprocess.Popen(command, env=kept, stdout=stream, stderr=subprocess.STDOUT)
+            try:
+                status = running.wait(self.timeout_s)
+            except subprocess.TimeoutExpired:
+                raise CommandError(
+                    f"the training ({name}) was not done within {self.timeout_s:g} s"
+                ) from None
+            finally:
+                if running.poll() is None:
+                    running.terminate()
+                    running.wait()
+        if status:
+            end = "\n".join(output.read_text(errors="replace").splitlines()[-5:])
+            raise CommandError(
+                f"the training ({name}) ended with status {status}; the end of its output:\n{end}"
+            )
+        return folder
+
+
+def with_workers(command: Sequence[str], workers: int) -> list[str]:
+    """Return a torchrun command for another number of processes.
+
+    Raises
+    ------
+    UsageError
+        It has no --nproc-per-node.
+    """
+    changed = list(command)
+    for at, each in enumerate(changed):
+        if found := _PROCESSES.fullmatch(each):
+            if found[2]:
+                changed[at] = f"{found[1]}={workers}"
+            else:
+                changed[at + 1] = str(workers)
+            return changed
+    raise UsageError("--workers changes --nproc-per-node: expected a torchrun command that has it")
+
+
+def examine(
+    training: Training,
+    overs: Sequence[str],
+    conditions: Mapping[str, Mapping[str, str]],
+    workers: Sequence[int],
+    report: Callable[[Compared], None],
+) -> Findings:
+    """Run a training under all conditions.
+
+    Parameters
+    ----------
+    training : Training
+        The user's.
+    overs : sequence of str
+        Names of `OVER`.
+    conditions : mapping
+        Environment variables, by name.
+    workers : sequence of int
+        Other numbers of workers to try.
+    report : callable
+        Called with each result.
+    """
+    if shutil.which(training.command[0]) is None:
+        raise UsageError(f"there is no program {training.command[0]}")
+    for count in workers:
+        with_workers(training.command, count)
+    findings = Findings()
+    for over in overs:
+        series = _Series(training, over, findings, report)
+        series.examine(conditions, workers)
+        if not series.grouped:  # One process: the sums are its own.
+            break
+    return findings
+
+
+class _Series:
+    """The runs over one kind of sums."""
+
+    def __init__(
+        self, training: Training, over: str, findings: Findings, report: Callable[[Compared], None]
+    ) -> None:
+        self._training, self._over, self._findings, self._report = training, over, findings, report
+        self._environment = dict(OVER[over])
+        self._base = self._run("first", {})
+        self.grouped = (self._base / "grouped").exists()
+
+    def examine(self, conditions: Mapping[str, Mapping[str, str]], workers: Sequence[int]) -> None:
+        """Repeat the training as it is; if that changes nothing, or seeds help, under the conditions."""
+        if self._compare("repeated", {}).first is not None:
+            self._environment |= _SEED
+            self._base = self._run("seeded first", {})
+            if self._compare("seeded", {}).first is not None:
+                self._found("differs from run to run whatever the seeds: a race, the time, or its input")
+                return
+            self._found("uses random numbers without a seed")
+        if not self.grouped:
+            return
+        for name, environment in conditions.items():
+            if self._over == "gloo" and name.partition(" ")[0] in (*NETSUM_ALONE, "controller"):
+                continue
+            if self._compare(name, environment).first is not None:
+                self._found(f"depends on {MEANING[name.partition(' ')[0]]}")
+        for count in workers:
+            if self._compare(f"workers {count}", {}, count).first is not None:
+                self._found(f"depends on {MEANING['workers']}")
+
+    def _compare(self, name: str, environment: Mapping[str, str], workers: int | None = None) -> Compared:
+        folder = self._run(name, environment, workers)
+        first = first_difference(self._base, folder)
+        result = "same" if first is None else "different"
+        if environment and not (folder / "applied").exists():
+            result = "not applied"
+        compared = Compared(self._over if self.grouped else "process", name, result, first)
+        self._findings.runs.append(compared)
+        self._report(compared)
+        if folder != self._base:
+            shutil.rmtree(folder)
+        return compared
+
+    def _run(self, name: str, environment: Mapping[str, str], workers: int | None = None) -> Path:
+        return self._training.run(f"{self._over} {name}", self._environment | dict(environment), workers)
+
+    def _found(self, cause: str) -> None:
+        where = f"over {self._over}: " if self.grouped else ""
+        sentence = f"{where}the training {cause}"
+        if sentence not in self._findings.causes:
+            self._findings.causes.append(sentence)
