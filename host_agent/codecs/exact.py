@@ -155,6 +155,14 @@ def _rounded(magnitude: Integer, exponent: Integer, sticky: bool, precision: int
 
 
 @compiled
+def _to_eight_bits(value: float) -> float:
+    """Round a float64 to a significand of 8 bits, ties to even; a carry goes on into the exponent."""
+    bits = np.int64(np.float64(value).view(np.int64))
+    bits += ((np.int64(1) << 44) - 1) + ((bits >> 45) & 1)
+    return float(np.int64((bits >> 45) << 45).view(np.float64))
+
+
+@compiled
 def _sum_of_two(one: float, other: float, precision: int) -> float:
     """Return a sum rounded to float64; for a narrower type rounded to odd, so that rounding it again is right.
 
@@ -254,6 +262,7 @@ def round_sums(
     exact_power = (1 << power) == divisor
     # Such a sum is a float64 exactly, and NumPy's conversion to a narrower type then rounds it once; it has no bfloat16.
     as_float64 = precision != 8
+    least_normal = math.ldexp(1.0, least + precision - 1)
     for block in range(starts.size - 1):
         first, last = starts[block], starts[block + 1]
         terms = last - first
@@ -281,8 +290,9 @@ def round_sums(
                 total = np.int64(sums[rows[first] * BLOCK + i]) << gap
                 if terms == 2:
                     total += np.int64(sums[rows[last - 1] * BLOCK + i])
-                if as_float64 and abs(total) <= _FLOAT64_INTEGERS:
-                    out[block * BLOCK + i] = float(total) * up * further_up
+                value = float(total) * up * further_up
+                if abs(total) <= _FLOAT64_INTEGERS and (as_float64 or abs(value) >= least_normal):
+                    out[block * BLOCK + i] = value if as_float64 else _to_eight_bits(value)
                 elif total != 0:
                     rounded = _rounded(abs(total), low_quantum, False, precision, least)
                     out[block * BLOCK + i] = -rounded if total < 0 else rounded

@@ -8,6 +8,7 @@ import pytest
 
 from host_agent import Accumulator, Communicator, MismatchError, MisuseError
 from host_agent.collectives.exact import plan_exact_allreduce
+from netsum.bench.exact import rounded_to, virtual_seconds
 from tests.host_agent.test_exact_sums import wanted
 from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 from tests.integration.simulated.star import Star, star_switch
@@ -100,3 +101,16 @@ def test_communicators_and_local_summands(monkeypatch: pytest.MonkeyPatch, lanes
         finally:
             for each in communicators:
                 each.close()
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 2.1), ("bfloat16", 1.15), ("float16", 1.15)])
+@pytest.mark.parametrize("workers", [4, 8])
+def test_what_normal_numbers_cost_on_limited_links_in_virtual_time(
+    dtype: str, most: float, workers: int
+) -> None:
+    rng = np.random.default_rng(1)
+    arrays = [rounded_to(rng.standard_normal(1 << 17), dtype) for _ in range(workers)]
+    seconds = [
+        virtual_seconds(arrays, how, 10**8) for how in (False, "bfloat16" if dtype == "bfloat16" else True)
+    ]
+    assert seconds[1] <= most * seconds[0]
