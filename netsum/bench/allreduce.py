@@ -10,23 +10,23 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from host_agent.wire.constants import HEADER_BYTES
 from host_agent.wire.header import FRAME_HEADERS_BYTES
-from netsum.allreduce.launch import Ranks, silence_of
+from netsum.allreduce.launch import silence_of
 from netsum.allreduce.plan import Plan, PlanError, size_text
 from netsum.allreduce.report import Message, Row, make_rows
 from netsum.allreduce.session import run_between, testbed_sites
 from netsum.bench.machine import command_line, machine_and_date
-from netsum.bench.testbeds import testbed
+from netsum.bench.results import print_table
+from netsum.bench.testbeds import run_ranks, testbed
 from netsum.links_text import loss_of, rate_of
 from netsum.programs import LANES
 from netsum.slots_text import parse_slots
-from netsum.terminal import Rows, console
+from netsum.terminal import console
 from topologies.children import ending_in_order
 from topologies.run_folder import RunningTestbed, new_run_folder
 from topologies.switch_process import missing_for_switch
@@ -191,34 +191,13 @@ class _SwitchTime:
 
 def gloo_rows(bed: RunningTestbed, plan: Plan, folder: Path) -> list[Row]:
     """Measure what torch's Gloo does of a plan on a testbed; logs go to `folder`."""
-    sites = testbed_sites(bed, ())
-    hosts = bed.state["hosts"]
-    master = hosts[sites[0].name]["ip"]
-
-    def command(rank: int) -> list[str]:
-        return [
-            *(
-                sys.executable,
-                "-m",
-                "netsum.bench.gloo_rank",
-                "--rank",
-                str(rank),
-                "--world-size",
-                str(len(sites)),
-            ),
-            *("--plan", plan.to_json(), "--master", master),
-            *("--interface", hosts[sites[rank].name]["interface"]),
-        ]
-
-    rounds: list[list[Message]] = [[] for _ in sites]
+    rounds: list[list[Message]] = [[] for _ in testbed_sites(bed, ())]
 
     def take(rank: int, message: Message) -> None:
         if message["event"] == "round":
             rounds[rank].append(message)
 
-    with Ranks(command, sites, folder) as ranks:
-        ranks.follow(silence_of(plan), take)
-        ranks.dismiss()
+    run_ranks("gloo_rank", plan.to_json(), bed, folder, silence_of(plan), take)
     return make_rows(plan, rounds)
 
 
@@ -273,18 +252,6 @@ HEADINGS = (
 )
 
 
-def _markdown(lines: Sequence[Sequence[str]]) -> str:
-    rows = [HEADINGS, ["---"] * len(HEADINGS), *lines]
-    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
-
-
-def _print(lines: Sequence[Sequence[str]]) -> None:
-    rows = Rows(*HEADINGS, key=5)
-    for line in lines:
-        rows.add(*line)
-    rows.print()
-
-
 def run(
     *,
     topology: str,
@@ -330,9 +297,9 @@ def run(
             for switch in ("bmv2", "embedded"):
                 bench.compare(switch, 64, bmv2_rate, "0", small, with_gloo=True)
     lines = _table(bench.results)
-    _print(lines)
+    text = print_table(HEADINGS, lines, key=5)
     if lacking is not None:
         print(f"without BMv2: {lacking}")
-    (folder / "table.md").write_text(f"{header}\n\n{_markdown(lines)}", encoding="utf-8")
+    (folder / "table.md").write_text(f"{header}\n\n{text}", encoding="utf-8")
     plot_allreduce(bench.results, folder)
     print(f"results.json, table.md, allreduce.png, allreduce.svg: {os.path.relpath(folder)}")

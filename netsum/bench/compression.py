@@ -15,14 +15,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from netsum.allreduce.launch import Ranks
 from netsum.allreduce.report import Message
-from netsum.allreduce.session import testbed_sites
 from netsum.bench.compression_points import QUICK_METHODS, Curve, Point, points_of
 from netsum.bench.compression_report import report
 from netsum.bench.machine import machine_and_date, use_examples
 from netsum.bench.results import Progress, Results
-from netsum.bench.testbeds import testbed
+from netsum.bench.testbeds import run_ranks, testbed
 from netsum.command_errors import kept_when_interrupted
 from netsum.links_text import rate_of
 from topologies.run_folder import RunningTestbed
@@ -87,17 +85,6 @@ def _train(
     deadline: float,
 ) -> None:
     """Run a rank on each host, which trains the points in turn, until all are done or time is up."""
-    sites = testbed_sites(bed, ())
-    hosts = bed.state["hosts"]
-    plan = json.dumps([dataclasses.asdict(point) for point in points])
-
-    def command(rank: int) -> list[str]:
-        return [
-            *(sys.executable, "-m", "netsum.bench.compression_rank", "--rank", str(rank)),
-            *("--world-size", str(len(sites)), "--plan", plan),
-            *("--master", hosts[sites[0].name]["ip"], "--interface", hosts[sites[rank].name]["interface"]),
-        ]
-
     progress = Progress(len(points))
 
     def take(rank: int, message: Message) -> None:
@@ -111,13 +98,11 @@ def _train(
             raise _TimeUp
 
     os.environ["NETSUM_CONTROLLER"] = bed.controller_address
-    with Ranks(command, sites, folder) as ranks:
-        try:
-            ranks.follow(_SILENCE_S, take)
-        except _TimeUp:
-            print("time is up: the same command goes on from here", file=sys.stderr)
-            return
-        ranks.dismiss()
+    plan = json.dumps([dataclasses.asdict(point) for point in points])
+    try:
+        run_ranks("compression_rank", plan, bed, folder, _SILENCE_S, take)
+    except _TimeUp:
+        print("time is up: the same command goes on from here", file=sys.stderr)
 
 
 class _TimeUp(Exception):

@@ -161,10 +161,7 @@ def _accuracy_at(curve: Curve, seconds: float) -> float:
 
 
 def _draw(rows: Sequence[Row], folder: Path) -> Path:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from netsum.bench.plots import plt, save
 
     tasks = list(dict.fromkeys(row.task for row in rows))
     figure, panels = plt.subplots(
@@ -189,7 +186,4 @@ def _draw(rows: Sequence[Row], folder: Path) -> Path:
         panel.grid(alpha=0.3, which="both")
     panels[0][0].set_ylabel("accuracy, %")
     figure.suptitle("Filled: over netsum; hollow: over Gloo; dashed: Pareto front")
-    for kind in ("svg", "png"):
-        figure.savefig(folder / f"compression.{kind}", dpi=150)
-    plt.close(figure)
-    return folder / "compression.svg"
+    return save(figure, folder, "compression")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
 from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
 
-from netsum.allreduce.launch import Ranks
 from netsum.allreduce.report import Message
-from netsum.allreduce.session import local_sites, loopback_controller
+from netsum.allreduce.session import loopback_controller
 from netsum.bench.machine import machine_and_date, use_examples
+from netsum.bench.testbeds import run_ranks
 from netsum.terminal import Rows
 
 __all__ = ["run"]
@@ -34,21 +33,12 @@ def run(workers: int, steps: int) -> None:
         if message["event"] == "step":
             times[message["backend"], message["model"]][message["kind"]].append(message["ms"])
 
-    def command(rank: int) -> list[str]:
-        return [
-            *(sys.executable, "-m", "netsum.bench.hook_rank", "--rank", str(rank)),
-            *("--world-size", str(workers), "--plan", str(steps)),
-            *("--master", "127.0.0.1", "--interface", "lo"),
-        ]
-
     with (
         tempfile.TemporaryDirectory() as folder,
         loopback_controller(workers, 256, 0, Path(folder)) as controller,
     ):
         os.environ["NETSUM_CONTROLLER"] = controller
-        with Ranks(command, local_sites(workers), Path(folder)) as ranks:
-            ranks.follow(_SILENCE_S, take)
-            ranks.dismiss()
+        run_ranks("hook_rank", str(steps), workers, Path(folder), _SILENCE_S, take)
     table = Rows("over", "model", ">without, ms", ">identity, ms", ">difference", key=2)
     for (backend, model), kinds in times.items():
         plain, hooked = (statistics.median(kinds[kind]) for kind in ("plain", "identity"))

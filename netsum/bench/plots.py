@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from matplotlib import pyplot as plt
@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from netsum.bench.allreduce import Result
     from netsum.bench.sparse import Result as SparseResult
 
+__all__ = ["plot_allreduce", "plot_sparse", "plt", "save"]
+
 matplotlib.use("Agg")
+
+
+def save(figure: Any, folder: Path, name: str) -> Path:
+    """Write a figure as PNG and SVG, and return the path of the second."""
+    for kind in ("png", "svg"):
+        figure.savefig(folder / f"{name}.{kind}", dpi=150)
+    plt.close(figure)
+    return folder / f"{name}.svg"
 
 
 def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
@@ -70,9 +80,7 @@ def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
     panels[0][-1].legend(fontsize=8)
     title = f"All-reduce of {results[0].workers} workers, links of {rate}; dashed: the links' bound"
     figure.suptitle(title, fontsize="medium")
-    for kind in ("png", "svg"):
-        figure.savefig(folder / f"allreduce.{kind}", dpi=150)
-    plt.close(figure)
+    save(figure, folder, "allreduce")
 
 
 def plot_sparse(results: Sequence[SparseResult], folder: Path) -> None:
@@ -118,6 +126,4 @@ def plot_sparse(results: Sequence[SparseResult], folder: Path) -> None:
         f"Block-sparse all-reduce, {results[0].workers} workers, links of {results[0].rate}; dashed: the bound",
         fontsize="medium",
     )
-    for kind in ("png", "svg"):
-        figure.savefig(folder / f"sparse.{kind}", dpi=150)
-    plt.close(figure)
+    save(figure, folder, "sparse")

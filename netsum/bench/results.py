@@ -6,14 +6,15 @@ import gzip
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from host_agent.errors import ArgumentError
+from netsum.terminal import Rows
 
-__all__ = ["Progress", "Results", "require"]
+__all__ = ["Progress", "Results", "print_table", "require"]
 
 
 class Kept(Protocol):
@@ -67,6 +68,18 @@ class Results(Generic[PointKind, Record]):
                 text = gzip.decompress(data) if path.suffix == ".gz" else data
                 found[point] = self._record(**json.loads(text)["curve"])
         return found
+
+
+def print_table(headings: Sequence[str], lines: Iterable[Sequence[str]], *, key: int) -> str:
+    """Print a table as `Rows` does, and return it as Markdown."""
+    rows = Rows(*headings, key=key)
+    plain = [heading.lstrip(">?").replace("\n", " ") for heading in headings]
+    text = [plain, ["---"] * len(plain)]
+    for line in lines:
+        rows.add(*line)
+        text.append(list(line))
+    rows.print()
+    return "".join("| " + " | ".join(each) + " |\n" for each in text)
 
 
 class Progress:

@@ -22,10 +22,11 @@ from netsum.allreduce.report import Row
 from netsum.allreduce.session import run_between, testbed_sites
 from netsum.bench.allreduce import gloo_rows
 from netsum.bench.machine import command_line, machine_and_date
+from netsum.bench.results import print_table
 from netsum.bench.testbeds import testbed
 from netsum.links_text import loss_of, rate_of
 from netsum.slots_text import parse_slots
-from netsum.terminal import Rows, console
+from netsum.terminal import console
 from topologies.children import ending_in_order
 from topologies.run_folder import new_run_folder
 from topologies.topology_file import load_topology
@@ -152,12 +153,6 @@ def _line(one: Result) -> list[str]:
     ]
 
 
-def _markdown(lines: Sequence[Sequence[str]]) -> str:
-    headings = [heading.lstrip(">?").replace("\n", " ") for heading in HEADINGS]
-    rows = [headings, ["---"] * len(headings), *lines]
-    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
-
-
 def _numbers(text: str, option: str, most: float) -> list[float]:
     try:
         numbers = [float(each) for each in text.split(",") if each.strip()]
@@ -236,11 +231,7 @@ def run(
         (folder / "results.json").write_text(
             json.dumps([asdict(one) for one in results], indent=1), encoding="utf-8"
         )
-    lines = [_line(one) for one in results]
-    rows = Rows(*HEADINGS, key=2)
-    for line in lines:
-        rows.add(*line)
-    rows.print()
-    (folder / "table.md").write_text(f"{header}\n\n{_markdown(lines)}", encoding="utf-8")
+    text = print_table(HEADINGS, [_line(one) for one in results], key=2)
+    (folder / "table.md").write_text(f"{header}\n\n{text}", encoding="utf-8")
     plot_sparse(results, folder)
     print(f"results.json, table.md, sparse.png, sparse.svg: {os.path.relpath(folder)}")

@@ -193,10 +193,7 @@ def _print_map(rows: Sequence[Row], networks: Sequence[NetworkOf]) -> None:
 
 
 def _draw(rows: Sequence[Row], networks: Sequence[NetworkOf], folder: Path) -> Path:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from netsum.bench.plots import plt, save
 
     tasks = _tasks(rows)
     counts = sorted({row.workers for row in rows})
@@ -221,10 +218,7 @@ def _draw(rows: Sequence[Row], networks: Sequence[NetworkOf], folder: Path) -> P
         for name, (colour, marker) in looks.items()
     ]
     figure.legend(handles=marks, loc="outside lower center", ncols=8)
-    for kind in ("svg", "png"):
-        figure.savefig(folder / f"strategies.{kind}", dpi=110)
-    plt.close(figure)
-    return folder / "strategies.svg"
+    return save(figure, folder, "strategies")
 
 
 def _draw_bytes(panel: Any, rows: Sequence[Row], network: NetworkOf, looks: Mapping[str, Any]) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from netsum.allreduce.launch import Ranks
+from netsum.allreduce.report import Message
+from netsum.allreduce.session import local_sites, testbed_sites
 from topologies.children import TestbedError
 from topologies.run_folder import RunningTestbed, find_testbed
 
@@ -49,6 +53,52 @@ def testbed(
         yield find_testbed(name)
     finally:
         _netsum(_DOWN_TIMEOUT_S, "testbed", "down", name)
+
+
+def run_ranks(
+    module: str,
+    plan: str,
+    where: RunningTestbed | int,
+    folder: Path,
+    silence_s: float,
+    on_message: Callable[[int, Message], None],
+) -> None:
+    """Run a rank of a benchmark that uses torch on each host of a testbed, or so many on loopback, to their end.
+
+    Parameters
+    ----------
+    module
+        Of `netsum.bench`; its options are those of `netsum.bench.torch_world.parse`.
+    plan
+        What they do, as they read it.
+    where
+        A testbed, or a number of processes.
+    folder
+        For their logs.
+    silence_s, on_message
+        As `Ranks.follow` takes them.
+
+    Raises
+    ------
+    RankError
+        A rank failed.
+    """
+    if isinstance(where, int):
+        sites, master, interfaces = local_sites(where), "127.0.0.1", ["lo"] * where
+    else:
+        sites, hosts = testbed_sites(where, ()), where.state["hosts"]
+        master, interfaces = hosts[sites[0].name]["ip"], [hosts[site.name]["interface"] for site in sites]
+
+    def command(rank: int) -> list[str]:
+        return [
+            *(sys.executable, "-m", f"netsum.bench.{module}", "--rank", str(rank)),
+            *("--world-size", str(len(sites)), "--plan", plan),
+            *("--master", master, "--interface", interfaces[rank]),
+        ]
+
+    with Ranks(command, sites, folder) as ranks:
+        ranks.follow(silence_s, on_message)
+        ranks.dismiss()
 
 
 def _netsum(timeout_s: float, *arguments: str) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from netsum.allreduce.launch import Ranks, Site
 from netsum.allreduce.plan import PlanError, parse_size, size_text
 from netsum.allreduce.report import Message
 from netsum.bench.machine import use_examples
+from netsum.bench.testbeds import run_ranks
 from netsum.bench.torch_rank import BACKENDS, Plan
+from netsum.terminal import Rows
+from topologies.run_folder import RunningTestbed
 
 __all__ = ["EXAMPLES", "Comparison", "compare", "plan_of", "print_allreduces", "print_examples"]
 
@@ -72,27 +73,15 @@ def plan_of(runs: int, sizes: str, examples: str) -> Plan:
     )
 
 
-def compare(
-    plan: Plan,
-    sites: Sequence[Site],
-    *,
-    master: str,
-    interfaces: Sequence[str],
-    controller: str,
-    folder: Path,
-) -> Comparison:
-    """Run a rank on each of several sites.
+def compare(plan: Plan, where: RunningTestbed | int, *, controller: str, folder: Path) -> Comparison:
+    """Run a rank on each host of a testbed, or so many on loopback, and return what they measured.
 
     Parameters
     ----------
     plan
         What they measure.
-    sites
-        Where; one a rank.
-    master
-        Address of the first site, where the ranks meet.
-    interfaces
-        Of each site, for Gloo.
+    where
+        A testbed, or a number of processes.
     controller
         What NETSUM_CONTROLLER is set to.
     folder
@@ -103,55 +92,46 @@ def compare(
     RankError
         A rank failed.
     """
-
-    def command(rank: int) -> list[str]:
-        return [
-            *(sys.executable, "-m", "netsum.bench.torch_rank", "--rank", str(rank)),
-            *("--world-size", str(len(sites)), "--plan", plan.to_json()),
-            *("--master", master, "--interface", interfaces[rank]),
-        ]
-
     comparison = Comparison()
     os.environ["NETSUM_CONTROLLER"] = controller
-    with Ranks(command, sites, folder) as ranks:
-        ranks.follow(SILENCE_S, comparison.take)
-        ranks.dismiss()
+    run_ranks("torch_rank", plan.to_json(), where, folder, SILENCE_S, comparison.take)
     return comparison
 
 
 def _spread(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):9.2f} ({min(values):.2f} … {max(values):.2f})"
+    return f"{statistics.median(values):.2f} ({min(values):.2f} … {max(values):.2f})"
 
 
 def print_allreduces(comparison: Comparison) -> None:
     """Print the times of the all-reduces, and how they compare."""
-    print(f"{'float32 tensor':>14}  {'netsum, ms':28} {'Gloo, ms':28} {'netsum / Gloo':>13}")
+    rows = Rows("float32 tensor", ">netsum, ms", ">Gloo, ms", ">netsum / Gloo")
     for size, by_backend in comparison.seconds.items():
         ours, theirs = ([second * 1e3 for second in by_backend[backend]] for backend in BACKENDS)
         ratio = statistics.median(ours) / statistics.median(theirs)
-        print(f"{size_text(size):>14}  {_spread(ours):28} {_spread(theirs):28} {ratio:13.2f}")
+        rows.add(size_text(size), _spread(ours), _spread(theirs), f"{ratio:.2f}")
+    rows.print()
 
 
 def print_examples(comparison: Comparison) -> None:
-    """Print the times of the examples' steps, and how they compare."""
-    print(
-        f"{'':21} {'':7} {'ms a step':28} {'computing':>10} {'communicating':>14} {'gradients':>10} {'sent':>9}"
-    )
+    """Print the times of the examples' steps, and how they compare: as a multiple of a step over Gloo."""
+    rows = Rows(
+        "example", "over", ">ms a step", ">x Gloo", ">computing", ">communicating", ">gradients, MB", ">sent, MB", key=2
+    )  # fmt: skip
     for name, by_backend in comparison.examples.items():
+        of_gloo = statistics.median(report["step_ms"] for report in by_backend["gloo"])
         for backend in BACKENDS:
             reports = by_backend[backend]
             steps = [report["step_ms"] for report in reports]
-            computing = statistics.median(report["compute_ms"] for report in reports)
-            communicating = statistics.median(
-                max(0.0, report["step_ms"] - report["compute_ms"]) for report in reports
-            )
+            communicating = [max(0.0, report["step_ms"] - report["compute_ms"]) for report in reports]
             sent = reports[0]["sent_bytes"]
-            print(
-                f"{name:21} {backend:7} {_spread(steps):28} {computing:10.1f} {communicating:14.1f} "
-                f"{reports[0]['gradient_bytes'] / 1e6:7.2f} MB "
-                + (f"{sent / 1e6:6.2f} MB" if sent is not None else f"{'-':>9}")
+            rows.add(
+                name,
+                backend,
+                _spread(steps),
+                f"{statistics.median(steps) / of_gloo:.2f}",
+                f"{statistics.median(report['compute_ms'] for report in reports):.1f}",
+                f"{statistics.median(communicating):.1f}",
+                f"{reports[0]['gradient_bytes'] / 1e6:.2f}",
+                "-" if sent is None else f"{sent / 1e6:.2f}",
             )
-        ours, theirs = (
-            statistics.median(report["step_ms"] for report in by_backend[backend]) for backend in BACKENDS
-        )
-        print(f"{'':21} {'':7} a step over netsum takes {ours / theirs:.2f} times as long as over Gloo")
+    rows.print()

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from netsum.allreduce.session import local_sites, loopback_controller
+from netsum.allreduce.session import loopback_controller
 from netsum.bench.machine import machine_and_date
 from netsum.bench.torch_comparison import (
     Comparison,
@@ -32,14 +32,7 @@ def measure(plan: Plan, workers: int, lanes: int) -> Comparison:
         tempfile.TemporaryDirectory() as name,
         loopback_controller(workers, lanes, 0, Path(name)) as controller,
     ):
-        return compare(
-            plan,
-            local_sites(workers),
-            master="127.0.0.1",
-            interfaces=["lo"] * workers,
-            controller=controller,
-            folder=Path(name),
-        )
+        return compare(plan, workers, controller=controller, folder=Path(name))
 
 
 def run(*, workers: Sequence[int], sizes: str, runs: int, lanes: int, examples: str) -> None:

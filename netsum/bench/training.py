@@ -11,7 +11,6 @@ import os
 import tempfile
 from pathlib import Path
 
-from netsum.allreduce.session import testbed_sites
 from netsum.bench.machine import machine_and_date
 from netsum.bench.testbeds import testbed
 from netsum.bench.torch_comparison import compare, plan_of, print_allreduces, print_examples
@@ -25,27 +24,12 @@ def run(*, topology: str, rate: str, loss: str, lanes: int, runs: int, examples:
     print(machine_and_date())
     print(f"load before: {os.getloadavg()[0]:.1f}; medians of {runs} runs (least … most)")
     with (
-        testbed(
-            topology,
-            switch="embedded",
-            lanes=lanes,
-            rate=rate,
-            loss_percent=loss,
-        ) as bed,
+        testbed(topology, switch="embedded", lanes=lanes, rate=rate, loss_percent=loss) as bed,
         tempfile.TemporaryDirectory() as folder,
     ):
-        sites = testbed_sites(bed, ())
-        hosts = bed.state["hosts"]
-        comparison = compare(
-            plan,
-            sites,
-            master=hosts[sites[0].name]["ip"],
-            interfaces=[hosts[site.name]["interface"] for site in sites],
-            controller=bed.controller_address,
-            folder=Path(folder),
-        )
+        comparison = compare(plan, bed, controller=bed.controller_address, folder=Path(folder))
         print(
-            f"{bed.state['topology']}: {len(sites)} hosts, every link {rate}, {loss} % loss; "
+            f"{bed.state['topology']}: {len(bed.state['hosts'])} hosts, every link {rate}, {loss} % loss; "
             f"embedded switch, {lanes} lanes"
         )
     if plan.sizes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from sim.explore.scenario import Kind, Round, Scenario
@@ -13,11 +14,8 @@ def _rounds(*kinds: Kind) -> tuple[Round, ...]:
     return tuple(Round(kind) for kind in kinds)
 
 
-def _leaves(name: str, rounds: tuple[Round, ...], epochs: int = 1, switch_restarts: int = 0) -> Scenario:
-    """Return a scenario of a root and two leaves with a worker each."""
-    return Scenario(
-        name, rounds=rounds, epochs=epochs, switch_restarts=switch_restarts, parents=(0, 0), leaves=(1, 2)
-    )
+_leaves: Final = partial(Scenario, parents=(0, 0), leaves=(1, 2))
+"""Scenarios of a root and two leaves with a worker each."""
 
 
 _ALL: Final = (
@@ -56,17 +54,15 @@ _ALL: Final = (
     Scenario("two-rows", workers=1, slots=2, rounds=_rounds("sum", "sum", "sum"), rows=2),
     Scenario("values", rounds=_rounds("saturating", "min", "max", "sparse")),
     Scenario("unknown-sources", rounds=_rounds("sum", "sum"), unknown_sources=True),
-    _leaves("tree-two-leaves", _rounds("sum", "sum")),
-    _leaves("tree-three-rounds", _rounds("sum", "sum", "sum")),
-    _leaves("tree-exponents", _rounds("int32", "float32")),
-    _leaves("tree-header-only", _rounds("broadcast", "barrier", "max")),
-    _leaves("tree-disagreement", (Round("sum"), Round("sum", agreed=False))),
-    _leaves("tree-new-epoch", _rounds("sum"), epochs=2),
-    _leaves("tree-switch-restart", _rounds("sum"), epochs=2, switch_restarts=1),
-    _leaves("tree-leaf-restarts", _rounds("sum", "sum"), epochs=2, switch_restarts=1),
-    Scenario(
-        "tree-unknown-sources", rounds=_rounds("sum"), unknown_sources=True, parents=(0, 0), leaves=(1, 2)
-    ),
+    _leaves("tree-two-leaves", rounds=_rounds("sum", "sum")),
+    _leaves("tree-three-rounds", rounds=_rounds("sum", "sum", "sum")),
+    _leaves("tree-exponents", rounds=_rounds("int32", "float32")),
+    _leaves("tree-header-only", rounds=_rounds("broadcast", "barrier", "max")),
+    _leaves("tree-disagreement", rounds=(Round("sum"), Round("sum", agreed=False))),
+    _leaves("tree-new-epoch", rounds=_rounds("sum"), epochs=2),
+    _leaves("tree-switch-restart", rounds=_rounds("sum"), epochs=2, switch_restarts=1),
+    _leaves("tree-leaf-restarts", rounds=_rounds("sum", "sum"), epochs=2, switch_restarts=1),
+    _leaves("tree-unknown-sources", rounds=_rounds("sum"), unknown_sources=True),
     Scenario("tree-worker-on-root", rounds=_rounds("sum", "sum", "sum"), parents=(0,), leaves=(0, 1)),
     Scenario("tree-leaf-of-two", workers=3, rounds=_rounds("sum"), parents=(0,), leaves=(0, 1, 1)),
     Scenario(

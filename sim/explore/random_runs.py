@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,63 +35,18 @@ _WITH_QUORUM: Final = (
     *(Round("call"), Round("members"), Round("sparse"), Round("call"), Round("members"), Round("barrier")),
 )
 
+_system: Final = partial(Scenario, slots=4, rounds=_ROUNDS, copies=4, batches=False, attrition=False)
+
 SYSTEMS: Final = (
-    Scenario("losses", workers=8, slots=8, rounds=_ROUNDS, copies=4, batches=False, attrition=False),
-    Scenario(
-        "one slot", workers=4, slots=1, rounds=_ROUNDS, copies=4, attrition=False, first_chunk=(1 << 32) - 5
-    ),
-    Scenario(
-        "restarts",
-        workers=4,
-        slots=4,
-        rounds=_ROUNDS,
-        copies=4,
-        batches=False,
-        attrition=False,
-        epochs=2,
-        switch_restarts=1,
-    ),
-    Scenario(
-        "deaths",
-        workers=8,
-        slots=4,
-        rounds=_ROUNDS,
-        copies=4,
-        batches=False,
-        attrition=False,
-        kills=2,
-        deadlines=1,
-        epochs=2,
-    ),
-    Scenario(
-        "quorum",
-        workers=5,
-        slots=4,
-        rounds=_WITH_QUORUM,
-        copies=4,
-        batches=False,
-        attrition=False,
-        quorum=3,
-    ),
-    Scenario(
-        "tree",
-        workers=5,
-        slots=4,
-        rounds=_ROUNDS,
-        copies=4,
-        batches=False,
-        attrition=False,
-        parents=(0, 0),
-        leaves=(0, 1, 1, 2, 2),
-    ),
-    Scenario(
+    _system("losses", workers=8, slots=8),
+    _system("one slot", workers=4, slots=1, batches=True, first_chunk=(1 << 32) - 5),
+    _system("restarts", workers=4, epochs=2, switch_restarts=1),
+    _system("deaths", workers=8, kills=2, deadlines=1, epochs=2),
+    _system("quorum", workers=5, rounds=_WITH_QUORUM, quorum=3),
+    _system("tree", workers=5, parents=(0, 0), leaves=(0, 1, 1, 2, 2)),
+    _system(
         "tree restarts",
         workers=6,
-        slots=4,
-        rounds=_ROUNDS,
-        copies=4,
-        batches=False,
-        attrition=False,
         epochs=2,
         switch_restarts=1,
         parents=(0, 0, 1, 1),

@@ -395,8 +395,3 @@ class Network(Graph):
     def worker_records(self) -> npt.NDArray[Any]:
         """What the network holds of each worker (`records.WORKER`)."""
         return self._worker_rows.rows
-
-    @property
-    def generator_records(self) -> npt.NDArray[Any]:
-        """What it holds of each generator of background traffic (`records.GENERATOR`)."""
-        return self._generators.rows

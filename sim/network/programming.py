@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -127,10 +127,6 @@ class ProgrammedSwitch:
             self.tables.withdraw(job)
         for name in self.engine.program.registers:
             self.engine.register_view(name)[...] = 0
-
-    def set_stations(self, stations: Mapping[str, int]) -> None:
-        """Say by which port each station (MAC address) is reached."""
-        self.tables.set_l2(stations, flood_ports=())
 
     def _placed(self, workers: Sequence[WorkerEndpoint]) -> list[WorkerEndpoint]:
         return [replace(worker, switch=worker.switch or (self.ip, UDP_PORT)) for worker in workers]

@@ -20,7 +20,7 @@ from sim.switch import ir
 from sim.switch.bpf.memory import STATISTICS, Memory, cells
 from sim.switch.codegen.emit import I8, I32, I64, PTR, VOID, Fn, Space, Unit, i
 from sim.switch.errors import UnsupportedProgramError
-from sim.switch.layout import INTERNAL, FieldSlot, HeaderShape, WireSlot, align
+from sim.switch.layout import FieldSlot, HeaderShape, WireSlot, align
 
 __all__ = ["KEY_BYTES", "LARGE_HEADER", "BpfFn", "BpfUnit"]
 
@@ -252,10 +252,6 @@ class BpfFn(Fn):
             width = next(w for w in (8, 4, 2, 1) if at + w <= size)
             act(at, i(8 * width))
             at += width
-
-    def internal_place(self, name: str) -> Any:
-        """Return the address of a bookkeeping value."""
-        return self.at(self.st, INTERNAL[name])
 
     def returns(self, condition: Any, value: int) -> None:
         """Return `value` where `condition` holds."""

@@ -1,6 +1,7 @@
 """What is read and written by index: counters, meters and registers."""
 
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from typing import Any
 
 from common.p4rt import p4data_pb2, p4runtime_pb2
@@ -70,7 +71,7 @@ class Meters:
             if rates is None:
                 self._configs.pop((meter.id, index), None)
             else:
-                self._configs[meter.id, index] = _copy(message.config)
+                self._configs[meter.id, index] = deepcopy(message.config)
 
     def read(self, message: Any) -> Iterator[Any]:
         """Yield the rates of one cell, all of a meter, or all of all meters."""
@@ -172,9 +173,3 @@ def _refuse_colors(message: Any) -> None:
 
 def _split(value: int, words: int) -> list[int]:
     return [value >> (64 * n) & ((1 << 64) - 1) for n in range(words)]
-
-
-def _copy(message: Any) -> Any:
-    kept = type(message)()
-    kept.CopyFrom(message)
-    return kept

@@ -161,9 +161,7 @@ def _checked(entry: Any) -> Any:
     config = entry.config
     if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
         raise invalid("times and sizes of a digest must not be negative")
-    kept = p4runtime_pb2.DigestEntry()
-    kept.CopyFrom(entry)
-    return kept
+    return copy.deepcopy(entry)
 
 
 def _encode(digest: Digest, values: Sample) -> Any:

@@ -1,5 +1,6 @@
 """Direct counters and meters: those that belong to table entries and are made and removed with them."""
 
+from copy import deepcopy
 from typing import Any
 
 from sim.switch import TableEntry
@@ -61,9 +62,7 @@ class DirectResources:
         if config is None:
             self.forget(table, entry)
         else:
-            kept = type(config)()
-            kept.CopyFrom(config)
-            self._configs[_cell(table, entry)] = kept
+            self._configs[_cell(table, entry)] = deepcopy(config)
 
     @staticmethod
     def check_counter(table: Table, *, default: bool) -> None:

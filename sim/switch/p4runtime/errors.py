@@ -5,6 +5,7 @@ Where the specification names a code, that code is used; where it does not, the 
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 
 from common.errors import NetsumError
 from common.p4rt import p4runtime_pb2, status_pb2
@@ -50,49 +51,16 @@ class P4RuntimeError(NetsumError):
         self.message = message
 
 
-def invalid(message: str) -> P4RuntimeError:
-    """Build an INVALID_ARGUMENT error."""
-    return P4RuntimeError(Code.INVALID_ARGUMENT, message)
-
-
-def out_of_range(message: str) -> P4RuntimeError:
-    """Build an OUT_OF_RANGE error."""
-    return P4RuntimeError(Code.OUT_OF_RANGE, message)
-
-
-def not_found(message: str) -> P4RuntimeError:
-    """Build a NOT_FOUND error."""
-    return P4RuntimeError(Code.NOT_FOUND, message)
-
-
-def already_exists(message: str) -> P4RuntimeError:
-    """Build an ALREADY_EXISTS error."""
-    return P4RuntimeError(Code.ALREADY_EXISTS, message)
-
-
-def permission_denied(message: str) -> P4RuntimeError:
-    """Build a PERMISSION_DENIED error."""
-    return P4RuntimeError(Code.PERMISSION_DENIED, message)
-
-
-def failed_precondition(message: str) -> P4RuntimeError:
-    """Build a FAILED_PRECONDITION error."""
-    return P4RuntimeError(Code.FAILED_PRECONDITION, message)
-
-
-def exhausted(message: str) -> P4RuntimeError:
-    """Build a RESOURCE_EXHAUSTED error."""
-    return P4RuntimeError(Code.RESOURCE_EXHAUSTED, message)
-
-
-def aborted(message: str) -> P4RuntimeError:
-    """Make an ABORTED error."""
-    return P4RuntimeError(Code.ABORTED, message)
-
-
-def unimplemented(message: str) -> P4RuntimeError:
-    """Build an UNIMPLEMENTED error."""
-    return P4RuntimeError(Code.UNIMPLEMENTED, message)
+# One for each code: `invalid("expected …")` builds the error.
+invalid = partial(P4RuntimeError, Code.INVALID_ARGUMENT)
+out_of_range = partial(P4RuntimeError, Code.OUT_OF_RANGE)
+not_found = partial(P4RuntimeError, Code.NOT_FOUND)
+already_exists = partial(P4RuntimeError, Code.ALREADY_EXISTS)
+permission_denied = partial(P4RuntimeError, Code.PERMISSION_DENIED)
+failed_precondition = partial(P4RuntimeError, Code.FAILED_PRECONDITION)
+exhausted = partial(P4RuntimeError, Code.RESOURCE_EXHAUSTED)
+aborted = partial(P4RuntimeError, Code.ABORTED)
+unimplemented = partial(P4RuntimeError, Code.UNIMPLEMENTED)
 
 
 class BatchError(NetsumError):

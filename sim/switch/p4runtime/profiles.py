@@ -7,6 +7,7 @@ numbers of its own.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -119,7 +120,7 @@ class ActionProfiles:
         if group in state.groups:
             raise already_exists(f"{profile.name} has a group {group} already; use MODIFY")
         self._switch.group_insert(profile.name, group, self._weights(message, message.max_size, state))
-        state.groups[group] = _copy(message)
+        state.groups[group] = deepcopy(message)
 
     def modify_group(self, message: Any) -> None:
         """Replace the members of a group."""
@@ -131,7 +132,7 @@ class ActionProfiles:
                 f"{state.profile.name}: max_size of group {group} is {max_size} and cannot be changed"
             )
         self._switch.group_modify(state.profile.name, group, self._weights(message, max_size, state))
-        kept = _copy(message)
+        kept = deepcopy(message)
         kept.max_size = max_size
         state.groups[group] = kept
 
@@ -150,7 +151,7 @@ class ActionProfiles:
         for state in self._asked(message.action_profile_id):
             for group, kept in state.groups.items():
                 if message.group_id in (0, group):
-                    found.append(p4runtime_pb2.Entity(action_profile_group=_copy(kept)))
+                    found.append(p4runtime_pb2.Entity(action_profile_group=deepcopy(kept)))
         return iter(found)
 
     def check_target(self, profile_id: int, kind: str, identifier: int) -> None:
@@ -279,9 +280,3 @@ def _nonzero(identifier: int, what: str) -> int:
     if identifier == 0:
         raise invalid(f"0 is no {what} id; ids are numbered from 1")
     return identifier
-
-
-def _copy(message: Any) -> Any:
-    kept = type(message)()
-    kept.CopyFrom(message)
-    return kept

@@ -1,6 +1,7 @@
 """Parser value sets: what a select statement compares with, set at run time. BMv2 cannot do it by P4Runtime."""
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 from common.p4rt import p4runtime_pb2
@@ -30,9 +31,7 @@ class ValueSets:
         if len(set(values)) < len(values):
             raise already_exists(f"{value_set.name}: a member is there twice")
         self._switch.value_set_write(value_set.name, values)
-        kept = p4runtime_pb2.ValueSetEntry()
-        kept.CopyFrom(message)
-        self._sets[value_set.id] = kept
+        self._sets[value_set.id] = deepcopy(message)
 
     def read(self, message: Any) -> Iterator[Any]:
         """Yield one value set, or all."""
