@@ -1,5 +1,7 @@
 """A job of one switch and what it holds: id, epoch, token, slot range."""
 
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.addresses import ipv4_int, mac_int
@@ -141,6 +143,13 @@ def check_quorum(quorum: int, workers: int, slots: int) -> None:
         raise JobRefusedError(f"a quorum is 1 to {workers}, the job's workers, not {quorum}")
     if quorum and slots < LEAST_QUORUM_SLOTS:
         raise JobRefusedError(f"a job with a quorum needs {LEAST_QUORUM_SLOTS} slots, not {slots}")
+
+
+def another_token(than: int, new_token: Callable[[], int] = lambda: secrets.randbits(32)) -> int:
+    """Return a token that differs from an old one."""
+    while (token := new_token()) == than:
+        pass
+    return token
 
 
 def switch_of(worker: WorkerEndpoint) -> tuple[str, int]:

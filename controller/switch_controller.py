@@ -4,21 +4,22 @@ It knows of the embedded engine and BMv2 only what P4Runtime says, so it cannot 
 process and are forgotten with it; `controller.service` is the controller that keeps them.
 """
 
-import contextlib
-import secrets
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
-from controller.errors import ControllerError, JobRefusedError
+from controller.errors import JobRefusedError
+from controller.job_controller import JobController
 from controller.jobs import Job, WorkerEndpoint
-from controller.ledger import DEFAULT_SLOTS, JobLedger
+from controller.ledger import DEFAULT_SLOTS
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
 from controller.switch_tables import SwitchTables
-from host_agent.wire.constants import UDP_PORT
+from controller.trees import TreeSwitch, one_switch, sending_to
+
+_SWITCH: Final = "switch"
 
 
 class SwitchController:
@@ -30,8 +31,10 @@ class SwitchController:
     def __init__(self, session: P4RuntimeSession, election_id: int, files: CompiledFiles) -> None:
         self._election_id = election_id
         self._files = files
+        self._tables: dict[str, SwitchTables] = {}
         self._begin(session)
-        self._ledger = JobLedger(files.slots, files.lanes)
+        alone = {_SWITCH: TreeSwitch(_SWITCH, "", "", {})}
+        self._controller = JobController(alone, self._tables, files.slots, files.lanes)
         self._switch_ip: str | None = None
         self._programmed = False
 
@@ -107,7 +110,7 @@ class SwitchController:
 
     def _begin(self, session: P4RuntimeSession) -> None:
         self._writer = P4RuntimeWriter(session, self._files)
-        self._tables = SwitchTables(self._writer, self._files.path)
+        self._tables[_SWITCH] = SwitchTables(self._writer, self._files.path)
 
     @property
     def lanes(self) -> int:
@@ -117,12 +120,12 @@ class SwitchController:
     @property
     def jobs(self) -> tuple[Job, ...]:
         """The jobs that have not ended."""
-        return self._ledger.jobs
+        return self._controller.ledgers[_SWITCH].jobs
 
     @property
     def free_slots(self) -> int:
         """How many slots no job holds."""
-        return self._ledger.free_slots
+        return self._controller.ledgers[_SWITCH].free_slots
 
     def set_pipeline(self) -> None:
         """Give the switch its program; it starts empty, and jobs it had wait for `restart_job`.
@@ -145,7 +148,7 @@ class SwitchController:
         ControllerError
             The switch did not take it.
         """
-        self._tables.set_switch_address(ip, mac)
+        self._tables[_SWITCH].set_switch_address(ip, mac)
         self._switch_ip = ip
 
     def set_l2(self, stations: Mapping[str, int], flood_ports: Iterable[int] = ()) -> None:
@@ -156,7 +159,7 @@ class SwitchController:
         ControllerError
             The switch did not take it.
         """
-        self._tables.set_l2(stations, flood_ports)
+        self._tables[_SWITCH].set_l2(stations, flood_ports)
 
     def set_l3(self, routes: Mapping[str, tuple[int, str, str]]) -> None:
         """Say where each IPv4 network is: (port, source MAC, destination MAC).
@@ -166,7 +169,7 @@ class SwitchController:
         ControllerError
             The switch did not take it.
         """
-        self._tables.set_l3(routes)
+        self._tables[_SWITCH].set_l3(routes)
 
     def create_job(
         self, name: str, workers: Sequence[WorkerEndpoint], slots: int = DEFAULT_SLOTS, quorum: int = 0
@@ -182,7 +185,7 @@ class SwitchController:
         slots
             Chunks in flight at most; a power of two.
         quorum
-            So many contributions complete a roll call of the job; 0: it has none.
+            Contributions that complete a roll call of the job; 0: it has none.
 
         Raises
         ------
@@ -192,27 +195,8 @@ class SwitchController:
             The switch did not take it. Nothing is held then.
         """
         self._require_program()
-        job = self._ledger.admit(
-            name,
-            workers,
-            slots,
-            switch=None if self._switch_ip is None else (self._switch_ip, UDP_PORT),
-            token=secrets.randbits(32),
-            unix_seconds=int(time.time()),
-            quorum=quorum,
-        )
-        try:
-            self._tables.reset_counters(job)
-            self._tables.install(job)
-        except JobRefusedError:
-            self._ledger.end(job)
-            raise
-        except ControllerError:
-            with contextlib.suppress(ControllerError):  # Gone too; it begins empty when it is back.
-                self._tables.withdraw(job)
-            self._ledger.end(job)
-            raise
-        return job
+        children = workers if self._switch_ip is None else sending_to(self._switch_ip, workers)
+        return self._controller.admit_job(name, one_switch(_SWITCH, children), slots, quorum).root
 
     def restart_job(self, job: Job) -> Job:
         """Give a job a new epoch and token: from then on no packet of its earlier life reaches a slot.
@@ -225,9 +209,7 @@ class SwitchController:
             The switch did not take it; the job is not admitted then, and can be restarted again.
         """
         self._require_program()
-        renewed = self._ledger.renew(job, token=another_token(job.token), unix_seconds=int(time.time()))
-        self._tables.install(renewed)
-        return renewed
+        return self._controller.restart_job(self._controller.current(job)).root
 
     def end_job(self, job: Job) -> None:
         """Take a job off the switch and free its slots.
@@ -239,9 +221,7 @@ class SwitchController:
         ControllerError
             The switch did not answer; the job keeps its slots then.
         """
-        present = self._ledger.current(job)
-        self._tables.withdraw(present)
-        self._ledger.end(present)
+        self._controller.end_job(self._controller.current(job))
 
     def counters(self, job: Job) -> dict[str, int]:
         """Return the packets the switch counted for a job since its creation, by the names of its counters.
@@ -251,8 +231,7 @@ class SwitchController:
         ControllerError
             The switch did not answer.
         """
-        job_id = self._ledger.current(job).job_id
-        return self._tables.counters([job_id])[job_id]
+        return self._controller.counters(self._controller.current(job))[_SWITCH]
 
     def admitted(self, job: Job) -> dict[int, int]:
         """Return how many packets of each worker, by its id, the switch has admitted since the job began or was restarted.
@@ -262,15 +241,8 @@ class SwitchController:
         ControllerError
             The switch did not answer.
         """
-        return self._tables.admitted(self._ledger.current(job))
+        return self._tables[_SWITCH].admitted(self._controller.current(job).root)
 
     def _require_program(self) -> None:
         if not self._programmed:
             raise JobRefusedError("the switch has no program yet: call set_pipeline first")
-
-
-def another_token(than: int) -> int:
-    """Return a token that differs from an old one."""
-    while (token := secrets.randbits(32)) == than:
-        pass
-    return token

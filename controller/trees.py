@@ -5,7 +5,7 @@ all switches that have workers of the job, without switches above the lowest one
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.errors import JobRefusedError
 from controller.jobs import Job, ParentLink, WorkerEndpoint
@@ -137,6 +137,17 @@ class Tree:
         return {behind[0]: child for child, behind in enumerate(branch.ranks) if child not in below}
 
 
+def sending_to(ip: str, children: Sequence[WorkerEndpoint]) -> list[WorkerEndpoint]:
+    """Return children, of whom those that have no other address to send to send to a switch."""
+    return [replace(child, switch=child.switch or (ip, UDP_PORT)) for child in children]
+
+
+def one_switch(switch: str, children: Sequence[WorkerEndpoint]) -> Tree:
+    """Return the tree of a job on one switch, whose children are its workers, by rank."""
+    ranks = tuple((rank,) for rank in range(len(children)))
+    return Tree((Branch(switch, tuple(children), ranks, None),), {})
+
+
 def place_tree(
     switches: Mapping[str, TreeSwitch],
     workers: Sequence[Place],
@@ -249,6 +260,7 @@ def _built(
         links = switches[name].links
         children = [worker.endpoint for _, worker in own]
         children += [switches[child].endpoint(links[child]) for child in below[name]]
+        children = sending_to(switches[name].ip, children)
         behind = [(rank,) for rank, _ in own] + [ranks_under(child) for child in below[name]]
         branches.append(Branch(name, tuple(children), tuple(behind), parents[name]))
         for worker_id, child in enumerate(below[name], start=len(own)):

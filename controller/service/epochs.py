@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from controller.errors import ControllerError, JobRefusedError, SwitchRefusedError
+from controller.jobs import another_token
 from controller.service.installation import Installation
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.link import SwitchLink
@@ -19,7 +20,6 @@ from controller.service.moves import Moves
 from controller.service.states import JobEvent
 from controller.service.store import Store
 from controller.service.trees import JobTrees
-from controller.switch_controller import another_token
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,12 @@ from typing import Final
 from controller.errors import JobRefusedError
 from controller.jobs import LEAST_QUORUM_SLOTS, Job, Reservation, WorkerEndpoint, check_quorum
 from controller.ledger import JobLedger
+from controller.ledgers import Ledgers
 from controller.service.network import Network, SwitchSite
 from controller.service.records import JobRecord
 from controller.service.sizing import slots_for
-from controller.trees import Branch, Place, Tree, TreeSwitch, place_tree
-from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, UDP_PORT
+from controller.trees import Place, Tree, TreeSwitch, place_tree
+from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE
 
 HOST_PORT: Final = 0
 """The only port of an aggregator on a host."""
@@ -41,6 +42,7 @@ class JobTrees:
         self._lanes = lanes
         self._network = network
         self._ledgers = ledgers
+        self._held = Ledgers(ledgers)
         self._aggregators: dict[str, tuple[TreeSwitch, int]] = {}
         self._possible = possible and len(network.switches) > 1
         self._switches = {
@@ -119,7 +121,7 @@ class JobTrees:
             )
         allowed = record.slots_on.keys() or usable or self._switches.keys()
         switches = {name: switch for name, switch in self._switches.items() if name in allowed}
-        return place_tree(switches, places, self._load, record.switch)
+        return place_tree(switches, places, self._held.load, record.switch)
 
     def reserve(
         self, record: JobRecord, ready: Collection[str], slots: int | None = None
@@ -151,20 +153,7 @@ class JobTrees:
         elif record.if_full == "take less":
             count = min(count, min(ledger.largest_free for ledger in ledgers) or count)
         check_quorum(record.quorum, record.world_size, count)
-        common = set.intersection(*(set(ledger.free_job_ids) for ledger in ledgers))
-        job_id = min(common) if common else None
-        if job_id is None and len(names) > 1:
-            raise JobRefusedError(f"no job id is free on all of {', '.join(names)}: end a job first")
-        held: dict[str, Reservation] = {}
-        try:
-            for name, ledger in zip(names, ledgers, strict=True):
-                held[name] = ledger.reserve(record.name, count, job_id)
-        except JobRefusedError as refusal:
-            for name in held:
-                self._ledgers[name].release(record.name)
-            where = f"switch {names[len(held)]}: " if len(names) > 1 else ""
-            raise JobRefusedError(f"{where}{refusal}") from None
-        return held
+        return self._held.reserve(record.name, names, count)
 
     def free_slots(self, record: JobRecord, ready: Collection[str]) -> int:
         """Return the longest range that a job which holds nothing could get on all switches that would add for it.
@@ -179,60 +168,28 @@ class JobTrees:
 
     def resize(self, record: JobRecord, slots: int) -> None:
         """Give a job another number of slots on its switches: `slots`, or as many as all of them have for it."""
-        names = list(record.slots_on)
         if record.quorum:
             slots = max(slots, LEAST_QUORUM_SLOTS)
-        ranges = {name: self._ledgers[name].resize(record.name, slots) for name in names}
-        count = min(held.count for held in ranges.values())
-        for name, held in ranges.items():
-            if held.count > count:
-                ranges[name] = self._ledgers[name].resize(record.name, count)
-        record.slot_count = count
+        ranges = self._held.resize(record.name, list(record.slots_on), slots)
+        record.slot_count = ranges[record.switch].count
         record.slot_base = ranges[record.switch].base
         record.below = {name: held.base for name, held in ranges.items() if name != record.switch}
 
     def most_slots(self, record: JobRecord, slots: int) -> int:
         """Return how many slots, at most `slots`, `resize` would give a job now."""
-        return min(self._ledgers[name].would_have(record.name, slots) for name in record.slots_on)
+        return self._held.would_have(record.name, list(record.slots_on), slots)
 
     def renew(self, record: JobRecord, tree: Tree, token: int, unix_seconds: int) -> dict[str, Job]:
-        """Give a job its next epoch on all its switches, whose slots are reserved or held.
-
-        Returns
-        -------
-        dict
-            What each switch is to hold, the root first.
-
-        Raises
-        ------
-        JobRefusedError
-            A switch cannot admit its part.
-        """
-        last = max(self._ledgers[branch.switch].last_epoch for branch in tree.branches)
-        # Workers tell epochs apart also where the job was on other switches before.
-        last = max(last, record.epoch)
-        epoch = max(last + 1, unix_seconds)
-        parts = {}
-        for branch in tree.branches:
-            ledger = self._ledgers[branch.switch]
-            children = self._children(branch)
-            present = next((job for job in ledger.jobs if job.name == record.name), None)
-            if present is not None:
-                parts[branch.switch] = ledger.renew(
-                    present, token=token, unix_seconds=epoch, workers=children, parent=branch.parent
-                )
-            else:
-                parts[branch.switch] = ledger.admit(
-                    record.name,
-                    children,
-                    record.slot_count,
-                    switch=None,
-                    token=token,
-                    unix_seconds=epoch,
-                    parent=branch.parent,
-                    quorum=record.quorum,
-                )
-        return parts
+        """Give a job its next epoch on all its switches; returns and raises as `Ledgers.renew`."""
+        return self._held.renew(
+            record.name,
+            tree,
+            record.slot_count,
+            token=token,
+            unix_seconds=unix_seconds,
+            quorum=record.quorum,
+            last_epoch=record.epoch,
+        )
 
     def restore(self, record: JobRecord) -> tuple[Tree, dict[str, Job]] | None:
         """Take up what an earlier controller's job holds, and its epoch if it runs.
@@ -261,9 +218,7 @@ class JobTrees:
                 record.token,
                 held[branch.switch],
                 record.lanes,
-                tuple(
-                    replace(child, worker_id=number) for number, child in enumerate(self._children(branch))
-                ),
+                tuple(replace(child, worker_id=number) for number, child in enumerate(branch.children)),
                 branch.parent,
                 record.quorum,
             )
@@ -279,9 +234,7 @@ class JobTrees:
 
     def discard(self, record: JobRecord) -> None:
         """Free what a job holds on all switches."""
-        for name in record.slots_on:
-            if name in self._ledgers:
-                self._ledgers[name].discard(record.name)
+        self._held.discard(record.name, record.slots_on)
 
     def _names(self, record: JobRecord, ready: Collection[str]) -> list[str]:
         """Return the switches that would add for a job, the root first."""
@@ -297,13 +250,6 @@ class JobTrees:
         except JobRefusedError:
             tree = self.place(record)
         return [branch.switch for branch in tree.branches]
-
-    def _children(self, branch: Branch) -> list[WorkerEndpoint]:
-        """Return the children of a switch, which send to its address unless they say otherwise."""
-        if branch.switch in self._aggregators:
-            return list(branch.children)
-        address = self._switches[branch.switch].ip, UDP_PORT
-        return [replace(child, switch=child.switch or address) for child in branch.children]
 
     def _on_host(self, record: JobRecord) -> Tree:
         """Return the tree of a job on an aggregator host: its switch alone, with all workers on its one port."""
@@ -323,8 +269,4 @@ class JobTrees:
             )
             for _, worker in sorted(record.workers.items())
         ]
-        return place_tree({switch.name: switch}, places, self._load, switch.name)
-
-    def _load(self, switch: str) -> float:
-        ledger = self._ledgers[switch]
-        return 1 - ledger.free_slots / ledger.capacity
+        return place_tree({switch.name: switch}, places, self._held.load, switch.name)

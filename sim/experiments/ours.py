@@ -48,7 +48,7 @@ class OurJob:
         When each worker began each iteration; the last row is when it ended the last.
     errors : list of str
         Of workers that failed.
-    admitted : TreeJob
+    admitted : PlacedJob
         Its present epoch on its switches.
     retired : list of Worker
         Those of epochs that have ended.

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from controller.tree_controller import TreeController
+from controller.job_controller import JobController
 from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, KIND_RESULT, KIND_STATUS
 from host_agent.words import plural
 from sim.errors import SettingError
@@ -77,7 +77,7 @@ class Scenario:
     link_parameters: dict[str, LinkParameters]
     controlling: Controlling
     programmed: dict[str, ProgrammedSwitch] = field(default_factory=dict)
-    controller: TreeController | None = None
+    controller: JobController | None = None
 
     def hosts_of(self, job: Job, extra: int = 0) -> list[Node]:
         """Return the hosts of a job's workers, and so many that follow."""

@@ -17,7 +17,6 @@ from controller.jobs import Job, WorkerEndpoint
 from controller.slots import SlotRange
 from controller.trees import Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.admission import Admission
-from host_agent.wire.constants import UDP_PORT
 from sim.explore.engine.frames import WORKER_UDP_PORT, host_ip, host_mac, switch_ip, switch_mac
 from sim.explore.scenario import Scenario, ScenarioError
 
@@ -110,10 +109,7 @@ class Placement:
         scenario = self._scenario
         branch = next(each for each in tree.branches if each.switch == switch)
         count = _FIRST_EPOCH + number * scenario.epochs + epoch
-        children = tuple(
-            replace(child, worker_id=at, switch=(switch_ip(int(switch)), UDP_PORT))
-            for at, child in enumerate(branch.children)
-        )
+        children = tuple(replace(child, worker_id=at) for at, child in enumerate(branch.children))
         return Job(
             f"job{number}",
             number + 1,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from controller.job_controller import JobController
 from controller.jobs import Job, WorkerEndpoint
 from controller.ledger import JobLedger
 from controller.switch_tables import SwitchTables
-from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
+from controller.trees import TreeSwitch, one_switch, sending_to
+from host_agent.wire.constants import POOL_SLOTS
 from sim.programming import InProcessWriter
 from sim.switch import Switch, ir, load_program
 
 __all__ = ["DEFAULT_IP", "DEFAULT_MAC", "TOKEN_STEP", "ProgrammedSwitch"]
 
+_SWITCH = "switch"
 DEFAULT_IP = "10.0.0.254"
 DEFAULT_MAC = "02:00:0a:00:00:fe"
 TOKEN_STEP = 0x9E3779B1
@@ -54,28 +56,47 @@ class ProgrammedSwitch:
         The addresses at which workers reach it.
     token_seed : int
         From which jobs' tokens follow; the same seed gives the same packets.
+    slots : int
+        How many of the program's slots jobs may have.
+
+    Attributes
+    ----------
+    controller : JobController
+        The switch's jobs.
     """
 
     def __init__(
-        self, program: Path, lanes: int, *, ip: str = DEFAULT_IP, mac: str = DEFAULT_MAC, token_seed: int = 0
+        self,
+        program: Path,
+        lanes: int,
+        *,
+        ip: str = DEFAULT_IP,
+        mac: str = DEFAULT_MAC,
+        token_seed: int = 0,
+        slots: int = POOL_SLOTS,
     ) -> None:
         self.lanes = lanes
         self.ip = ip
         self.mac = mac
         self.engine = _make_switch(program)
-        self._ledger = JobLedger(POOL_SLOTS, lanes)
         self._token = token_seed
         self.tables = SwitchTables(InProcessWriter(self.engine), program)
         self.tables.set_switch_address(ip, mac)
+        self.controller = JobController(
+            {_SWITCH: TreeSwitch(_SWITCH, ip, mac, {})},
+            {_SWITCH: self.tables},
+            slots,
+            lanes,
+            new_token=self._next_token,
+            unix_seconds=lambda: 1,
+        )
 
     @property
-    def jobs(self) -> tuple[Job, ...]:
-        """The jobs that have not ended."""
-        return self._ledger.jobs
+    def ledger(self) -> JobLedger:
+        """What jobs hold of the switch."""
+        return self.controller.ledgers[_SWITCH]
 
-    def start_job(
-        self, name: str, workers: Sequence[WorkerEndpoint], slots: int, *, epoch: int = 1, quorum: int = 0
-    ) -> Job:
+    def start_job(self, name: str, workers: Sequence[WorkerEndpoint], slots: int, *, quorum: int = 0) -> Job:
         """Admit a job.
 
         Parameters
@@ -86,40 +107,29 @@ class ProgrammedSwitch:
             Where they are.
         slots
             Chunks in flight, a power of two.
-        epoch
-            The least epoch.
         quorum
-            So many contributions complete a roll call; 0: it has none.
+            Contributions that complete a roll call; 0: it has none.
 
         Raises
         ------
         JobRefusedError
             With the reason.
         """
-        running = [job for job in self._ledger.jobs if job.name == name]
-        if running and (running[0].slots.count, running[0].quorum) == (slots, quorum):
-            job = self._ledger.renew(
-                running[0], token=self._next_token(), unix_seconds=epoch, workers=self._placed(workers)
-            )
-        else:
-            if running:
-                self.end_job(running[0])
-            job = self._ledger.admit(
-                name,
-                workers,
-                slots,
-                switch=(self.ip, UDP_PORT),
-                token=self._next_token(),
-                unix_seconds=epoch,
-                quorum=quorum,
-            )
-        self.tables.install(job)
-        return job
+        tree = one_switch(_SWITCH, sending_to(self.ip, workers))
+        running = next((job for job in self.controller.jobs if job.name == name), None)
+        if running is not None and (running.root.slots.count, running.root.quorum) == (slots, quorum):
+            return self.controller.restart_job(running, tree).root
+        if running is not None:
+            self.controller.end_job(running)
+        return self.controller.admit_job(name, tree, slots, quorum).root
+
+    def move_job(self, job: Job, slots: int) -> Job:
+        """Give a job, whose workers have nothing under way, other slots in a new epoch."""
+        return self.controller.restart_job(self.controller.current(job), slots=slots).root
 
     def end_job(self, job: Job) -> None:
         """Take a job off the switch."""
-        self.tables.withdraw(self._ledger.current(job))
-        self._ledger.end(job)
+        self.controller.end_job(self.controller.current(job))
 
     def forget(self, jobs: Iterable[Job]) -> None:
         """Lose what a restart of the switch loses: registers, and the entries of these jobs, which are all it has."""
@@ -128,8 +138,6 @@ class ProgrammedSwitch:
         for name in self.engine.program.registers:
             self.engine.register_view(name)[...] = 0
 
-    def _placed(self, workers: Sequence[WorkerEndpoint]) -> list[WorkerEndpoint]:
-        return [replace(worker, switch=worker.switch or (self.ip, UDP_PORT)) for worker in workers]
 
     def _next_token(self) -> int:
         self._token += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from controller.tree_controller import TreeController
+from controller.job_controller import JobController
 from controller.trees import Place, TreeSwitch
 from host_agent.wire.constants import POOL_SLOTS
 from sim.network.graph import Node
@@ -16,7 +16,7 @@ __all__ = ["places", "tree_controller"]
 
 def tree_controller(
     network: Network, programmed: Mapping[str, ProgrammedSwitch], *, token_seed: int = 0, epoch: int = 1
-) -> TreeController:
+) -> JobController:
     """Return the controller of a network's switches that add; its tokens and epochs are the same in every run.
 
     Parameters
@@ -42,7 +42,7 @@ def tree_controller(
             name, switch.ip, switch.mac, {peer: port for peer, port in links.items() if peer in programmed}
         )
     lanes = next(iter(programmed.values())).lanes
-    return TreeController(
+    return JobController(
         switches,
         {name: switch.tables for name, switch in programmed.items()},
         POOL_SLOTS,

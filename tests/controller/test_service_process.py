@@ -218,7 +218,7 @@ def test_what_another_controller_wrote_is_removed_when_it_is_gone(
         # It knows of no job, so it takes the id of ours away from it, and adds one.
         for number, host in enumerate(loopback.hosts):
             place = WorkerEndpoint(host.port, host.ip, host.mac, 9, switch=host.switch)
-            other._tables.install(
+            other._tables["switch"].install(
                 Job(f"foreign {number}", number + 1, 7, 7, SlotRange(0, 64), LANES, (place,))
             )
     with OperatorClient(controller_process.address, timeout_s=DEADLINE_S) as operator:

@@ -8,11 +8,11 @@ import pytest
 
 from controller.entries import COPY_REWRITE, WORKER_ADMISSION
 from controller.errors import ControllerError, JobRefusedError, UnknownJobError
+from controller.job_controller import JobController
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
 from controller.switch_tables import SwitchTables
-from controller.tree_controller import TreeController
 from netsum.programs import compiled_program
 from sim.switch.p4runtime import serve
 from sim.switch.ports.chassis import Chassis
@@ -24,7 +24,7 @@ TIMEOUT_S = 60.0
 
 
 @contextlib.contextmanager
-def controlled(files: CompiledFiles, leaves: int) -> Iterator[tuple[TreeController, dict[str, SwitchTables]]]:
+def controlled(files: CompiledFiles, leaves: int) -> Iterator[tuple[JobController, dict[str, SwitchTables]]]:
     """A controller of running switches: some leaves and a spine."""
     switches = leaf_spine(leaves, 1)
     with contextlib.ExitStack() as stack:
@@ -37,7 +37,7 @@ def controlled(files: CompiledFiles, leaves: int) -> Iterator[tuple[TreeControll
             writer.set_pipeline()
             tables[name] = SwitchTables(writer, files.path)
             tables[name].set_switch_address(switch.ip, switch.mac)
-        yield TreeController(switches, tables, files.slots, files.lanes), tables
+        yield JobController(switches, tables, files.slots, files.lanes), tables
 
 
 def held(tables: SwitchTables) -> int:

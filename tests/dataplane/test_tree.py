@@ -10,9 +10,9 @@ import pytest
 from tests.dataplane.dataplane.frames import BOR, CONTRIBUTE, MAX, MISMATCH, RESULT, SUM
 from tests.dataplane.dataplane.jobs import MakeJob, lanes_of, saturating_sum
 from tests.dataplane.dataplane.target import Packet, Target
-from tests.dataplane.dataplane.tree import LEVEL, OWN_ID, TreeJob
+from tests.dataplane.dataplane.tree import LEVEL, OWN_ID, PlacedJob
 
-MakeTree = Callable[..., TreeJob]
+MakeTree = Callable[..., PlacedJob]
 GROWS = 512
 """Bytes by which a packet may leave larger than it came."""
 
@@ -21,11 +21,11 @@ GROWS = 512
 def make_tree(target: Target, make_job: Callable[..., Any]) -> MakeTree:
     if not target.has_trees:
         pytest.skip("Tofino's program has no trees")
-    return partial(make_job, kind=TreeJob)
+    return partial(make_job, kind=PlacedJob)
 
 
 def complete(
-    job: TreeJob, target: Target, chunk: int = 0, **fields: object
+    job: PlacedJob, target: Target, chunk: int = 0, **fields: object
 ) -> tuple[list[list[int]], list[int]]:
     """Let all children contribute: the sum goes up."""
     parts = [lanes_of(target, 100 * chunk + each.worker_id) for each in job.workers]

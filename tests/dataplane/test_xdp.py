@@ -34,7 +34,7 @@ from tests.dataplane.dataplane.frames import (
 )
 from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, worker_at
 from tests.dataplane.dataplane.target import LANE_COUNTS, PORTS, Entry, Packet, program_files
-from tests.dataplane.dataplane.tree import PARENT_PORT, TreeJob
+from tests.dataplane.dataplane.tree import PARENT_PORT, PlacedJob
 from tests.dataplane.test_hostile_packets import mutated
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(xdp.why_not() is not None, reason=str(xdp.why_not()))]
@@ -117,7 +117,7 @@ def random_jobs(source: random.Random, both: Any, epoch: int) -> list[Job]:
             "slot_base": source.choice((0, 8, 1000, 1020)),
             "slot_count": source.randint(1, 4),
         }
-        job = (TreeJob if job_id % 3 == 0 else Job)(both, **given)
+        job = (PlacedJob if job_id % 3 == 0 else Job)(both, **given)
         job.start()
         jobs.append(job)
     return jobs
@@ -162,7 +162,7 @@ def random_packet(source: random.Random, jobs: list[Job], lanes: int) -> Packet:
             packet = job.contribution(worker, chunk, values, flags=flags, **fields)
         else:
             packet = job.probe(worker, chunk, flags=quorum, **fields)
-        if isinstance(job, TreeJob) and source.random() < 0.4:
+        if isinstance(job, PlacedJob) and source.random() < 0.4:
             packet = (
                 job.result_of_parent(chunk, values)
                 if source.random() < 0.5

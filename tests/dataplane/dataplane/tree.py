@@ -23,7 +23,7 @@ TREE_COUNTERS = (
 )
 
 
-class TreeJob(Job):
+class PlacedJob(Job):
     """One epoch of a job whose workers are children of a switch that has a parent."""
 
     def entries(self) -> list[Entry]:

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from controller.tree_controller import TreeController, TreeJob
+from controller.job_controller import JobController, PlacedJob
 from host_agent import Admission
 from sim.network.graph import Node
 from sim.network.network import Network
@@ -46,7 +46,7 @@ class Fabric:
         self.edges: list[tuple[str, str]] = []
         self.hosts: list[str] = []
         self._add(shape)
-        self._controller: TreeController | None = None
+        self._controller: JobController | None = None
 
     def _add(self, shape: Shape) -> str:
         number = len(self.switches)
@@ -64,7 +64,7 @@ class Fabric:
                 self.edges.append((self._add(below), name))
         return name
 
-    def controller(self, network: Network) -> TreeController:
+    def controller(self, network: Network) -> JobController:
         """Return the controller, which outlives the networks."""
         if self._controller is None:
             self._controller = tree_controller(network, self.switches)
@@ -106,13 +106,13 @@ class TreeNetwork:
         self._places = places(self.network, self._hosts)
         self._controller = tree.controller(self.network)
 
-    def start_job(self, slots: int) -> TreeJob:
+    def start_job(self, slots: int) -> PlacedJob:
         """Admit a job of all hosts, with an epoch and token of its own, after the end of the last one."""
         for job in self._controller.jobs:
             self._controller.end_job(job)
         return self._controller.create_job("job", self._places, slots)
 
-    def restart_job(self, job: TreeJob) -> TreeJob:
+    def restart_job(self, job: PlacedJob) -> PlacedJob:
         """Give the job a new epoch on all its switches."""
         return self._controller.restart_job(job)
 

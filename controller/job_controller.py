@@ -1,0 +1,250 @@
+"""The controller of jobs on switches whose tables it can write: it gives each of a job's switches its part, or none holds any.
+
+No packet of a job's old epoch is admitted anywhere when the first of its new one is: a restart deletes all admissions,
+from the leaves to the root, before it writes the first, from the root to the leaves. So each packet meets switches above it
+that know its epoch, or none that admits it.
+
+Its jobs live in this process and are forgotten with it; `controller.service` is the controller that keeps them. Both hold jobs
+by `controller.ledgers`.
+"""
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controller.errors import ControllerError, JobRefusedError, UnknownJobError
+from controller.jobs import Job, another_token
+from controller.ledger import DEFAULT_SLOTS, JobLedger
+from controller.ledgers import Ledgers
+from controller.switch_tables import SwitchTables
+from controller.trees import Place, Tree, TreeSwitch, place_tree
+from host_agent.wire.admission import Admission
+
+
+@dataclass(frozen=True)
+class PlacedJob:
+    """One epoch of a job on a tree of switches, which may be a single one.
+
+    Attributes
+    ----------
+    name
+        For people; unique among the controller's jobs.
+    tree
+        Which switch does what.
+    parts
+        What each switch holds, by its name, the root first.
+    """
+
+    name: str
+    tree: Tree
+    parts: dict[str, Job]
+
+    @property
+    def root(self) -> Job:
+        """What the root holds."""
+        return self.parts[self.tree.root]
+
+    @property
+    def admissions(self) -> list[Admission]:
+        """What each worker needs to take part, by rank."""
+        return self.tree.admissions(self.parts)
+
+
+class JobController:
+    """The jobs of one or several switches. Not for several threads at once.
+
+    Parameters
+    ----------
+    switches
+        All switches, by name.
+    tables
+        The tables of each; only read here. Their programs and addresses have been set.
+    slot_capacity
+        Number of slots that each switch's program has.
+    lanes
+        int32 values a packet carries, the same on all switches.
+    new_token
+        Makes 32 bits that no one can guess.
+    unix_seconds
+        Returns the time, which epochs follow.
+
+    Attributes
+    ----------
+    ledgers
+        What jobs hold on each switch, by its name.
+    """
+
+    def __init__(
+        self,
+        switches: Mapping[str, TreeSwitch],
+        tables: Mapping[str, SwitchTables],
+        slot_capacity: int,
+        lanes: int,
+        *,
+        new_token: Callable[[], int] = lambda: secrets.randbits(32),
+        unix_seconds: Callable[[], float] = time.time,
+    ) -> None:
+        self.ledgers = {name: JobLedger(slot_capacity, lanes) for name in switches}
+        self._new_token = new_token
+        self._unix_seconds = unix_seconds
+        self._switches = switches
+        self._tables = tables
+        self._held = Ledgers(self.ledgers)
+        self._jobs: dict[str, PlacedJob] = {}
+
+    @property
+    def jobs(self) -> tuple[PlacedJob, ...]:
+        """The jobs that have not ended."""
+        return tuple(self._jobs.values())
+
+    def load(self, switch: str) -> float:
+        """Return which part of a switch's slots jobs hold."""
+        return self._held.load(switch)
+
+    def create_job(
+        self, name: str, workers: Sequence[Place], slots: int = DEFAULT_SLOTS, quorum: int = 0
+    ) -> PlacedJob:
+        """Choose a tree for a job and admit it on all its switches.
+
+        Parameters
+        ----------
+        name
+            Unique among the controller's jobs.
+        workers
+            Where they are, by rank.
+        slots
+            Chunks in flight at most; a power of two.
+        quorum
+            Contributions that complete a roll call of the job, whose tree is then one switch; 0: it has none.
+
+        Raises
+        ------
+        JobRefusedError
+            There is no tree for it, it has a quorum and needs several switches, or one of its switches has no room. Nothing
+            is held then.
+        ControllerError
+            A switch did not take it. Nothing is held then.
+        """
+        return self.admit_job(name, place_tree(self._switches, workers, self.load), slots, quorum)
+
+    def admit_job(self, name: str, tree: Tree, slots: int = DEFAULT_SLOTS, quorum: int = 0) -> PlacedJob:
+        """Admit a job on all switches of its tree; parameters and errors as for `create_job`."""
+        if name in self._jobs:
+            raise JobRefusedError(f"a job named {name!r} is running: end it first, or take another name")
+        names = [branch.switch for branch in tree.branches]
+        if quorum and len(names) > 1:
+            raise JobRefusedError(
+                f"a job with a quorum is added on one switch, and {name!r} needs {', '.join(names)}"
+            )
+        held = self._held.reserve(name, names, slots)
+        try:
+            parts = self._held.renew(
+                name,
+                tree,
+                slots,
+                token=self._new_token(),
+                unix_seconds=int(self._unix_seconds()),
+                quorum=quorum,
+            )
+            job = PlacedJob(name, tree, parts)
+            for switch, part in parts.items():
+                self._tables[switch].reset_counters(part)
+            self._install(job)
+        except ControllerError:
+            self._held.discard(name, held)
+            raise
+        self._jobs[name] = job
+        return job
+
+    def restart_job(self, job: PlacedJob, tree: Tree | None = None, slots: int | None = None) -> PlacedJob:
+        """Give a job a new epoch and token on all its switches, as after the restart of any of them.
+
+        Parameters
+        ----------
+        job
+            Any epoch of it.
+        tree
+            The same switches, with the places of its children now; None: they are where they were.
+        slots
+            How many slots it gets on each switch, or as many as all have for it; None: it keeps those it has.
+
+        Raises
+        ------
+        UnknownJobError
+            It has ended.
+        ControllerError
+            A switch did not take it: the job is admitted on no switch that answers, and can be restarted again.
+        """
+        present = self.current(job)
+        if slots is not None or len(present.parts) > 1:
+            self._withdraw(present)
+        if slots is not None:
+            self._held.resize(job.name, list(present.parts), slots)
+        token = another_token(present.root.token, self._new_token)
+        placed = replace(present, tree=tree or present.tree)
+        parts = self._held.renew(
+            job.name, placed.tree, 0, token=token, unix_seconds=int(self._unix_seconds())
+        )
+        renewed = self._jobs[job.name] = replace(placed, parts=parts)
+        self._install(renewed)
+        return renewed
+
+    def end_job(self, job: PlacedJob) -> None:
+        """Take a job off its switches and free its slots.
+
+        Raises
+        ------
+        UnknownJobError
+            It has ended already.
+        ControllerError
+            A switch did not answer; the job keeps its slots then.
+        """
+        present = self.current(job)
+        self._withdraw(present)
+        self._held.discard(present.name, present.parts)
+        del self._jobs[present.name]
+
+    def counters(self, job: PlacedJob) -> dict[str, dict[str, int]]:
+        """Return the packets that each of a job's switches counted for it, by the names of switches and counters.
+
+        Raises
+        ------
+        ControllerError
+            A switch did not answer.
+        """
+        return {
+            switch: self._tables[switch].counters([part.job_id])[part.job_id]
+            for switch, part in self.current(job).parts.items()
+        }
+
+    def current(self, job: PlacedJob | Job) -> PlacedJob:
+        """Return the present epoch of a job, given any epoch of it.
+
+        Raises
+        ------
+        UnknownJobError
+            It has ended.
+        """
+        present = self._jobs.get(job.name)
+        if present is None:
+            raise UnknownJobError(f"job {job.name!r} has ended, or belongs to another controller")
+        return present
+
+    def _install(self, job: PlacedJob) -> None:
+        """Write a job's parts from the root to the leaves; if a switch does not take its part, no other keeps one."""
+        try:
+            for switch, part in job.parts.items():
+                self._tables[switch].install(part)
+        except ControllerError:
+            for switch, part in reversed(job.parts.items()):
+                with contextlib.suppress(
+                    ControllerError
+                ):  # It does not answer: it begins empty when it is back.
+                    self._tables[switch].withdraw(part)
+            raise
+
+    def _withdraw(self, job: PlacedJob) -> None:
+        for switch, part in reversed(job.parts.items()):
+            self._tables[switch].withdraw(part)
