@@ -138,7 +138,6 @@ class ProgrammedSwitch:
         for name in self.engine.program.registers:
             self.engine.register_view(name)[...] = 0
 
-
     def _next_token(self) -> int:
         self._token += 1
         return self._token * TOKEN_STEP & 0xFFFFFFFF
