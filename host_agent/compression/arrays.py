@@ -13,13 +13,14 @@ from host_agent.compression.compressor import Compressor
 from host_agent.compression.exchange import CommunicatorExchange, reduce_over
 from host_agent.compression.memory import Memory
 from host_agent.compression.reducer import CompressionStatistics, Reducer
-from host_agent.compression.registry import compressor_of, make_memory
+from host_agent.compression.registry import compressor_of, memory_of
 from host_agent.errors import MisuseError, UnsupportedTypeError
+from host_agent.options import Configured
 
 _DTYPES = ("float32", "float64", "float16")
 
 
-class Compression:
+class Compression(Configured):
     """What `Communicator.allreduce` compresses arrays with: a compressor, a memory, and their state.
 
     The state is kept by the label of the call: arrays that are reduced again and again, such as the gradients of a layer,
@@ -52,17 +53,19 @@ class Compression:
     >>> mean = comm.allreduce(gradient, "mean", compression=compression, label="w")  # doctest: +SKIP
     """
 
+    KIND = "compression"
+
     def __init__(
         self,
-        compressor: str | Compressor,
+        compressor: Any,
         *,
-        memory: str | Memory = "none",
+        memory: Any = "none",
         seed: int = 0,
         measure_error: bool = False,
         **options: Any,
     ) -> None:
         self.compressor = compressor_of(compressor, options)
-        self.memory = make_memory(memory) if isinstance(memory, str) else memory
+        self.memory = memory_of(memory)
         self._seed, self._measure_error = seed, measure_error
         self._reducer: Reducer | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}

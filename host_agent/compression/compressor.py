@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from host_agent.errors import MisuseError
+from host_agent.options import Configured, require_known
 
 Payload = tuple[Tensor, ...]
 """What one worker sends. Tensors of a summable payload have the same shapes and types at all workers."""
@@ -104,7 +104,7 @@ class Context:
         return generator
 
 
-class Compressor(ABC):
+class Compressor(Configured, ABC):
     """Maps a tensor to a payload and back.
 
     A subclass is a file in ``methods/``. It declares the class attributes below; the tests hold it to them. A compressor with
@@ -127,23 +127,13 @@ class Compressor(ABC):
         are summed on purpose and decompressed to something else.
     """
 
+    KIND = "compressor"
     name: ClassVar[str]
     family: ClassVar[str]
     source: ClassVar[str]
     summability: ClassVar[Summability]
     unbiased: bool
     linear: ClassVar[bool] = True
-
-    options: dict[str, Any]
-    """What it was made with, by name."""
-
-    def __new__(cls, *arguments: Any, **options: Any) -> Self:
-        """Make a compressor, and keep what it was made with, so that some options can be changed later."""
-        made = super().__new__(cls)
-        bound = inspect.signature(cls.__init__).bind(made, *arguments, **options)
-        bound.apply_defaults()
-        made.options = {name: value for name, value in bound.arguments.items() if name != "self"}
-        return made
 
     def __init__(self) -> None:
         self.state: dict[str, dict[str, Tensor]] = {}
@@ -156,11 +146,7 @@ class Compressor(ABC):
         MisuseError
             For an unknown option or a value that it does not take.
         """
-        for option in options:
-            require(
-                option in self.options,
-                f"compressor {self.name} has no option {option!r}: expected {', '.join(self.options) or 'none'}",
-            )
+        require_known(f"compressor {self.name}", self.options, options)
         made = type(self)(**{**self.options, **options})
         made.state = self.state
         return made
@@ -202,7 +188,7 @@ class Compressor(ABC):
         Payloads that cannot be summed are decompressed one by one, with the sender's rank in `context.rank`.
         """
 
-    def reduced(self, mean: Tensor, context: Context) -> None:  # noqa: B027 - optional
+    def reduced(self, mean: Tensor, context: Context) -> None:
         """Take note of the mean over all workers, for compressors that adapt to it."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -222,9 +208,3 @@ def payload_bytes(payload: Payload) -> int:
 def fraction_of(elements: int, fraction: float) -> int:
     """Return how many elements a fraction selects: at least one, unless there are none."""
     return min(elements, max(1, round(elements * fraction)))
-
-
-def require(condition: bool, message: str) -> None:
-    """Raise `MisuseError` with a message unless a condition on a parameter holds."""
-    if not condition:
-        raise MisuseError(message)

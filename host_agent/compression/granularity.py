@@ -9,8 +9,6 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import require
-
 Granularity = Literal["layer", "bucket", "model"]
 GRANULARITIES: Final = ("layer", "bucket", "model")
 
@@ -52,7 +50,6 @@ def units(sizes: Sequence[tuple[str, int]], granularity: Granularity, block: int
         return [Unit("model" if granularity == "model" else f"{names[0]}…{names[-1]}", names)]
     if block is None:
         return [Unit(name, (name,)) for name, _ in sizes]
-    require(block >= 1, f"block must be at least 1 element, got {block}")
     return [
         Unit(f"{name}[{start}:]", (name,), start, min(start + block, size))
         for name, size in sizes

@@ -9,19 +9,20 @@ from torch import Tensor
 from host_agent.compression.background import Background
 from host_agent.compression.compressor import Compressor
 from host_agent.compression.exchange import TorchExchange, reduce_over
-from host_agent.compression.granularity import GRANULARITIES, Granularity, gathered, scattered, units
+from host_agent.compression.granularity import Granularity, gathered, scattered, units
 from host_agent.compression.memory import Memory
 from host_agent.compression.methods.identity import Identity
 from host_agent.compression.reducer import CompressionStatistics, Reducer
-from host_agent.compression.registry import compressor_of, make_compressor, make_memory
+from host_agent.compression.registry import compressor_of, make_compressor, make_memory, memory_of
 from host_agent.compression.uncompressed import Uncompressed
 from host_agent.errors import MisuseError
+from host_agent.options import Configured, Count, Natural, require
 
 Waiting = tuple[dict[str, Tensor], Tensor, torch.futures.Future[Tensor | Exception]]
 """A bucket: its tensors by name, its buffer, and the future of one or the other."""
 
 
-class CompressionState:
+class CompressionState(Configured):
     """The state of a communication hook: what compresses a model's gradients, and what that cost and saved.
 
     Parameters
@@ -50,24 +51,26 @@ class CompressionState:
         DDP has collectives of its own on the group during the backward pass, or the ranks would begin them in different orders.
     """
 
+    KIND = "compression"
+
     def __init__(
         self,
         compressor: Compressor,
         memory: Memory,
         granularity: Granularity = "layer",
         *,
-        block: int | None = None,
-        skip_below: int = 0,
+        block: Count | None = None,
+        skip_below: Natural = 0,
         names: dict[Tensor, str] | None = None,
         exchange: TorchExchange | None = None,
         measure_error: bool = False,
         seed: int = 0,
         in_background: bool = True,
     ) -> None:
-        if granularity not in GRANULARITIES:
-            raise MisuseError(
-                f"unknown granularity {granularity!r}: expected one of {', '.join(GRANULARITIES)}"
-            )
+        require(
+            block is None or granularity == "layer",
+            f"compression: block divides layers, so it has no effect with granularity {granularity!r}: leave it out",
+        )
         self.granularity, self.block, self.skip_below = granularity, block, skip_below
         self.names = names or {}
         self.exchange = exchange or TorchExchange()
@@ -245,7 +248,7 @@ def compress(
         )
     state = CompressionState(
         chosen,
-        make_memory(memory) if isinstance(memory, str) else memory,
+        memory_of(memory),
         granularity,
         block=block,
         skip_below=skip_below,

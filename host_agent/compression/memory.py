@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Compressor, IncompatibleError, require
+from host_agent.compression.compressor import Compressor, IncompatibleError
+from host_agent.options import Configured, Fraction
 
 Layout = tuple[tuple[str, int], ...]
 """Names and numbers of elements of the parameters in a tensor, in order."""
 
 
-class Memory(ABC):
+class Memory(Configured, ABC):
     """Decides what is compressed, and what the optimizer gets.
 
     `before` turns a gradient into what is compressed; `after` sees what this worker's payload decompresses to and the mean
@@ -28,13 +29,14 @@ class Memory(ABC):
         As for a compressor.
     """
 
+    KIND = "memory"
     name: ClassVar[str]
     source: ClassVar[str]
 
     def __init__(self) -> None:
         self.state: dict[str, dict[str, Tensor]] = {}
 
-    def attach(self, compressor: Compressor, workers: int) -> None:  # noqa: B027 - optional
+    def attach(self, compressor: Compressor, workers: int) -> None:
         """Learn what compresses for how many workers; raise `IncompatibleError` if that makes no sense."""
 
     @abstractmethod
@@ -159,9 +161,8 @@ class Diana(Memory):
     name = "diana"
     source = "Mishchenko, Gorbunov, Takáč, Richtárik, arXiv:1901.09269; Horváth et al., arXiv:1904.05115"
 
-    def __init__(self, alpha: float | None = None) -> None:
+    def __init__(self, alpha: Fraction | None = None) -> None:
         super().__init__()
-        require(alpha is None or 0 < alpha <= 1, f"alpha must be in (0, 1], got {alpha}")
         self.alpha = alpha
         self._omega: Callable[[int], float] = lambda elements: 1.0
 
@@ -204,10 +205,10 @@ class MomentumCorrection(Memory):
     name = "momentum"
     source = "Lin, Han, Mao, Wang, Dally, ICLR 2018, sections 3.1 to 3.3"
 
-    def __init__(self, momentum: float = 0.9, clip_norm: float | None = None) -> None:
+    def __init__(
+        self, momentum: Annotated[float, "[0, 1)"] = 0.9, clip_norm: Annotated[float, "(0, ∞)"] | None = None
+    ) -> None:
         super().__init__()
-        require(0 <= momentum < 1, f"momentum must be in [0, 1), got {momentum}")
-        require(clip_norm is None or clip_norm > 0, f"clip_norm must be positive, got {clip_norm}")
         self.momentum, self.clip_norm, self.workers = momentum, clip_norm, 1
 
     def attach(self, compressor: Compressor, workers: int) -> None:
@@ -244,9 +245,8 @@ class Momentum(Memory):
     name = "average"
     source = "Bernstein, Zhao, Azizzadenesheli, Anandkumar, ICLR 2019, algorithm 1"
 
-    def __init__(self, momentum: float = 0.9) -> None:
+    def __init__(self, momentum: Annotated[float, "[0, 1)"] = 0.9) -> None:
         super().__init__()
-        require(0 <= momentum < 1, f"momentum must be in [0, 1), got {momentum}")
         self.momentum = momentum
 
     def before(self, layout: Layout, gradient: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, Final
 
 from host_agent.compression.compressor import Compressor
@@ -40,7 +39,7 @@ from host_agent.compression.methods.top_k import (
     Threshold,
     TopK,
 )
-from host_agent.errors import MisuseError
+from host_agent.options import parameters_of, require, require_known
 
 COMPRESSORS: Final[dict[str, type[Compressor]]] = {
     each.name: each
@@ -62,25 +61,19 @@ def make_compressor(name: str, **options: Any) -> Compressor:
     Raises
     ------
     MisuseError
-        For a name, or an option, that does not exist; the message lists those that do.
+        For a name, or an option, that does not exist, and for a value that an option does not take; the message says what was
+        expected.
     """
     made: Compressor = _made("compressor", COMPRESSORS, name, options)
     return made
 
 
 def compressor_of(compressor: str | Compressor, options: dict[str, Any]) -> Compressor:
-    """Return a compressor of a name and options, or the object itself.
-
-    Raises
-    ------
-    MisuseError
-        For an unknown name or option, and for options beside an object.
-    """
-    if isinstance(compressor, str):
-        return make_compressor(compressor, **options)
-    if options:
-        raise MisuseError(f"options {', '.join(options)} go with a compressor's name, not with an object")
-    return compressor
+    """Return a compressor of a name and options, or the object itself, which takes no options."""
+    if isinstance(compressor, Compressor):
+        require(not options, f"options {', '.join(options)} go with a compressor's name, not with an object")
+        return compressor
+    return make_compressor(compressor, **options)
 
 
 def make_memory(name: str, **options: Any) -> Memory:
@@ -89,17 +82,15 @@ def make_memory(name: str, **options: Any) -> Memory:
     return made
 
 
+def memory_of(memory: str | Memory) -> Memory:
+    """Return a memory by name, or the object itself."""
+    return memory if isinstance(memory, Memory) else make_memory(memory)
+
+
 def _made(kind: str, table: dict[str, Any], name: str, options: dict[str, Any]) -> Any:
-    if name not in table:
-        raise MisuseError(f"unknown {kind} {name!r}: expected one of {', '.join(table)}")
-    known = [
-        each
-        for each in inspect.signature(table[name].__init__).parameters
-        if each not in ("self", "args", "kwargs")
-    ]
-    for option in options:
-        if option not in known:
-            raise MisuseError(
-                f"{kind} {name} has no option {option!r}: expected {', '.join(known) or 'none'}"
-            )
+    require(
+        isinstance(name, str) and name in table,
+        f"unknown {kind} {name!r}: expected one of {', '.join(table)}",
+    )
+    require_known(f"{kind} {name}", parameters_of(table[name]), options)
     return table[name](**options)

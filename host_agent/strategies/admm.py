@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from host_agent.errors import MisuseError
-from host_agent.strategies.base import Strategy, at_least
+from host_agent.options import Count
+from host_agent.strategies.base import Strategy
 
 
 class ADMM(Strategy):
@@ -57,16 +57,12 @@ class ADMM(Strategy):
         model: Any,
         optimizer: Any,
         *,
-        penalty: float = 1.0,
-        every: int = 10,
-        l1: float = 0.0,
+        penalty: Annotated[float, "(0, ∞)"] = 1.0,
+        every: Count = 10,
+        l1: Annotated[float, "[0, ∞)"] = 0.0,
         **common: Any,
     ) -> None:
         super().__init__(model, optimizer, **common)
-        if penalty <= 0:
-            raise MisuseError(f"strategy {self.name}: expected a penalty above 0, not {penalty}")
-        at_least(self.name, "every", every, 1)
-        at_least(self.name, "l1", l1, 0)
         self.penalty, self.every, self.l1 = penalty, every, l1
         self.primal = self.dual = math.inf
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from host_agent.errors import MisuseError
-from host_agent.strategies.base import at_least
+from host_agent.options import Count, Fraction, Natural
 from host_agent.strategies.parameter_server import ServedStrategy
 
 
@@ -36,11 +36,9 @@ class Downpour(ServedStrategy):
     source = "Dean et al. 2012"
 
     def __init__(
-        self, model: Any, optimizer: Any, *, fetch: int = 1, push_every: int = 1, **common: Any
+        self, model: Any, optimizer: Any, *, fetch: Count = 1, push_every: Count = 1, **common: Any
     ) -> None:
         super().__init__(model, optimizer, **common)
-        at_least(self.name, "fetch", fetch, 1)
-        at_least(self.name, "push_every", push_every, 1)
         self.fetch, self.push_every = fetch, push_every
         self._sum: Tensor | None = None
 
@@ -96,9 +94,8 @@ class StaleSynchronous(Downpour):
     summary = "asynchronous, but no worker is more than so many steps ahead of the slowest"
     source = "Ho et al. 2013"
 
-    def __init__(self, model: Any, optimizer: Any, *, bound: int = 3, **common: Any) -> None:
+    def __init__(self, model: Any, optimizer: Any, *, bound: Natural = 3, **common: Any) -> None:
         super().__init__(model, optimizer, **common)
-        at_least(self.name, "bound", bound, 0)
         if self.fetch > bound + 1:
             raise MisuseError(
                 f"strategy {self.name}: a worker that asks every {self.fetch} steps is up to {self.fetch - 1} ahead: "
@@ -136,14 +133,9 @@ class ElasticAveraging(ServedStrategy):
     source = "Zhang et al. 2015"
 
     def __init__(
-        self, model: Any, optimizer: Any, *, every: int = 4, elasticity: float = 0.1, **common: Any
+        self, model: Any, optimizer: Any, *, every: Count = 4, elasticity: Fraction = 0.1, **common: Any
     ) -> None:
         super().__init__(model, optimizer, **common)
-        at_least(self.name, "every", every, 1)
-        if not 0 < elasticity <= 1:
-            raise MisuseError(
-                f"strategy {self.name}: expected an elasticity above 0 and at most 1, not {elasticity}"
-            )
         self.every, self.elasticity = every, elasticity
 
     def after_step(self) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from host_agent.communicator import Communicator
 from host_agent.errors import MisuseError
+from host_agent.options import Count
 from host_agent.rounds import AHEAD, Rounds
-from host_agent.strategies.base import Strategy, at_least
+from host_agent.strategies.base import Strategy
 
 
 class BackupWorkers(Strategy):
@@ -65,14 +65,12 @@ class BackupWorkers(Strategy):
         model: Any,
         optimizer: Any,
         *,
-        communicator: Communicator,
-        rounds: int,
-        ahead: int = AHEAD,
+        communicator: Any,
+        rounds: Count,
+        ahead: Count = AHEAD,
         **common: Any,
     ) -> None:
         super().__init__(model, optimizer, **common)
-        at_least(self.name, "rounds", rounds, 1)
-        at_least(self.name, "ahead", ahead, 1)
         if self.scaler is not None:
             raise MisuseError(
                 f"strategy {self.name} takes no scaler: each worker would scale by another factor"

@@ -10,7 +10,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from host_agent.compression.compressor import Compressor
+from host_agent.compression.memory import Memory
 from host_agent.errors import MisuseError
+from host_agent.options import Configured
 from host_agent.strategies.exchange import Exchange, Traffic
 from host_agent.words import plural
 
@@ -18,7 +21,7 @@ STRATEGIES: dict[str, type[Strategy]] = {}
 """All strategies by name. A subclass of `Strategy` that has a name of its own enters itself."""
 
 
-class Strategy:
+class Strategy(Configured):
     """Decides what the workers of a training send one another, how often and to which workers.
 
     It is used in a training loop of the user's own, at every worker alike::
@@ -66,6 +69,7 @@ class Strategy:
         The model is wrapped, or there is no process group.
     """
 
+    KIND = "strategy"
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
@@ -86,9 +90,14 @@ class Strategy:
         *,
         group: Any = None,
         scaler: Any = None,
-        compression: Any = None,
-        memory: Any = "none",
+        compression: str | Compressor | None = None,
+        memory: str | Memory = "none",
     ) -> None:
+        if compression is None and memory != "none":
+            raise MisuseError(
+                f"strategy {self.name}: memory keeps what compression lost, so it has no effect without compression: leave it "
+                "out, or name a compressor as compression"
+            )
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             raise MisuseError(
                 f"strategy {self.name}: expected the module itself, not DistributedDataParallel, which averages the "
@@ -291,15 +300,3 @@ def contiguous_groups(strategy: str, workers: int, groups: int) -> list[list[int
         )
     size = workers // groups
     return [list(range(start, start + size)) for start in range(0, workers, size)]
-
-
-def at_least(strategy: str, option: str, value: float, least: float) -> None:
-    """Check an option.
-
-    Raises
-    ------
-    MisuseError
-        It is smaller.
-    """
-    if value < least:
-        raise MisuseError(f"strategy {strategy}: expected {option} of at least {least}, not {value}")

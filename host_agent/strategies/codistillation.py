@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from host_agent.errors import MisuseError
-from host_agent.strategies.base import Strategy, at_least, contiguous_groups
+from host_agent.options import Count, Natural
+from host_agent.strategies.base import Strategy, contiguous_groups
 
 
 class Codistillation(Strategy):
@@ -60,20 +60,14 @@ class Codistillation(Strategy):
         model: Any,
         optimizer: Any,
         *,
-        groups: int = 2,
-        share: str = "checkpoints",
-        every: int = 50,
-        weight: float = 1.0,
-        burn_in: int = 0,
+        groups: Annotated[int, "[2, ∞)"] = 2,
+        share: Literal["checkpoints", "predictions"] = "checkpoints",
+        every: Count = 50,
+        weight: Annotated[float, "[0, ∞)"] = 1.0,
+        burn_in: Natural = 0,
         **common: Any,
     ) -> None:
         super().__init__(model, optimizer, **common)
-        at_least(self.name, "every", every, 1)
-        at_least(self.name, "groups", groups, 2)
-        if share not in ("checkpoints", "predictions"):
-            raise MisuseError(
-                f"strategy {self.name}: unknown value for share {share!r}: expected checkpoints or predictions"
-            )
         self.groups, self.share, self.every = groups, share, every
         self.weight, self.burn_in = weight, burn_in
         blocks = contiguous_groups(self.name, self.workers, groups)

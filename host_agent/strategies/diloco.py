@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from host_agent.strategies.base import Strategy, at_least
+from host_agent.options import Count
+from host_agent.strategies.base import Strategy
 
 
 class DiLoCo(Strategy):
@@ -47,13 +48,12 @@ class DiLoCo(Strategy):
         model: Any,
         optimizer: Any,
         *,
-        every: int = 50,
-        outer_rate: float = 0.7,
-        outer_momentum: float = 0.9,
+        every: Count = 50,
+        outer_rate: Annotated[float, "(0, ∞)"] = 0.7,
+        outer_momentum: Annotated[float, "[0, 1)"] = 0.9,
         **common: Any,
     ) -> None:
         super().__init__(model, optimizer, **common)
-        at_least(self.name, "every", every, 1)
         self.every, self.outer_rate, self.outer_momentum = every, outer_rate, outer_momentum
 
     def at_start(self) -> None:

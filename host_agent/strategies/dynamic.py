@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from host_agent.strategies.base import Strategy, at_least
+from host_agent.options import Count
+from host_agent.strategies.base import Strategy
 
 
 class DynamicAveraging(Strategy):
@@ -52,11 +53,16 @@ class DynamicAveraging(Strategy):
     """The last average over all workers."""
 
     def __init__(
-        self, model: Any, optimizer: Any, *, threshold: float, every: int = 1, seed: int = 0, **common: Any
+        self,
+        model: Any,
+        optimizer: Any,
+        *,
+        threshold: Annotated[float, "[0, ∞)"],
+        every: Count = 1,
+        seed: int = 0,
+        **common: Any,
     ) -> None:
         super().__init__(model, optimizer, **common)
-        at_least(self.name, "threshold", threshold, 0)
-        at_least(self.name, "every", every, 1)
         self.threshold, self.every, self.seed = threshold, every, seed
         self.violations = self.partial = self.full = 0
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from host_agent.compression.exchange import TorchExchange, run
 from host_agent.compression.reducer import Reducer, Round
-from host_agent.compression.registry import make_compressor, make_memory
+from host_agent.compression.registry import compressor_of, memory_of
 
 
 class Traffic:
@@ -112,11 +112,8 @@ class Exchange:
         self._label = label
         self.reducer: Reducer | None = None
         if compression is not None:
-            if isinstance(compression, str):
-                compression = make_compressor(compression)
-            if isinstance(memory, str):
-                memory = make_memory(memory)
-            self.reducer = Reducer(compression, memory, self.rank, self.workers)
+            compressor = compressor_of(compression, {})
+            self.reducer = Reducer(compressor, memory_of(memory), self.rank, self.workers)
             self._rounds = _CountedRounds(group, self.traffic)
 
     def mean(self, tensor: Tensor) -> Tensor:

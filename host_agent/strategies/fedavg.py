@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from host_agent.errors import MisuseError
-from host_agent.strategies.base import Strategy, at_least
+from host_agent.options import Count, Fraction
+from host_agent.strategies.base import Strategy
 
 
 class FedAvg(Strategy):
@@ -56,14 +56,16 @@ class FedAvg(Strategy):
     """Samples of each client."""
 
     def __init__(
-        self, model: Any, optimizer: Any, *, samples: int, fraction: float = 1.0, seed: int = 0, **common: Any
+        self,
+        model: Any,
+        optimizer: Any,
+        *,
+        samples: Count,
+        fraction: Fraction = 1.0,
+        seed: int = 0,
+        **common: Any,
     ) -> None:
         super().__init__(model, optimizer, **common)
-        at_least(self.name, "samples", samples, 1)
-        if not 0 < fraction <= 1:
-            raise MisuseError(
-                f"strategy {self.name}: expected a fraction above 0 and at most 1, not {fraction}"
-            )
         self.samples, self.fraction, self.seed = samples, fraction, seed
         self.round = 0
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from host_agent.strategies.base import Strategy, at_least, contiguous_groups
+from host_agent.options import Count
+from host_agent.strategies.base import Strategy, contiguous_groups
 
 
 class HierarchicalSGD(Strategy):
@@ -48,12 +49,16 @@ class HierarchicalSGD(Strategy):
     """The last model that all workers had alike."""
 
     def __init__(
-        self, model: Any, optimizer: Any, *, groups: int = 2, every: int = 4, between: int = 4, **common: Any
+        self,
+        model: Any,
+        optimizer: Any,
+        *,
+        groups: Count = 2,
+        every: Count = 4,
+        between: Count = 4,
+        **common: Any,
     ) -> None:
         super().__init__(model, optimizer, **common)
-        at_least(self.name, "groups", groups, 1)
-        at_least(self.name, "every", every, 1)
-        at_least(self.name, "between", between, 1)
         self.groups, self.every, self.between = groups, every, between
         self._own = self.exchange.within(contiguous_groups(self.name, self.workers, groups))
         self._sent_within = 0

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from host_agent.strategies.base import Strategy, at_least
+from host_agent.options import Count, Natural
+from host_agent.strategies.base import Strategy
 
 
 class LocalSGD(Strategy):
@@ -37,10 +38,10 @@ class LocalSGD(Strategy):
     reference: Tensor
     """The last model that all workers had alike."""
 
-    def __init__(self, model: Any, optimizer: Any, *, every: int = 8, after: int = 0, **common: Any) -> None:
+    def __init__(
+        self, model: Any, optimizer: Any, *, every: Count = 8, after: Natural = 0, **common: Any
+    ) -> None:
         super().__init__(model, optimizer, **common)
-        at_least(self.name, "every", every, 1)
-        at_least(self.name, "after", after, 0)
         self.every, self.after = every, after
 
     def at_start(self) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import warnings
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from host_agent.errors import MisuseError, PeerError
-from host_agent.strategies.base import Strategy, at_least
+from host_agent.strategies.base import Strategy
 
 SERVER = 0
 _HEADER, _PAYLOAD = 1, 2
@@ -70,9 +70,10 @@ class ServedStrategy(Strategy):
 
     COMPRESSES = False
 
-    def __init__(self, model: Any, optimizer: Any, *, patience_s: float = 600.0, **common: Any) -> None:
+    def __init__(
+        self, model: Any, optimizer: Any, *, patience_s: Annotated[float, "[0, ∞)"] = 600.0, **common: Any
+    ) -> None:
         super().__init__(model, optimizer, **common)
-        at_least(self.name, "patience_s", patience_s, 0)
         if self.workers < 2:
             raise MisuseError(
                 f"strategy {self.name}: expected a server and at least one worker, not one process"

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from host_agent.errors import MisuseError
+from host_agent.options import parameters_of, require_known
 from host_agent.strategies.base import STRATEGIES, Strategy
 
-_GIVEN = ("self", "model", "optimizer")
+_GIVEN = ("model", "optimizer")
 """Parameters that are not options."""
 
 
@@ -34,13 +35,7 @@ class Option:
 
 def options_of(kind: type[Strategy]) -> list[Option]:
     """Return the options of a strategy, its own before those that all have."""
-    options: dict[str, Option] = {}
-    for base in kind.__mro__:
-        if "__init__" in base.__dict__ and issubclass(base, Strategy):
-            for each in inspect.signature(base.__init__).parameters.values():
-                if each.name not in _GIVEN and each.kind is not inspect.Parameter.VAR_KEYWORD:
-                    options.setdefault(each.name, Option(each.name, each.default))
-    return list(options.values())
+    return [Option(name, each.default) for name, each in parameters_of(kind).items() if name not in _GIVEN]
 
 
 def own_options_of(kind: type[Strategy]) -> list[Option]:
@@ -73,14 +68,12 @@ def strategy(name: str, model: Any, optimizer: Any, **options: Any) -> Strategy:
     MisuseError
         For a name, or an option, that does not exist, and for an option that is missing; the message lists those that exist.
     """
-    if name not in STRATEGIES:
+    if not isinstance(name, str) or name not in STRATEGIES:
         raise MisuseError(f"unknown strategy {name!r}: expected one of {', '.join(sorted(STRATEGIES))}")
     kind = STRATEGIES[name]
     known = options_of(kind)
     listed = ", ".join(map(str, known))
-    for option in options:
-        if option not in {each.name for each in known}:
-            raise MisuseError(f"strategy {name} has no option {option!r}: expected {listed}")
+    require_known(f"strategy {name}", known, options)
     for each in known:
         if each.default is inspect.Parameter.empty and each.name not in options:
             raise MisuseError(f"strategy {name} needs the option {each.name!r}; its options are {listed}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
-from host_agent.strategies.base import Strategy, at_least
+from host_agent.errors import MisuseError
+from host_agent.options import Count, Natural
+from host_agent.strategies.base import Strategy
 
 
 class Synchronous(Strategy):
@@ -46,16 +48,17 @@ class Synchronous(Strategy):
         model: Any,
         optimizer: Any,
         *,
-        accumulate: int = 1,
+        accumulate: Count = 1,
         scale_rate: bool = False,
-        warmup_steps: int = 0,
-        trust: float = 0.0,
+        warmup_steps: Natural = 0,
+        trust: Annotated[float, "[0, ∞)"] = 0.0,
         **common: Any,
     ) -> None:
         super().__init__(model, optimizer, **common)
-        at_least(self.name, "accumulate", accumulate, 1)
-        at_least(self.name, "warmup_steps", warmup_steps, 0)
-        at_least(self.name, "trust", trust, 0)
+        if warmup_steps and not scale_rate:
+            raise MisuseError(
+                f"strategy {self.name}: warmup_steps has no effect without scale_rate=True: leave it out"
+            )
         self.accumulate, self.scale_rate, self.warmup_steps, self.trust = (
             accumulate,
             scale_rate,

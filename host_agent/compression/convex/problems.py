@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import require
+from host_agent.options import require
 
 
 class Problem(ABC):

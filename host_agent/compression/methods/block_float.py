@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability, require
+from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability
 from host_agent.compression.packing import in_blocks, pack_lanes, stochastic_round, unpack_lanes
+from host_agent.options import Count
 
 
 class BlockFloat(Compressor):
@@ -33,10 +35,8 @@ class BlockFloat(Compressor):
     summability = Summability.INTEGERS
     unbiased = True
 
-    def __init__(self, bits: int = 8, block: int = 256, stochastic: bool = True) -> None:
+    def __init__(self, bits: Literal[16, 8, 4, 2] = 8, block: Count = 256, stochastic: bool = True) -> None:
         super().__init__()
-        require(bits in (16, 8, 4, 2), f"bits must be 16, 8, 4 or 2, got {bits}")
-        require(block >= 1, f"block must be at least 1, got {block}")
         self.levels = (1 << (bits - 1)) - 1
         self.block = block
         self.stochastic = stochastic

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Compressor, Context, Payload, Summability, require
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability
 from host_agent.compression.packing import bits_that_pack, in_blocks, pack_bits, unpack_bits
 from host_agent.compression.rotation import on_grid, uniform_rotation
 
@@ -40,9 +42,8 @@ class EDEN(Compressor):
     summability = Summability.NONE
     unbiased = True
 
-    def __init__(self, bits: int = 2) -> None:
+    def __init__(self, bits: Literal[1, 2, 4] = 2) -> None:
         super().__init__()
-        require(bits in _CENTROIDS, f"bits must be 1, 2 or 4, got {bits}")
         self.bits = bits
 
     def omega(self, elements: int) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import torch
 from torch import Tensor
 
@@ -15,7 +17,8 @@ from host_agent.compression.compressor import (
 )
 from host_agent.compression.methods.block_float import BlockFloat
 from host_agent.compression.methods.qsgd import QSGD
-from host_agent.compression.methods.selection import checked_fraction, largest, scattered
+from host_agent.compression.methods.selection import largest, scattered
+from host_agent.options import Fraction
 
 
 class Qsparse(Compressor):
@@ -37,9 +40,9 @@ class Qsparse(Compressor):
     summability = Summability.NONE
     unbiased = False
 
-    def __init__(self, fraction: float = 0.01, levels: int = 7) -> None:
+    def __init__(self, fraction: Fraction = 0.01, levels: Annotated[int, "[1, 127]"] = 7) -> None:
         super().__init__()
-        self.fraction = checked_fraction(fraction)
+        self.fraction = fraction
         self.quantizer = QSGD(levels)
 
     def delta(self, elements: int) -> float:
@@ -79,9 +82,9 @@ class RandomBlockFloat(Compressor):
     summability = Summability.INTEGERS
     unbiased = True
 
-    def __init__(self, fraction: float = 0.1, bits: int = 8) -> None:
+    def __init__(self, fraction: Fraction = 0.1, bits: Literal[16, 8, 4, 2] = 8) -> None:
         super().__init__()
-        self.fraction = checked_fraction(fraction)
+        self.fraction = fraction
         self.quantizer = BlockFloat(bits)
 
     def omega(self, elements: int) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Compressor, Context, Payload, Summability, require
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability
 from host_agent.compression.packing import pack_bits, unpack_bits
 
 
@@ -26,9 +28,8 @@ class Inceptionn(Compressor):
     summability = Summability.NONE
     unbiased = False
 
-    def __init__(self, bits: int = 10) -> None:
+    def __init__(self, bits: Annotated[int, "[1, 30]"] = 10) -> None:
         super().__init__()
-        require(1 <= bits <= 30, f"bits must be between 1 and 30, got {bits}")
         self.unit = 2.0**-bits
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:

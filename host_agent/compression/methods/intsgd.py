@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability, require
+from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability
 from host_agent.compression.packing import stochastic_round
 
 _LARGEST_SUM = 2**30
@@ -37,10 +38,10 @@ class IntSGD(Compressor):
     summability = Summability.INTEGERS
     unbiased = True
 
-    def __init__(self, beta: float = 0.9, epsilon: float = 1e-8) -> None:
+    def __init__(
+        self, beta: Annotated[float, "[0, 1)"] = 0.9, epsilon: Annotated[float, "(0, ∞)"] = 1e-8
+    ) -> None:
         super().__init__()
-        require(0 <= beta < 1, f"beta must be in [0, 1), got {beta}")
-        require(epsilon > 0, f"epsilon must be positive, got {epsilon}")
         self.beta, self.epsilon = beta, epsilon
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement:

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability, require
+from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability
+from host_agent.options import Count
 
 
 def as_matrix(shape: torch.Size) -> tuple[int, int]:
@@ -38,9 +39,8 @@ class PowerSGD(Compressor):
     summability = Summability.FLOATS
     unbiased = False
 
-    def __init__(self, rank: int = 2) -> None:
+    def __init__(self, rank: Count = 2) -> None:
         super().__init__()
-        require(rank >= 1, f"rank must be at least 1, got {rank}")
         self.rank = rank
         self._next_q: dict[str, Tensor] = {}
 
@@ -98,9 +98,8 @@ class Atomo(Compressor):
     summability = Summability.NONE
     unbiased = True
 
-    def __init__(self, rank: int = 2) -> None:
+    def __init__(self, rank: Count = 2) -> None:
         super().__init__()
-        require(rank >= 1, f"rank must be at least 1, got {rank}")
         self.rank = rank
 
     def omega(self, elements: int) -> float:

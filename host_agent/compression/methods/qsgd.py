@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Compressor, Context, Payload, Summability, require
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability
 from host_agent.compression.packing import bits_that_pack, pack_bits, stochastic_round, unpack_bits
 
 
@@ -26,9 +27,8 @@ class QSGD(Compressor):
     summability = Summability.NONE
     unbiased = True
 
-    def __init__(self, levels: int = 7) -> None:
+    def __init__(self, levels: Annotated[int, "[1, 127]"] = 7) -> None:
         super().__init__()
-        require(1 <= levels <= 127, f"levels must be between 1 and 127, got {levels}")
         self.levels = levels
         self.bits = bits_that_pack(2 * levels + 1)
 

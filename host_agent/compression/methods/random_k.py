@@ -11,8 +11,8 @@ from host_agent.compression.compressor import (
     Payload,
     Summability,
     fraction_of,
-    require,
 )
+from host_agent.options import Fraction
 
 
 class RandomK(Compressor):
@@ -32,9 +32,8 @@ class RandomK(Compressor):
     summability = Summability.FLOATS
     unbiased = True
 
-    def __init__(self, fraction: float = 0.01, scaled: bool = True) -> None:
+    def __init__(self, fraction: Fraction = 0.01, scaled: bool = True) -> None:
         super().__init__()
-        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
         self.fraction, self.scaled = fraction, scaled
         if not scaled:
             self.unbiased = False

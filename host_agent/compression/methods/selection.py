@@ -5,19 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Context, fraction_of, require
-
-
-def checked_fraction(fraction: float) -> float:
-    """Return a share of the coordinates.
-
-    Raises
-    ------
-    MisuseError
-        It is not in (0, 1].
-    """
-    require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
-    return fraction
+from host_agent.compression.compressor import Context, fraction_of
 
 
 def largest(values: Tensor, fraction: float) -> Tensor:

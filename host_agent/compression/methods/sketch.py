@@ -11,8 +11,8 @@ from host_agent.compression.compressor import (
     Payload,
     Summability,
     fraction_of,
-    require,
 )
+from host_agent.options import Count, Fraction, require
 
 
 class CountSketch(Compressor):
@@ -37,11 +37,9 @@ class CountSketch(Compressor):
     unbiased = False
     linear = False
 
-    def __init__(self, rows: int = 5, fraction: float = 0.2, keep: float = 0.01) -> None:
+    def __init__(self, rows: Count = 5, fraction: Fraction = 0.2, keep: Fraction = 0.01) -> None:
         super().__init__()
-        require(rows >= 1 and rows % 2 == 1, f"rows must be odd and positive, got {rows}")
-        require(0 < fraction <= 1, f"fraction must be in (0, 1], got {fraction}")
-        require(0 < keep <= 1, f"keep must be in (0, 1], got {keep}")
+        require(rows % 2 == 1, f"count-sketch: rows must be odd, got {rows}")
         self.rows, self.fraction, self.keep = rows, fraction, keep
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:

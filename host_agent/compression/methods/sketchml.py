@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Compressor, Context, Payload, Summability, require
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability
 from host_agent.compression.packing import bits_that_pack, pack_bits, unpack_bits
 
 
@@ -27,9 +29,8 @@ class SketchML(Compressor):
     summability = Summability.NONE
     unbiased = False
 
-    def __init__(self, buckets: int = 127) -> None:
+    def __init__(self, buckets: Annotated[int, "[1, 127]"] = 127) -> None:
         super().__init__()
-        require(1 <= buckets <= 127, f"buckets must be between 1 and 127, got {buckets}")
         self.buckets = buckets
 
     def delta(self, elements: int) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability, require
+from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability
 from host_agent.compression.packing import pack_lanes, stochastic_round, unpack_lanes
 
 
@@ -26,9 +27,8 @@ class TernGrad(Compressor):
     summability = Summability.INTEGERS
     unbiased = True
 
-    def __init__(self, clip: float | None = None) -> None:
+    def __init__(self, clip: Annotated[float, "(0, ∞)"] | None = None) -> None:
         super().__init__()
-        require(clip is None or clip > 0, f"clip must be positive, got {clip}")
         self.clip = clip
         if clip is not None:
             self.unbiased = False

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability, require
+from host_agent.compression.compressor import Agreement, Compressor, Context, Payload, Summability
 from host_agent.compression.packing import pack_lanes, stochastic_round, unpack_lanes
 from host_agent.compression.rotation import padded_length, rotate, rotate_back
 
@@ -33,10 +34,10 @@ class THC(Compressor):
     summability = Summability.INTEGERS
     unbiased = False
 
-    def __init__(self, bits: int = 4, outside: float = 1 / 32) -> None:
+    def __init__(
+        self, bits: Annotated[int, "[2, 8]"] = 4, outside: Annotated[float, "(0, 1)"] = 1 / 32
+    ) -> None:
         super().__init__()
-        require(2 <= bits <= 8, f"bits must be between 2 and 8, got {bits}")
-        require(0 < outside < 1, f"outside must be between 0 and 1, got {outside}")
         self.levels = (1 << (bits - 1)) - 1
         self.quantile = math.sqrt(2) * float(torch.erfinv(torch.tensor(1 - outside, dtype=torch.float64)))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Compressor, Context, Payload, Summability, require
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability
 
 _PER_BYTE = 5
 _ZERO_BYTE = 121
@@ -31,9 +33,8 @@ class ThreeLC(Compressor):
     summability = Summability.NONE
     unbiased = False
 
-    def __init__(self, sparsity: float = 1.0) -> None:
+    def __init__(self, sparsity: Annotated[float, "[1, 2)"] = 1.0) -> None:
         super().__init__()
-        require(1 <= sparsity < 2, f"sparsity must be in [1, 2), got {sparsity}")
         self.sparsity = sparsity
 
     def delta(self, elements: int) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
@@ -12,10 +14,10 @@ from host_agent.compression.compressor import (
     Payload,
     Summability,
     fraction_of,
-    require,
 )
-from host_agent.compression.methods.selection import checked_fraction, largest, scattered
+from host_agent.compression.methods.selection import largest, scattered
 from host_agent.compression.packing import in_blocks
+from host_agent.options import Count, Fraction, Natural
 
 
 class _Selecting(Compressor):
@@ -53,9 +55,9 @@ class TopK(_Selecting):
     name = "top-k"
     source = "Aji, Heafield, EMNLP 2017; Stich, Cordonnier, Jaggi, NeurIPS 2018, lemma A.1"
 
-    def __init__(self, fraction: float = 0.01) -> None:
+    def __init__(self, fraction: Fraction = 0.01) -> None:
         super().__init__()
-        self.fraction = checked_fraction(fraction)
+        self.fraction = fraction
 
     def delta(self, elements: int) -> float:
         """Return k / d."""
@@ -80,9 +82,8 @@ class DGC(TopK):
     name = "dgc"
     source = "Lin, Han, Mao, Wang, Dally, ICLR 2018"
 
-    def __init__(self, fraction: float = 0.001, warmup_steps: int = 0) -> None:
+    def __init__(self, fraction: Fraction = 0.001, warmup_steps: Natural = 0) -> None:
         super().__init__(fraction)
-        require(warmup_steps >= 0, f"warmup_steps must not be negative, got {warmup_steps}")
         self.warmup_steps = warmup_steps
 
     def select(self, flat: Tensor, context: Context) -> Tensor:
@@ -107,10 +108,9 @@ class BlockTopK(_Selecting):
     name = "block-top-k"
     source = "Dutta et al., AAAI 2020; Fei, Ho, Sahu, Canini, Sapio, SIGCOMM 2021, section 5"
 
-    def __init__(self, fraction: float = 0.01, block: int = 256) -> None:
+    def __init__(self, fraction: Fraction = 0.01, block: Count = 256) -> None:
         super().__init__()
-        self.fraction, self.block = checked_fraction(fraction), block
-        require(block >= 1, f"block must be at least 1, got {block}")
+        self.fraction, self.block = fraction, block
 
     def delta(self, elements: int) -> float:
         """Return the share of the blocks that is sent."""
@@ -144,9 +144,8 @@ class Threshold(_Selecting):
     name = "threshold"
     source = "Dutta et al., AAAI 2020, section 5; Sahu et al., NeurIPS 2021 (hard threshold)"
 
-    def __init__(self, threshold: float = 0.01) -> None:
+    def __init__(self, threshold: Annotated[float, "(0, ∞)"] = 0.01) -> None:
         super().__init__()
-        require(threshold > 0, f"threshold must be positive, got {threshold}")
         self.threshold = threshold
 
     def select(self, flat: Tensor, context: Context) -> Tensor:
@@ -166,9 +165,8 @@ class AdaptiveThreshold(_Selecting):
     name = "adaptive-threshold"
     source = "Dutta et al., AAAI 2020, section 5; Chen et al. (AdaComp), AAAI 2018"
 
-    def __init__(self, share: float = 0.3) -> None:
+    def __init__(self, share: Fraction = 0.3) -> None:
         super().__init__()
-        require(0 < share <= 1, f"share must be in (0, 1], got {share}")
         self.share = share
 
     def delta(self, elements: int) -> float:
@@ -199,9 +197,9 @@ class AgreedTopK(Compressor):
     summability = Summability.FLOATS
     unbiased = False
 
-    def __init__(self, fraction: float = 0.01) -> None:
+    def __init__(self, fraction: Fraction = 0.01) -> None:
         super().__init__()
-        self.fraction = checked_fraction(fraction)
+        self.fraction = fraction
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement:
         """Return the own indices; those of the step's leader count."""

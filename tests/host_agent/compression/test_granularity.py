@@ -7,7 +7,6 @@ pytest.importorskip("torch", exc_type=ImportError)
 import torch
 
 from host_agent.compression.granularity import gathered, scattered, units
-from host_agent.errors import MisuseError
 
 SIZES = [("w", 6), ("b", 2)]
 
@@ -26,8 +25,3 @@ def test_layers_keep_their_shape_and_models_are_one() -> None:
     assert [gathered(each, tensors).shape for each in units(SIZES, "layer", 4)] == [(4,), (2,), (2,)]
     (whole,) = units(SIZES, "model")
     assert gathered(whole, tensors).shape == (8,)
-
-
-def test_a_block_has_at_least_one_element() -> None:
-    with pytest.raises(MisuseError, match="block must be at least 1"):
-        units(SIZES, "layer", 0)

@@ -129,7 +129,7 @@ def test_unknown_names_and_options_are_listed() -> None:
         make_compressor("topk")
     with pytest.raises(MisuseError, match="compressor top-k has no option 'k': expected fraction"):
         make_compressor("top-k", k=3)
-    with pytest.raises(MisuseError, match=r"fraction must be in \(0, 1\], got 2"):
+    with pytest.raises(MisuseError, match=r"fraction must be a number in \(0, 1\], got 2"):
         make_compressor("top-k", fraction=2)
 
 
