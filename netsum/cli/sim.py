@@ -258,13 +258,18 @@ def _open(name: str, settings: list[str] | None, folder: Path | None) -> tuple[E
 def _setting(text: str) -> tuple[str, Any]:
     import tomllib
 
+    from sim.errors import SettingError
+    from sim.experiments.experiment import read_toml
+
     key, separator, value = text.partition("=")
     if not separator:
         raise CommandError(f"--set: expected KEY=VALUE, found {text!r}")
     try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+        return key.strip(), read_toml(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()  # A text needs no quotes.
+    except SettingError as error:
+        raise SettingError(f"--set {key}: {error}") from None
 
 
 def _compute(read: Experiment, store: Store, executor: Executor) -> None:

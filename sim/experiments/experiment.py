@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any, Final
 
 from host_agent.wire.constants import HEADER_BYTES
@@ -34,7 +35,15 @@ from sim.peers.table import SERVED
 from topologies.shaping import ETHERNET_HEADER_BYTES
 from topologies.topology_file import topology_path
 
-__all__ = ["Experiment", "Point", "Settings", "load_experiment", "parse_experiment", "shipped_experiments"]
+__all__ = [
+    "Experiment",
+    "Point",
+    "Settings",
+    "load_experiment",
+    "parse_experiment",
+    "read_toml",
+    "shipped_experiments",
+]
 
 FILES: Final = Path(__file__).with_name("files")
 """The experiments that come with netsum."""
@@ -189,9 +198,26 @@ def load_experiment(name_or_path: str, overrides: Mapping[str, Any] | None = Non
 def parse_experiment(text: str, name: str, overrides: Mapping[str, Any] | None = None) -> Experiment:
     """Read an experiment from a file's text; raises `SettingError`."""
     try:
-        return _parse(tomllib.loads(text), text, name, overrides)
+        found = read_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"not TOML: {error}") from None
+    return _parse(found, text, name, overrides)
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """Read TOML.
+
+    Raises
+    ------
+    tomllib.TOMLDecodeError
+        It is none.
+    SettingError
+        It is, with more levels or digits than can be read.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
     except RecursionError:
         raise SettingError("expected tables and lists of at most a few levels, found too many") from None
     except ValueError:
@@ -207,7 +233,7 @@ def _parse(
             raise SettingError(f"{key}: unknown key, expected one of {', '.join(sorted(known))}")
     for key in _TEXTS:
         if not isinstance(whole.get(key, ""), str):
-            raise SettingError(f"{key}: expected a text, found {whole[key]!r}")
+            raise SettingError(f"{key}: expected a text, found {shown(whole[key])}")
     sweep = _axes(whole.get("sweep", {}))
     for key, value in (overrides or {}).items():
         sweep[key] = value if isinstance(value, list) else [value]
@@ -236,14 +262,14 @@ def _parse(
 
 def _axes(found: object) -> dict[str, list[Any]]:
     if not isinstance(found, Mapping):
-        raise SettingError(f"sweep: expected a table, found {found!r}")
+        raise SettingError(f"sweep: expected a table, found {shown(found)}")
     axes: dict[str, list[Any]] = {}
     for key, values in found.items():
         if isinstance(values, Mapping):
             values = _range(f"sweep.{key}", values)
         if not isinstance(values, list) or not values:
             raise SettingError(
-                f"sweep.{key}: expected a list of values, or a range {{from, to, step or times}}, found {values!r}"
+                f"sweep.{key}: expected a list of values, or a range {{from, to, step or times}}, found {shown(values)}"
             )
         axes[key] = values
     return axes
@@ -255,12 +281,12 @@ def _range(place: str, found: Mapping[str, Any]) -> list[Any]:
         isinstance(each, (int, float)) and not isinstance(each, bool) for each in found.values()
     ):
         raise SettingError(
-            f"{place}: expected numbers from, to and step, or from, to and times, found {dict(found)!r}"
+            f"{place}: expected numbers from, to and step, or from, to and times, found {shown(dict(found))}"
         )
     first, last = found["from"], found["to"]
     step, times = found.get("step", 0), found.get("times", 1)
     if (step <= 0 and times <= 1) or first > last or (times > 1 and first <= 0):
-        raise SettingError(f"{place}: expected a range that goes up, found {dict(found)!r}")
+        raise SettingError(f"{place}: expected a range that goes up, found {shown(dict(found))}")
     values: list[Any] = []
     while first <= last and len(values) <= MOST_POINTS:
         values.append(first)

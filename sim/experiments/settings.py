@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from reprlib import repr as shown
 from typing import Any, Final, TypeVar
 
 from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, POOL_SLOTS
@@ -44,7 +45,7 @@ MAX_RUN_S: Final = 1_000_000
 
 
 def _wrong(expected: str, found: object) -> ValueError:
-    return ValueError(f"expected {expected}, found {found!r}")
+    return ValueError(f"expected {expected}, found {shown(found)}")
 
 
 def _whole(low: int, high: int) -> Callable[[object], int]:
@@ -105,7 +106,7 @@ def _time_ns(found: object) -> int:
     try:
         return parse_latency_ns(found)
     except ValueError as error:
-        raise ValueError(f"expected {error}, found {found!r}") from None
+        raise ValueError(f"expected {error}, found {shown(found)}") from None
 
 
 def _long_time_ns(found: object) -> int:
@@ -135,7 +136,7 @@ def _rate_bps(found: object) -> int:
     try:
         return parse_rate_bps(found)
     except ValueError as error:
-        raise ValueError(f"expected {error}, found {found!r}") from None
+        raise ValueError(f"expected {error}, found {shown(found)}") from None
 
 
 def _share(found: object) -> float:
@@ -159,7 +160,7 @@ def size_bytes(found: object) -> int:
     try:
         return parse_size_bytes(found)
     except ValueError as error:
-        raise ValueError(f"expected {error}, found {found!r}") from None
+        raise ValueError(f"expected {error}, found {shown(found)}") from None
 
 
 def _key(read: Callable[[object], Any], default: Any = MISSING, note: str = "") -> Any:
@@ -351,7 +352,7 @@ def read_table(kind: type[Table], found: object, place: str) -> Table:
         An unknown or missing key, or a value that is not what its key expects.
     """
     if not isinstance(found, Mapping):
-        raise SettingError(f"{place}: expected a table, found {found!r}")
+        raise SettingError(f"{place}: expected a table, found {shown(found)}")
     known = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]  # all of them are dataclasses
     for name in found:
         if name not in known:

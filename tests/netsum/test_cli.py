@@ -54,6 +54,14 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         ("allreduce --sizes 4kb", "a size is a whole number of bytes"),
         ("allreduce -b 4K", "needs both --minbytes and --maxbytes"),
         ("controller serve", "which switches?"),
+        (
+            "sim run quick --set job.workers=1" + 5000 * "0",
+            "--set job.workers: expected numbers of at most 64 bits",
+        ),
+        (
+            "sim run quick --set job.workers=" + 3000 * "[",
+            "--set job.workers: expected tables and lists of at most a few",
+        ),
     ],
 )
 def test_a_wrong_argument_is_named(words: str, complaint: str) -> None:

@@ -86,6 +86,7 @@ def test_copies_of_a_job_share_hosts_or_have_their_own() -> None:
         (JOB + JOB, "expected each job to have a name of its own"),
         ("[[job]", "not TOML"),
         ("a = " + "[" * 3000 + "]" * 3000, "at most a few levels, found too many"),
+        ('[[job]]\nsize = "' + "9" * 5000 + '"', r"job\[0\].size: expected a size .*found '9+\.\.\.9+'$"),
         ("[[job]]\nworkers = 1" + "0" * 5000, "numbers of at most 64 bits"),
         (
             'x = "job.wrokers"\n' + JOB + '[sweep]\n"job.workers" = [2]',
