@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from reprlib import repr as shown
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from host_agent.wire.constants import HEADER_BYTES
 from sim.errors import SettingError
@@ -48,21 +48,6 @@ __all__ = [
 FILES: Final = Path(__file__).with_name("files")
 """The experiments that come with netsum."""
 
-_SINGLE: Final[dict[str, type[Any]]] = {
-    "topology": TopologyTable,
-    "switch": Switch,
-    "host": Host,
-    "transport": Transport,
-    "controller": ControllerTable,
-    "run": Run,
-}
-_LISTS: Final[dict[str, type[Any]]] = {
-    "job": Job,
-    "fault": FaultTable,
-    "script": Script,
-    "event": Event,
-    "background": Background,
-}
 _TEXTS: Final = ("name", "question", "about", "x", "y", "lines")
 MOST_POINTS: Final = 100_000
 HEADERS_BYTES: Final = ETHERNET_HEADER_BYTES + 20 + 8 + HEADER_BYTES
@@ -84,6 +69,11 @@ class Settings:
     script: tuple[Script, ...] = ()
     event: tuple[Event, ...] = ()
     background: tuple[Background, ...] = ()
+
+
+_HINTS: Final = get_type_hints(Settings)
+_LISTS: Final = {name: get_args(hint)[0] for name, hint in _HINTS.items() if get_origin(hint) is tuple}
+_SINGLE: Final = {name: hint for name, hint in _HINTS.items() if name not in _LISTS}
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def limits_of(
                 f"switch {name} was busy for {share:.1%} of the time; a packet waited {wait_us:,.1f} us at most",
             )
         )
-    lost, packets = _lost(scenario)
+    lost, packets = network.lost_packets, int(network.link_records["packets"].sum())
     late_ns = _spread_ns(job)
     if isinstance(job, OurJob):
         found += _of_workers(job, duration_ns, lost, packets)
@@ -100,14 +100,6 @@ def _busiest_link(scenario: Scenario, duration_ns: int) -> Limit:
         f"link {name} carried packets for {share:.1%} of the time ({int(link['bytes']):,} bytes in {int(link['packets']):,} "
         f"packets); a packet waited {wait_us:,.1f} us at most, {int(link['lost_in_queue']):,} found its queue full",
     )
-
-
-def _lost(scenario: Scenario) -> tuple[int, int]:
-    links = scenario.network.link_records
-    lost = sum(
-        int(links[name].sum()) for name in ("lost", "lost_in_queue", "lost_while_down", "lost_too_long")
-    )
-    return lost, int(links["packets"].sum())
 
 
 def _spread_ns(job: OurJob | TheirJob) -> int:

@@ -260,25 +260,22 @@ def _plain(value: Any) -> Any:
 
 
 def _totals(scenario: Scenario, job: OurJob | TheirJob) -> Row:
-    links = scenario.network.link_records
-    lost = sum(
-        int(links[name].sum()) for name in ("lost", "lost_in_queue", "lost_while_down", "lost_too_long")
-    )
+    network = scenario.network
     if isinstance(job, OurJob):
         counters = [worker.core.counters() for worker in (*job.retired, *job.workers)]
         resent = sum(each["retransmissions"] for each in counters)
         sent = sum(each["packets_sent"] for each in counters)
         checked = job.checked
     else:
-        flows = scenario.network.flows.rows
+        flows = network.flows.rows
         resent, sent, checked = int(flows["resends"].sum()), int(flows["packets"].sum()), 0
     return {
         "packets_sent": sent,
         "resent": resent,
-        "lost": lost,
-        "packets_on_links": int(links["packets"].sum()),
+        "lost": network.lost_packets,
+        "packets_on_links": int(network.link_records["packets"].sum()),
         "sums_checked": checked,
         "members_checked": job.members_checked if isinstance(job, RoundsJob) else 0,
         "late": job.late if isinstance(job, RoundsJob) else 0,
-        "events": scenario.network.events_run,
+        "events": network.events_run,
     }

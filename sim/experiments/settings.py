@@ -98,15 +98,19 @@ def _flag(found: object) -> bool:
     return found
 
 
+def _parsed(parse: Callable[[object], int], found: object) -> int:
+    try:
+        return parse(found)
+    except ValueError as error:
+        raise _wrong(str(error), found) from None
+
+
 def _time_ns(found: object) -> int:
     if found == 0 and not isinstance(found, bool):
         return 0
     if not isinstance(found, str):
         raise _wrong('a time with a unit ("5us", "1.5ms")', found)
-    try:
-        return parse_latency_ns(found)
-    except ValueError as error:
-        raise ValueError(f"expected {error}, found {shown(found)}") from None
+    return _parsed(parse_latency_ns, found)
 
 
 def _long_time_ns(found: object) -> int:
@@ -133,10 +137,7 @@ def _small_time_ns(found: object) -> float:
 def _rate_bps(found: object) -> int:
     if not isinstance(found, str):
         raise _wrong('a rate with a unit ("10gbit", "100mbit")', found)
-    try:
-        return parse_rate_bps(found)
-    except ValueError as error:
-        raise ValueError(f"expected {error}, found {shown(found)}") from None
+    return _parsed(parse_rate_bps, found)
 
 
 def _share(found: object) -> float:
@@ -157,10 +158,7 @@ def size_bytes(found: object) -> int:
     """Read a size: a number of bytes, or a text with a unit."""
     if isinstance(found, float):
         raise _wrong("a whole number of bytes, or a size with a unit", found)
-    try:
-        return parse_size_bytes(found)
-    except ValueError as error:
-        raise ValueError(f"expected {error}, found {shown(found)}") from None
+    return _parsed(parse_size_bytes, found)
 
 
 def _key(read: Callable[[object], Any], default: Any = MISSING, note: str = "") -> Any:

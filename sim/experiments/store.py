@@ -93,12 +93,11 @@ def load_run(folder: Path) -> Experiment:
     SettingError, StoreError
         It holds none.
     """
-    text, chosen = _read_settings(folder)
-    return parse_experiment(text, chosen["name"], chosen["overrides"])
+    return _read_settings(folder)[0]
 
 
-def _read_settings(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Return an experiment's file and what `Store` wrote beside it."""
+def _read_settings(folder: Path) -> tuple[Experiment, dict[str, Any]]:
+    """Return an experiment, and what `Store` wrote beside its file."""
     try:
         text = (folder / "experiment.toml").read_text(encoding="utf-8")
         chosen = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
@@ -113,7 +112,7 @@ def _read_settings(folder: Path) -> tuple[str, dict[str, Any]]:
         raise StoreError(
             f"{folder / 'settings.json'}: expected an object with {', '.join(expected)}, as `netsum sim run` writes it"
         )
-    return text, chosen
+    return parse_experiment(text, chosen["name"], chosen["overrides"]), chosen
 
 
 def load_store(folder: Path, programs: Programs) -> Store:
@@ -124,8 +123,7 @@ def load_store(folder: Path, programs: Programs) -> Store:
     SettingError, StoreError
         There are none.
     """
-    text, chosen = _read_settings(folder)
-    experiment = parse_experiment(text, chosen["name"], chosen["overrides"])
+    experiment, chosen = _read_settings(folder)
     points = folder / chosen["points"]
     stamps = [chosen["stamp"]]
     collected = folder / "results.parquet"

@@ -256,6 +256,12 @@ class Graph:
         return {name: int(self._links[number][name]) for name in COUNTS}
 
     @property
+    def lost_packets(self) -> int:
+        """Packets that links have lost, for whatever reason."""
+        reasons = ("lost", "lost_in_queue", "lost_while_down", "lost_too_long")
+        return sum(int(self.link_records[name].sum()) for name in reasons)
+
+    @property
     def link_records(self) -> npt.NDArray[Any]:
         """What it holds of each direction of a link (`records.LINK`)."""
         return self._links.rows
