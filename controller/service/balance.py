@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from controller.moves import next_count
 from controller.service.installation import Installation
 from controller.service.jobs import ServiceJob
 from controller.service.moves import Moves
@@ -73,8 +75,7 @@ class Balance:
             share = plan.get(record.name, 0)
             if not record.job_id or record.aggregator or not share or share == record.slot_count:
                 continue
-            if share > record.slot_count:
-                share = record.slot_count if waiting else self._trees.most_slots(record, share)
+            share = next_count(record.slot_count, share, waiting, partial(self._trees.most_slots, record))
             if share == record.slot_count:
                 continue
             if not record.running:

@@ -1,15 +1,14 @@
-"""Moving a running job to other slots, in a new epoch that its workers enter between the same two collectives.
+"""The moves of a service's running jobs: messages to their workers, deadlines, and when a move is tried again.
 
-The workers stop beginning collectives and say how many they have begun. The largest of these numbers is the boundary: those
-that have begun fewer go on up to it. When all have ended the collectives before it, nothing of the old epoch is under way, and
-the controller takes it off the switches before it writes the new one. Until then the move can be given up at any time: the
-workers go on in the old epoch, which the switches still hold.
+`controller.moves` says what follows from the workers' answers. A move can be given up until it is carried out: the workers
+then go on in the old epoch, which the switches still hold.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from controller.moves import Move, Step
 from controller.service.jobs import Seat, ServiceJob
 from controller.service.states import JobEvent, JobState
 from host_agent.job_api import jobs_pb2
@@ -21,39 +20,14 @@ LAST_BACKOFF_S = 60.0
 
 
 @dataclass
-class Move:
-    """A move that waits for a job's workers.
+class _Waiting(Move):
+    """A move with the timer that gives it up."""
 
-    Attributes
-    ----------
-    slots
-        How many slots the job is to have on each of its switches.
-    home
-        Whether it returns from an aggregator host to its switches.
-    begun, ended
-        Collectives, by rank, as far as the workers have said.
-    until
-        The boundary; None while workers have not said how many collectives they have begun.
-    timer
-        Gives the move up.
-    """
-
-    slots: int
-    home: bool = False
-    begun: dict[int, int] = field(default_factory=dict)
-    ended: dict[int, int] = field(default_factory=dict)
-    until: int | None = None
     timer: asyncio.TimerHandle | None = None
-
-    def missing(self, job: ServiceJob) -> list[int]:
-        """Return the ranks that the move waits for."""
-        if self.until is None:
-            return [rank for rank in job.seats if rank not in self.begun]
-        return [rank for rank in job.seats if self.ended.get(rank, -1) < self.until]
 
     def hold(self, job: ServiceJob) -> ToWorker:
         """Return what a worker is told at this stage."""
-        message = jobs_pb2.Hold(epoch=job.record.epoch, missing=self.missing(job))
+        message = jobs_pb2.Hold(epoch=job.record.epoch, missing=self.missing(job.seats))
         if self.until is not None:
             message.until = self.until
         return ToWorker(hold=message)
@@ -84,7 +58,7 @@ class Moves:
         self._wait_s = wait_s
         self._carry_out = carry_out
         self._again = again
-        self._moves: dict[ServiceJob, Move] = {}
+        self._moves: dict[ServiceJob, _Waiting] = {}
         self._backoff_s: dict[ServiceJob, float] = {}
         self._retries: dict[ServiceJob, asyncio.TimerHandle] = {}
 
@@ -102,7 +76,7 @@ class Moves:
         """Hold a job's workers for a move."""
         wish = f"it is to have {plural(slots, 'slot')} in place of {job.record.slot_count}"
         job.on(JobEvent.HOLD, f"it is to return from aggregator {job.record.aggregator}" if home else wish)
-        move = self._moves[job] = Move(slots, home)
+        move = self._moves[job] = _Waiting(slots, home)
         self._start_timer(job, move)
         job.tell(move.hold(job))
 
@@ -114,15 +88,13 @@ class Moves:
         if held.fixed:
             self.give_up(job, f"worker {seat.rank} cannot take part: {held.fixed}")
             return
-        move.begun[seat.rank], move.ended[seat.rank] = held.begun, held.ended
-        if move.missing(job):
-            self._watch_the_last(job, move)
-            return
-        if move.until is None:
-            move.until = max(move.begun.values())
-            move.stop_timer()  # A worker may compute for long before the collective that others have begun.
-            self._watch_the_last(job, move)
-            if move.missing(job):
+        match move.take(job.seats, seat.rank, held.begun, held.ended):
+            case Step.WAIT:
+                self._watch_the_last(job, move)
+                return
+            case Step.HOLD:
+                move.stop_timer()  # A worker may compute for long before the collective that others have begun.
+                self._watch_the_last(job, move)
                 job.tell(move.hold(job))
                 return
         move.stop_timer()
@@ -165,19 +137,18 @@ class Moves:
         for job in [*self._moves, *self._retries]:
             self.drop(job)
 
-    def _watch_the_last(self, job: ServiceJob, move: Move) -> None:
-        """Start the timer once a worker has ended all: the others have then contributed to all, and end soon, or never."""
-        until = move.until
-        if until is not None and move.timer is None and any(ended >= until for ended in move.ended.values()):
+    def _watch_the_last(self, job: ServiceJob, move: _Waiting) -> None:
+        """Start the timer once a worker has ended all collectives before the boundary."""
+        if move.timer is None and move.last:
             self._start_timer(job, move)
 
-    def _start_timer(self, job: ServiceJob, move: Move) -> None:
+    def _start_timer(self, job: ServiceJob, move: _Waiting) -> None:
         move.timer = asyncio.get_running_loop().call_later(self._wait_s, self._too_late, job, move)
 
-    def _too_late(self, job: ServiceJob, move: Move) -> None:
+    def _too_late(self, job: ServiceJob, move: _Waiting) -> None:
         if self._moves.get(job) is not move:
             return
-        missing = move.missing(job)
+        missing = move.missing(job.seats)
         names = f"worker{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
         did = "did not answer" if move.until is None else f"did not end collective {move.until - 1}"
         self.give_up(job, f"{names} {did} within {self._wait_s:g} s")

@@ -13,6 +13,7 @@ from controller.errors import (
     SwitchRefusedError,
 )
 from controller.ledger import JobLedger
+from controller.moves import Move
 from controller.program import CompiledFiles
 from controller.service.aggregators import Aggregators
 from controller.service.balance import Balance
@@ -21,7 +22,7 @@ from controller.service.events import EventLog
 from controller.service.installation import Installation
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.link import SwitchLink
-from controller.service.moves import Move, Moves
+from controller.service.moves import Moves
 from controller.service.network import Network, SwitchSite
 from controller.service.queues import JobQueues
 from controller.service.reservations import Reservations, SlotsComingError

@@ -1,13 +1,14 @@
 """Eight jobs that come and go: slots shared by the controller's policy, against a static partition and an aggregator on a host.
 
-Workers, switch program, ledger of slots and sharing policy are those that netsum runs. Messages between controller and workers
-and writes of table entries take a stated time each.
+Workers, switch program, controller of jobs, sharing policy and the steps of a move are those that netsum runs. Messages between
+controller and workers and writes of table entries take a stated time each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, Final, Literal, get_args
@@ -16,18 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.jobs import Job
-from controller.ledger import JobLedger
+from controller.moves import Move, Step, next_count
 from controller.sharing import Claim, jain, share_out
 from host_agent.boundary import Standing
 from host_agent.collectives import Collective, plan_allreduce
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
-from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
+from host_agent.wire.constants import POOL_SLOTS
 from sim.errors import SimulationError
 from sim.network.graph import Node
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters, SwitchCost
-from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, TOKEN_STEP, ProgrammedSwitch
+from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
 from sim.network.worker import Plan, Worker
 
 __all__ = ["ARMS", "LANES", "Arm", "Arrival", "Result", "Setting", "poisson_trace", "run"]
@@ -133,8 +134,8 @@ class _SimulatedJob:
     workers: list[Worker] = field(default_factory=list)
     ended: int = 0
     chunks_before: int = 0
-    move_to: int = 0
-    until: int | None = None
+    move: Move | None = None
+    entered: bool = False
     first: int = 0
 
     @property
@@ -159,7 +160,11 @@ class _Trace:
         on_host = arm == "host"
         self.capacity = POOL_SLOTS if on_host else setting.slots
         self.programmed = ProgrammedSwitch(
-            program, LANES, ip=_HOST_IP if on_host else DEFAULT_IP, mac=_HOST_MAC if on_host else DEFAULT_MAC
+            program,
+            LANES,
+            ip=_HOST_IP if on_host else DEFAULT_IP,
+            mac=_HOST_MAC if on_host else DEFAULT_MAC,
+            slots=self.capacity,
         )
         link = LinkParameters(rate_bps=setting.rate_bps, latency_ns=setting.latency_ns)
         switch = self.network.add_switch(
@@ -183,8 +188,6 @@ class _Trace:
                 self.network.connect(host, switch, link)
                 hosts.append(host)
             self.jobs.append(_SimulatedJob(number, arrival, hosts))
-        self.ledger = JobLedger(self.capacity, LANES)
-        self.tokens = 0
         self.moves = 0
         self.completion_ns = [0] * len(self.jobs)
         self.running: list[_SimulatedJob] = []
@@ -215,77 +218,57 @@ class _Trace:
         """Start what can start, and let jobs move whose share has changed."""
         plan = self._plan()
         for job in list(self.waiting):
-            if self.ledger.largest_free >= plan[job.name] > 0:
+            if self.programmed.ledger.largest_free >= plan[job.name] > 0:
                 self.waiting.remove(job)
                 self._measure()
                 self.running.append(job)
-                self.ledger.reserve(job.name, plan[job.name])
-                self._install(job)
+                endpoints = self.network.endpoints(job.hosts, self.adds)
+                job.placed = self.programmed.start_job(job.name, endpoints, plan[job.name])
+                self._later(self._enter, job, times=2)
         for job in self.running:
-            if job.placed is None or job.move_to:
+            if job.placed is None or job.move is not None or not job.entered:
                 continue
-            held, share = job.placed.slots.count, plan[job.name]
-            if share > held:
-                share = held if self.waiting else self.ledger.would_have(job.name, share)
-            if share != held:
-                job.move_to = share
-                self._later(self._hold, job, None)
+            held = job.placed.slots.count
+            most = partial(self.programmed.ledger.would_have, job.name)
+            count = next_count(held, plan[job.name], bool(self.waiting), most)
+            if count != held:
+                job.move = Move(count)
+                self._later(self._hold, job, job.move)
 
-    def _hold(self, job: _SimulatedJob, until: int | None) -> None:
-        """Hold the workers of a job, as the service does; at the end of its collectives there is nothing to move."""
+    def _hold(self, job: _SimulatedJob, move: Move) -> None:
+        """Hold the workers of a job at the boundary of its move, or where they are before that is known."""
         if job not in self.running:
-            return
+            return  # At the end of its collectives there is nothing to move.
         for worker in job.workers:
-            worker.schedule.boundary.hold(None if until is None else until - job.first)
-        if until is None:
-            begun = [worker.schedule.boundary.standing.begun for worker in job.workers]
-            self._later(self._hold, job, job.first + max(begun))
-            return
-        job.until = until
-        for worker in job.workers:
+            worker.schedule.boundary.hold(None if move.until is None else move.until - job.first)
             self.network.look_after(worker.number)
-        self._reached(job)
+            self._answer(job, worker)
 
-    def _reached(self, job: _SimulatedJob) -> None:
-        """Move a job whose workers have all ended the collectives before the boundary."""
-        if job.until is None or job not in self.running:
+    def _answer(self, job: _SimulatedJob, worker: Worker) -> None:
+        """Send the controller how far a worker has come."""
+        standing = worker.schedule.boundary.standing
+        self._later(self._take, job, worker, job.first + standing.begun, job.first + standing.ended)
+
+    def _take(self, job: _SimulatedJob, worker: Worker, begun: int, ended: int) -> None:
+        """Process a worker's answer, as the service does."""
+        move = job.move
+        if move is None or worker not in job.workers or job not in self.running:
             return
-        ended = [worker.schedule.boundary.standing.ended for worker in job.workers]
-        if all(job.first + each >= job.until for each in ended):
-            job.first, job.until = job.until, None
-            self._later(self._move, job)
-
-    def _move(self, job: _SimulatedJob) -> None:
-        if job not in self.running:
-            return
-        assert job.placed is not None
-        self.programmed.tables.withdraw(job.placed)
-        self.ledger.resize(job.name, job.move_to)
-        job.move_to = 0
-        self.moves += 1
-        self._install(job)
-        self._share()
-
-    def _install(self, job: _SimulatedJob) -> None:
-        """Write a job's next epoch, and let its workers go on in it after the message to them."""
-        self.tokens += 1
-        token, epoch = self.tokens * TOKEN_STEP & 0xFFFFFFFF, self.ledger.last_epoch + 1
-        if job.placed is None:
-            endpoints = self.network.endpoints(job.hosts, self.adds)
-            job.placed = self.ledger.admit(
-                job.name,
-                endpoints,
-                0,
-                switch=(self.adds.ip, UDP_PORT),
-                token=token,
-                unix_seconds=epoch,
-            )
-        else:
-            job.placed = self.ledger.renew(job.placed, token=token, unix_seconds=epoch)
-        self.programmed.tables.install(job.placed)
-        self._later(self._enter, job, times=2)
+        rank = worker.admission.worker_id
+        match move.take(range(self.setting.workers), rank, begun, ended):
+            case Step.HOLD:
+                self._later(self._hold, job, move)
+            case Step.CARRY_OUT:
+                assert job.placed is not None
+                assert move.until is not None
+                job.first, job.move, job.entered = move.until, None, False
+                job.placed = self.programmed.move_job(job.placed, move.slots)
+                self.moves += 1
+                self._later(self._enter, job, times=2)
+                self._share()
 
     def _enter(self, job: _SimulatedJob) -> None:
+        """Let a job's workers begin its epoch, after the entries and the message to them."""
         assert job.placed is not None
         if job.workers:
             job.chunks_before = job.chunks
@@ -299,15 +282,16 @@ class _Trace:
             lambda rank: [_plan(self.setting, job.number, rank, number) for number in range(first, last)],
             on_ended=self._on_ended(job),
         )
+        job.entered = True
         for worker in job.workers:
-            worker.schedule.boundary.on_reached = lambda standing: self._on_reached(job, standing)
+            worker.schedule.boundary.on_reached = partial(self._on_reached, job, worker)
+        self._share()
 
     # Workers
 
-    def _on_reached(self, job: _SimulatedJob, standing: Standing) -> None:
+    def _on_reached(self, job: _SimulatedJob, worker: Worker, standing: Standing) -> None:
         del standing
-        if job.until is not None:
-            self._later(self._reached, job)
+        self._answer(job, worker)
 
     def _on_ended(self, job: _SimulatedJob) -> Callable[[Worker, Outcome], None]:
         first = job.first
@@ -335,8 +319,7 @@ class _Trace:
 
     def _free(self, job: _SimulatedJob) -> None:
         assert job.placed is not None
-        self.programmed.tables.withdraw(self.ledger.current(job.placed))
-        self.ledger.discard(job.name)
+        self.programmed.end_job(job.placed)
         self._share()
 
     # Measuring
