@@ -1,28 +1,22 @@
 """Runs a rank on each of several hosts and collects what they say."""
 
 import contextlib
-import json
 import queue
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from host_agent.errors import NetsumError
 from netsum.allreduce.plan import Plan
 from netsum.allreduce.report import Message
-from topologies.children import Child, stop_all, uninterrupted
+from netsum.conversation import Conversation
 
 START_TIMEOUT_S = 900.0
 """Compiling the worker's machine code on a busy machine, if that was not done before, with room to spare."""
 SILENCE_S = 60.0
 """How long beyond the deadline of a collective the ranks may say nothing: they compute their numbers meanwhile."""
-
-ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""A rank is one of several on the machine; more threads would only get in each other's way."""
 
 
 class RankError(NetsumError):
@@ -48,7 +42,7 @@ class Site:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class Ranks:
+class Ranks(Conversation):
     """A process for each rank; they are gone when the ``with`` block ends.
 
     Parameters
@@ -63,35 +57,20 @@ class Ranks:
     """
 
     def __init__(self, command: Callable[[int], Sequence[str]], sites: Sequence[Site], folder: Path) -> None:
+        super().__init__()
         self._command = command
         self._sites = sites
         self._folder = folder
-        self._children: list[Child] = []
-        self._heard: queue.Queue[tuple[int, Message | None]] = queue.Queue()
 
-    def __enter__(self) -> "Ranks":
-        try:
-            for rank, site in enumerate(self._sites):
-                child = Child(
-                    f"rank {rank} on {site.name}",
-                    [*site.prefix, *self._command(rank)],
-                    self._folder / f"rank{rank}-{site.name}.log",
-                    pipes=True,
-                    environment={**ONE_THREAD, **site.environment},
-                )
-                self._children.append(child)
-                threading.Thread(
-                    target=self._listen, args=(rank, child), name=f"listen {rank}", daemon=True
-                ).start()
-        except BaseException:
-            self._stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop()
+    def start_all(self) -> None:
+        """Start the ranks."""
+        for rank, site in enumerate(self._sites):
+            self.start(
+                self._name(rank),
+                [*site.prefix, *self._command(rank)],
+                self._folder / f"rank{rank}-{site.name}.log",
+                site.environment,
+            )
 
     def follow(self, silence_s: float, on_message: Callable[[int, Message], None]) -> None:
         """Take messages until every rank has said ``done``.
@@ -112,7 +91,7 @@ class Ranks:
         joined = False
         while waiting:
             try:
-                rank, message = self._heard.get(timeout=silence_s if joined else START_TIMEOUT_S + silence_s)
+                rank, message = self.receive(silence_s if joined else START_TIMEOUT_S + silence_s)
             except queue.Empty:
                 silent = ", ".join(self._name(rank) for rank in sorted(waiting))
                 raise RankError(
@@ -120,7 +99,7 @@ class Ranks:
                 ) from None
             if message is None:
                 if rank in waiting:
-                    raise RankError(self._children[rank].how_it_ended())
+                    raise RankError(self.children[rank].how_it_ended())
                 continue
             on_message(rank, message)
             if message["event"] == "failed":
@@ -131,28 +110,18 @@ class Ranks:
 
     def dismiss(self, timeout_s: float = 10.0) -> None:
         """Let ranks that are done leave, and wait for their end."""
-        for child in self._children:
+        for child in self.children:
             with contextlib.suppress(OSError):
                 child.stdin.close()
         deadline = time.monotonic() + timeout_s
-        while any(child.running for child in self._children) and time.monotonic() < deadline:
+        while any(child.running for child in self.children) and time.monotonic() < deadline:
             time.sleep(0.02)
 
     def _name(self, rank: int) -> str:
         return f"rank {rank} on {self._sites[rank].name}"
 
     def _last_words(self) -> str:
-        return "; ".join(words for child in self._children if (words := child.last_words())) or "nothing"
-
-    def _listen(self, rank: int, child: Child) -> None:
-        with contextlib.suppress(OSError, ValueError):  # The pipe is closed when the child is stopped.
-            for line in child.stdout:
-                self._heard.put((rank, json.loads(line)))
-        self._heard.put((rank, None))
-
-    def _stop(self) -> None:
-        with uninterrupted():
-            stop_all(self._children)
+        return "; ".join(words for child in self.children if (words := child.last_words())) or "nothing"
 
 
 def rank_command(

@@ -54,9 +54,6 @@ def explore(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of --random. Default: a new one, printed.")
     ] = None,
-    branches: Annotated[
-        bool, typer.Option("--branches", help="Count the worker core's branches, with --random.")
-    ] = False,
 ) -> None:
     """Run the shipped P4 program and the shipped worker core through every schedule of a small system.
 
@@ -75,7 +72,7 @@ def explore(
         exploration.print_configurations()
         return
     if at_random:
-        clean = exploration.run_at_random(minutes, seed, branches, out)
+        clean = exploration.run_at_random(minutes, seed, out)[0]
     elif replay is not None:
         clean = exploration.replay(replay, on_bmv2=bmv2)
     elif resume is not None:

@@ -1,8 +1,7 @@
-"""What a training run is, and the lines that the runner and its workers exchange about it."""
+"""What a training run is."""
 
-import json
 from dataclasses import asdict, dataclass
-from typing import IO, Any
+from typing import Any
 
 JOB = "digits"
 """The job's name at the controller."""
@@ -57,19 +56,3 @@ class DigitsTask:
     def from_json(fields: dict[str, Any]) -> "DigitsTask":
         """Read what `to_json` wrote."""
         return DigitsTask(**{**fields, "hidden": tuple(fields["hidden"])})
-
-
-def write_line(stream: IO[bytes], **message: object) -> None:
-    """Send one message: a JSON object on a line of its own."""
-    stream.write(json.dumps(message).encode() + b"\n")
-    stream.flush()
-
-
-def read_line(stream: IO[bytes]) -> dict[str, Any] | None:
-    """Return the next message, or None when the other side has closed the stream."""
-    line = stream.readline()
-    if not line.endswith(b"\n"):
-        return None
-    message = json.loads(line)
-    assert isinstance(message, dict)
-    return message

@@ -4,12 +4,10 @@ import contextlib
 import os
 import queue
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,12 @@ import numpy as np
 from controller.errors import ControllerError
 from controller.service.client import OperatorClient
 from host_agent.errors import NetsumError
-from netsum.allreduce.launch import ONE_THREAD, START_TIMEOUT_S
+from netsum.allreduce.launch import START_TIMEOUT_S
+from netsum.conversation import Conversation
 from netsum.digits.dataset import Images, batch_indices, shard
 from netsum.digits.model import Floats, MomentumDescent, Perceptron
-from netsum.digits.task import JOB, DigitsTask, read_line, write_line
-from topologies.children import Child, stop_all, uninterrupted
+from netsum.digits.task import JOB, DigitsTask
+from topologies.children import Child
 from topologies.hosts import Host, SwitchTestbed
 
 SILENCE_S = 15.0
@@ -71,7 +70,6 @@ class TrainingOutcome:
 
 @dataclass
 class _Worker:
-    host: Host
     child: Child
     result: Path
     losses: dict[int, float] = field(default_factory=dict)
@@ -91,7 +89,7 @@ class _Worker:
         self.failed_at, self.error, self.digest = None, "", None
 
 
-class TrainingRun:
+class TrainingRun(Conversation):
     """Worker processes for one task; they are gone when the ``with`` block ends.
 
     Parameters
@@ -120,33 +118,19 @@ class TrainingRun:
         restarts: int = 1,
         on_step: OnStep = lambda step, loss: None,
     ) -> None:
+        super().__init__()
         self._testbed = testbed
         self._task = task
         self._images = images
         self._controller = controller
         self._restarts = restarts
         self._on_step = on_step
-        self._messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
         self._workers: list[_Worker] = []
 
-    def __enter__(self) -> "TrainingRun":
-        try:
-            for worker_id, host in enumerate(self._testbed.hosts[: self._task.workers]):
-                self._workers.append(self._start(worker_id, host))
-        except BaseException:
-            self._stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop()
-
-    @property
-    def children(self) -> list[Child]:
-        """The worker processes, by worker id."""
-        return [worker.child for worker in self._workers]
+    def start_all(self) -> None:
+        """Start the workers."""
+        for worker_id, host in enumerate(self._testbed.hosts[: self._task.workers]):
+            self._workers.append(self._start_worker(worker_id, host))
 
     def train(self) -> TrainingOutcome:
         """Run the task to its end.
@@ -186,47 +170,29 @@ class TrainingRun:
             lives=lives,
         )
 
-    def _start(self, worker_id: int, host: Host) -> _Worker:
+    def _start_worker(self, worker_id: int, host: Host) -> _Worker:
         folder = self._testbed.folder
         images, result = folder / f"{host.name}-images.npz", folder / f"{host.name}-result.npy"
         shard(self._images, worker_id, self._task.workers).save(images)
-        child = Child(
+        child = self.start(
             f"worker {worker_id}",
             host.command([sys.executable, "-P", "-m", "netsum.digits.worker"]),
             folder / f"{host.name}.log",
-            pipes=True,
-            environment=ONE_THREAD,
         )
-        worker = _Worker(host, child, result)
-        threading.Thread(target=self._listen, args=(worker,), name=f"listen {host.name}", daemon=True).start()
-        self._tell(
-            worker,
+        self.send(
+            worker_id,
             task=self._task.to_json(),
             images=os.fspath(images),
             result=os.fspath(result),
             controller=self._controller,
             rank=worker_id,
         )
-        return worker
-
-    def _stop(self) -> None:
-        with uninterrupted():
-            stop_all(self.children)
-
-    def _listen(self, worker: _Worker) -> None:
-        with contextlib.suppress(OSError, ValueError):  # The pipe is closed when the worker is stopped.
-            while (message := read_line(worker.child.stdout)) is not None:
-                self._messages.put((worker, message))
-        self._messages.put((worker, None))
-
-    def _tell(self, worker: _Worker, **message: object) -> None:
-        with contextlib.suppress(OSError):  # It has ended, which the listening thread reports.
-            write_line(worker.child.stdin, **message)
+        return _Worker(child, result)
 
     def _begin(self, step: int) -> None:
-        for worker in self._workers:
+        for worker_id, worker in enumerate(self._workers):
             worker.begin_life()
-            self._tell(worker, step=step)
+            self.send(worker_id, step=step)
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -259,9 +225,10 @@ class TrainingRun:
 
     def _next(self, deadline: float, silence: Callable[[], str]) -> tuple[_Worker, dict[str, Any] | None]:
         try:
-            return self._messages.get(timeout=max(0.0, deadline - time.monotonic()))
+            worker_id, message = self.receive(max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             raise TrainingError(f"no worker has said anything for too long: {silence()}") from None
+        return self._workers[worker_id], message
 
     def _mean_loss(self, step: int) -> float:
         """Sum over the workers in the order of their ids, so that the same losses give the same bits."""

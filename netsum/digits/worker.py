@@ -21,9 +21,10 @@ import numpy as np
 from host_agent import Communicator, compile_ahead
 from host_agent.errors import PeerError
 from host_agent.joining import Seat, join
+from netsum.conversation import read_line, write_line
 from netsum.digits.dataset import Images, batch_indices
 from netsum.digits.model import Floats, MomentumDescent, Perceptron
-from netsum.digits.task import JOB, DigitsTask, read_line, write_line
+from netsum.digits.task import JOB, DigitsTask
 
 JOIN_TIMEOUT_S = 60.0
 """How long a worker waits for the others, and for the switch, to begin or to begin again."""

@@ -5,27 +5,44 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Protocol
 
 from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program
 from netsum.terminal import Rows, say
-from sim.explore.branches import counting_worker
 from sim.explore.random_runs import OUTCOMES, SYSTEMS, RandomRuns, Tally
 from sim.explore.random_walk import FAULT_KINDS
+from sim.explore.worker_code import WorkerCode
 
-__all__ = ["run_at_random"]
+__all__ = ["Counting", "run_at_random"]
 
 _LANES = 64
 _SLICE_S = 5.0
 
 
-def run_at_random(minutes: float, seed: int | None, branches: bool, out: Path) -> bool:
-    """Run for a while on every processor; returns whether nothing was violated.
+class Counting(Protocol):
+    """A worker core that counts something by name while it runs."""
+
+    @property
+    def worker(self) -> WorkerCode:
+        """Its code."""
+
+    def counted(self) -> Mapping[str, int]:
+        """Return what it has counted."""
+
+
+def run_at_random(
+    minutes: float,
+    seed: int | None,
+    out: Path,
+    counting: Callable[[], Counting] | None = None,
+) -> tuple[bool, dict[str, int]]:
+    """Run for a while on every processor; returns whether nothing was violated, and what `counting` counted at all of them.
 
     Parameters
     ----------
@@ -33,17 +50,17 @@ def run_at_random(minutes: float, seed: int | None, branches: bool, out: Path) -
         How long.
     seed
         Of everything random; a new one if None. The seed is printed.
-    branches
-        Whether the branches of the worker core are counted, which takes time to compile.
     out
         Where the files of a violation go.
+    counting
+        Makes a worker core that takes the place of the shipped one, in each process.
     """
     chosen = secrets.randbits(31) if seed is None else seed
     processes = os.cpu_count() or 1
     say(f"seed {chosen}, {processes} processes")
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         futures = [
-            pool.submit(_run, chosen, process, 60 * minutes, branches, out) for process in range(processes)
+            pool.submit(_run, chosen, process, 60 * minutes, counting, out) for process in range(processes)
         ]
         results = [future.result() for future in futures]
     tallies: dict[str, Tally] = {}
@@ -56,18 +73,16 @@ def run_at_random(minutes: float, seed: int | None, branches: bool, out: Path) -
         for name, count in counted.items():
             taken[name] = taken.get(name, 0) + count
     _print(tallies)
-    if branches:
-        _print_branches(taken)
     say("0 wrong sums, 0 hangs" if clean else f"VIOLATED: see {out}; --seed {chosen} repeats it")
-    return clean
+    return clean, taken
 
 
 def _run(
-    seed: int, process: int, seconds: float, branches: bool, out: Path
+    seed: int, process: int, seconds: float, make: Callable[[], Counting] | None, out: Path
 ) -> tuple[dict[str, Tally], dict[str, int], bool]:
-    """Run all systems in turn; returns the tallies, how often branches were taken, and whether something was violated."""
+    """Run all systems in turn; returns the tallies, what was counted, and whether something was violated."""
     program = compiled_program(_LANES).json
-    counting = counting_worker() if branches else None
+    counting = make() if make else None
     worker = counting.worker if counting else None
     runs = {each.name: RandomRuns(each, program, seed * 1000 + process, worker) for each in SYSTEMS}
     # The time begins when all is compiled: after a first run of each.
@@ -79,8 +94,7 @@ def _run(
             over = partial(_is_past, stop)
             violated = violated or _violates(name, each, over, seed, process, out)
     tallies = {name: each.tally for name, each in runs.items()}
-    taken = dict(zip(counting.names, counting.counts.tolist(), strict=True)) if counting else {}
-    return tallies, taken, violated
+    return tallies, dict(counting.counted()) if counting else {}, violated
 
 
 def _violates(
@@ -100,14 +114,6 @@ def _is_past(moment: float) -> bool:
 def _once() -> Callable[[], bool]:
     answers = iter((False, True))
     return lambda: next(answers)
-
-
-def _print_branches(taken: dict[str, int]) -> None:
-    say("")
-    missed = [name for name, count in taken.items() if not count]
-    say(f"branches of the worker core: {len(taken) - len(missed)} of {len(taken)} taken")
-    for name in missed:
-        say(f"  never: {name}")
 
 
 def _print(tallies: dict[str, Tally]) -> None:

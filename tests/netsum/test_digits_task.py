@@ -3,7 +3,8 @@
 import io
 import json
 
-from netsum.digits.task import DigitsTask, read_line, write_line
+from netsum.conversation import read_line, write_line
+from netsum.digits.task import DigitsTask
 
 
 def test_a_task_survives_its_json() -> None:

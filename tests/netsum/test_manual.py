@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from docs.manual import Command, command_tree, manual
 from netsum.cli.app import app
-from netsum.cli.manual import Command, command_tree, manual
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYTHING = list(command_tree().all())
@@ -54,7 +54,7 @@ def test_every_summary_is_one_sentence(command: Command) -> None:
 
 def test_the_page_is_that_of_the_helps() -> None:
     written = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    assert written == manual(), "run: python -m netsum.cli.manual > docs/commands.md"
+    assert written == manual(), "run: python -m docs.manual > docs/commands.md"
 
 
 def test_help_imports_nothing_heavy() -> None:

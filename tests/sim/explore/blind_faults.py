@@ -34,8 +34,8 @@ from sim.explore.scenario import Round, Scenario
 from sim.explore.search import Search
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode, shipped_worker
-from sim.explore.worker_texts import text_of, worker_with
 from tests.sim.explore.faults.program import line, written
+from tests.sim.explore.worker_texts import text_of, worker_with
 
 PROGRAM: Final = compiled_program(64).json
 ROOT: Final = Path(__file__).parents[3]

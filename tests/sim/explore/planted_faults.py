@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sim.explore.worker_texts import text_of
 from tests.sim.explore.blind_faults import (
     ROOT,
     Fault,
@@ -28,6 +27,7 @@ from tests.sim.explore.blind_faults import (
     in_a_process,
     run_at_random,
 )
+from tests.sim.explore.worker_texts import text_of
 
 CORE: Final = ("arrivals", "departures")
 

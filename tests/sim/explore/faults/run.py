@@ -16,9 +16,9 @@ from sim.explore.shrink import shrink
 from sim.explore.story import Event, steps_of, tell
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode, shipped_worker
-from sim.explore.worker_texts import text_of, worker_with
 from tests.sim.explore.faults.fault import Fault
 from tests.sim.explore.faults.program import changed_program
+from tests.sim.explore.worker_texts import text_of, worker_with
 
 __all__ = ["PROGRAMS", "Found", "faulty_system", "look_for"]
 

@@ -1,20 +1,29 @@
-"""Counts the branches of the worker core: each way out of every `if`, `while` and `for` of its two modules."""
+"""Counts the branches of the worker core in random runs: each way out of every `if`, `while` and `for` of its two modules.
+
+    python -m tests.sim.explore.branches --minutes 10
+
+It ends with 0 if nothing was violated.
+"""
 
 from __future__ import annotations
 
+import argparse
 import ast
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
+from netsum.explore.at_random import run_at_random
 from sim.explore.engine.compiled import carray, pointer
 from sim.explore.worker_code import WorkerCode
-from sim.explore.worker_texts import text_of, worker_with
+from tests.sim.explore.worker_texts import text_of, worker_with
 
-__all__ = ["Branches", "counting_worker"]
+__all__ = ["Branches", "counting_worker", "main"]
 
 _MODULES: Final = ("arrivals", "departures")
 _MAX_BRANCHES: Final = 512
@@ -38,6 +47,10 @@ class Branches:
     worker: WorkerCode
     names: tuple[str, ...]
     counts: npt.NDArray[np.int64]
+
+    def counted(self) -> dict[str, int]:
+        """Return how often each branch was taken, by its name."""
+        return dict(zip(self.names, self.counts.tolist(), strict=True))
 
 
 class _Marks(ast.NodeTransformer):
@@ -87,3 +100,24 @@ def counting_worker() -> Branches:
     assert len(names) <= _MAX_BRANCHES
     worker = worker_with(texts, {_TOOK: _counter(counts.ctypes.data)})
     return Branches(worker, tuple(names), counts[: len(names)])
+
+
+def main() -> int:
+    """Run at random as `netsum explore --random` does, and name the branches that no run took."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.explore.branches", description=main.__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long; default: 1")
+    parser.add_argument("--seed", type=int, help="default: a new one, printed")
+    parser.add_argument(
+        "--out", type=Path, default=Path("explored"), help="folder for the files of a violation"
+    )
+    chosen = parser.parse_args()
+    clean, taken = run_at_random(chosen.minutes, chosen.seed, chosen.out, counting_worker)
+    missed = [name for name, count in taken.items() if not count]
+    print(f"branches of the worker core: {len(taken) - len(missed)} of {len(taken)} taken")
+    for name in missed:
+        print(f"  never: {name}")
+    return 0 if clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Writes docs/commands.md from the commands' helps: ``python -m netsum.cli.manual > docs/commands.md``.
+"""Writes docs/commands.md from the commands' helps: ``python -m docs.manual > docs/commands.md``.
 
 It reads what was given to Typer, not the commands that Typer makes of it: those differ from version to version.
 """
@@ -18,7 +18,7 @@ from netsum.cli.app import app
 TITLE = """# Commands
 
 Every command of `netsum` with its options, as `--help` shows them; [cli.md](cli.md) is the introduction. This page is written
-by `python -m netsum.cli.manual > docs/commands.md`: change the helps, not the page.
+by `python -m docs.manual > docs/commands.md`: change the helps, not the page.
 """
 
 _EXAMPLES = re.compile(r"((?:^    .*\n)+)", re.MULTILINE)
