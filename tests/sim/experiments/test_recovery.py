@@ -1,4 +1,4 @@
-"""What one lost packet in a hundred costs in virtual time: the share of a link's bound, and what is sent again."""
+"""What one lost packet in a hundred costs, in virtual time: the share of a link's bound, and contributions that are sent again."""
 
 import pytest
 
