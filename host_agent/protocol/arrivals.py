@@ -35,7 +35,6 @@ from host_agent.protocol.records import (
     DUE_NO,
     FAILURE_MISMATCH,
     FAILURE_NONE,
-    NEVER,
     PASS_RING,
     PROBE_RING,
     pool_index_of,
@@ -67,9 +66,8 @@ from host_agent.wire.constants import (
 from host_agent.wire.header import HEADER_WORDS, STATUS_DATAGRAM_BYTES, read_header, swap
 
 CHUNK_MASK: Final = 0xFFFFFFFF
-SUSPECTS_PER_LOSS: Final = 1
-"""A loss that is found makes so many more of the oldest chunks suspect: where half of all packets are lost, few RESULTs come that
-others could be past."""
+SUSPECTS_PER_LOSS: Final = 4
+"""A loss that is found makes so many more of the oldest chunks suspect: losses come together."""
 
 
 OBJECTIONS: Final = 8
@@ -218,10 +216,6 @@ def _on_result(
     core.overtaker = max(core.overtaker, slot.first_sequence)
     slot.in_flight = 0
     core.in_flight -= 1
-    if slot.check_ns != NEVER:
-        core.suspected -= 1
-        core.recovered_ns = max(core.recovered_ns, slot.asked_ns)
-        core.check_ns = now_ns
     if slot.due != DUE_NO:
         slot.due = DUE_NO
         core.due -= 1

@@ -8,18 +8,13 @@ c - S + 1 too.
 
 Recovery. A chunk becomes suspect when RESULTs of chunks sent later have overtaken it (RFC 9002, section 6.1), when no
 RESULT at all has come for a while (the oldest few only: if the others are late, asking after more tells nothing), or when
-others near it turn out to be lost. A PROBE asks what its slot holds: a chunk that one worker has lost is overtaken at all, and
-if all sent it again, one contribution of many would be needed. The STATUS tells what is the case: this worker's contribution is
-missing, or the RESULT is there, and the chunk is sent again; or other workers' contributions are missing, and there is nothing
-to do but to ask again later. Without a STATUS, too, it is asked again. So it is, at once, when the RESULT of a chunk
-comes that was asked after later (RFC 8985, section 6.2). The intervals grow with the time that the chunk has waited, by the
+others near it turn out to be lost. An overtaken one is sent again at once, as that most often ends the matter; after every
+suspect one a PROBE asks. The STATUS tells what is the case: this worker's contribution is missing, or the RESULT is
+there, and the chunk is sent again; or other workers' contributions are missing, and there is nothing to do but to ask
+again later. Without a STATUS, too, it is asked again. The intervals grow with the time that the chunk has waited, by the
 same share each time: that bounds how much longer a worker waits than it must, and so how much of its waiting it passes
 on to the others. Doubling them does not: with many workers there is always one that waits twice as long as the others, then
 one that waits twice as long as that one.
-
-The window. With S chunks in flight on a slow link, most of them wait in the queue before it, and so would each PROBE and each
-retransmission, while the chunk S further on waits for them. So for a while after a loss fewer are in flight: enough
-for the link, not for the queue.
 """
 
 from __future__ import annotations
@@ -38,6 +33,7 @@ from host_agent.protocol.records import (
     DUE_AGAIN,
     DUE_NO,
     DUE_OFFER,
+    DUE_OVERTAKEN,
     DUE_PROBE,
     FAILURE_DEADLINE,
     FAILURE_NONE,
@@ -50,11 +46,9 @@ from host_agent.protocol.records import (
 )
 from host_agent.protocol.timeout import (
     PACKET_THRESHOLD,
-    limit_window,
     look_again_at,
     overtaken_after_ns,
     quiet_after_ns,
-    reordering_ns,
     repeat_after_ns,
 )
 from host_agent.wire.constants import (
@@ -182,13 +176,13 @@ def next_timer_ns(state: Records) -> Integer:
 
 @compiled
 def _suspect_oldest(core: Record, slots: Records) -> None:
-    """Ask after the few oldest chunks in flight, also if they were asked after: what does not come holds up all others."""
+    """Ask after the few oldest chunks in flight, but for those that are asked after anyway."""
     count = 0
     for chunk in range(core.oldest_chunk, core.next_chunk):
         slot = slots[slot_of(core, chunk)]
         if slot.in_flight == 0:
             continue
-        if slot.due == DUE_NO:
+        if slot.due == DUE_NO and slot.check_ns == NEVER:
             slot.due = DUE_PROBE
             core.due += 1
         count += 1
@@ -228,13 +222,12 @@ def _look_at_all(core: Record, slots: Records, now_ns: int) -> None:
         due = DUE_NO
         if slot.check_ns != NEVER:
             check_ns = slot.check_ns
-            if now_ns >= check_ns or slot.asked_ns + reordering_ns(core) < core.recovered_ns:
+            if now_ns >= check_ns:
                 due = DUE_AGAIN if slot.lost else DUE_PROBE
         elif slot.last_sequence < core.overtaker:
             check_ns = slot.last_sent_ns + after_ns
             if core.overtaker - slot.last_sequence >= PACKET_THRESHOLD or now_ns >= check_ns:
-                due = DUE_PROBE
-                limit_window(core)
+                due = DUE_OVERTAKEN
         elif none_waits:
             break
         else:
@@ -267,7 +260,9 @@ def _send_again(
         if slot.check_ns != NEVER:  # its time may have come while the contribution was due
             look_again_at(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))
         return rows + 1
-    if slot.due == DUE_AGAIN:
+    if slot.due != DUE_PROBE:
+        if slot.due == DUE_OVERTAKEN:
+            core.overtaken += 1
         slot.lost = 0
         slot.retransmissions += 1
         core.retransmissions += 1
@@ -284,7 +279,6 @@ def _send_again(
     core.probe_number[probe] = core.probe
     core.probe_sequence[probe] = core.next_sequence
     core.probe_sent_ns[probe] = now_ns
-    slot.asked_ns = now_ns
     _write_header(
         core,
         record,
@@ -309,8 +303,6 @@ def _may_send_next(core: Record, slots: Records, passes: Records) -> bool:
     if core.sending_pass == core.passes_begun:
         return False
     chunk = core.next_chunk
-    if chunk < core.window_ends and core.in_flight - core.suspected >= core.window:
-        return False
     if slots[slot_of(core, chunk)].in_flight != 0:
         return False
     if slots[slot_of(core, chunk)].quorum != 0:

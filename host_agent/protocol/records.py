@@ -35,7 +35,9 @@ DUE_PROBE: Final = 1
 """To be asked after."""
 DUE_AGAIN: Final = 2
 """To be sent again, and asked after."""
-DUE_OFFER: Final = 3
+DUE_OVERTAKEN: Final = 3
+"""The same, because RESULTs of chunks sent later have come."""
+DUE_OFFER: Final = 4
 """To be sent for the first time: the chunk of a roll call, which began without this worker's contribution."""
 
 
@@ -50,6 +52,7 @@ COUNTERS: Final = (
     "bytes_received",
     "chunks",  # RESULTs accepted
     "retransmissions",  # all of them
+    "overtaken",  # those because of DUE_OVERTAKEN
     "probes",
     "statuses",
     "duplicates",  # RESULTs of a chunk that had its RESULT
@@ -86,7 +89,6 @@ CORE: Final = _record(
     "rto_ns",
     "measured",  # whether a PROBE has been timed; else SRTT is but a bound
     "max_rto_ns",
-    "base_ns",  # a PROBE's round trip where no queue is
     "result_ns",  # smoothed
     "min_result_ns",
     "max_result_ns",
@@ -98,10 +100,6 @@ CORE: Final = _record(
     "quiet_ns",  # when the oldest chunks become suspect unless a RESULT comes
     "suspects",  # so many more chunks are to be asked after,
     "suspects_before",  # of those with a smaller number of transmission
-    "suspected",  # chunks in flight whose timer is armed
-    "recovered_ns",  # latest time of a PROBE about such a chunk whose RESULT has come
-    "window",  # so many other chunks may be in flight
-    "window_ends",  # at this chunk; from there on, as many as there are slots
     "probe",  # number of the last PROBE
     "due",  # chunks waiting to be sent again or asked after
     # The deadline.
@@ -141,7 +139,6 @@ SLOT: Final = _record(
     "last_sequence",
     "first_sent_ns",
     "last_sent_ns",
-    "asked_ns",  # when the last PROBE about it was sent
     "retransmissions",
     "unanswered",  # PROBEs about it since the last STATUS
     "due",

@@ -19,16 +19,9 @@ from host_agent.protocol.records import NEVER
 
 GRANULARITY_NS: Final = 1_000_000
 """G of RFC 6298; kGranularity of RFC 9002."""
-QUIET_NS: Final = 1_000_000
-"""Nothing is suspected before no RESULT has come for this long."""
-BASE_SHARE: Final = 64
-"""The round trip without queues is the least of all; by one part in so many of the difference it follows longer ones."""
-WINDOW_SHARE: Final = 4
-"""After a loss, one in so many of a job's slots is used at least,"""
-LEAST_WINDOW: Final = 16
-"""and so many slots,"""
-WINDOW_ROUNDS: Final = 8
-"""for so many times as many chunks as there are slots."""
+QUIET_NS: Final = 10_000_000
+"""Nothing is suspected before no RESULT has come for this long: an operating system may leave a worker waiting for some
+milliseconds."""
 INITIAL_RTO_NS: Final = 30_000_000
 MAX_RTO_NS: Final = 1_000_000_000
 EXPIRIES_BEFORE_DEADLINE: Final = 16
@@ -52,7 +45,6 @@ def reset_timeout(core: Record) -> None:
     core.rttvar_ns = 0
     core.measured = 0
     core.rto_ns = min(INITIAL_RTO_NS, core.max_rto_ns)
-    core.base_ns = NEVER
     core.result_ns = 0
     core.min_result_ns = NEVER
     core.max_result_ns = 0
@@ -76,7 +68,6 @@ def take_probe_time(core: Record, ns: int) -> None:
     if core.measured == 0:
         core.measured = 1
         core.srtt_ns = 0
-    core.base_ns = ns if ns < core.base_ns else core.base_ns + (ns - core.base_ns) // BASE_SHARE
     take_sample(core, ns)
 
 
@@ -90,25 +81,10 @@ def take_result_time(core: Record, ns: int) -> None:
     core.max_result_ns = max(core.max_result_ns, ns)
 
 
-@compiled
-def limit_window(core: Record) -> None:
-    """Let fewer chunks be in flight, for a while: as many as pass in two round trips without queues, and a share of the slots.
-
-    In `result_ns` as many pass as are in flight (Little's law).
-    """
-    window = core.slot_count
-    if core.measured != 0 and core.result_ns > 0:
-        passing = 2 * core.base_ns * core.in_flight // core.result_ns
-        window = min(max(passing, window // WINDOW_SHARE, LEAST_WINDOW), window)
-    core.window = window
-    core.window_ends = core.next_chunk + WINDOW_ROUNDS * core.slot_count
-
-
 @compiled_inline
 def quiet_after_ns(core: Record, waited_ns: Integer) -> Integer:
-    """Silence, in ns, after which the oldest chunks are probed, when there has been silence for so long already."""
-    round_trip_ns = core.rto_ns if core.measured == 0 else 2 * core.base_ns
-    return min(max(round_trip_ns, QUIET_NS, waited_ns // WAITED_SHARE), core.max_rto_ns)
+    """How long no RESULT may come, after none has for so long already, before the oldest chunks are asked after."""
+    return min(max(core.rto_ns, QUIET_NS, waited_ns // WAITED_SHARE), core.max_rto_ns)
 
 
 @compiled_inline
@@ -128,12 +104,6 @@ def repeat_after_ns(core: Record, times: int) -> Integer:
 
 
 @compiled_inline
-def reordering_ns(core: Record) -> Integer:
-    """How much later another chunk must have been probed whose RESULT has come, for a chunk to be probed again."""
-    return core.srtt_ns // 2
-
-
-@compiled_inline
 def overtaken_after_ns(core: Record) -> Integer:
     """How long after its transmission an overtaken chunk counts as lost (RFC 9002, section 6.1.2)."""
     return max(core.srtt_ns * 9 // 8, GRANULARITY_NS)
@@ -142,7 +112,5 @@ def overtaken_after_ns(core: Record) -> Integer:
 @compiled_inline
 def look_again_at(core: Record, slot: Record, ns: Integer) -> None:
     """Arm the timer of a chunk in flight: `transmit` looks at it at this time at the latest."""
-    if slot.check_ns == NEVER:
-        core.suspected += 1
     slot.check_ns = ns
     core.check_ns = min(core.check_ns, ns)

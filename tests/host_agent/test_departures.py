@@ -8,7 +8,7 @@ from host_agent.codecs.block_float import FLOAT32
 from host_agent.protocol.records import NEVER, PASS_RING
 from host_agent.wire import Header
 from host_agent.wire.constants import EXPONENT_BIAS, KIND_CONTRIBUTE, OP_MAX, VERSION
-from tests.host_agent.bench_core import MARK, MS, TOKEN, BenchCore, has_lanes, lanes, result, status
+from tests.host_agent.bench_core import MARK, MS, TOKEN, BenchCore, has_lanes, lanes, result
 
 
 def test_a_contribution_is_what_the_protocol_says() -> None:
@@ -112,9 +112,6 @@ def test_few_rows_take_several_calls() -> None:
     sent = bench.send()
     assert [Header.from_bytes(datagram).chunk for datagram in sent] == list(range(8))
     bench.receive(*(result(datagram, workers=2) for datagram in sent[5:]))
-    probes = bench.send()
-    assert [Header.from_bytes(each).chunk for each in probes] == list(range(5))
-    bench.receive(*(status(each, 0, workers=2) for each in probes))
     assert bench.chunks() == [chunk for chunk in range(5) for _ in "cp"]
 
 

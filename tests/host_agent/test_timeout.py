@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 
 from host_agent.protocol.departures import OLDEST_SUSPECTED
-from host_agent.protocol.records import NEVER
 from host_agent.protocol.timeout import (
     INITIAL_RTO_NS,
     QUIET_NS,
@@ -13,7 +12,6 @@ from host_agent.protocol.timeout import (
     ask_again_after_ns,
     overtaken_after_ns,
     quiet_after_ns,
-    take_probe_time,
     take_sample,
 )
 from tests.host_agent.bench_core import MS, BenchCore, result, status
@@ -39,17 +37,11 @@ def test_the_variation_counts_as_at_least_the_granularity_of_the_clock() -> None
     assert core["rto_ns"] == 51 * MS
 
 
-def test_silence_is_borne_for_two_round_trips_without_queues() -> None:
+def test_silence_is_borne_for_what_an_operating_system_takes_to_wake_a_worker() -> None:
     core = BenchCore().state
-    take_sample(core, 20 * MS)
-    assert quiet_after_ns(core, 0) == core["rto_ns"], "what a PROBE takes is not known"
-    take_probe_time(core, 50_000)
-    assert quiet_after_ns(core, 0) == QUIET_NS
-    core["base_ns"] = NEVER
-    for ns in (90 * MS, 5 * MS, 69 * MS):
-        take_probe_time(core, ns)
-    assert core["base_ns"] == 6 * MS
-    assert quiet_after_ns(core, 0) == 12 * MS
+    for _ in range(200):
+        take_sample(core, 50_000)
+    assert quiet_after_ns(core, 0) == QUIET_NS > ask_again_after_ns(core, 0)
 
 
 def test_the_ceiling() -> None:
@@ -114,13 +106,10 @@ def test_no_sample_from_what_was_sent_twice() -> None:
     sent = bench.send()
     bench.wait(2 * MS)
     bench.receive(*map(result, sent[1:5]))
-    (probe,) = bench.send()
-    bench.wait(MS)
-    bench.receive(status(probe, 0))
     assert sent[0] in bench.send()
     bench.wait(MS // 1000)
     bench.receive(result(sent[0]))
-    assert bench.state["srtt_ns"] == MS, "the PROBE's"
+    assert bench.state["srtt_ns"] == 2 * MS
 
 
 def measured_bench() -> BenchCore:
@@ -151,10 +140,9 @@ def test_unanswered_questions_are_repeated_at_once_for_a_while() -> None:
     times = times_of_questions(measured_bench(), answer=False)
     waits = [after - before for before, after in pairwise(times)]
     assert waits[:REPEATS_AT_ONCE] == [30 * MS] * REPEATS_AT_ONCE
+    assert waits[REPEATS_AT_ONCE + 1] == pytest.approx(1.25 * waits[REPEATS_AT_ONCE], rel=0.01)
     assert max(waits) == SECOND
-    for waited, wait in zip(times, waits, strict=False):
-        assert wait <= max(waited / 8, 30 * MS) * 1.1
-    assert len(times) < 90
+    assert len(times) < 60
 
 
 def test_workers_that_are_late_are_asked_for_by_a_share_of_the_wait() -> None:

@@ -66,7 +66,7 @@ CORE_KEPT: Final = frozenset(
     (
         *("next_chunk", "oldest_chunk", "in_flight", "passes_begun", "passes_done", "sending_pass"),
         *("sending_index", "next_sequence", "overtaker", "looked_at", "check_ns", "quiet_ns", "suspects"),
-        *("suspects_before", "suspected", "due", "failure", "failure_chunk", "objections"),
+        *("suspects_before", "due", "failure", "failure_chunk", "objections"),
     )
 )
 CORE_CONSTANT: Final = frozenset(
@@ -78,10 +78,9 @@ CORE_CONSTANT: Final = frozenset(
 CORE_TIMES: Final = frozenset(
     (
         *("srtt_ns", "rttvar_ns", "rto_ns", "measured", "result_ns", "min_result_ns", "max_result_ns"),
-        *("progress_ns", "base_ns", "recovered_ns", "window", "window_ends"),
+        "progress_ns",
     )
 )
-"""With fewer slots than `LEAST_WINDOW` the window is all of them."""
 CORE_TELLS: Final = frozenset(
     (
         *("heard_ns", "unanswered", "asked", "answered", "status_chunk", "status_ns", "status_level"),
@@ -97,7 +96,7 @@ SLOT_KEPT: Final = frozenset(
         *("retransmissions", "due", "check_ns", "lost", "room", "quorum"),
     )
 )
-SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "asked_ns", "unanswered"),))
+SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "unanswered"),))
 """Of `unanswered`, when a PROBE is repeated depends on it."""
 PASS_KEPT: Final = frozenset(("results", "offered", "added"))
 PASS_REST: Final = frozenset(
@@ -193,8 +192,6 @@ def unpack(world: Record, host: Integer) -> Integer:
     core.failure = state[at + AT_FAILURE]
     core.next_sequence = state[at + AT_SEQUENCE]
     core.suspects = state[at + AT_SUSPECTS]
-    core.suspected = 0
-    core.recovered_ns = 0
     core.suspects_before = state[at + AT_SUSPECTS_BEFORE]
     core.due = state[at + AT_DUE]
     core.objections = state[at + AT_OBJECTIONS]
@@ -218,7 +215,7 @@ def unpack(world: Record, host: Integer) -> Integer:
             slot.chunk = -1
         bits = np.int64(state[at_slot + AT_BITS])
         slot.in_flight = bits & 1
-        slot.due = bits >> 1 & 3
+        slot.due = (bits >> 1 & 3) | (bits >> 4 & 4)
         slot.check_ns = np.int64(LATER_NS) if bits & 8 else np.int64(NEVER)
         slot.lost = bits >> 4 & 1
         slot.room = bits >> 5 & 1
@@ -233,10 +230,8 @@ def unpack(world: Record, host: Integer) -> Integer:
         )
         slot.first_sent_ns = FIRST_NS
         slot.last_sent_ns = NOW_NS
-        slot.asked_ns = NOW_NS
         slot.unanswered = 0
         if slot.in_flight != 0:
-            core.suspected += bits >> 3 & 1
             place = count
             while place > 0 and ranks[place - 1] > slot.last_sequence:
                 ranks[place] = ranks[place - 1]
@@ -303,7 +298,9 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
         idle = slot.due == DUE_NO and slot.check_ns == NEVER
         overtaken |= idle and slot.last_sequence < core.overtaker
         suspected |= idle and slot.last_sequence <= core.suspects_before
-        bits = 1 | slot.due << 1 | slot.lost << 4 | slot.room << 5 | slot.quorum << 7
+        bits = (
+            1 | (slot.due & 3) << 1 | slot.lost << 4 | slot.room << 5 | (slot.due & 4) << 4 | slot.quorum << 7
+        )
         if slot.check_ns != NEVER:
             bits |= 8
         tries = np.int64(0) if world.attrition else min(slot.retransmissions, np.int64(MANY_TRIES))

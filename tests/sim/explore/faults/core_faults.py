@@ -168,8 +168,8 @@ CORE_FAULTS: Final = (
         (
             ("DUE_AGAIN if slot.lost else DUE_PROBE", "DUE_PROBE"),
             (
-                "if slot.due == DUE_AGAIN:",
-                "if slot.due == DUE_AGAIN and slot.lost == 0:",
+                "if slot.due != DUE_PROBE:\n        if slot.due",
+                "if slot.due != DUE_PROBE and slot.lost == 0:\n        if slot.due",
             ),
         ),
     ),
