@@ -170,5 +170,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "ended with status 1; the end of its output:\nno data" in failed.stderr
     late = repro("--timeout", "1", "--", "sleep", "60")
     assert "was not done within 1 s" in late.stderr
+    deaf = repro("--timeout", "1", "--", "sh", "-c", "trap '' TERM; sleep 600 & wait; wait")
+    assert "was not done within 1 s" in deaf.stderr
     nothing = repro("--", "true")
     assert "no step of an optimizer was recorded" in nothing.stderr

@@ -16,9 +16,10 @@ from tests.integration.test_terrible_network import check, terrible
 def run(switch: StarSwitch, workers: int, tasks: list[Task], faults: Cables, seed: int) -> Star:
     chance = random.Random(seed)
     network = Star(switch, faults, seed)
+    admissions = switch.admit(workers, chance.choice([1, 2, 4, 8]))
     completed = switch.count("results")
     hosts = network.add_job(
-        switch.admit(workers, chance.choice([1, 2, 4, 8])),
+        admissions,
         lambda worker: [task.plan(worker) for task in tasks],
         at_once=chance.choice([1, 2, 5]),
         first_chunk=chance.choice([0, 2**32 - 5]),

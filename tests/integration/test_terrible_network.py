@@ -38,9 +38,10 @@ def run_schedule(switch: StarSwitch, workers: int, seed: int, collectives: int =
     slots = chance.choice([1, 2, 4, 8]) if workers <= 4 else 4
     tasks = [random_task(rng, workers, switch.lanes) for _ in range(collectives)]
     network = Star(switch, terrible(chance, workers), seed)
+    admissions = switch.admit(workers, slots)
     completed = switch.count("results")
     hosts = network.add_job(
-        switch.admit(workers, slots),
+        admissions,
         lambda worker: [task.plan(worker) for task in tasks],
         at_once=chance.choice([1, 2, 5]),
         first_chunk=chance.choice([0, 1, 2**32 - 5]),
