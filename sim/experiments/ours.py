@@ -75,6 +75,7 @@ class OurJob:
         self._unchecked: dict[int, npt.NDArray[Any]] = {}
         self._outputs: dict[tuple[int, int], Output] = {}
         self._to_check: dict[tuple[int, int], int] = {}
+        self._zero: dict[tuple[int, int], npt.NDArray[np.bool_] | None] = {}
         self._next = [0] * job.workers
         self._submitted = [0] * job.workers
         self._scenario = scenario
@@ -239,20 +240,19 @@ class OurJob:
             expected = expected_sum(self._inputs[key], self.lanes)
             self._outputs[key] = self._network.outputs.add(expected, self.settings.workers)
             self._to_check[key] = self.settings.workers
+            self._zero[key] = self._zero_blocks(self._inputs[key], self._work.buckets[bucket].density)
         return self._outputs[key].array
 
-    def _travelled(self, iteration: int, bucket: int) -> npt.NDArray[np.bool_]:
-        """Return which blocks of an all-reduce travel: all, or those that are not zero at some worker."""
-        parts, lanes = self._inputs[iteration, bucket], self.lanes
-        firsts = range(0, parts[0].size, lanes)
+    def _zero_blocks(self, parts: list[npt.NDArray[Any]], density: float) -> npt.NDArray[np.bool_] | None:
+        """Return which blocks of an all-reduce are zero at all workers, and so do not travel; None if all travel."""
         chosen = self.settings.sparse
         sparse = chosen == "always" or (chosen == "auto" and parts[0].nbytes >= AUTO_LEAST_BYTES)
-        if not sparse or self._work.buckets[bucket].density == 1:
-            return np.ones(len(firsts), np.bool_)
-        nonzero = np.zeros(parts[0].size, np.bool_)
+        if not sparse or density == 1:
+            return None
+        zero = np.ones(parts[0].size, np.bool_)
         for part in parts:
-            nonzero |= part != 0
-        return np.logical_or.reduceat(nonzero, firsts)
+            zero &= part == 0
+        return np.logical_and.reduceat(zero, range(0, zero.size, self.lanes))
 
     def _check_output(self, iteration: int, bucket: int, worker: int, *, again: bool) -> None:
         """Raise an error unless a worker has written every block of an all-reduce once, and right."""
@@ -262,8 +262,9 @@ class OurJob:
         if output.wrong is not None:
             rank, element = output.wrong
             raise WrongSumError(f"{what} of worker {rank}: element {element} is not the sum")
-        travelled = self._travelled(iteration, bucket)
-        blocks = int(travelled.sum())
+        zero, blocks = self._zero[key], -(-self._elements[bucket] // self.lanes)
+        if zero is not None:
+            blocks -= int(zero.sum())
         if output.blocks(worker) != blocks:
             raise WrongSumError(
                 f"{what} of worker {worker}: {output.blocks(worker):,} of {blocks:,} blocks were written"
@@ -273,11 +274,11 @@ class OurJob:
         self.checked += 1
         self._to_check[key] -= 1
         if self._to_check[key] == 0:
-            left_out = ~travelled.repeat(self.lanes)[: self._elements[bucket]]
+            left_out = None if zero is None else zero.repeat(self.lanes)[: self._elements[bucket]]
             if (element_written := output.stray(left_out)) is not None:
                 raise WrongSumError(f"{what}: element {element_written} was written without a RESULT")
             self._network.outputs.remove(output)
-            del self._inputs[key], self._outputs[key]
+            del self._inputs[key], self._outputs[key], self._zero[key]
 
 
 def _place(point: Point, number: int) -> int:
