@@ -92,18 +92,23 @@ class Child:
         return self._popen.stdout
 
     @property
+    def status(self) -> int | None:
+        """Its exit status, a signal's number below zero; None while it runs."""
+        return self._popen.poll()
+
+    @property
     def running(self) -> bool:
         """Whether it has not ended."""
-        return self._popen.poll() is None
+        return self.status is None
 
     @property
     def succeeded(self) -> bool:
         """Whether it has ended with status 0."""
-        return self._popen.poll() == 0
+        return self.status == 0
 
     def how_it_ended(self) -> str:
         """Say how it ended, for a message; and what it logged last, if it was not ended from outside."""
-        code = self._popen.poll()
+        code = self.status
         if code is None:
             return f"{self.name} is running"
         if code in (-signal.SIGKILL, -signal.SIGTERM):
@@ -182,9 +187,12 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def held_signals() -> Iterator[None]:
-    """Let this thread's signals wait in the kernel: Python forgets those that reach a child before `os.fork` returns there."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
+def held_signals(signals: Sequence[signal.Signals] = _INTERRUPTIONS) -> Iterator[None]:
+    """Let this thread's signals wait in the kernel; threads and processes that are started meanwhile never get them.
+
+    A fork restores them in the child: Python forgets those that reach a child before `os.fork` returns there.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:

@@ -6,7 +6,6 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from sim.experiments.ours import WrongSumError
 from sim.experiments.running import PointFailedError, PointResult, run_point
 from sim.experiments.scenario import Programs
 from sim.experiments.store import Store
+from topologies.children import held_signals
 
 __all__ = ["Executor", "Finished", "SchedulerError", "Swept", "here", "on_dask", "sweep"]
 
@@ -78,20 +78,6 @@ def here(points: list[Point], programs: Programs) -> Iterator[Finished]:
         yield attempt(point, programs)
 
 
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Block Ctrl-C meanwhile, and for ever in threads and processes that start meanwhile.
-
-    A terminal sends it to all processes. Those of a cluster are ended by this one, which gets it afterwards.
-    """
-    resource_tracker.ensure_running()  # It would unblock the signal when the first process starts.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
     """Return an executor that runs points on a Dask cluster.
 
@@ -111,7 +97,9 @@ def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
         try:
             try:
                 if address is None:
-                    with _without_interrupts():
+                    # A terminal sends Ctrl-C to all processes; a cluster's are ended by this one, which gets it afterwards.
+                    resource_tracker.ensure_running()  # It would unblock the signal when the first process starts.
+                    with held_signals([signal.SIGINT]):
                         opened.append(
                             distributed.LocalCluster(
                                 n_workers=workers,
