@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
-import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,15 +13,16 @@ from typing import Any, Final
 
 from netsum.command_errors import CommandError, UsageError
 from netsum.repro.records import Difference, first_difference
+from topologies.children import Child
 
-STOP_GRACE_S: Final = 10.0
-"""For a training that is asked to end."""
 OVER: Final = {
     "exact": {"NETSUM_REPRO_OVER": "netsum", "NETSUM_EXACT": "1"},
     "plain": {"NETSUM_REPRO_OVER": "netsum", "NETSUM_EXACT": "0"},
     "gloo": {"NETSUM_REPRO_OVER": "gloo"},
 }
 NETSUM_ALONE: Final = ("lanes", "loss", "link")
+OF_ITS_OWN_SWITCH: Final = ("lanes", "loss")
+"""What a switch is started with, where NETSUM_CONTROLLER names no network."""
 CONDITIONS: Final[dict[str, dict[str, str]]] = {
     "buckets": {"NETSUM_REPRO_BUCKET": "1024"},
     "order": {"NETSUM_REPRO_ORDER": "reversed"},
@@ -112,30 +112,23 @@ class Training:
         """
         folder = self.folder / name.replace(" ", "-").replace("/", "-")
         folder.mkdir(parents=True)
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("NETSUM_REPRO")}
-        kept |= {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1", **environment}
-        kept |= {"NETSUM_REPRO": os.fspath(folder), "NETSUM_REPRO_STEPS": str(self.steps)}
+        own = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1", **environment}
+        own |= {"NETSUM_REPRO": os.fspath(folder), "NETSUM_REPRO_STEPS": str(self.steps)}
         output = folder / "output.txt"
-        with output.open("w") as stream:
-            command = self.command if workers is None else with_workers(self.command, workers)
-            running = subprocess.Popen(command, env=kept, stdout=stream, stderr=subprocess.STDOUT)
-            try:
-                status = running.wait(self.timeout_s)
-            except subprocess.TimeoutExpired:
-                raise CommandError(
-                    f"the training ({name}) was not done within {self.timeout_s:g} s"
-                ) from None
-            finally:
-                if running.poll() is None:
-                    running.terminate()
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        running.wait(STOP_GRACE_S)
-                    running.kill()
-                    running.wait()
-        if status:
+        command = self.command if workers is None else with_workers(self.command, workers)
+        child = Child(f"the training ({name})", command, output, environment=own)
+        deadline = time.monotonic() + self.timeout_s
+        try:
+            while child.running:
+                if time.monotonic() > deadline:
+                    raise CommandError(f"{child.name} was not done within {self.timeout_s:g} s")
+                time.sleep(0.05)
+        finally:
+            child.stop()
+        if child.status:
             end = "\n".join(output.read_text(errors="replace").splitlines()[-5:])
             raise CommandError(
-                f"the training ({name}) ended with status {status}; the end of its output:\n{end}"
+                f"{child.name} ended with status {child.status}; the end of its output:\n{end}"
             )
         return folder
 
@@ -185,6 +178,8 @@ def examine(
         raise UsageError(f"there is no program {training.command[0]}")
     for count in workers:
         with_workers(training.command, count)
+    for name in [each for each in os.environ if each.startswith("NETSUM_REPRO")]:
+        del os.environ[name]  # It is about another command's runs, of which this command is a part.
     findings = Findings()
     for over in overs:
         series = _Series(training, over, findings, report)
@@ -219,9 +214,9 @@ class _Series:
         for name, environment in conditions.items():
             if self._over == "gloo" and name.partition(" ")[0] in (*NETSUM_ALONE, "controller"):
                 continue
-            if name in ("lanes", "loss") and "NETSUM_CONTROLLER" in os.environ:
-                continue  # They are what a switch of the training's own is started with.
-            if self._compare(name, environment).first is not None:
+            if name in OF_ITS_OWN_SWITCH and "NETSUM_CONTROLLER" in os.environ:
+                self._add(name, "not applied", None)
+            elif self._compare(name, environment).first is not None:
                 self._found(f"depends on {MEANING[name.partition(' ')[0]]}")
         for count in workers:
             if self._compare(f"workers {count}", {}, count).first is not None:
@@ -233,11 +228,14 @@ class _Series:
         result = "same" if first is None else "different"
         if environment and not (folder / "applied").exists():
             result = "not applied"
+        if folder != self._base:
+            shutil.rmtree(folder)
+        return self._add(name, result, first)
+
+    def _add(self, name: str, result: str, first: Difference | None) -> Compared:
         compared = Compared(self._over if self.grouped else "process", name, result, first)
         self._findings.runs.append(compared)
         self._report(compared)
-        if folder != self._base:
-            shutil.rmtree(folder)
         return compared
 
     def _run(self, name: str, environment: Mapping[str, str], workers: int | None = None) -> Path:

@@ -141,6 +141,20 @@ def test_buckets_and_order_of_ranks_over_gloo_but_not_with_exact_sums(tmp_path: 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
+def test_what_a_switch_is_started_with_is_not_applied_to_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch_service: str
+) -> None:
+    monkeypatch.setenv("NETSUM_CONTROLLER", torch_service)
+    (tmp_path / "train.py").write_text(TOGETHER)
+    options = ["--json", "--over", "exact", "--condition", "lanes", "--condition", "loss"]
+    done = repro(*options, "--", sys.executable, str(tmp_path / "train.py"))
+    assert done.exit_code == 0, done.output
+    results = [(each["condition"], each["result"]) for each in json.loads(done.stdout)["runs"]]
+    assert results == [("repeated", "same"), ("lanes", "not applied"), ("loss", "not applied")]
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.slow
 def test_order_of_ranks_alone_and_their_number_under_torchrun(tmp_path: Path) -> None:
     options = ["--over", "gloo", "--condition", "buckets", "--condition", "order", "--workers", "2"]
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1")
