@@ -164,6 +164,9 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--workers", default="1,2,3,4,8", help="numbers of workers (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=12, help="at least 2 (default: %(default)s)")
     options = parser.parse_args()
-    sys.exit(0 if main([int(each) for each in options.workers.split(",")], options.steps) else 1)
+    numbers = [int(each) if each.isdecimal() else 0 for each in options.workers.split(",")]
+    if min(numbers) < 1 or options.steps < 2:
+        parser.error("expected numbers of workers such as 1,2,4, and at least 2 steps")
+    sys.exit(0 if main(numbers, options.steps) else 1)

@@ -63,7 +63,7 @@ def run_ranks(
     silence_s: float,
     on_message: Callable[[int, Message], None],
 ) -> None:
-    """Run a rank of a benchmark that uses torch on each host of a testbed, or so many on loopback, to their end.
+    """Run a rank of a benchmark that uses torch on each host of a testbed, or some on loopback, to their end.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ def plan_of(runs: int, sizes: str, examples: str) -> Plan:
 
 
 def compare(plan: Plan, where: RunningTestbed | int, *, controller: str, folder: Path) -> Comparison:
-    """Run a rank on each host of a testbed, or so many on loopback, and return what they measured.
+    """Run a rank on each host of a testbed, or some on loopback, and return what they measured.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ class Recorder:
     folder : Path
         Of this run.
     steps : int
-        After so many steps of an optimizer nothing more is recorded.
+        Number of steps of each optimizer to record.
     """
 
     def __init__(self, folder: Path, steps: int) -> None:

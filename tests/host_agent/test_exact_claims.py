@@ -66,7 +66,7 @@ def test_3_the_worst_case_of_passes_is_reached() -> None:
 
 
 def oracle(value: Fraction, precision: int, least: int) -> Fraction:
-    """Round to nearest, ties to even, to a multiple of 2^least of so many bits."""
+    """Round to nearest, ties to even, to a multiple of 2^least of `precision` bits."""
     if not value:
         return value
     exponent = math.floor(math.log2(abs(value)))

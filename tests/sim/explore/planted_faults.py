@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.sim.explore.blind_faults import (
+    MODULES,
     ROOT,
     Fault,
     dataplane,
@@ -28,8 +29,6 @@ from tests.sim.explore.blind_faults import (
     run_at_random,
 )
 from tests.sim.explore.worker_texts import text_of
-
-CORE: Final = ("arrivals", "departures")
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ PLANTED: Final = (
 
 def plant(planted: Planted, folder: Path) -> Fault:
     """Change a source; returns the fault, compiled if it is one of the program."""
-    if planted.where in CORE:
+    if planted.where in MODULES:
         text = text_of(planted.where)
         assert text.count(planted.piece) == 1, planted
         return Fault(planted.name, None, planted.where, text.replace(planted.piece, planted.instead))
@@ -140,7 +139,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     given = parser.parse_args()
     chosen = [each for each in PLANTED if not given.names or each.name in given.names]
-    if shutil.which("p4c-bm2-ss") is None and any(each.where not in CORE for each in chosen):
+    if shutil.which("p4c-bm2-ss") is None and any(each.where not in MODULES for each in chosen):
         sys.exit("p4c-bm2-ss is not on PATH: faults of the program are compiled")
     with given.out.open("w") as out:
         for planted in chosen:
