@@ -1,6 +1,6 @@
 """The errors of the controller: one class for each cause, one sentence for each message."""
 
-from common.errors import NetsumError
+from netsum_common.errors import NetsumError
 
 
 class ControllerError(NetsumError):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from google.protobuf import text_format
 
-from common.p4rt import p4info_pb2, p4runtime_pb2
 from controller.entries import Entry, Group, Match, Prefix
 from controller.errors import WrongProgramError
+from netsum_common.p4rt import p4info_pb2, p4runtime_pb2
 
 MatchField = p4info_pb2.MatchField
 

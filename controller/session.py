@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from common.channel import PLAINTEXT, TlsFiles, advice_on_silence, open_channel
-from common.p4rt import code_pb2, p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc, status_pb2
 from controller.errors import ControllerError, NotPrimaryError, SwitchRefusedError, SwitchUnreachableError
+from netsum_common.channel import PLAINTEXT, TlsFiles, advice_on_silence, open_channel
+from netsum_common.p4rt import code_pb2, p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc, status_pb2
 
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 64 << 20),)
 

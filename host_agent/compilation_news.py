@@ -9,8 +9,8 @@ import threading
 import time
 from typing import Final
 
-from common.machine_code import watchers
 from host_agent.words import plural
+from netsum_common.machine_code import watchers
 
 _NEWS_S: Final = 10.0
 

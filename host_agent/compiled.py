@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from common.compiled import Integer, Record, Records, Routine, compiled
+from netsum_common.compiled import Integer, Record, Records, Routine, compiled
 
 __all__ = ["Integer", "Record", "Records", "Routine", "Words", "compiled"]
 

@@ -7,8 +7,8 @@ admission.
 
 from __future__ import annotations
 
-from common.errors import MisuseError as MisuseError
-from common.errors import NetsumError as NetsumError
+from netsum_common.errors import MisuseError as MisuseError
+from netsum_common.errors import NetsumError as NetsumError
 
 
 class ArgumentError(MisuseError, ValueError):

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import grpc
 
-from common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel
 from host_agent.errors import NetsumError
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.wire.constants import UDP_PORT
+from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel
 from sim.switch.serve import ServeError, ServeOptions, check
 from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, TestbedError, uninterrupted

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from common.errors import NetsumError
+from netsum_common.errors import NetsumError
 
 
 class CommandError(NetsumError):

@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from common.channel import TlsFiles
 from controller.service.registry import RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
 from host_agent.errors import NetsumError
 from host_agent.wire.constants import MAX_CHILDREN, UDP_PORT
 from netsum.programs import compiled_program
 from netsum.star_service import star_network
+from netsum_common.channel import TlsFiles
 from topologies.children import TestbedError, ending_in_order
 from topologies.loopback import LoopbackTestbed
 from topologies.run_folder import CONTROLLER_SOCKET

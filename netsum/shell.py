@@ -9,11 +9,11 @@ from typing import Any
 
 import grpc
 
-from common.channel import PLAINTEXT, TlsFiles, advice_on_silence, open_channel
-from common.p4rt import code_pb2, p4runtime_pb2, p4runtime_pb2_grpc
 from controller.errors import ControllerError, SwitchUnreachableError
 from controller.session import CHANNEL_OPTIONS
 from netsum.command_errors import CommandError
+from netsum_common.channel import PLAINTEXT, TlsFiles, advice_on_silence, open_channel
+from netsum_common.p4rt import code_pb2, p4runtime_pb2, p4runtime_pb2_grpc
 
 TIMEOUT_S = 10.0
 SCRIPT = "standard input"

@@ -1,6 +1,6 @@
 """What every foreseeable fault of a simulation is."""
 
-from common.errors import NetsumError
+from netsum_common.errors import NetsumError
 
 
 class SimulationError(NetsumError):

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from google.protobuf import text_format
 
-from common.p4rt import code_pb2, p4runtime_pb2, p4runtime_pb2_grpc
+from netsum_common.p4rt import code_pb2, p4runtime_pb2, p4runtime_pb2_grpc
 
 DEADLINE_S = 400.0
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import NetsumError
+from netsum_common.errors import NetsumError
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("netsum", "common", "host_agent", "controller", "sim", "topologies")
+PACKAGES = ("netsum", "netsum_common", "host_agent", "controller", "sim", "topologies")
 DEFECTS = {"TransitionError"}
 """Raised where the program itself is wrong; a caller has nothing to catch."""
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from numba.core.dispatcher import Dispatcher
 
-from common.machine_code import StampedCache
-from common.sources import ROOT, closure, sources_stamp
+from netsum_common.machine_code import StampedCache
+from netsum_common.sources import ROOT, closure, sources_stamp
 
-PACKAGES = ("common", "controller", "host_agent", "sim", "topologies")
+PACKAGES = ("netsum_common", "controller", "host_agent", "sim", "topologies")
 COMPILED = (
     "host_agent.codecs.raw",
     "host_agent.protocol.departures",
@@ -30,7 +30,7 @@ import sim.experiments.store as store
 
 def stamp():
     for module in list(sys.modules.values()):
-        for thing in vars(module).values() if module.__name__.startswith(("common", "sim.experiments")) else ():
+        for thing in vars(module).values() if module.__name__.startswith(("netsum_common", "sim.experiments")) else ():
             if hasattr(thing, "cache_clear"):
                 thing.cache_clear()
     return store.code_stamp(())
@@ -64,7 +64,10 @@ def test_results_depend_on_every_module_that_a_run_imports(tree: Path) -> None:
     assert done.returncode == 0, done.stderr
     # Importing `sim.switch.ports.compiled` also imports its package, and so the drivers of real ports, which no run uses.
     drivers = {str(each.relative_to(tree)) for each in (tree / "sim/switch/ports").glob("*.py")}
-    unused = drivers - {"sim/switch/ports/compiled.py"} | {"common/rings.py", "common/sockets.py"}
+    unused = drivers - {"sim/switch/ports/compiled.py"} | {
+        "netsum_common/rings.py",
+        "netsum_common/sockets.py",
+    }
     assert set(done.stdout.splitlines()) <= unused, "the stamp of stored results leaves these out"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from common.errors import NetsumError
+from netsum_common.errors import NetsumError
 from topologies.interruptions import Unwinding
 
 DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")

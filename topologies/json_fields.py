@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from common.errors import NetsumError
+from netsum_common.errors import NetsumError
 
 Value = TypeVar("Value")
 

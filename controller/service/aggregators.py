@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from common.channel import ChannelError, check_target
 from controller.addresses import ipv4_int
 from controller.service.jobs import Kind, RefusalError
 from controller.service.network import SwitchSite
 from controller.service.requests import check_name, check_udp_port
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToAggregator
+from netsum_common.channel import ChannelError, check_target
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 import grpc
 from google.protobuf.message import Message
 
-from common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, what_of_certificates
 from controller.errors import ServiceError
 from host_agent.job_api import CONTROLLER_VARIABLE, DEFAULT_CONTROLLER, jobs_pb2, jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import EventView, JobView, SwitchView
 from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, slots_message
+from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, what_of_certificates
 
 _AT_CALLER = (
     grpc.StatusCode.UNAVAILABLE,

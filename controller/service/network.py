@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.channel import PLAINTEXT, TlsFiles
 from controller.errors import ConfigError
+from netsum_common.channel import PLAINTEXT, TlsFiles
 
 
 @dataclass(frozen=True)

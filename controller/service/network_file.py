@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from common.channel import ChannelError, TlsFiles, check_target
 from controller.addresses import ipv4_int, mac_int
 from controller.errors import ConfigError
 from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.targets.tofino import front_panel_ports
+from netsum_common.channel import ChannelError, TlsFiles, check_target
 from topologies.spanning_tree import spanning_tree
 
 LAST_PORT = 509

@@ -15,7 +15,6 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from common.channel import PLAINTEXT, TlsFiles, check_target
 from controller.errors import ConfigError
 from controller.program import CompiledFiles
 from controller.service.network import Network
@@ -26,6 +25,7 @@ from controller.service.states import LinkState
 from controller.service.store import Store
 from controller.service.workers import WorkerSeats
 from host_agent.job_api import DEFAULT_CONTROLLER, jobs_pb2_grpc
+from netsum_common.channel import PLAINTEXT, TlsFiles, check_target
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common.p4rt import p4info_pb2, p4runtime_pb2
 from controller.errors import ConfigError
 from controller.user_programs.values import bits_of, canonical
+from netsum_common.p4rt import p4info_pb2, p4runtime_pb2
 from topologies.json_fields import FieldError, JsonObject, integer_field, read_json, text_field
 
 MatchField = p4info_pb2.MatchField

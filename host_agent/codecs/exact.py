@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from common.compiled import Integer
 from host_agent.compiled import compiled
+from netsum_common.compiled import Integer
 
 BLOCK: Final = 256
 """Elements that share a quantum."""

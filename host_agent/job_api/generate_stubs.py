@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from common.protoc import COMPILER, compiler
+from netsum_common.protoc import COMPILER, compiler
 
 SOURCE: Final = Path(__file__).with_name("jobs.proto")
 STUBS: Final = ("jobs_pb2.py", "jobs_pb2.pyi", "jobs_pb2_grpc.py")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from common.channel import TlsFiles
 from host_agent.job_api import CONTROLLER_VARIABLE, jobs_pb2
 from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, slots_message
 from host_agent.joining.addresses import own_addresses
 from host_agent.joining.errors import JoinError
 from host_agent.joining.seat import Seat
+from netsum_common.channel import TlsFiles
 
 
 def join(

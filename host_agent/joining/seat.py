@@ -11,7 +11,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from common.channel import ChannelError, TlsFiles, connection_fault, what_of_certificates
 from host_agent.boundary import Standing
 from host_agent.claims import is_used
 from host_agent.communicator import Communicator
@@ -24,6 +23,7 @@ from host_agent.joining.report import report_of
 from host_agent.joining.stream import JoinStream
 from host_agent.lifecycle import Lifecycle, State
 from host_agent.wire import Admission
+from netsum_common.channel import ChannelError, TlsFiles, connection_fault, what_of_certificates
 
 
 class Seat:

@@ -19,9 +19,9 @@ os.environ.setdefault(
 
 import grpc
 
-from common.channel import KEEPALIVE, TlsFiles, open_channel
 from host_agent.job_api import jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import FromWorker, Leave, ToWorker
+from netsum_common.channel import KEEPALIVE, TlsFiles, open_channel
 
 FIRST_BACKOFF_S: Final = 0.05
 LAST_BACKOFF_S: Final = 1.0

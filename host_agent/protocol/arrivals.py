@@ -20,8 +20,6 @@ from typing import Final
 import numpy as np
 from numba import carray
 
-from common.compiled import compiled_inline
-from common.memory import pointer
 from host_agent.codecs.payload import (
     block_has_lanes,
     exponent_is_possible,
@@ -64,6 +62,8 @@ from host_agent.wire.constants import (
     VERSION,
 )
 from host_agent.wire.header import HEADER_WORDS, STATUS_DATAGRAM_BYTES, read_header, swap
+from netsum_common.compiled import compiled_inline
+from netsum_common.memory import pointer
 
 CHUNK_MASK: Final = 0xFFFFFFFF
 SUSPECTS_PER_LOSS: Final = 4

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from common.compiled import borrowed
 from host_agent.compiled import Record, Records, compiled
 from host_agent.protocol.records import PASS_RING
+from netsum_common.compiled import borrowed
 
 
 @compiled

@@ -24,7 +24,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from common.compiled import borrowed, compiled_inline
 from host_agent.codecs.payload import block_has_lanes, has_exponents, is_absent, own_exponent, write_block
 from host_agent.compiled import Integer, Record, Records, Words, compiled
 from host_agent.protocol.records import (
@@ -61,6 +60,7 @@ from host_agent.wire.constants import (
     VERSION,
 )
 from host_agent.wire.header import HEADER_WORDS, write_header
+from netsum_common.compiled import borrowed, compiled_inline
 
 OLDEST_SUSPECTED: Final = 2
 """How many chunks are asked after when no RESULT has come for a while."""

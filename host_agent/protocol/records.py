@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from common.compiled import compiled_inline
 from host_agent.codecs.payload import PAYLOAD
 from host_agent.compiled import Integer, Record
 from host_agent.wire.constants import LANE_BYTES, TREE_MAX_LEVELS
+from netsum_common.compiled import compiled_inline
 
 PASS_RING: Final = 16
 """Passes that may be under way or wait their turn at once, a power of two."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from common.compiled import compiled_inline
 from host_agent.compiled import Integer, Record, compiled
 from host_agent.protocol.records import NEVER
+from netsum_common.compiled import compiled_inline
 
 GRANULARITY_NS: Final = 1_000_000
 """G of RFC 6298; kGranularity of RFC 9002."""

@@ -16,8 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from common.compiled import borrowed
-from common.sockets import last_errno, monotonic_ns
 from host_agent.compiled import Integer, Record, Records, compiled
 from host_agent.protocol.arrivals import on_datagram
 from host_agent.protocol.departures import deadline_ns, fail_at_deadline, next_timer_ns, transmit
@@ -29,6 +27,8 @@ from host_agent.transport.system_calls import (
     fegetenv,
     fesetenv,
 )
+from netsum_common.compiled import borrowed
+from netsum_common.sockets import last_errno, monotonic_ns
 
 TIME_UP: Final = 0
 PASS_DONE: Final = 1

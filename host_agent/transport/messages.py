@@ -11,7 +11,18 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from common.sockets import (
+from host_agent.compiled import Integer, Record, Records, compiled
+from host_agent.transport.exchange import BATCH, LINKS, Operations
+from host_agent.transport.system_calls import (
+    ERRNO_AGAIN,
+    ERRNO_INTERRUPTED,
+    ERRNO_IO,
+    ERRNO_REFUSED,
+    POLLIN,
+    POLLOUT,
+    poll,
+)
+from netsum_common.sockets import (
     CONTROL,
     CONTROL_BYTES,
     IO_VECTOR,
@@ -27,17 +38,6 @@ from common.sockets import (
     places_of,
     recvmmsg,
     sendmmsg,
-)
-from host_agent.compiled import Integer, Record, Records, compiled
-from host_agent.transport.exchange import BATCH, LINKS, Operations
-from host_agent.transport.system_calls import (
-    ERRNO_AGAIN,
-    ERRNO_INTERRUPTED,
-    ERRNO_IO,
-    ERRNO_REFUSED,
-    POLLIN,
-    POLLOUT,
-    poll,
 )
 
 LARGEST_MESSAGE_BYTES: Final = 65_507

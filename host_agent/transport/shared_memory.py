@@ -1,4 +1,4 @@
-"""Shared memory as a link: rings of datagrams to a switch on the same machine (`common.rings`)."""
+"""Shared memory as a link: rings of datagrams to a switch on the same machine (`netsum_common.rings`)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from common.memory import fence, load32, load_acquire, store_release
-from common.rings import (
+from host_agent.compiled import Integer, Record, Records, compiled
+from host_agent.errors import MisuseError
+from host_agent.protocol.core import WorkerCore
+from host_agent.transport.exchange import LINKS, Operations, exchange
+from host_agent.transport.system_calls import POLLFD, POLLIN, poll
+from host_agent.transport.udp import UdpLink
+from netsum_common.memory import fence, load32, load_acquire, store_release
+from netsum_common.rings import (
     DOWN_HEAD,
     DOWN_TAIL,
     FOR_DATAGRAMS,
@@ -25,13 +31,7 @@ from common.rings import (
     Shape,
     attach,
 )
-from common.sockets import monotonic_ns, ring_bell
-from host_agent.compiled import Integer, Record, Records, compiled
-from host_agent.errors import MisuseError
-from host_agent.protocol.core import WorkerCore
-from host_agent.transport.exchange import LINKS, Operations, exchange
-from host_agent.transport.system_calls import POLLFD, POLLIN, poll
-from host_agent.transport.udp import UdpLink
+from netsum_common.sockets import monotonic_ns, ring_bell
 
 LINK_VARIABLE: Final = "NETSUM_LINK"
 LEAST_ROWS: Final = 128

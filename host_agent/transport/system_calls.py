@@ -1,4 +1,4 @@
-"""Linux system calls of the worker's loop alone, by symbol, so that compiled code can be kept on disk; see `common.sockets`."""
+"""Linux system calls of the worker's loop, by symbol, so that compiled code can be kept on disk; see `netsum_common.sockets`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from common.compiled import compiled_inline
 from host_agent.compiled import Integer, Records
+from netsum_common.compiled import compiled_inline
 
 POLLIN: Final = 0x001
 POLLOUT: Final = 0x004

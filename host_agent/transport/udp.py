@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from common.sockets import SOL_UDP, UDP_GRO, enlarge
 from host_agent.errors import MisuseError
 from host_agent.protocol.core import WorkerCore
 from host_agent.transport.link import Link
 from host_agent.transport.messages import LARGEST_MESSAGE_BYTES, LINK, UdpSocket, make_inbox, make_outbox
 from host_agent.transport.segmentation import MOST_SEGMENTS, segments_towards
 from host_agent.transport.system_calls import POLLFD, POLLIN
+from netsum_common.sockets import SOL_UDP, UDP_GRO, enlarge
 
 BURST_BYTES: Final = 12_000
 """The most bytes of a message of several datagrams on a network: a link of 100 Mbit/s carries it in a millisecond."""

@@ -23,13 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
-from common.memory_used import most_bytes
 from host_agent.collectives import Collective, plan_allreduce
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from netsum.bench.machine import machine_and_date
 from netsum.programs import compiled_program
 from netsum.terminal import Rows
+from netsum_common.memory_used import most_bytes
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters
 from sim.network.programming import ProgrammedSwitch

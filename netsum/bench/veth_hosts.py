@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from common.compiled import compiled
-from common.sockets import monotonic_ns
 from netsum.bench.traffic import Job, contributions
+from netsum_common.compiled import compiled
+from netsum_common.sockets import monotonic_ns
 from sim.switch import Packets
 from sim.switch.ports import InterfacePorts
 from sim.switch.ports.frames import HEADER_BYTES

@@ -53,12 +53,12 @@ def serve(
     import os
     import tempfile
 
-    from common.channel import TlsFiles
     from host_agent.job_api import CONTROLLER_VARIABLE
     from host_agent.joining.addresses import own_addresses
     from netsum.aggregator import Agent
     from netsum.command_errors import UsageError
     from netsum.terminal import say
+    from netsum_common.channel import TlsFiles
     from topologies.children import ending_in_order
 
     target = controller or os.environ.get(CONTROLLER_VARIABLE)

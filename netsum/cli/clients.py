@@ -38,8 +38,8 @@ def as_operator(
 
     @functools.wraps(command)
     def connected(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
-        from common.channel import TlsFiles
         from controller.service.client import OperatorClient
+        from netsum_common.channel import TlsFiles
 
         controller, testbed, *files = (options.pop(name) for name in _CONNECTION)
         address = controller_address(controller, testbed)  # type: ignore[arg-type]  # as the options' types say

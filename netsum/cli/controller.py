@@ -119,7 +119,6 @@ def controller_serve(
     import json
     import logging
 
-    from common.channel import TlsFiles
     from controller.errors import ConfigError
     from controller.service.network import lanes_of_testbed, network_of_testbed
     from controller.service.network_file import network_of_file
@@ -128,6 +127,7 @@ def controller_serve(
     from host_agent.job_api import DEFAULT_CONTROLLER
     from netsum.programs import compiled_program
     from netsum.terminal import say
+    from netsum_common.channel import TlsFiles
 
     if (testbed is None) == (config is None):
         raise ConfigError("which switches? Give --testbed RUN_FOLDER or --config FILE, one of them")
@@ -184,7 +184,7 @@ def controller_serve(
 
 
 def _metrics_address(text: str) -> tuple[str, int]:
-    from common.channel import ChannelError, split_host_port
+    from netsum_common.channel import ChannelError, split_host_port
 
     try:
         return split_host_port(text)

@@ -18,16 +18,16 @@ from typing import Any, Final, NoReturn, get_args
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo
 
-from common.errors import NetsumError
 from netsum.command_errors import UsageError
 from netsum.extras import DISTRIBUTIONS, install_command
 from netsum.terminal import say_error
+from netsum_common.errors import NetsumError
 
 FAULT: Final = 1
 WRONG_ARGUMENT: Final = 2
 INTERRUPTED: Final = 128 + signal.SIGINT
 
-_OURS = ("netsum", "common", "host_agent", "controller", "sim", "topologies")
+_OURS = ("netsum", "netsum_common", "host_agent", "controller", "sim", "topologies")
 
 
 class CommandGroup(TyperGroup):
@@ -89,9 +89,9 @@ def fail(message: str, status: int = FAULT) -> NoReturn:
 
 def _wrong_arguments() -> tuple[type[Exception], ...]:
     """Return what is raised for a wrong argument, before anything was done."""
-    from common.channel import ChannelError
     from controller.errors import ConfigError
     from host_agent.errors import ArgumentError
+    from netsum_common.channel import ChannelError
     from sim.errors import SettingError
     from topologies.topology import TopologyError
 

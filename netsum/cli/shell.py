@@ -70,8 +70,8 @@ def shell(
     """
     from dataclasses import replace
 
-    from common.channel import TlsFiles
     from netsum.shell import Target, find_out, run_shell
+    from netsum_common.channel import TlsFiles
 
     if (program is None) != (p4info is None):
         raise UsageError("--program and --p4info go together")

@@ -300,7 +300,7 @@ def _compute(read: Experiment, store: Store, executor: Executor) -> None:
 
 def _print_usage() -> None:
     """Print what this process has needed so far, all points together."""
-    from common.memory_used import most_bytes
+    from netsum_common.memory_used import most_bytes
 
     print(
         f"used:    {most_bytes() / 1e6:,.0f} MB of memory at most, {time.process_time():,.0f} s of processor time"

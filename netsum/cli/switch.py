@@ -118,8 +118,8 @@ def switch_serve(
     Ports are UDP sockets on loopback, or with `--interface` network interfaces. The switch is empty until a controller gives it a
     program: `netsum controller serve`, `netsum shell`, or `--program`.
     """
-    from common.channel import TlsFiles
     from host_agent.wire.constants import UDP_PORT
+    from netsum_common.channel import TlsFiles
     from sim.switch.serve import ServeError, ServeOptionError, ServeOptions, run
 
     options = ServeOptions(
@@ -252,10 +252,10 @@ def ports(
 
     Packets and bytes are known where the switch runs on this machine, from the embedded engine or the interfaces' counters.
     """
-    from common.channel import TlsFiles
     from controller.service.client import OperatorClient
     from netsum.cli.ports import ports_of, switch_of_testbed
     from netsum.terminal import Rows, print_json
+    from netsum_common.channel import TlsFiles
 
     alone = testbed_without_controller(controller, testbed)
     if alone is None:

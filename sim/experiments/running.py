@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from common.memory_used import total_bytes
+from netsum_common.memory_used import total_bytes
 from sim.errors import SettingError, SimulationError
 from sim.experiments.experiment import HEADERS_BYTES, Point
 from sim.experiments.limits import Limit, limits_of

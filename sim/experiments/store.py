@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from common.sources import sources_stamp
+from netsum_common.sources import sources_stamp
 from sim.errors import SimulationError
 from sim.experiments import running
 from sim.experiments.experiment import Experiment, Point, parse_experiment

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.sources import sources_stamp
 from host_agent.errors import NetsumError
+from netsum_common.sources import sources_stamp
 from sim.explore.engine.states import SEARCH
 from sim.explore.scenario import Scenario, from_document
 from sim.explore.search import Search

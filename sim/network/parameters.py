@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from common.errors import NetsumError
+from netsum_common.errors import NetsumError
 
 __all__ = [
     "ETHERNET_FRAMING_BYTES",

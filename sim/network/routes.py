@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.compiled import compiled
 from host_agent.compiled import Integer
+from netsum_common.compiled import compiled
 
 __all__ = ["next_links"]
 

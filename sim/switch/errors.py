@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.errors import NetsumError
+from netsum_common.errors import NetsumError
 
 __all__ = [
     "DuplicateError",

@@ -21,7 +21,7 @@ from typing import Any
 import llvmlite
 from llvmlite import binding
 
-from common.sources import sources_stamp
+from netsum_common.sources import sources_stamp
 from sim.switch import ir
 from sim.switch.codegen.module import write_module
 

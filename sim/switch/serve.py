@@ -20,9 +20,9 @@ from typing import Any, TextIO
 
 from google.protobuf import text_format
 
-from common.channel import PLAINTEXT, ChannelError, TlsFiles
-from common.errors import NetsumError
-from common.p4rt import p4runtime_pb2
+from netsum_common.channel import PLAINTEXT, ChannelError, TlsFiles
+from netsum_common.errors import NetsumError
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.bpf.ports import XdpChassis, XdpForwarding, XdpPorts
 from sim.switch.p4runtime import AddressUnavailableError, P4RuntimeError, P4RuntimeServer
 from sim.switch.p4runtime.server import DEFAULT_ADDRESS, DEFAULT_DEVICE_ID, check_free

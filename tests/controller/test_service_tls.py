@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from common.channel import ChannelError, TlsFiles
 from controller.errors import ConfigError, ServiceError, SwitchUnreachableError
 from controller.service.client import OperatorClient
 from controller.service.serve import ServiceOptions
 from controller.session import P4RuntimeSession
 from host_agent.joining import JoinError, join
 from netsum.cli.app import app
+from netsum_common.channel import ChannelError, TlsFiles
 from sim.switch.p4runtime import P4RuntimeServer
 from sim.switch.ports import Chassis, UdpPorts
 from tests.controller.service_harness import DEADLINE_S, PROGRAM, Bench, fake_network, service_on

@@ -11,10 +11,10 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.internal import api_implementation
 
-from common.p4rt import generate_stubs as p4runtime_stubs
-from common.p4rt import p4runtime_pb2
-from common.protoc import COMPILER
 from host_agent.job_api import generate_stubs as job_stubs
+from netsum_common.p4rt import generate_stubs as p4runtime_stubs
+from netsum_common.p4rt import p4runtime_pb2
+from netsum_common.protoc import COMPILER
 
 GENERATORS = {
     "jobs": (job_stubs, Path(job_stubs.__file__).parent, tuple(job_stubs.STUBS)),

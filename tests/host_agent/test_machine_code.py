@@ -10,7 +10,7 @@ import host_agent
 
 SMALL = """
 import host_agent.compilation_news
-from common.compiled import compiled
+from netsum_common.compiled import compiled
 
 @compiled
 def double(value):

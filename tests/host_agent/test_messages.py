@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from common.sockets import SOL_UDP, UDP_GRO
 from host_agent.transport.exchange import BATCH
 from host_agent.transport.messages import (
     LARGEST_MESSAGE_BYTES,
@@ -23,6 +22,7 @@ from host_agent.transport.messages import (
     take,
 )
 from host_agent.transport.system_calls import POLLFD
+from netsum_common.sockets import SOL_UDP, UDP_GRO
 
 ROW_BYTES = 1048
 DEADLINE_S = 60

@@ -13,14 +13,28 @@ WAIT_S = 30.0
 """Less than a service waits for its first worker."""
 
 
-def test_it_starts_beside_files_that_are_named_like_its_modules(
+TRAINER = """
+import common, controller, sim, topologies
+assert {common.MINE, controller.MINE, sim.MINE, topologies.MINE} == {"the trainer's own"}
+import numpy, netsum
+from host_agent.joining import start_service
+with netsum.join(start_service(1), job="shadowed", rank=0, world_size=1) as seat, seat.communicator() as group:
+    print(group.allreduce(numpy.ones(3, numpy.float32)))
+"""
+
+
+def test_a_trainer_has_packages_of_its_own_that_are_named_like_those_of_the_switch_and_the_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("controller", "topologies", "logging", "sim"):
-        (tmp_path / f"{name}.py").write_text("raise RuntimeError('the trainer own file')\n")
-    monkeypatch.chdir(tmp_path)
-    with join(start_service(1), job="shadowed", rank=0, world_size=1) as seat:
-        assert seat.admission.num_workers == 1
+    monkeypatch.delenv("NETSUM_CONTROLLER", raising=False)
+    for name in ("common", "controller", "sim", "topologies"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text('MINE = "the trainer\'s own"\n')
+    (tmp_path / "train.py").write_text(TRAINER)
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
+    assert (done.stdout, done.returncode) == ("[1. 1. 1.]\n", 0), done.stderr
 
 
 def test_it_ends_with_a_job_that_lasts_less_than_a_look() -> None:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.rings import (
+from host_agent import Admission, Communicator, MissingWorkersError, SwitchSilentError
+from netsum_common.rings import (
     DOWN_TAIL,
     SWITCH_SLEEPS,
     UP_HEAD,
@@ -30,7 +31,6 @@ from common.rings import (
     Shape,
     attach,
 )
-from host_agent import Admission, Communicator, MissingWorkersError, SwitchSilentError
 from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 
 DEADLINE_S = 60.0
@@ -234,7 +234,7 @@ def test_another_user_cannot_attach(switch: LoopbackSwitch) -> None:
     (admission, (host, _)), *_ = switch.start_job()
     program = f"""
 import os, socket, sys
-from common.rings import AttachError, Shape, attach
+from netsum_common.rings import AttachError, Shape, attach
 own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 own.bind(({host!r}, 0))
 os.setuid(65534)

@@ -45,7 +45,7 @@ def test_what_cannot_be_done_gets_a_sentence(
 
 
 def test_memory_used_is_not_the_parents() -> None:
-    child = [sys.executable, "-c", "from common.memory_used import most_bytes; print(most_bytes())"]
+    child = [sys.executable, "-c", "from netsum_common.memory_used import most_bytes; print(most_bytes())"]
     parent = f"import subprocess; held = b'x' * 400_000_000; subprocess.run({child!r}, check=True)"
     told = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True)
     assert 1_000_000 < int(told.stdout) < 200_000_000

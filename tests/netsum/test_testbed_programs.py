@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from tests.raw_p4runtime import RawClient
 from topologies.mininet_testbed import missing_for_mininet
 

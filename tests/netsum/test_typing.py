@@ -35,7 +35,7 @@ import netsum
 netsum.join("unix:c.sock", job="typed", rank="0", world_size=2)
 """
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("netsum", "common", "host_agent", "controller", "sim", "topologies")
+PACKAGES = ("netsum", "netsum_common", "host_agent", "controller", "sim", "topologies")
 # Checkers do not find packages that are installed in editable mode, so they are told where netsum is.
 CHECKERS = {
     "mypy": [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent"],

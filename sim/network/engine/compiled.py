@@ -14,8 +14,8 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from common.compiled import Integer, Record, compiled, compiled_inline
-from common.memory import copy_bytes, load16, load32, pointer
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
+from netsum_common.memory import copy_bytes, load16, load32, pointer
 from sim.switch.ports.compiled import run_program
 
 __all__ = [

@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 from numba import types
 
-from common.compiled import Routine, routine_call
 from host_agent.protocol.arrivals import on_datagram
 from host_agent.protocol.departures import transmit
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
+from netsum_common.compiled import Routine, routine_call
 from sim.network.engine.compiled import Integer, carray, pointer
 
 __all__ = ["TAKE_IN", "TRANSMIT", "call_take_in", "call_transmit"]

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from common.errors import NetsumError
+from netsum_common.errors import NetsumError
 
 __all__ = [
     "ARRAY",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Action, Catalog, lookup
 from sim.switch.p4runtime.errors import invalid

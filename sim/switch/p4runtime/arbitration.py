@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from common.p4rt import p4runtime_pb2, status_pb2
+from netsum_common.p4rt import p4runtime_pb2, status_pb2
 from sim.switch.p4runtime.errors import (
     Code,
     exhausted,

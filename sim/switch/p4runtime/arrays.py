@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from typing import Any
 
-from common.p4rt import p4data_pb2, p4runtime_pb2
+from netsum_common.p4rt import p4data_pb2, p4runtime_pb2
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Array, Catalog, lookup

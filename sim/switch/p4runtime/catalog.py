@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from common.p4rt import p4info_pb2
+from netsum_common.p4rt import p4info_pb2
 from sim.switch.p4runtime.errors import P4RuntimeError, invalid, unimplemented
 
 

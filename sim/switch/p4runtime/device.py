@@ -10,8 +10,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from common.errors import NetsumError
-from common.p4rt import p4runtime_pb2
+from netsum_common.errors import NetsumError
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import Digest
 from sim.switch.p4runtime.errors import (
     BatchError,

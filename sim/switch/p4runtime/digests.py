@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.p4rt import p4data_pb2, p4runtime_pb2
+from netsum_common.p4rt import p4data_pb2, p4runtime_pb2
 from sim.switch import Digest as Learned
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Catalog, Digest, lookup

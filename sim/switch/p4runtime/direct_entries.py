@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import TableEntry
 from sim.switch.p4runtime.catalog import Table
 from sim.switch.p4runtime.direct import DirectResources, refuse_colors

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from functools import partial
 
-from common.errors import NetsumError
-from common.p4rt import p4runtime_pb2, status_pb2
+from netsum_common.errors import NetsumError
+from netsum_common.p4rt import p4runtime_pb2, status_pb2
 
 SPACE = "netsum-v1model"
 """The error space of `p4.v1.Error.space`."""

@@ -6,7 +6,7 @@ A field that matches everything is left out of a message; the engine has it spel
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import Exact, Lpm, Optional, Range, Ternary
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import KeyField, MatchKind

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime.catalog import Array
 from sim.switch.p4runtime.errors import invalid, unimplemented
 

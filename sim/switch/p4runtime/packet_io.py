@@ -7,7 +7,7 @@ controller enters with the `packet_out` header in front. P4Runtime has their fie
 from collections.abc import Sequence
 from typing import Any
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Field
 from sim.switch.p4runtime.errors import invalid

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from common.errors import NetsumError
-from common.p4rt import p4runtime_pb2
+from netsum_common.errors import NetsumError
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import (
     DuplicateError,
     EntryError,

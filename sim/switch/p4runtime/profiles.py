@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.actions import decode_action, encode_action
 from sim.switch.p4runtime.catalog import Catalog, Profile, lookup

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import grpc
 
-from common.errors import NetsumError
-from common.p4rt import p4runtime_pb2_grpc
+from netsum_common.errors import NetsumError
+from netsum_common.p4rt import p4runtime_pb2_grpc
 from sim.switch.p4runtime.device import Device
 from sim.switch.p4runtime.service import P4RuntimeService
 from sim.switch.ports.chassis import Chassis

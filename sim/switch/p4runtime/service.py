@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 import grpc
 
-from common.p4rt import p4runtime_pb2, p4runtime_pb2_grpc
+from netsum_common.p4rt import p4runtime_pb2, p4runtime_pb2_grpc
 from sim.switch.p4runtime.arbitration import Arbiter, Controller, role_name
 from sim.switch.p4runtime.device import Device
 from sim.switch.p4runtime.errors import (

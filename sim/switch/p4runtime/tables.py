@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import SwitchError, TableEntry, UnknownNameError
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.actions import decode_action, encode_action

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import Exact
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.catalog import Catalog, KeyField, MatchKind, ValueSet, lookup

@@ -1,6 +1,6 @@
 """What compiled code calls of Linux: structures as NumPy types, functions by symbol.
 
-Layouts are those of 64-bit Linux (`epoll_wait(2)`, `ip(7)`, `packet(7)`); those of messages are in `common.sockets`.
+Layouts are those of 64-bit Linux (`epoll_wait(2)`, `ip(7)`, `packet(7)`); those of messages are in `netsum_common.sockets`.
 """
 
 # Numba's decorators are untyped, and the integers of compiled code are NumPy's.

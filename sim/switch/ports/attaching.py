@@ -12,7 +12,15 @@ from contextlib import ExitStack, suppress
 
 import numpy as np
 
-from common.rings import Grant, answer, is_trusted, make_grant, name_of, receive_message, shape_requested
+from netsum_common.rings import (
+    Grant,
+    answer,
+    is_trusted,
+    make_grant,
+    name_of,
+    receive_message,
+    shape_requested,
+)
 from sim.switch.ports.shared_memory import ATTACHED, BROKEN, FREE, LEFT, RINGS
 
 MOST_RINGS = 128

@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from common.compiled import Array, Integer, borrowed, compiled, compiled_inline
+from netsum_common.compiled import Array, Integer, borrowed, compiled, compiled_inline
 
 __all__ = ["Array", "Integer", "borrowed", "compiled", "compiled_inline", "run_program"]
 

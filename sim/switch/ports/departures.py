@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.sockets import MSG_DONTWAIT, SEGMENT_CONTROL_BYTES, sendmmsg
+from netsum_common.sockets import MSG_DONTWAIT, SEGMENT_CONTROL_BYTES, sendmmsg
 from sim.switch.ports.compiled import Array, Integer, compiled
 from sim.switch.ports.frames import (
     DROPPED_OUT,

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from common.errors import NetsumError
+from netsum_common.errors import NetsumError
 from sim.switch.ports.attaching import Attachments
 from sim.switch.ports.frames import STATISTICS
 from sim.switch.ports.loop import Engine, forward, receive_alone, transmit_alone

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common.sockets import IO_VECTOR, MESSAGE, places_of
+from netsum_common.sockets import IO_VECTOR, MESSAGE, places_of
 from sim.switch.ports.abi import EVENT_WORDS, LINK_ADDRESS, LINK_ADDRESS_BYTES
 from sim.switch.ports.driver import PortDriver, PortUnavailableError
 from sim.switch.ports.rings import RingInbox, RingOutbox

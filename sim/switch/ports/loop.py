@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.sockets import monotonic_ns
+from netsum_common.sockets import monotonic_ns
 from sim.switch.codegen.traffic import DONE
 from sim.switch.flight import Flight
 from sim.switch.ports.compiled import Array, Integer, borrowed, compiled, run_program

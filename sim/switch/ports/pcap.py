@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.memory import copy_bytes
+from netsum_common.memory import copy_bytes
 from sim.switch.ports.compiled import Array, Integer, compiled
 
 DEFAULT_LIMIT_BYTES = 1 << 30

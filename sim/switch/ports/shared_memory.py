@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.memory import copy_bytes, fence, load32, load_acquire, store_release
-from common.rings import (
+from netsum_common.memory import copy_bytes, fence, load32, load_acquire, store_release
+from netsum_common.rings import (
     DOWN_HEAD,
     DOWN_TAIL,
     FOR_DATAGRAMS,
@@ -23,7 +23,7 @@ from common.rings import (
     UP_TAIL,
     WORKER_SLEEPS,
 )
-from common.sockets import monotonic_ns, ring_bell
+from netsum_common.sockets import monotonic_ns, ring_bell
 from sim.switch.ports.abi import realtime_ns
 from sim.switch.ports.compiled import Array, Integer, compiled, compiled_inline
 from sim.switch.ports.frames import (

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from common.sockets import (
+from netsum_common.sockets import (
     CONTROL,
     IO_VECTOR,
     MESSAGE,

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from common.p4rt import p4info_pb2, p4runtime_pb2
+from netsum_common.p4rt import p4info_pb2, p4runtime_pb2
 from tests.raw_p4runtime import RawClient
 
 from .target import Entry, Packet

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.protobuf import text_format
 
-from common.p4rt import code_pb2, p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc, status_pb2
+from netsum_common.p4rt import code_pb2, p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc, status_pb2
 from sim.switch import Packets
 from sim.switch.p4runtime import serve
 from sim.switch.ports import Chassis

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.p4rt import code_pb2, p4runtime_pb2
+from netsum_common.p4rt import code_pb2, p4runtime_pb2
 from sim.switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbiter, Controller
 from sim.switch.p4runtime.errors import Code, P4RuntimeError
 

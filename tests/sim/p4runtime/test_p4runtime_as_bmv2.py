@@ -16,7 +16,7 @@ import grpc
 import pytest
 from google.protobuf import text_format
 
-from common.p4rt import code_pb2, p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc
+from netsum_common.p4rt import code_pb2, p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc
 from tests.raw_p4runtime import RawClient
 from tests.sim.p4runtime.p4runtime_client import (
     DEADLINE_S,

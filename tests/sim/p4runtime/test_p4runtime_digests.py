@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import text_format
 
-from common.p4rt import p4info_pb2, p4runtime_pb2
+from netsum_common.p4rt import p4info_pb2, p4runtime_pb2
 from sim.switch import Digest
 from sim.switch.p4runtime.catalog import Catalog
 from sim.switch.p4runtime.digests import DigestLists

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.p4rt import p4data_pb2, p4runtime_pb2
+from netsum_common.p4rt import p4data_pb2, p4runtime_pb2
 from sim.switch.p4runtime import service
 from sim.switch.p4runtime.arrays import Registers
 from tests.sim.p4runtime.p4runtime_client import (

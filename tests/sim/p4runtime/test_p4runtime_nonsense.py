@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import Packets
 from sim.switch.p4runtime import BatchError, Code, P4RuntimeError
 from tests.sim.p4runtime.p4runtime_client import (

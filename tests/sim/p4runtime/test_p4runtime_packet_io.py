@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime.catalog import Field
 from sim.switch.p4runtime.errors import Code, P4RuntimeError
 from sim.switch.p4runtime.packet_io import packet_in, packet_out

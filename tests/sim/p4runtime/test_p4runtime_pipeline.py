@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.internal import builder
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime import serve
 from sim.switch.ports import Chassis
 from tests.raw_p4runtime import RawClient

@@ -4,7 +4,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from tests.sim.p4runtime.p4runtime_client import DELETE, INSERT, MODIFY, PROFILE, Bench, fields
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from common.p4rt import p4runtime_pb2
+from netsum_common.p4rt import p4runtime_pb2
 from tests.sim.p4runtime.p4runtime_client import CLONE, DELETE, INSERT, MODIFY, MULTICAST, Bench, parse, probe
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from common.p4rt import code_pb2, p4runtime_pb2
+from netsum_common.p4rt import code_pb2, p4runtime_pb2
 from sim.switch.ports import Chassis
 from tests.raw_p4runtime import RawClient
 from tests.sim.p4runtime.p4runtime_client import (
@@ -96,7 +96,7 @@ def test_primary_and_backup_over_grpc(bench: Bench) -> None:
 
 def test_a_broken_connection_ends_the_rank_too(bench: Bench) -> None:
     with grpc.insecure_channel(bench.server.address) as channel:
-        from common.p4rt import p4runtime_pb2_grpc
+        from netsum_common.p4rt import p4runtime_pb2_grpc
 
         one = Stream(p4runtime_pb2_grpc.P4RuntimeStub(channel))
         one.arbitrate(99)

@@ -20,7 +20,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from common.errors import NetsumError
+from netsum_common.errors import NetsumError
 
 UP_HEAD, UP_TAIL, DOWN_HEAD, DOWN_TAIL, SWITCH_SLEEPS, WORKER_SLEEPS = range(0, 6 * 128, 128)
 """Where these 32-bit words are: each in cache lines of its own. A side that sleeps says so in the last two, and is woken by

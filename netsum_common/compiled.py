@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from common.machine_code import StampedCache
+from netsum_common.machine_code import StampedCache
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

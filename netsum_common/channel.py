@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from common.errors import MisuseError
+from netsum_common.errors import MisuseError
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Else it writes of every lost connection to the terminal.
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from common.compiled import Array, Integer, compiled_inline
+from netsum_common.compiled import Array, Integer, compiled_inline
 
 IO_VECTOR: Final = np.dtype([("base", np.uint64), ("length", np.uint64)])
 """`struct iovec`."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from numba.core import caching
 
-from common.sources import sources_stamp
+from netsum_common.sources import sources_stamp
 
 
 class CompilationWatcher(Protocol):
