@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 from importlib.util import find_spec
 from pathlib import Path
@@ -134,6 +135,8 @@ def test_what_the_kernel_refuses_is_told_in_its_words(monkeypatch: pytest.Monkey
 def test_a_queueing_discipline_the_kernel_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to try")
+    if shutil.which("tc") is None:
+        pytest.skip("needs tc: apt install iproute2")
     monkeypatch.setitem(kernel._QUEUEING_OPTIONS, "nonesuch", "")
     finding = kernel.queueing("nonesuch", "links with a rate")
     assert "unavailable" in finding.found
