@@ -1,7 +1,7 @@
 """A switch and its controller on loopback, for jobs that ask for one: ``python -m netsum.local_service --places 4``.
 
-The loopback testbed and the controller service in one process, without a memory: both end together. A worker gets the
-*place* (the switch port) that fewest others have.
+The loopback testbed and the controller service in one process, without a memory: both end together. Rank r gets
+the r-th *place* (switch port) if no other worker has it, else one that the fewest others have.
 """
 
 import argparse

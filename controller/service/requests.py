@@ -1,6 +1,7 @@
 """Validation of requests of workers and operators. Every refusal is one sentence."""
 
 import secrets
+from collections import deque
 from collections.abc import Iterable
 
 from google.protobuf.message import Message
@@ -24,7 +25,10 @@ class DisagreementError(RefusalError):
 def host_for(
     network: Network, request: jobs_pb2.JoinRequest, jobs: Iterable[ServiceJob], aggregators: bool
 ) -> HostSite:
-    """Return the host a worker runs on; where `Network.any_place` allows any host, the one with the fewest workers.
+    """Return the host a worker runs on.
+
+    Where `Network.any_place` allows any host, it is one with no worker of the same job if there is one, of those one with the
+    fewest workers, and of those the first from that of the worker's rank on.
 
     With `aggregators`, which workers reach without the network's switches, a worker may be on a host that is on no switch.
 
@@ -37,11 +41,14 @@ def host_for(
     if host is not None:
         return host
     if network.any_place:
-        taken = dict.fromkeys(network.hosts, 0)
+        taken = dict.fromkeys(network.hosts, (0, 0))
         for job in jobs:
             for seat in job.present():
-                taken[seat.worker.host] += 1
-        return network.hosts[min(taken, key=lambda name: taken[name])]
+                of_the_job, of_all = taken[seat.worker.host]
+                taken[seat.worker.host] = of_the_job + (job.name == request.job), of_all + 1
+        from_rank = deque(network.hosts)
+        from_rank.rotate(-request.rank)
+        return network.hosts[min(from_rank, key=taken.__getitem__)]
     if aggregators and request.addresses:
         ip = request.addresses[0]
         return HostSite(f"host {ip}", ip, "", "")

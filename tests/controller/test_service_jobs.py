@@ -407,6 +407,26 @@ def test_places_of_a_loopback_are_given_to_whoever_comes(
         bench.close()
 
 
+def test_ranks_on_a_loopback_get_places_by_rank_in_whatever_order_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, monkeypatch, fake_network(3, any_place=True))
+    try:
+        bench.serve()
+        coming = {}
+        for rank in (2, 1, 0):
+            coming[rank] = bench.joining("job", rank, 3, addresses=[])
+            until(lambda rank=rank: (view := bench.job("job")) and view.workers[rank].host)  # type: ignore[misc]
+        seats = [coming[rank].result(DEADLINE_S) for rank in range(3)]
+        assert [seat.host for seat in seats] == ["h1", "h2", "h3"]
+        # A place that is free goes before the rank's own, which is not.
+        seats[1].close()
+        until(lambda: bench.operator.job("job").workers[1].state == jobs_pb2.LEFT)
+        assert bench.joining("second", 0, 1, addresses=[]).result(DEADLINE_S).host == "h2"
+    finally:
+        bench.close()
+
+
 def test_a_watch_shows_rates_and_who_is_stuck_until_the_job_ends(bench: Bench) -> None:
     seats = bench.join_all("job", 2)
     views = bench.operator.watch_job("job", 0.05)
