@@ -30,7 +30,7 @@ class WorkerEndpoint:
     switch
         (address, UDP port) this worker sends to; None takes the switch's own address.
     is_switch
-        It is a switch below this one. Switches tell jobs apart by their numbers, so several jobs may name the same one.
+        It is a switch below this one. Switches distinguish jobs by their numbers, so several jobs may name the same one.
     """
 
     port: int

@@ -1,6 +1,6 @@
 """The controller of one switch: gives it its program, its addresses and its jobs over P4Runtime.
 
-It knows of the embedded engine and BMv2 only what P4Runtime says, so it cannot tell them apart. Its jobs live in this
+It knows of the embedded engine and BMv2 only what P4Runtime says, so it cannot distinguish them. Its jobs live in this
 process and are forgotten with it; `controller.service` is the controller that keeps them.
 """
 

@@ -44,10 +44,10 @@ def loss(scores: Tensor, characters: Tensor) -> Tensor:
 
 
 def accuracy(trained: nn.Module) -> float:
-    """Return the share of characters of the test passage told right."""
+    """Return the test accuracy (0 to 1): the share of the test passage's characters that are predicted."""
     with evaluating(trained):
-        told = trained(test[None, :-1]).argmax(2)
-    return float((told == test[None, 1:]).float().mean())
+        predicted = trained(test[None, :-1]).argmax(2)
+    return float((predicted == test[None, 1:]).float().mean())
 
 
 task = Task("character LSTM", CharacterModel, batch, loss, accuracy, rate=3e-3, steps=150)

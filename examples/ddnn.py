@@ -151,12 +151,16 @@ class Node:
         digits, count = self.digits[:TEST_IMAGES], TEST_IMAGES
         found = Passage(threshold)
         if self.rank == CLOUD:
-            told = self._receive((count,), EDGE, torch.int64)  # The edge's answers; -1: its features follow.
+            predicted = self._receive(
+                (count,), EDGE, torch.int64
+            )  # The edge's answers; -1: its features follow.
             at = self._receive((count,), EDGE, torch.int64)  # The exit of each.
-            left = (told < 0).nonzero()[:, 0]
+            left = (predicted < 0).nonzero()[:, 0]
             if len(left):
-                told[left] = self.exit(self.body(self._receive((len(left), EDGE_FEATURES), EDGE))).argmax(1)
-            right = told == digits
+                predicted[left] = self.exit(
+                    self.body(self._receive((len(left), EDGE_FEATURES), EDGE))
+                ).argmax(1)
+            right = predicted == digits
             found.accuracy = float(right.float().mean())
             for level in range(3):
                 here = at == level
@@ -169,7 +173,7 @@ class Node:
         features = self.body(self.view[:count]) if self.is_device else None
         scores = self._scores_of_all(None if features is None else self.exit(features), count)
         unsure = (entropy(scores) > threshold).nonzero()[:, 0]
-        told, at = scores.argmax(1), torch.zeros(count, dtype=torch.int64)
+        predicted, at = scores.argmax(1), torch.zeros(count, dtype=torch.int64)
         if len(unsure):
             # Only what no device is sure of travels.
             whole = self._features_of_all(None if features is None else features[unsure], len(unsure))
@@ -180,9 +184,9 @@ class Node:
             own = self.body(whole)
             scores = self.exit(own)
             still = entropy(scores) > threshold
-            told[unsure], at[unsure] = scores.argmax(1), torch.where(still, 2, 1)
-            told[unsure[still]], upward = -1, own[still]
-        self._send(told, CLOUD)
+            predicted[unsure], at[unsure] = scores.argmax(1), torch.where(still, 2, 1)
+            predicted[unsure[still]], upward = -1, own[still]
+        self._send(predicted, CLOUD)
         self._send(at, CLOUD)
         if len(upward):
             self._send(upward, CLOUD)

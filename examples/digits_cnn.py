@@ -37,10 +37,10 @@ def batch(step: int, worker: int, workers: int) -> tuple[Tensor, Tensor]:
 
 
 def accuracy(trained: nn.Module) -> float:
-    """Return the share of test images told right."""
+    """Return the test accuracy (0 to 1)."""
     with evaluating(trained):
-        told = trained(images[:TEST_IMAGES]).argmax(1)
-    return float((told == digits[:TEST_IMAGES]).float().mean())
+        predicted = trained(images[:TEST_IMAGES]).argmax(1)
+    return float((predicted == digits[:TEST_IMAGES]).float().mean())
 
 
 task = Task("digits CNN", model, batch, nn.functional.cross_entropy, accuracy, rate=1e-3, steps=150)

@@ -211,9 +211,9 @@ def train_together(
 
 
 def train_alone(task: Task, steps: int, workers: int, seed: int, *, order: int = 0) -> Report:
-    """Train on the batches of so many workers in one process, their rows in one order or another."""
+    """Train on the batches of `workers` workers in one process, their rows in one order or another."""
 
-    def everybodys(step: int) -> tuple[Tensor, Tensor]:
+    def of_all(step: int) -> tuple[Tensor, Tensor]:
         parts = [task.batch(step, worker, workers) for worker in range(workers)]
         inputs, targets = (torch.cat(each) for each in zip(*parts, strict=True))
         if order == 0:
@@ -225,7 +225,7 @@ def train_alone(task: Task, steps: int, workers: int, seed: int, *, order: int =
     model = task.model()
     report = Report("single", workers)
     report.gradient_bytes = sum(each.numel() * each.element_size() for each in model.parameters())
-    report.losses, report.step_ms = _median_ms(_steps(task, model, steps, everybodys))
+    report.losses, report.step_ms = _median_ms(_steps(task, model, steps, of_all))
     report.compute_ms = report.step_ms
     report.accuracy = task.accuracy(model)
     report.digests = [_digest(model)]

@@ -2,7 +2,7 @@
 
 With ``--sparse`` the embedding's gradient is a sparse tensor: only the rows of the items that some worker's baskets hold.
 
-Made-up shopping baskets: each item belongs to one of a few tastes, and the model is to tell a basket's taste.
+Made-up shopping baskets: each item belongs to one of a few tastes, and the model predicts a basket's taste.
 """
 
 from dataclasses import replace
@@ -56,7 +56,7 @@ def batch(step: int, worker: int, workers: int) -> tuple[Tensor, Tensor]:
 
 
 def accuracy(trained: nn.Module) -> float:
-    """Return the share of new baskets told right."""
+    """Return the test accuracy (0 to 1), on new baskets."""
     items, tastes = baskets(7, 500)
     with evaluating(trained):
         return float((trained(items).argmax(1) == tastes).float().mean())

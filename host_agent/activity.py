@@ -10,7 +10,7 @@ from host_agent.protocol.arrivals import CHUNK_MASK
 from host_agent.protocol.core import WorkerCore
 
 STUCK_AFTER_NS: Final = 500_000_000
-"""A chunk that everything has waited for so long is worth a look."""
+"""Age, in seconds, after which a chunk that blocks a collective is reported."""
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ class Communicator:
             result has the same bits either way. "auto" does so for arrays of 1 MiB and more, where zero is neutral to
             the operation: "sum", "mean" and "bor".
         bits : {"full", 16, 8, 4, 2}
-            Sums and means of float32 and float16 with so many bits an element, those for the carries of the sum
+            Sums and means of float32 and float16 with this many bits an element, those for the carries of the sum
             included, two to eight and more elements in a lane; 2 means −1, 0 and 1 times the block's largest magnitude.
             Each worker's part is off by at most M / (2 * levels), where M is the block's largest magnitude over all workers
             (rounded up to 8 significant bits) and levels = (2^(bits - 1) - 1) // n, or 1 for 2 bits.
@@ -352,7 +352,7 @@ class Communicator:
         *,
         ahead: int = AHEAD,
     ) -> Rounds:
-        """Run so many rounds one after the other, with or without this worker.
+        """Run `count` rounds one after the other, with or without this worker.
 
         Parameters
         ----------

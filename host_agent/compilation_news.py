@@ -16,7 +16,7 @@ _NEWS_S: Final = 10.0
 
 
 class CompilationNews:
-    """Lines on standard error that tell why a first run takes long.
+    """Lines on standard error that say why a first run takes long.
 
     Of the processes that torchrun starts on a machine, the first one writes them.
     """
@@ -33,7 +33,7 @@ class CompilationNews:
             if self._began:
                 return
             self._began = self._told = time.monotonic()
-        self.tell(f"compiling for this machine, once, which takes about a minute; kept in {folder}")
+        self.print(f"compiling for this machine, once, which takes about a minute; kept in {folder}")
 
     def note_function(self) -> None:
         """Note that a function was compiled."""
@@ -43,8 +43,8 @@ class CompilationNews:
             if now - self._told < _NEWS_S:
                 return
             self._told = now
-            told = f"still compiling: {plural(self._functions, 'function')} in {now - self._began:.0f} s"
-        self.tell(told)
+            line = f"still compiling: {plural(self._functions, 'function')} in {now - self._began:.0f} s"
+        self.print(line)
 
     def end(self) -> None:
         """Note that all that is needed for now is there."""
@@ -52,15 +52,15 @@ class CompilationNews:
             if not self._began:
                 return
             seconds, self._began = time.monotonic() - self._began, 0.0
-            told = f"compiled {plural(self._functions, 'function')} in {seconds:.0f} s"
+            line = f"compiled {plural(self._functions, 'function')} in {seconds:.0f} s"
             self._functions = 0
-        self.tell(told)
+        self.print(line)
 
-    def tell(self, told: str) -> None:
+    def print(self, line: str) -> None:
         """Write a line."""
         if os.environ.get("LOCAL_RANK", "0") == "0":
             with contextlib.suppress(OSError, ValueError):  # closed
-                print(f"netsum: {told}", file=sys.stderr, flush=True)
+                print(f"netsum: {line}", file=sys.stderr, flush=True)
 
 
 news = CompilationNews()

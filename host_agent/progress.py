@@ -219,13 +219,14 @@ class Progress:
         if self.boundary.waited_ns(time.monotonic_ns()) < timeout_ns:
             return None
         missing = self.boundary.missing
-        told = f"a collective waited {timeout_ns / 1e9:g} s for the job to move to other slots"
+        failure = f"a collective waited {timeout_ns / 1e9:g} s for the job to move to other slots"
         if missing:
             names = ", ".join(map(str, missing))
             return MissingWorkersError(
-                f"{told}: the controller waits for worker{'s' if len(missing) > 1 else ''} {names}", missing
+                f"{failure}: the controller waits for worker{'s' if len(missing) > 1 else ''} {names}",
+                missing,
             )
-        return PeerError(f"{told}, and the controller has not said whom it waits for: check that it runs")
+        return PeerError(f"{failure}, and the controller has not said whom it waits for: check that it runs")
 
     def _break(self, cause: BaseException) -> None:
         """End everything because of what is no failure of the core."""

@@ -41,7 +41,7 @@ class Round:
     def offer(self, array: npt.ArrayLike) -> None:
         """Hand in this worker's array, which may not be changed until the round has ended.
 
-        If the quorum is complete before the array reaches the switch, it is not added. `Reduced.ranks` tells.
+        If the quorum is complete before the array reaches the switch, it is not added: see `Reduced.ranks`.
 
         Raises
         ------

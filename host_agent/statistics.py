@@ -24,8 +24,8 @@ class Statistics:
     """UDP payload."""
     packets_received: int = 0
     bytes_received: int = 0
-    overtaken: int = 0
-    """Retransmissions because RESULTs of later chunks had come, not because the timer expired."""
+    fast_retransmissions: int = 0
+    """Retransmissions because RESULTs of later chunks had arrived, not because a timer expired."""
     probes: int = 0
     duplicates: int = 0
     """RESULTs of chunks that had theirs."""

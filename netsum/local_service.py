@@ -54,7 +54,7 @@ async def _serve(
         ready.result()
         if options.ready_fd is not None:
             _log_to(testbed.folder / "service.log")
-        announcement.tell(address=service.addresses[0])
+        announcement.send(address=service.addresses[0])
         unused = _Unused(service)
         await _attend(testbed, service, until=unused if options.until_unused else lambda: False)
 
@@ -71,7 +71,7 @@ def _log_to(path: Path) -> None:
 async def _attend(testbed: LoopbackTestbed, service: RunningService, until: Callable[[], bool]) -> None:
     """Wait until something holds, or the switch or the links to it end."""
     while not until():
-        if not testbed.switch.running:  # Ending tells the workers sooner than their deadlines.
+        if not testbed.switch.running:  # Ending notifies the workers sooner than their deadlines.
             fault = testbed.switch.how_it_ended()
             service.registry.end_all(fault)
             await asyncio.sleep(LOOK_S)
@@ -103,7 +103,7 @@ class _Announcement:
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
 
-    def tell(self, **message: object) -> None:
+    def send(self, **message: object) -> None:
         line = json.dumps(message) + "\n"
         if self._descriptor is None:
             print(line, end="", file=sys.stderr if "error" in message else sys.stdout, flush=True)
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             asyncio.run(_serve(testbed, options, announcement))
     except (NetsumError, ValueError, OSError) as fault:
-        announcement.tell(error=str(fault))
+        announcement.send(error=str(fault))
         return 1
     except KeyboardInterrupt:
         return 130

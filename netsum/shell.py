@@ -75,9 +75,9 @@ def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> Standing:
         asked.put(_arbitration(p4runtime_pb2, target.device_id))
         stream = stub.StreamChannel(iter(asked.get, None), timeout=timeout_s)
         try:
-            told = next(stream).arbitration
+            answer = next(stream).arbitration
             # P4Runtime 1.3, section 5.2: OK if this client is primary, ALREADY_EXISTS if another is, NOT_FOUND if none is.
-            taken = told.status.code == code_pb2.ALREADY_EXISTS
+            taken = answer.status.code == code_pb2.ALREADY_EXISTS
             request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
                 device_id=target.device_id,
                 response_type=p4runtime_pb2.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
@@ -89,7 +89,7 @@ def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> Standing:
         finally:
             asked.put(None)
             stream.cancel()
-        primary = (told.election_id.high << 64 | told.election_id.low) if taken else None
+        primary = (answer.election_id.high << 64 | answer.election_id.low) if taken else None
         return Standing(primary, has_program)
 
 

@@ -15,7 +15,7 @@ from netsum_common.sources import sources_stamp
 
 
 class CompilationWatcher(Protocol):
-    """Is told of functions that no cache holds."""
+    """Is notified of functions that no cache holds."""
 
     def begin(self, folder: str) -> None:
         """Note that a function is not in the cache at `folder`, and will be compiled."""
@@ -97,7 +97,7 @@ class StampedCache(caching.FunctionCache):  # type: ignore[misc]
     _impl_class = _CacheImpl
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the machine code of a signature, or None; then those who watch are told that it will be compiled."""
+        """Return the machine code of a signature, or None; then the watchers are notified that it will be compiled."""
         found = super().load_overload(sig, target_context)
         if found is None:
             for watcher in watchers:

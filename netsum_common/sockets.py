@@ -100,5 +100,5 @@ def enlarge(opened: socket.socket, option: int) -> None:
 
 @compiled_inline
 def ring_bell(descriptor: Integer, one: Array) -> None:
-    """Wake whoever waits for an eventfd. `one` is an int64 array of a single 1."""
+    """Wake the thread that waits for an eventfd. `one` is an int64 array of a single 1."""
     _write(np.int32(descriptor), np.uintp(one.ctypes.data), np.uintp(8))

@@ -185,7 +185,7 @@ def write_table(page: str, name: str, content: str) -> str:
 
 
 def build(out: Path, jobs: int) -> None:
-    """Compile all programs, so many at a time; write the stamp."""
+    """Compile all programs, `jobs` at a time; write the stamp."""
     version = compiler_version()
 
     def compile_one(variant: Variant) -> None:

@@ -1,4 +1,4 @@
-"""Reading JSON files that people write: what is wrong with one is told with its place in the file."""
+"""Reading JSON files that people write: errors name the place in the file."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -299,15 +299,15 @@ def _become_keeper(plan: Plan, write_end: int) -> NoReturn:
         os.chdir("/")
         with open(write_end, "w", encoding="utf-8") as teller, ending_in_order():
 
-            def tell(error: str = "") -> None:
+            def report(error: str = "") -> None:
                 teller.write(json.dumps({"error": error}) + "\n")
                 teller.close()
 
             try:
-                keep(plan, tell)
+                keep(plan, report)
             except TestbedError as error:
                 print(error, file=sys.stderr)
-                tell("\n".join([str(error), *getattr(error, "__notes__", [])]))
+                report("\n".join([str(error), *getattr(error, "__notes__", [])]))
     except SystemExit:
         status = 0
     except BaseException:

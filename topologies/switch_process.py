@@ -147,7 +147,7 @@ class Bmv2Switch(SwitchProcess):
     title = "BMv2"
 
     def _start(self) -> None:
-        # It announces ports on an address that all of the machine's BMv2s share unless told otherwise.
+        # It announces ports on an address that all of the machine's BMv2s share by default.
         self._launch(
             [
                 *(BMV2_PROGRAM, "--no-p4", "--device-id", str(self.spec.device_id)),

@@ -262,7 +262,7 @@ def _mac(found: object) -> str:
 
 
 def _mac_of(ip: IPv4Address) -> str:
-    """Return a locally administered Ethernet address that tells the IPv4 address, as Mininet's tools do."""
+    """Return a locally administered Ethernet address that contains the IPv4 address, as Mininet's tools do."""
     return ":".join(f"{byte:02x}" for byte in (2, 0, *ip.packed))
 
 

@@ -102,7 +102,7 @@ class OperatorClient:
         slots
             A power of two, `BandwidthDelay` or `Share`; None: the controller's default.
         if_full
-            What to do if so many are not free.
+            What to do if too few are free.
         queue_s
             With "queue", how long it may wait; 0: as long as it takes.
         switch

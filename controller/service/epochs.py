@@ -1,4 +1,4 @@
-"""A job's epochs: each is on disk before it is on the switches, and there before the workers are told.
+"""A job's epochs: each is on disk before it is on the switches, and there before the workers are notified.
 
 After a crash in between, the reconciliation at the beginning of the next session with a switch repairs the difference.
 """
@@ -87,7 +87,7 @@ class Epochs:
         self._room_on = room_on
 
     async def start(self, job: ServiceJob) -> None:
-        """Give a complete job its next epoch, install it on all its switches, and tell its workers."""
+        """Give a complete job its next epoch, install it on all its switches, and notify its workers."""
         if len(job.parts) > 1:
             # No switch takes a packet of the old epoch when the first takes one of the new.
             await self._installation.withdraw(job)
@@ -98,7 +98,7 @@ class Epochs:
         await self.install(job)
 
     def renew(self, job: ServiceJob, goes_on: bool = False) -> None:
-        """Give a job its next epoch, on disk first; its workers go on in it, or are told of a restart."""
+        """Give a job its next epoch, on disk first; its workers go on in it, or are notified of a restart."""
         record = job.record
         self._moves.drop(job)
         record.moved_from = record.epoch if goes_on else 0
@@ -114,7 +114,7 @@ class Epochs:
         self._store.save(record)
 
     async def install(self, job: ServiceJob) -> None:
-        """Write a job's epoch to its switches, then tell its workers; raises as `Installation.write`."""
+        """Write a job's epoch to its switches, then notify its workers; raises as `Installation.write`."""
         if await self._installation.write(job):
             self._admitted(job)
 
@@ -141,9 +141,9 @@ class Epochs:
             job.waited_s = job.waited_so_far_s
         for seat in job.present():
             knows = seat.told_epoch == record.epoch
-            job.tell_epoch_to(seat, self._report_s)
+            job.send_epoch_to(seat, self._report_s)
             if knows:  # An earlier controller may have held it.
-                self._moves.tell(job, seat)
+                self._moves.notify(job, seat)
         self._on_running()
 
     async def bring_up(self, link: SwitchLink) -> None:

@@ -84,7 +84,7 @@ class Seat:
     outbox
         The queue of its stream; None while the worker is detached.
     told_epoch
-        The last epoch that the worker was told; 0 before the first.
+        The last epoch that was sent to the worker; 0 before the first.
     asked_again
         The epoch that the worker asked to replace; 0 if it did not.
     report, reported
@@ -149,7 +149,7 @@ class Seat:
         """Record a transition; raise `TransitionError` if the event is not possible in the present state."""
         self.events.on(self.subject, SEAT_TRANSITIONS, self.state, event, reason)
 
-    def tell(self, message: ToWorker | RefusalError | None) -> None:
+    def send(self, message: ToWorker | RefusalError | None) -> None:
         """Send a message to the worker if it is attached."""
         if self.outbox is not None:
             self.outbox.put_nowait(message)
@@ -283,34 +283,34 @@ class ServiceJob:
         self.seats.pop(rank).stop_disconnect_timer()
         del self.record.workers[rank]
 
-    def tell(self, message: ToWorker | RefusalError | None, but: Seat | None = None) -> None:
+    def send(self, message: ToWorker | RefusalError | None, but: Seat | None = None) -> None:
         """Send a message to all workers that have not left, except `but`."""
         for seat in self.present():
             if seat is not but:
-                seat.tell(message)
+                seat.send(message)
 
-    def tell_gathering(self) -> None:
+    def send_gathering(self) -> None:
         """Tell all workers which ranks are missing, or why the job waits."""
         queued = self.reason if self.queue_place else ""
-        self.tell(ToWorker(gathering=jobs_pb2.Gathering(missing=self.missing, queued=queued)))
+        self.send(ToWorker(gathering=jobs_pb2.Gathering(missing=self.missing, queued=queued)))
 
-    def tell_epoch(self, report_s: float) -> None:
+    def send_epoch(self, report_s: float) -> None:
         """Send the current admission to every worker that does not have it yet."""
         for seat in self.present():
-            self.tell_epoch_to(seat, report_s)
+            self.send_epoch_to(seat, report_s)
 
-    def tell_epoch_to(self, seat: Seat, report_s: float) -> None:
+    def send_epoch_to(self, seat: Seat, report_s: float) -> None:
         """Send the current admission to one worker, unless it has it already."""
         epoch = self.admitted_epoch
         if seat.outbox is None or seat.told_epoch == epoch or epoch != self.record.epoch:
             return
         ticket = self._ticket(seat)
         if seat.told_epoch and seat.told_epoch == self.record.moved_from:
-            seat.tell(ToWorker(moved=jobs_pb2.Moved(admission=ticket, reason=self.reason)))
+            seat.send(ToWorker(moved=jobs_pb2.Moved(admission=ticket, reason=self.reason)))
         elif seat.told_epoch:
-            seat.tell(ToWorker(restarted=jobs_pb2.Restarted(admission=ticket, reason=self.reason)))
+            seat.send(ToWorker(restarted=jobs_pb2.Restarted(admission=ticket, reason=self.reason)))
         else:
-            seat.tell(ToWorker(admitted=jobs_pb2.Admitted(admission=ticket, report_s=report_s)))
+            seat.send(ToWorker(admitted=jobs_pb2.Admitted(admission=ticket, report_s=report_s)))
         seat.told_epoch = epoch
 
     def stop_timer(self) -> None:

@@ -26,7 +26,7 @@ class _Waiting(Move):
     timer: asyncio.TimerHandle | None = None
 
     def hold(self, job: ServiceJob) -> ToWorker:
-        """Return what a worker is told at this stage."""
+        """Return the message to a worker at this stage."""
         message = jobs_pb2.Hold(epoch=job.record.epoch, missing=self.missing(job.seats))
         if self.until is not None:
             message.until = self.until
@@ -78,7 +78,7 @@ class Moves:
         job.on(JobEvent.HOLD, f"it is to return from aggregator {job.record.aggregator}" if home else wish)
         move = self._moves[job] = _Waiting(slots, home)
         self._start_timer(job, move)
-        job.tell(move.hold(job))
+        job.send(move.hold(job))
 
     def take(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> None:
         """Process what a worker says of how far it has come."""
@@ -95,20 +95,20 @@ class Moves:
             case Step.HOLD:
                 move.stop_timer()  # A worker may compute for long before the collective that others have begun.
                 self._watch_the_last(job, move)
-                job.tell(move.hold(job))
+                job.send(move.hold(job))
                 return
         move.stop_timer()
         del self._moves[job]
         self._forget(job)
         self._carry_out(job, move)
 
-    def tell(self, job: ServiceJob, seat: Seat) -> None:
+    def notify(self, job: ServiceJob, seat: Seat) -> None:
         """Tell a worker that has attached again where its job stands: its move goes on, or was given up."""
         move = self._moves.get(job)
         if move is not None:
-            seat.tell(move.hold(job))
+            seat.send(move.hold(job))
         elif job.state is JobState.RUNNING and seat.told_epoch == job.record.epoch:
-            seat.tell(_release(job))
+            seat.send(_release(job))
 
     def give_up(self, job: ServiceJob, reason: str) -> None:
         """Let the workers go on in the epoch that they are in, if the job is held."""
@@ -120,7 +120,7 @@ class Moves:
             return
         job.reason = f"it keeps its slots: {reason}"
         job.on(JobEvent.RELEASE, job.reason)
-        job.tell(_release(job))
+        job.send(_release(job))
         backoff_s = self._backoff_s.get(job, FIRST_BACKOFF_S)
         self._backoff_s[job] = min(2 * backoff_s, LAST_BACKOFF_S)
         self._retries[job] = asyncio.get_running_loop().call_later(backoff_s, self._retry, job)

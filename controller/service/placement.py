@@ -269,8 +269,8 @@ class Placement:
 
     def _waited_too_long(self, job: ServiceJob) -> None:
         if not job.record.job_id:
-            told = f"job {job.name} waited {job.record.queue_s:g} s in the queue: {job.reason}"
-            self._end(job, told, RefusalError(Kind.TOO_LATE, told))
+            reason = f"job {job.name} waited {job.record.queue_s:g} s in the queue: {job.reason}"
+            self._end(job, reason, RefusalError(Kind.TOO_LATE, reason))
 
     async def _serve(self, job: ServiceJob) -> None:
         """Reserve slots for a waiting job, or start it, as far as possible now."""
@@ -298,7 +298,7 @@ class Placement:
                 await self.epochs.start(job)
             else:
                 job.reason = f"switch {late.site.name} is not ready: {late.reason}"
-                job.tell_gathering()
+                job.send_gathering()
         except JobRefusedError as refusal:
             waits = record.if_full == "queue" or isinstance(refusal, SlotsComingError)
             if (
@@ -307,7 +307,7 @@ class Placement:
                 and (isinstance(refusal, SlotsComingError) or self.reservations.fits_ever(job))
             ):
                 job.reason = str(refusal)
-                job.tell_gathering()
+                job.send_gathering()
             else:
                 self._end(job, str(refusal), RefusalError(Kind.FULL, str(refusal)))
         except SwitchRefusedError as refusal:

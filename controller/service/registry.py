@@ -235,8 +235,8 @@ class JobRegistry:
         self.store.forget(job.name)
         for seat in job.present():
             seat.stop_disconnect_timer()
-            seat.tell(refusal or ToWorker(ended=jobs_pb2.Ended(reason=reason)))
-            seat.tell(None)
+            seat.send(refusal or ToWorker(ended=jobs_pb2.Ended(reason=reason)))
+            seat.send(None)
             seat.outbox = None
         self._ending[job.name] = asyncio.get_running_loop().create_task(self._clear(job))
 
@@ -263,7 +263,7 @@ class JobRegistry:
             if job.record.spread:
                 self.placement.release(job)
                 self.store.save(job.record)
-            job.tell_gathering()
+            job.send_gathering()
         else:
             self.placement.ask(job)
             await self.placement.advance(job.record.queue)
@@ -291,7 +291,7 @@ class JobRegistry:
             job.stop_timer()
             for seat in job.seats.values():
                 seat.stop_disconnect_timer()
-                seat.tell(None)
+                seat.send(None)
         for task in self._ending.values():
             task.cancel()
         self.placement.close()

@@ -71,7 +71,7 @@ def _told(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Ans
     """Report errors to the caller by a status code and a sentence."""
 
     @functools.wraps(call)
-    async def told(self: Any, request: Any, context: Any) -> Answer:
+    async def checked(self: Any, request: Any, context: Any) -> Answer:
         try:
             if isinstance(request, Message):
                 check_message(request)
@@ -82,7 +82,7 @@ def _told(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Ans
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(fault))
         raise AssertionError("abort raises")
 
-    return told
+    return checked
 
 
 class WorkersService(jobs_pb2_grpc.WorkersServicer):

@@ -128,7 +128,7 @@ async def switch_view(registry: JobRegistry, link: SwitchLink) -> SwitchView:
             job.name for job in registry.jobs.values() if site.name in (job.record.switch, *job.record.below)
         ],
         ports=[_port_view(number, port) for number, port in sorted(site.ports.items())],
-        strangers=unknown_sources,
+        unadmitted=unknown_sources,
         reconnects=link.reconnects,
         restarts=link.restarts,
     )

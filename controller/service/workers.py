@@ -73,7 +73,7 @@ class WorkerSeats:
         self._registry.events.begin(seat.subject, "join", seat.state, f"from host {host.name}")
         if not job.queue_place:
             job.stop_timer()  # It is not idle any more.
-        seat.tell(
+        seat.send(
             ToWorker(
                 place=jobs_pb2.Place(
                     host=host.name,
@@ -104,7 +104,7 @@ class WorkerSeats:
             self._registry.store.save(job.record)
         if not job.missing:
             self._registry.placement.ask(job)
-        job.tell_gathering()
+        job.send_gathering()
 
     def attach(self, asked: jobs_pb2.Reattachment, outbox: Outbox) -> tuple[ServiceJob, Seat]:
         """Reattach a worker whose stream broke to its seat.
@@ -127,14 +127,14 @@ class WorkerSeats:
             )
         seat.attach(outbox)
         seat.told_epoch = asked.epoch
-        seat.tell(ToWorker(attached=jobs_pb2.Attached()))
+        seat.send(ToWorker(attached=jobs_pb2.Attached()))
         for gone in (each for each in job.seats.values() if each.worker.left):
-            seat.tell(_left_message(gone))
+            seat.send(_left_message(gone))
         if not job.record.running:
-            job.tell_gathering()
+            job.send_gathering()
         elif job.state in (JobState.RUNNING, JobState.HELD):
-            job.tell_epoch_to(seat, self._registry.options.report_s)
-            self._registry.placement.moves.tell(job, seat)
+            job.send_epoch_to(seat, self._registry.options.report_s)
+            self._registry.placement.moves.notify(job, seat)
             self._registry.placement.rebalance_soon()
         return job, seat
 
@@ -223,9 +223,9 @@ class WorkerSeats:
                 self._registry.end(job, "all its workers have left")
                 return
             self._registry.store.save(job.record)
-            job.tell(_left_message(seat))
+            job.send(_left_message(seat))
             return
-        job.tell(_left_message(seat))
+        job.send(_left_message(seat))
         job.vacate(seat.rank)
         if job.record.job_id and job.record.spread:
             self._registry.placement.release(job)
@@ -233,12 +233,12 @@ class WorkerSeats:
             job.leave_queue()
         if job.record.operated:
             self._registry.store.save(job.record)
-            job.tell_gathering()
+            job.send_gathering()
             if not job.seats and not job.queue_place:
                 self._registry.placement.idle(job)
             return
-        told = f"worker {seat.rank} left before all workers had joined"
-        self._registry.end(job, told, RefusalError(Kind.NOT_NOW, told))
+        reason = f"worker {seat.rank} left before all workers had joined"
+        self._registry.end(job, reason, RefusalError(Kind.NOT_NOW, reason))
 
 
 def _left_message(seat: Seat) -> ToWorker:

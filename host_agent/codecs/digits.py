@@ -19,7 +19,7 @@ _MOST_DIGIT_BITS: Final = 25
 
 
 def digit_bits(world_size: int) -> int:
-    """Return how many bits a digit has in a job of this many workers: so many that sums of digits fit int32."""
+    """Return the largest number of bits of a digit whose sums over this many workers fit int32."""
     return min(_MOST_DIGIT_BITS, 31 - (world_size - 1).bit_length())
 
 

@@ -133,7 +133,7 @@ FULL_RANGE: Final = (_OFFSET + 1, _OFFSET + _BFLOAT_INFINITY)
 
 @cache
 def packed_codec(bits: int, workers: int) -> Codec:
-    """Return the codec that packs float32 for sums over so many workers.
+    """Return the codec that packs float32 for sums over this many workers.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def packed_codec(bits: int, workers: int) -> Codec:
     Raises
     ------
     MisuseError
-        If a field has no room for the sum of so many workers.
+        If a field has no room for the sum of this many workers.
     """
     field_bits = workers.bit_length() + 1 if bits == 2 else bits
     levels = 1 if bits == 2 else ((1 << (bits - 1)) - 1) // workers

@@ -46,9 +46,9 @@ SLICE_BYTES: Final = 2 << 20
 FIRST_SLICES: Final = (1, 2)
 """Of the first bitmaps."""
 PHASES: Final = 250
-"""Passes that are told apart by their fingerprints, one after the other."""
+"""Consecutive passes with different fingerprints."""
 BLOCKS_A_TURN: Final = 4
-"""A bitmap is meant to bring so many blocks for each slot."""
+"""Number of blocks for each slot that a bitmap should announce."""
 
 
 def is_sparse(choice: Sparse, work: Pass, op: str) -> bool:

@@ -35,7 +35,7 @@ class CompressionState(Configured):
         What is compressed together: each parameter tensor, each of DDP's buckets, or all of a model's gradients, which
         then wait for the end of the backward pass.
     block : int, optional
-        With "layer": parts of at most so many elements.
+        With "layer": parts of at most this many elements.
     skip_below : int
         Parameter tensors with fewer elements are sent as they are; biases gain nothing from compression.
     names : dict of Tensor to str, optional

@@ -89,7 +89,7 @@ def in_blocks(tensor: Tensor, size: int) -> Tensor:
 
 
 def bits_that_pack(levels: int) -> int:
-    """Return the smallest of 1, 2, 4 and 8 bits that holds so many different values."""
+    """Return the smallest of 1, 2, 4 and 8 bits that holds this many different values."""
     return next(bits for bits in (1, 2, 4, 8) if levels <= 1 << bits)
 
 

@@ -16,7 +16,7 @@ GRID: Final = 2.0**-20
 
 
 def padded_length(elements: int) -> int:
-    """Return the smallest power of two that holds so many elements."""
+    """Return the smallest power of two that holds this many elements."""
     return 1 << max(0, elements - 1).bit_length()
 
 

@@ -29,7 +29,7 @@ class Entry:
     biased : bool
         Whether its expectation differs from the tensor.
     bound : str
-        Its ω or δ for so many elements; empty if it declares none.
+        Its ω or δ for this many elements; empty if it declares none.
     ratio : float
         Bytes of a float32 tensor over those that come back to one worker: a sum, or the payloads of all workers.
     """
@@ -44,7 +44,7 @@ class Entry:
 
 
 def survey(elements: int, workers: int) -> list[Entry]:
-    """Return an entry for each compressor, measured on normally distributed tensors of so many elements."""
+    """Return an entry for each compressor, measured on normally distributed tensors of this many elements."""
     side = max(1, int(elements**0.5))
     generator = torch.Generator().manual_seed(0)
     # A matrix as square as can be, so that methods of low rank have something to factor.

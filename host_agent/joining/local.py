@@ -32,7 +32,7 @@ def service_in_use() -> str | None:
 
 
 def start_service(places: int) -> str:
-    """Start a switch and its controller on this machine's loopback, for as long as somebody is connected.
+    """Start a switch and its controller on this machine's loopback, for as long as a process is connected.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def start_service(places: int) -> str:
             os.close(write_end)
         threading.Thread(target=started.wait, name="netsum-service-reaper", daemon=True).start()
         if not select.select([ready], [], [], QUIET_S)[0]:
-            news.tell(
+            news.print(
                 "starting a switch on this machine's loopback; a first start compiles it, for about a minute"
             )
         line = _read_line(ready, SERVICE_START_TIMEOUT_S)

@@ -45,7 +45,7 @@ def join(
         How many chunks may be in flight; a number must be a power of two. The first worker's request counts, unless an
         operator created the job. None leaves it to the controller.
     if_full : {"refuse", "queue", "take less"}
-        What to do if so many are not free.
+        What to do if too few are free.
     queue_s : float
         With "queue", how long the job may wait; 0: as long as `timeout_s` allows.
     addresses : sequence of str, optional

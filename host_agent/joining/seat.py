@@ -226,7 +226,7 @@ class Seat:
         """Drop the connection in a forked child: it is the parent's, and must end with it."""
         self._stream.forget()
 
-    # What the stream asks and tells, in its thread
+    # Callbacks of the stream, run in its thread
 
     def _on_message(self, message: ToWorker) -> None:
         match message.WhichOneof("message"):

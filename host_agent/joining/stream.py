@@ -33,7 +33,7 @@ _BROKEN: Final = (
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.CANCELLED,
 )
-"""Statuses that tell of the connection, not of what the controller thinks."""
+"""Statuses of a broken connection, not of a refusal."""
 
 
 class JoinStream:

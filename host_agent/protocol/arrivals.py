@@ -67,12 +67,10 @@ from netsum_common.memory import pointer
 
 CHUNK_MASK: Final = 0xFFFFFFFF
 SUSPECTS_PER_LOSS: Final = 4
-"""A loss that is found makes so many more of the oldest chunks suspect: losses come together."""
-
-
+"""Chunks probed in addition when one loss is detected: losses come in bursts."""
 OBJECTIONS: Final = 8
-"""A worker that is told of a MISMATCH contributes so often to the chunk before it falls silent. A PROBE that finds a MISMATCH
-leaves the slot as it was; a contribution makes it disputed, and the switch tells everyone again."""
+"""Contributions to a chunk after its MISMATCH arrived. A PROBE that finds a MISMATCH leaves the slot as it was; a contribution
+makes the slot disputed, and the switch sends the MISMATCH to all workers again."""
 
 
 @compiled
@@ -213,7 +211,7 @@ def _on_result(
         take_result_time(core, now_ns - slot.first_sent_ns)
     # The first transmission even if there were more: which one the RESULT answers is not known, and to take it for a
     # later one than it was would make chunks look overtaken that were not.
-    core.overtaker = max(core.overtaker, slot.first_sequence)
+    core.largest_acked = max(core.largest_acked, slot.first_sequence)
     slot.in_flight = 0
     core.in_flight -= 1
     if slot.due != DUE_NO:
@@ -281,7 +279,7 @@ def _on_status(
         core.answered += 1
         take_probe_time(core, now_ns - core.probe_sent_ns[probe])
         # Packets are answered in the order in which they were sent: what was sent before the PROBE, and is not there, is lost.
-        # A retransmission of this worker gets up to level `reach`; above, that of another one, which is told the same.
+        # A retransmission of this worker gets up to level `reach`; above, that of another worker, which gets the same STATUS.
         missing = not held or seen >> core.path_worker[level] & 1 == 0
         if record.quorum != 0 and record.offered == 0:
             missing = False
@@ -296,7 +294,7 @@ def _on_status(
             look_again_at(core, slot, slot.last_sent_ns + repeat_after_ns(core, slot.retransmissions))
             return
         core.suspects += SUSPECTS_PER_LOSS
-        core.suspects_before = core.probe_sequence[probe]
+        core.probe_before = core.probe_sequence[probe]
     elif not full or level > core.reach or slot.room != 0:
         return  # one that comes unasked says that the RESULT needs room, once
     if full or level > 0:

@@ -1,4 +1,4 @@
-"""What a worker core sends, and when it must be asked again.
+"""What a worker core sends, and when it must be called again.
 
 Chunks go out in order. Chunk c waits for the RESULT of c - S, whose slot it takes (S slots; this also is what keeps a
 RESULT readable in the switch until all have it, across collectives), and within its pass for that of the chunk it
@@ -7,14 +7,13 @@ question. Where chunk c - S was that of a roll call, which not all workers had t
 c - S + 1 too.
 
 Recovery. A chunk becomes suspect when RESULTs of chunks sent later have overtaken it (RFC 9002, section 6.1), when no
-RESULT at all has come for a while (the oldest few only: if the others are late, asking after more tells nothing), or when
-others near it turn out to be lost. An overtaken one is sent again at once, as that most often ends the matter; after every
-suspect one a PROBE asks. The STATUS tells what is the case: this worker's contribution is missing, or the RESULT is
-there, and the chunk is sent again; or other workers' contributions are missing, and there is nothing to do but to ask
-again later. Without a STATUS, too, it is asked again. The intervals grow with the time that the chunk has waited, by the
-same share each time: that bounds how much longer a worker waits than it must, and so how much of its waiting it passes
-on to the others. Doubling them does not: with many workers there is always one that waits twice as long as the others, then
-one that waits twice as long as that one.
+RESULT at all has arrived for a while (the oldest few only: if other workers are late, more PROBEs give no information), or
+when others near it turn out to be lost. An overtaken chunk is sent again at once, which most often suffices; every suspect
+chunk is probed. If the STATUS says that this worker's contribution is missing, or that the RESULT is in the slot, the chunk
+is sent again; if other workers' contributions are missing, the chunk is probed again later, as it is without a STATUS. The
+intervals grow with the time that the chunk has waited, by the same fraction each time. That bounds how much longer a worker
+waits than it must, and so the delay that it causes for the others. Doubling the intervals does not: with many workers there
+is always one that waits twice as long as the others, then one that waits twice as long as that one.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from host_agent.protocol.records import (
     CONTRIBUTES_DATA,
     CONTRIBUTES_NOTHING,
     DUE_AGAIN,
+    DUE_FAST_RETRANSMIT,
     DUE_NO,
     DUE_OFFER,
-    DUE_OVERTAKEN,
     DUE_PROBE,
     FAILURE_DEADLINE,
     FAILURE_NONE,
@@ -63,7 +62,7 @@ from host_agent.wire.header import HEADER_WORDS, write_header
 from netsum_common.compiled import borrowed, compiled_inline
 
 OLDEST_SUSPECTED: Final = 2
-"""How many chunks are asked after when no RESULT has come for a while."""
+"""How many chunks are probed when no RESULT has arrived for a while."""
 
 
 @compiled
@@ -107,7 +106,7 @@ def transmit(
             _suspect_oldest(core, slots)
         if core.suspects > 0:
             _suspect_more(core, slots)
-        if core.overtaker > core.looked_at or now_ns >= core.check_ns:
+        if core.largest_acked > core.loss_checked_at or now_ns >= core.check_ns:
             _look_at_all(core, slots, now_ns)
     room = tx.shape[0]
     # A plain 0 is a type of its own to Numba: _send_again would be compiled twice.
@@ -134,7 +133,7 @@ def fail_at_deadline(state: Records, now_ns: int) -> None:
 
 @compiled
 def deadline_ns(state: Records) -> Integer:
-    """When the core fails unless a RESULT comes; `NEVER` if nothing is under way."""
+    """Return when the core fails unless a RESULT arrives; `NEVER` if nothing is in flight."""
     core = state[0]
     if core.failure != FAILURE_NONE or core.passes_done == core.passes_begun:
         return NEVER
@@ -149,7 +148,7 @@ def _object(
     words: npt.NDArray[np.uint32],
     tx_bytes: npt.NDArray[np.int32],
 ) -> Integer:
-    """Contribute, as headers, to the chunk of a MISMATCH: the caller has its arrays back."""
+    """Contribute headers alone to the chunk of a MISMATCH: the arrays are the caller's again."""
     slot = slots[slot_of(core, core.failure_chunk)]
     record = passes[slot.pass_number % PASS_RING]
     filled: Integer = np.int64(0)
@@ -167,7 +166,7 @@ def _object(
 
 @compiled
 def next_timer_ns(state: Records) -> Integer:
-    """When `transmit` must be called again even if nothing arrives; `NEVER` if nothing is under way."""
+    """Return when `transmit` must be called again even if nothing arrives; `NEVER` if nothing is in flight."""
     core = state[0]
     if core.failure != FAILURE_NONE or core.passes_done == core.passes_begun:
         return NEVER
@@ -176,7 +175,7 @@ def next_timer_ns(state: Records) -> Integer:
 
 @compiled
 def _suspect_oldest(core: Record, slots: Records) -> None:
-    """Ask after the few oldest chunks in flight, but for those that are asked after anyway."""
+    """Make PROBEs due for the few oldest chunks in flight that have none due yet."""
     count = 0
     for chunk in range(core.oldest_chunk, core.next_chunk):
         slot = slots[slot_of(core, chunk)]
@@ -192,12 +191,12 @@ def _suspect_oldest(core: Record, slots: Records) -> None:
 
 @compiled
 def _suspect_more(core: Record, slots: Records) -> None:
-    """Ask after `suspects` more chunks, of those that have been under way for a round trip at least."""
+    """Make PROBEs due for `suspects` more chunks among those in flight for at least a round trip."""
     for chunk in range(core.oldest_chunk, core.next_chunk):
         slot = slots[slot_of(core, chunk)]
         if slot.in_flight == 0 or slot.due != DUE_NO or slot.check_ns != NEVER:
             continue
-        if slot.last_sequence > core.suspects_before:
+        if slot.last_sequence > core.probe_before:
             break  # first transmissions are in order
         slot.due = DUE_PROBE
         core.due += 1
@@ -209,11 +208,11 @@ def _suspect_more(core: Record, slots: Records) -> None:
 
 @compiled
 def _look_at_all(core: Record, slots: Records, now_ns: int) -> None:
-    """Find out which chunks have been overtaken, and which it is time to ask after again."""
-    # Nothing waits to be looked at again: only what the overtaker has passed is new, and first transmissions are in order.
+    """Detect lost chunks, and chunks whose next PROBE is due."""
+    # If no chunk has a check, only those below `largest_acked` need one, and first transmissions are in order.
     none_waits = core.check_ns == NEVER
     core.check_ns = NEVER
-    core.looked_at = core.overtaker
+    core.loss_checked_at = core.largest_acked
     after_ns = overtaken_after_ns(core)
     for chunk in range(core.oldest_chunk, core.next_chunk):
         slot = slots[slot_of(core, chunk)]
@@ -224,10 +223,10 @@ def _look_at_all(core: Record, slots: Records, now_ns: int) -> None:
             check_ns = slot.check_ns
             if now_ns >= check_ns:
                 due = DUE_AGAIN if slot.lost else DUE_PROBE
-        elif slot.last_sequence < core.overtaker:
+        elif slot.last_sequence < core.largest_acked:
             check_ns = slot.last_sent_ns + after_ns
-            if core.overtaker - slot.last_sequence >= PACKET_THRESHOLD or now_ns >= check_ns:
-                due = DUE_OVERTAKEN
+            if core.largest_acked - slot.last_sequence >= PACKET_THRESHOLD or now_ns >= check_ns:
+                due = DUE_FAST_RETRANSMIT
         elif none_waits:
             break
         else:
@@ -249,7 +248,7 @@ def _send_again(
     tx_bytes: npt.NDArray[np.int32],
     row: int,
 ) -> Integer:
-    """Ask after a chunk, and send it again unless that is all that is due; returns the number of datagrams."""
+    """Send a PROBE for a chunk, and the chunk itself unless only the PROBE is due; return the number of datagrams."""
     record = passes[slot.pass_number % PASS_RING]
     rows = np.int64(0)
     if slot.due == DUE_OFFER:
@@ -261,8 +260,8 @@ def _send_again(
             look_again_at(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))
         return rows + 1
     if slot.due != DUE_PROBE:
-        if slot.due == DUE_OVERTAKEN:
-            core.overtaken += 1
+        if slot.due == DUE_FAST_RETRANSMIT:
+            core.fast_retransmissions += 1
         slot.lost = 0
         slot.retransmissions += 1
         core.retransmissions += 1

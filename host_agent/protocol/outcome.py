@@ -18,10 +18,10 @@ SILENT_AFTER_PROBES = 24
 """So many PROBEs in a row without an answer, and as little for `RECENT_SHARE` of the deadline, mean that the switch does not
 answer, whatever it said before. Where half of all packets are lost each way, one run of 24 in a thousand goes unanswered."""
 RECENT_SHARE = 4
-"""Workers are named only by what the switch said in the last one of so many parts of the deadline: earlier, others may have
+"""Workers are named only by STATUSes of the last 1/n of the deadline: earlier, others may have
 been missing that were only recovering from losses."""
 LOSSY_SHARE = 4
-"""The network, not its MTU, is blamed where more than one PROBE in so many goes unanswered: PROBEs are short."""
+"""The network, not its MTU, is blamed if more than 1/n of the PROBEs go unanswered: PROBEs are short."""
 
 _RESTART = "The communicator is broken; restart the job to get a new admission."
 

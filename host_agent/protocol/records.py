@@ -19,7 +19,7 @@ PASS_RING: Final = 16
 """Passes that may be under way or wait their turn at once, a power of two."""
 
 PROBE_RING: Final = 256
-"""PROBEs whose STATUSes can be told apart, a power of two."""
+"""Number of PROBEs whose STATUSes can be distinguished, a power of two."""
 PROBE_NUMBERS: Final = 8191
 """They are numbered 1 to this on the wire, where other STATUSes carry an exponent: none has such a value but 0."""
 
@@ -32,11 +32,11 @@ FAILURE_DEADLINE: Final = 2
 
 DUE_NO: Final = 0
 DUE_PROBE: Final = 1
-"""To be asked after."""
+"""A PROBE is due."""
 DUE_AGAIN: Final = 2
-"""To be sent again, and asked after."""
-DUE_OVERTAKEN: Final = 3
-"""The same, because RESULTs of chunks sent later have come."""
+"""A retransmission and a PROBE are due."""
+DUE_FAST_RETRANSMIT: Final = 3
+"""The same, because RESULTs of chunks sent later have arrived."""
 DUE_OFFER: Final = 4
 """To be sent for the first time: the chunk of a roll call, which began without this worker's contribution."""
 
@@ -52,7 +52,7 @@ COUNTERS: Final = (
     "bytes_received",
     "chunks",  # RESULTs accepted
     "retransmissions",  # all of them
-    "overtaken",  # those because of DUE_OVERTAKEN
+    "fast_retransmissions",  # those because of DUE_FAST_RETRANSMIT
     "probes",
     "statuses",
     "duplicates",  # RESULTs of a chunk that had its RESULT
@@ -73,7 +73,7 @@ CORE: Final = _record(
     "headroom",  # ceil(log2(world size))
     "levels",  # of switches on the path to the root
     "reach",  # the highest of them that a retransmission reaches
-    "quorum",  # so many contributions complete the slot of a roll call; 0: the job has none
+    "quorum",  # number of contributions that complete the slot of a roll call; 0: the job has none
     # Chunks.
     "next_chunk",
     "oldest_chunk",  # no older one is in flight
@@ -93,30 +93,30 @@ CORE: Final = _record(
     "min_result_ns",
     "max_result_ns",
     # Recovery.
-    "next_sequence",  # transmissions are numbered, to tell which overtook which
-    "overtaker",  # largest number of a first transmission whose RESULT has come
-    "looked_at",  # the overtaker when chunks were last looked at for having been overtaken
-    "check_ns",  # when a chunk must be looked at; never later than it should be
-    "quiet_ns",  # when the oldest chunks become suspect unless a RESULT comes
-    "suspects",  # so many more chunks are to be asked after,
-    "suspects_before",  # of those with a smaller number of transmission
+    "next_sequence",  # number of the next transmission
+    "largest_acked",  # largest number of a first transmission whose RESULT has arrived
+    "loss_checked_at",  # largest_acked when chunks were last checked for losses
+    "check_ns",  # when a chunk must be checked; never later than it should be
+    "quiet_ns",  # when the oldest chunks become suspect unless a RESULT arrives
+    "suspects",  # how many more chunks to probe,
+    "probe_before",  # among those with a smaller number of transmission
     "probe",  # number of the last PROBE
-    "due",  # chunks waiting to be sent again or asked after
+    "due",  # chunks waiting to be sent again or probed
     # The deadline.
     "timeout_ns",
     "progress_ns",
-    "heard_ns",  # when the switch last said anything to this worker; -1: never
-    "unanswered",  # PROBEs since
+    "heard_ns",  # when the last packet of the switch arrived; -1: none has
+    "unanswered",  # PROBEs since then
     "asked",  # PROBEs since the last RESULT
-    "answered",  # and their STATUSes
-    "status_chunk",  # what the last STATUS about the oldest chunk said; -1: none
-    "status_ns",  # and when
+    "answered",  # STATUSes that answered these
+    "status_chunk",  # chunk of the last STATUS about the oldest chunk; -1: none
+    "status_ns",  # when it arrived
     "status_level",
     "status_seen",
     "status_slot_chunk",
     "failure",
     "failure_chunk",
-    "objections",  # so many more contributions to it are sent, to make the switch repeat the MISMATCH
+    "objections",  # contributions still to be sent to it, which make the switch repeat the MISMATCH
     *COUNTERS,
     more=[
         # By level: the child that this worker is behind, and the bits of all children.
@@ -142,8 +142,8 @@ SLOT: Final = _record(
     "retransmissions",
     "unanswered",  # PROBEs about it since the last STATUS
     "due",
-    "check_ns",  # when to ask after it again; NEVER: nothing is suspected
-    "lost",  # known to be, but sent again so often that it waits for check_ns
+    "check_ns",  # when the next PROBE is due; NEVER: the chunk is not suspect
+    "lost",  # known to be, but sent again more than REPEATS_AT_ONCE times, so it waits for check_ns
     "room",  # send lanes along, so that the RESULT has room for its own
     "quorum",  # its chunk is that of a roll call
 )
@@ -160,7 +160,7 @@ PASS: Final = _record(
     "op",
     "fingerprint",
     "contributes",
-    "part",  # in the exponent field of chunks without an exponent: what they are part of, 0 if that is not told
+    "part",  # in the exponent field of chunks without an exponent: what they are part of, 0 if unknown
     "absent",  # how blocks are contributed that this worker has only zeros of
     "lead",  # K: by how many chunks exponents precede their lanes; 0: no exponents
     "dependency",  # chunk i needs the RESULT of chunk i - dependency; 0: none

@@ -20,19 +20,19 @@ from netsum_common.compiled import compiled_inline
 GRANULARITY_NS: Final = 1_000_000
 """G of RFC 6298; kGranularity of RFC 9002."""
 QUIET_NS: Final = 10_000_000
-"""Nothing is suspected before no RESULT has come for this long: an operating system may leave a worker waiting for some
+"""Least silence before chunks are suspected of being lost: an operating system may leave a worker waiting for some
 milliseconds."""
 INITIAL_RTO_NS: Final = 30_000_000
 MAX_RTO_NS: Final = 1_000_000_000
 EXPIRIES_BEFORE_DEADLINE: Final = 16
-"""The timeout is kept so small that it expires about this often before the deadline: time to ask who is missing."""
+"""The timeout expires at least this often before the deadline, so that PROBEs find out who is missing."""
 WAITED_SHARE: Final = 8
-"""A chunk is asked after when it has waited longer by one part in so many."""
+"""The next PROBE of a chunk follows after 1/n of the time that the chunk has waited."""
 REPEATS_AT_ONCE: Final = 8
-"""So often the same is repeated after RTO, or what is known to be lost at once, before the interval grows: losses are mostly
-by chance, but long packets may not get through at all, and a switch may be down."""
+"""Retransmissions at intervals of RTO, or at once for known losses, before the interval grows: most losses are by chance, but
+long packets may not get through at all, and a switch may be down."""
 REPEAT_SHARE: Final = 4
-"""By one part in so many the interval grows then."""
+"""Then each interval is longer than the one before by 1/n of it."""
 PACKET_THRESHOLD: Final = 3
 """kPacketThreshold of RFC 9002, section 6.1.1."""
 
@@ -64,7 +64,7 @@ def take_sample(core: Record, rtt_ns: int) -> None:
 
 @compiled
 def take_probe_time(core: Record, ns: int) -> None:
-    """Take in the time from a PROBE to its STATUS; the first one replaces what RESULTs had let suppose."""
+    """Take in the time from a PROBE to its STATUS; the first one replaces the estimate from RESULTs."""
     if core.measured == 0:
         core.measured = 1
         core.srtt_ns = 0
@@ -83,19 +83,19 @@ def take_result_time(core: Record, ns: int) -> None:
 
 @compiled_inline
 def quiet_after_ns(core: Record, waited_ns: Integer) -> Integer:
-    """How long no RESULT may come, after none has for so long already, before the oldest chunks are asked after."""
+    """Return the silence, in ns, after which the oldest chunks are probed, given how long none has been answered."""
     return min(max(core.rto_ns, QUIET_NS, waited_ns // WAITED_SHARE), core.max_rto_ns)
 
 
 @compiled_inline
 def ask_again_after_ns(core: Record, waited_ns: int) -> Integer:
-    """How long to leave other workers that are late alone, by a chunk that was first sent so long ago."""
+    """Return the time, in ns, to the next PROBE of a chunk that waits for other workers, given how long it has waited."""
     return min(max(core.rto_ns, waited_ns // WAITED_SHARE), core.max_rto_ns)
 
 
 @compiled
 def repeat_after_ns(core: Record, times: int) -> Integer:
-    """How long to wait for the effect of what was sent so many times before in vain."""
+    """Return how long, in ns, to wait for an answer to a transmission that follows this number of unanswered ones."""
     ns = core.rto_ns
     while times > REPEATS_AT_ONCE and ns < core.max_rto_ns:
         ns += ns // REPEAT_SHARE
@@ -105,7 +105,7 @@ def repeat_after_ns(core: Record, times: int) -> Integer:
 
 @compiled_inline
 def overtaken_after_ns(core: Record) -> Integer:
-    """How long after its transmission an overtaken chunk counts as lost (RFC 9002, section 6.1.2)."""
+    """Return how long, in ns, after its transmission an overtaken chunk counts as lost (RFC 9002, section 6.1.2)."""
     return max(core.srtt_ns * 9 // 8, GRANULARITY_NS)
 
 

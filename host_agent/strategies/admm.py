@@ -80,7 +80,7 @@ class ADMM(Strategy):
         return True
 
     def after_step(self) -> None:
-        """Agree every so many steps."""
+        """Agree every `every` steps."""
         if self.steps % self.every == 0:
             self._agree()
 

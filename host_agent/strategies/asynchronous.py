@@ -43,7 +43,7 @@ class Downpour(ServedStrategy):
         self._sum: Tensor | None = None
 
     def before_step(self) -> None:
-        """Pull parameters every so many steps."""
+        """Pull parameters every `fetch` steps."""
         super().before_step()
         if self.steps % self.fetch == 0:
             self.pull()
@@ -55,7 +55,7 @@ class Downpour(ServedStrategy):
         return True
 
     def after_step(self) -> None:
-        """Push every so many steps."""
+        """Push every `push_every` steps."""
         if self.steps % self.push_every == 0:
             self._push()
 
@@ -91,7 +91,7 @@ class StaleSynchronous(Downpour):
     """
 
     name = "stale-synchronous"
-    summary = "asynchronous, but no worker is more than so many steps ahead of the slowest"
+    summary = "asynchronous, but no worker is more than `bound` steps ahead of the slowest"
     source = "Ho et al. 2013"
 
     def __init__(self, model: Any, optimizer: Any, *, bound: Natural = 3, **common: Any) -> None:
@@ -139,7 +139,7 @@ class ElasticAveraging(ServedStrategy):
         self.every, self.elasticity = every, elasticity
 
     def after_step(self) -> None:
-        """Exchange every so many steps."""
+        """Exchange every `every` steps."""
         if self.steps % self.every == 0:
             model = self.vector()
             self.load(torch.lerp(model, self.swap(model), self.elasticity))

@@ -292,7 +292,7 @@ def contiguous_groups(strategy: str, workers: int, groups: int) -> list[list[int
     Raises
     ------
     MisuseError
-        The workers cannot be divided into so many groups.
+        The workers cannot be divided into this many groups.
     """
     if workers % groups:
         raise MisuseError(

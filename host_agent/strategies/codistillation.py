@@ -97,7 +97,7 @@ class Codistillation(Strategy):
         return True
 
     def after_step(self) -> None:
-        """Exchange checkpoints every so many steps."""
+        """Exchange checkpoints every `every` steps."""
         if self.share == "checkpoints" and self.steps % self.every == 0:
             models = self._peers.gather(self._checkpoint())
             self._teachers = [model for index, model in enumerate(models) if index != self.group_index]

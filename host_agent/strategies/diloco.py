@@ -63,7 +63,7 @@ class DiLoCo(Strategy):
         self.momentum = torch.zeros_like(self.reference)
 
     def after_step(self) -> None:
-        """Take the outer step every so many inner ones."""
+        """Take the outer step every `every` inner steps."""
         if self.steps % self.every == 0:
             self._outer_step()
 

@@ -70,7 +70,7 @@ class FedAvg(Strategy):
         self.round = 0
 
     def at_start(self) -> None:
-        """Take the model of rank 0, and tell all clients the sizes of all."""
+        """Take the model of rank 0, and send the sizes of all clients to each."""
         super().at_start()
         self.reference = self.vector()
         self.sizes = [int(each) for each in self.exchange.gather(torch.tensor([self.samples]))]

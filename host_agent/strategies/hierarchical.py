@@ -74,7 +74,7 @@ class HierarchicalSGD(Strategy):
         self.reference = self._common = self.vector()
 
     def after_step(self) -> None:
-        """Average the models every so many steps, within the group or of all workers."""
+        """Average the models every few steps, within the group or of all workers."""
         if self.steps % self.every == 0:
             self._average(of_all=self.steps // self.every % self.between == 0)
 

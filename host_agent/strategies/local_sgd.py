@@ -56,7 +56,7 @@ class LocalSGD(Strategy):
         return True
 
     def after_step(self) -> None:
-        """Average the models every so many steps."""
+        """Average the models every `every` steps."""
         local = self.steps - self.after
         if local == 0:
             self.reference = self.vector()

@@ -121,7 +121,7 @@ class ServedStrategy(Strategy):
         self.optimizer.step()
 
     def pull_is_due(self, clock: int) -> bool:
-        """Return whether a worker that has taken so many steps may have the parameters now."""
+        """Return whether a worker that has taken this many steps may have the parameters now."""
         return True
 
     def _attend(self, worker: int) -> None:

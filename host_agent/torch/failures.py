@@ -37,7 +37,7 @@ class Failures:
     Parameters
     ----------
     store : torch.distributed.Store
-        The group's own: ranks that do not agree tell each other there what they called.
+        The group's own: ranks that do not agree exchange there what they called.
     rank : int
         In the group.
     ranks : sequence of int

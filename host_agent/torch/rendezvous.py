@@ -122,10 +122,10 @@ def _comes(store: dist.Store, key: str, until: float) -> bool:
 def _tell(store: dist.Store, rank: int, there: Iterable[int]) -> None:
     """Let all who are there learn why there will be no group: the first one mostly holds the store, and ends with it."""
     with contextlib.suppress(RuntimeError):
-        store.set(f"told/{rank}", "")
+        store.set(f"done/{rank}", "")
     until = time.monotonic() + _TELLING_S
     for each in there if rank == 0 else ():
-        _comes(store, f"told/{each}", until)
+        _comes(store, f"done/{each}", until)
 
 
 def _invitation(places: int, group: str) -> dict[str, str]:

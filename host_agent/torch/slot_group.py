@@ -51,7 +51,7 @@ class SlotGroup:
     timeout_s : float
         A collective fails if none of its chunks completes for that long.
     failures : Failures
-        Is told who leaves.
+        Is notified of workers that leave.
     without_slots : callable
         Connects the ranks through Gloo; called at all of them, with the switch's refusal, if it has no slots free.
     options : Options, optional

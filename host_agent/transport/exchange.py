@@ -54,7 +54,7 @@ class Operations(NamedTuple):
         A uint8 array for datagrams to be sent, one a row, and an int32 array for their lengths; fewer than two rows while
         earlier datagrams cannot leave.
     send : (count) -> bool
-        Send so many of these rows, 0 or more, and what waits; whether something still waits.
+        Send this many of these rows, 0 or more, and what waits; whether something still waits.
     wait : (core, received, blocked, timeout_ns) -> int
         Wait for datagrams, if `blocked` for room too, and for `Link.wake`; negative with errno EINTR after a signal.
         `received` datagrams came last.

@@ -47,7 +47,7 @@ _MESSAGE_STRIDE: Final = (1 << 16) + 33 * 64
 """Odd in cache lines, so that the beginnings of all messages do not fall into one set of the cache."""
 
 BATCHES_IN_FLIGHT: Final = 8
-"""While many chunks are in flight, the socket is read about so often between the transmission of a chunk and its RESULT. A
+"""While many chunks are in flight, the socket is read about this many times between the transmission of a chunk and its RESULT. A
 wakeup for every RESULT costs more than handling it, for the worker and for the sender. Reading an eighth of the chunks in
 flight at a time leaves seven eighths under way, so that no link is idle."""
 FEWEST_TO_REST: Final = 16

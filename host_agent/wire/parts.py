@@ -1,4 +1,4 @@
-"""What a packet is part of, as the exponent field tells it (docs/protocol.md, "Parts").
+"""What a packet is part of, as the exponent field encodes it (docs/protocol.md, "Parts").
 
 Codecs use ranges that do not overlap, and passes whose chunks have no exponent may say what they are. The switch takes
 the maximum of the field whatever it means, and workers that agree about the collective put the same into it.

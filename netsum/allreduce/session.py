@@ -39,7 +39,7 @@ class Outcome:
     rows
         One for each exchange.
     counters
-        What the switch counted for the job; empty if it was not told.
+        What the switch counted for the job; empty if unknown.
     """
 
     job: str

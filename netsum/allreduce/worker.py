@@ -133,12 +133,12 @@ def take_part(
         correct, rounds = True, 0
         with (
             seat.communicator(timeout_s=plan.timeout_s) as communicator,
-            _ending_with(seat, communicator) as told,
+            _ending_with(seat, communicator) as ending,
         ):
             for each in measure(InNetwork(communicator), plan, rank, world_size):
                 say(each.to_message(rank))
                 correct, rounds = correct and each.correct, rounds + 1
-            told.finishing = True
+            ending.finishing = True
             communicator.barrier()  # None leaves while another still needs an answer.
             spent = communicator.total_stats
             say(
@@ -161,15 +161,15 @@ class JobLostError(PeerError):
 
 
 @dataclass
-class _Told:
-    """What the controller said of the job.
+class _Ending:
+    """Whether and why the job ends.
 
     Attributes
     ----------
     reason
         Why no collective will end any more; empty while it will.
     finishing
-        Whether only the end is left: others may leave then, without harm.
+        Whether this worker is done with all collectives: others may leave then, without harm.
     """
 
     reason: str = ""
@@ -177,16 +177,16 @@ class _Told:
 
 
 @contextmanager
-def _ending_with(seat: Seat, communicator: Communicator) -> Iterator[_Told]:
+def _ending_with(seat: Seat, communicator: Communicator) -> Iterator[_Ending]:
     """End collectives as soon as the controller says that they cannot, and not only at their deadline."""
-    told = _Told()
+    ending = _Ending()
 
     def lost(reason: str) -> None:
-        told.reason = told.reason or reason
+        ending.reason = ending.reason or reason
         communicator.close()
 
     def left(rank: int, reason: str) -> None:
-        if not told.finishing:
+        if not ending.finishing:
             lost(f"rank {rank} left: {reason}")
 
     seat.watch(
@@ -195,9 +195,9 @@ def _ending_with(seat: Seat, communicator: Communicator) -> Iterator[_Told]:
         lambda _, reason: lost(f"the job was restarted: {reason}"),
     )
     try:
-        yield told
+        yield ending
     except ClosedCommunicatorError:
-        raise JobLostError(told.reason) from None
+        raise JobLostError(ending.reason) from None
 
 
 def say_line(message: dict[str, Any]) -> None:

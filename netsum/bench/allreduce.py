@@ -2,7 +2,7 @@
 
 A Mininet testbed is brought up for every number of lanes and every loss; on it, one after the other, the same arrays are reduced
 by netsum and by Gloo, whose TCP the same switch forwards. All results are checked bit for bit. The processor time of ranks and
-switch, which other work on the machine changes less than the time that passes, is told per packet. The bounds are those of the
+switch, which other work on the machine changes less than the time that passes, is given per packet. The bounds are those of the
 links: a chunk takes one frame of each worker each way, and a ring sends 2(n - 1)/n times the array in full TCP segments.
 """
 

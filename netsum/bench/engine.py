@@ -108,7 +108,7 @@ def _out_times_us(path: Path) -> list[int]:
 
 
 def _commands(switch: Switch) -> list[str]:
-    """Return what simple_switch_CLI must be told for the entries and groups that `switch` has."""
+    """Return the commands for simple_switch_CLI that make the entries and groups that `switch` has."""
     lines = ["set_queue_depth 1000000"]
     for name, table in switch.program.tables.items():
         for entry in () if table.immutable else switch.table_entries(name):

@@ -1,7 +1,7 @@
 """Where the processor time of a packet goes, on a Mininet testbed: ``python -m netsum.bench.parts --lanes 64 --slots 128``.
 
 Linux's `perf` takes samples of all processors while hosts reduce an array. What the kernel does for a packet it does wherever
-it happens to be, a link's timer even in programs that have nothing to do with it; so samples are told apart by what is done,
+it happens to be, a link's timer even in programs that have nothing to do with it; so samples are distinguished by what is done,
 found in their call stacks, and by process only where a process does it for itself. Root; Debian's package linux-perf.
 """
 

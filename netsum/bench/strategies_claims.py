@@ -47,10 +47,10 @@ def run(names: Sequence[str], *, as_json: bool) -> None:
         claim = claim_of(name)
         began = time.monotonic()
 
-        def tell(what: str, name: str = name, began: float = began) -> None:
+        def progress(what: str, name: str = name, began: float = began) -> None:
             print(f"{name}: {what} ({time.monotonic() - began:.0f} s so far)", file=sys.stderr, flush=True)
 
-        outcomes[name] = claim.run(tell)
+        outcomes[name] = claim.run(progress)
         if not as_json:
             show(claim, outcomes[name])
     if as_json:

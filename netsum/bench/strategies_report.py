@@ -38,7 +38,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Row:
-    """A strategy on a task with so many workers, over all seeds.
+    """A strategy on a task with this many workers, over all seeds.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ __all__ = ["measure", "run"]
 
 
 def measure(plan: Plan, workers: int, lanes: int) -> Comparison:
-    """Measure both backends with so many processes of this machine."""
+    """Measure both backends with `workers` processes of this machine."""
     with (
         tempfile.TemporaryDirectory() as name,
         loopback_controller(workers, lanes, 0, Path(name)) as controller,

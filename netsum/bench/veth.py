@@ -207,15 +207,15 @@ def _run_hosts(cables: _Cables, job: Job, packets: int) -> float:
         raise TestbedError(
             f"the hosts failed: {done.stderr.strip().rpartition(chr(10))[2] or 'no reason given'}"
         )
-    told = json.loads(done.stdout.splitlines()[-1])
-    if told["results"] != packets:
+    report = json.loads(done.stdout.splitlines()[-1])
+    if report["results"] != packets:
         raise TestbedError(
-            f"{told['results']} of {packets} results came: packets were lost, as on a busy machine; measure again when "
+            f"{report['results']} of {packets} results came: packets were lost, as on a busy machine; measure again when "
             "it is idle"
         )
-    if not told["right"]:
+    if not report["right"]:
         raise TestbedError("a result was not the sum of its contributions")
-    return packets / float(told["spent_ns"]) * 1e9
+    return packets / float(report["spent_ns"]) * 1e9
 
 
 def _mac(number: int) -> str:

@@ -69,7 +69,7 @@ def allreduce(
     timeout: Annotated[
         float,
         typer.Option(
-            min=0.1, metavar="SECONDS", help="An all-reduce fails if nothing of it completes for so long."
+            min=0.1, metavar="SECONDS", help="An all-reduce fails if nothing of it completes in this time."
         ),
     ] = 60.0,
     smallest: Annotated[
@@ -243,7 +243,7 @@ def _all_ranks(
 
 
 def _waiting(what: str, quiet: bool) -> "AbstractContextManager[object]":
-    """Say on a terminal what takes so long."""
+    """Print on a terminal what is being waited for."""
     from contextlib import nullcontext
 
     from netsum.terminal import console

@@ -32,7 +32,7 @@ def list_compressors(
 
     The route follows from whether payloads can be added: `slots` as integers by the switch, `sum` as floats by an all-reduce,
     `gather` not at all. Bounds are of one worker's error relative to its tensor: omega (variance, unbiased ones) or delta
-    (contraction). The ratio is of a tensor to what comes back to each of so many workers: a sum once, gathered payloads from
+    (contraction). The ratio is of a tensor to what each of this many workers receives: a sum once, gathered payloads from
     every worker. It is measured on normally distributed values, agreements included.
     """
     from host_agent.compression.survey import survey
@@ -190,7 +190,7 @@ def bench(
         "runs/compression"
     ),
     seconds: Annotated[
-        float | None, typer.Option(min=0, help="Begin no training after so long; call again to go on.")
+        float | None, typer.Option(min=0, help="Begin no training after this time; call again to go on.")
     ] = None,
 ) -> None:
     """Train with compressed gradients on limited links, over the switch and Gloo: a table and a plot; needs root and PyTorch.

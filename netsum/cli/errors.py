@@ -144,13 +144,13 @@ class _Parameter:
         """Find the declaration of a parameter that Typer complains of."""
         function = inspect.unwrap(context.command.callback, stop=lambda each: hasattr(each, "__signature__"))
         annotation = inspect.signature(function, eval_str=True).parameters[found.name].annotation
-        kind, told = get_args(annotation)[:2]
-        if isinstance(told, ArgumentInfo):
-            written = (told.metavar or found.name.upper()).strip("[].")
+        kind, declared = get_args(annotation)[:2]
+        if isinstance(declared, ArgumentInfo):
+            written = (declared.metavar or found.name.upper()).strip("[].")
         else:
             written = max(found.opts, key=len)
-        text = " ".join((told.help or "").split()).rstrip(".")
-        return cls(written, text[:1].lower() + text[1:], _expected(kind, told.min, told.max))
+        text = " ".join((declared.help or "").split()).rstrip(".")
+        return cls(written, text[:1].lower() + text[1:], _expected(kind, declared.min, declared.max))
 
 
 def _expected(kind: Any, least: float | None, most: float | None) -> str:

@@ -75,7 +75,7 @@ def create(
             min=0,
             max=32,
             metavar="WORKERS",
-            help="Rounds of the job end with the arrays of so many workers, those that are ready first; 0: no quorum.",
+            help="Rounds of the job end with the arrays of the first workers that are ready, this many; 0: no quorum.",
         ),
     ] = 0,
     join_token: JoinTokenOption = "",
@@ -84,7 +84,7 @@ def create(
         typer.Option(
             min=0.0,
             metavar="SECONDS",
-            help="End it if no worker comes for so long; 0: the controller's default.",
+            help="End it if no worker joins in this time; 0: the controller's default.",
         ),
     ] = 0.0,
     as_json: AsJson = False,
@@ -253,7 +253,7 @@ def watch(
     interval: Annotated[
         float, typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="How often to look.")
     ] = 1.0,
-    views: Annotated[int, typer.Option(min=0, help="End after so many; 0: when the job ends.")] = 0,
+    views: Annotated[int, typer.Option(min=0, help="End after this many views; 0: when the job ends.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document a line, for scripts.")] = False,
 ) -> None:
     """Watch a job live: what each worker contributes, what is stale and retransmitted, rates, and who is missing in a stuck slot.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CONTROLLER_VARIABLE = "NETSUM_CONTROLLER"
 DEFAULT_P4RUNTIME = "127.0.0.1:9559"
-"""Where `netsum switch serve` listens unless told otherwise."""
+"""Where `netsum switch serve` listens by default."""
 
 
 EPILOG = epilog(

@@ -92,7 +92,7 @@ def bench(
         "runs/strategies"
     ),
     seconds: Annotated[
-        float | None, typer.Option(min=0, help="Begin no training after so long; call again to go on.")
+        float | None, typer.Option(min=0, help="Begin no training after this time; call again to go on.")
     ] = None,
 ) -> None:
     """Train the same task under every strategy: accuracy, bytes, and time on links of many kinds; needs PyTorch.

@@ -285,7 +285,7 @@ def ports(
             "netsum switch counters",
             "what the P4 program counted, for each job and for packets that name none",
         ),
-        ("netsum switch counters --json | jq .strangers.malformed", "malformed packets"),
+        ("netsum switch counters --json | jq .unadmitted.malformed", "malformed packets"),
     ),
 )
 @as_operator
@@ -294,7 +294,7 @@ def counters(
     name: SwitchName = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what the P4 program counted: packets by outcome, for each job; strangers are packets that name no job."""
+    """Show what the P4 program counted: packets by outcome, for each job; unadmitted packets name no job that is running."""
     from netsum.terminal import Rows, print_json, visible
 
     switch = client.switch(name)
@@ -303,16 +303,16 @@ def counters(
         for job in client.jobs()
         if job.switch == switch.name and job.job_id
     }
-    strangers = dict(sorted(switch.strangers.items()))
+    unadmitted = dict(sorted(switch.unadmitted.items()))
     if as_json:
-        print_json({"switch": switch.name, "jobs": jobs, "strangers": strangers})
+        print_json({"switch": switch.name, "jobs": jobs, "unadmitted": unadmitted})
         return
-    if not strangers:
+    if not unadmitted:
         raise CommandError(
             f"the switch {switch.name} cannot be asked: {switch.reason or switch_state(switch)}"
         )
-    rows = Rows("packets", *(f">{visible(job)}" for job in jobs), ">strangers")
-    for counter, count in strangers.items():
+    rows = Rows("packets", *(f">{visible(job)}" for job in jobs), ">unadmitted")
+    for counter, count in unadmitted.items():
         rows.add(
             counter.replace("_", " "),
             *(f"{counts.get(counter, 0):,}" for counts in jobs.values()),

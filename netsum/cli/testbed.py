@@ -125,7 +125,7 @@ def execute(
     epilog=epilog(
         ("netsum testbed status", "all testbeds of this machine"),
         ("netsum testbed status star-4 --json", "one, as its testbed.json has it"),
-        ok="told; with a NAME: it is up, and all of its processes run",
+        ok="printed; with a NAME: it is up, and all of its processes run",
         fault="there is no testbed of that name, or something of it does not run",
         interrupted="",
     ),

@@ -57,7 +57,7 @@ def as_document(testbed: "RunningTestbed", condition: str) -> dict[str, Any]:
     return {**state, "links": links, "condition": condition}
 
 
-def tell_up(testbed: "RunningTestbed", as_json: bool) -> None:
+def print_up(testbed: "RunningTestbed", as_json: bool) -> None:
     """Print a testbed that has just come up, and what to try first."""
     if as_json:
         print_json(testbed.state)

@@ -8,7 +8,7 @@ import typer
 from netsum.cli import completions
 from netsum.cli.options import AsJson, Lanes, SwitchKind
 from netsum.cli.testbed_plan import controller_command, loader_command, own_programs, read_topology
-from netsum.cli.testbed_state import tell_up
+from netsum.cli.testbed_state import print_up
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError
 
@@ -147,6 +147,6 @@ def up(
         loader=loader_command(),
     )
     if not foreground:
-        tell_up(keeper.detach(plan), as_json)
+        print_up(keeper.detach(plan), as_json)
         return
-    keeper.keep(plan, lambda: tell_up(find_testbed(name), as_json))
+    keeper.keep(plan, lambda: print_up(find_testbed(name), as_json))

@@ -1,11 +1,11 @@
-"""One worker process of the demo: ``python -m netsum.digits.worker``, told what to do on standard input.
+"""One worker process of the demo: ``python -m netsum.digits.worker``, which takes commands on standard input.
 
 Lines in: first the task, then the step to begin with, for each epoch of the job. Lines out: ``ready``, when the job
 has been joined; a ``step`` each; ``failed`` when a collective fails, after which the next line in says where to go on;
 ``done``, which another worker's failure may still undo.
 
 A survivor of a failed step may be one step ahead of another: it has the last sum that the other's switch
-died with, and none can be two ahead, as the next sum needs everybody. So the state before the last step is
+died with, and none can be two ahead, as the next sum needs all workers. So the state before the last step is
 kept, and the runner names the step that all can go on from. A step taken again gives the same bits.
 """
 

@@ -23,10 +23,10 @@ def write_schedule_files(
     stem.parent.mkdir(parents=True, exist_ok=True)
     title, ending = f"netsum explore: {stem.name}", VIOLATIONS[violation]
     shape = system.shape
-    told = text(events, shape, title, ending)
-    for line in told.splitlines():
+    story = text(events, shape, title, ending)
+    for line in story.splitlines():
         say(line)
-    stem.with_suffix(".txt").write_text(told)
+    stem.with_suffix(".txt").write_text(story)
     stem.with_suffix(".svg").write_text(svg(events, shape, title, ending))
     stem.with_suffix(".pcap").write_bytes(pcap(events, shape))
     write_schedule(stem.with_suffix(".json"), system.scenario, fault, violation, events)

@@ -134,7 +134,7 @@ class _Bmv2:
         self._held = list(wanted)
 
     def answers(self, packet: Packet, count: int) -> tuple[tuple[int, bytes], ...]:
-        """Send a packet; returns its answers: at least so many, unless fewer come within the time limit."""
+        """Send a packet; returns its answers: at least this many, unless fewer come within the time limit."""
         self._switch.send(packet.host, _with_number(packet))
         found: list[tuple[int, bytes]] = []
         deadline = time.monotonic() + _TIMEOUT_S

@@ -21,7 +21,7 @@ from sim.explore.scenario import Scenario
 from sim.explore.schedules import read_schedule
 from sim.explore.search import Order, Progress, Result, Search
 from sim.explore.shrink import violates
-from sim.explore.story import Packet, Step, steps_of, tell
+from sim.explore.story import Packet, Step, events_of, steps_of
 from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
 
@@ -173,7 +173,7 @@ def replay(
     _say("compiling or loading the explorer …")
     program = compiled_program(_LANES)
     system = faulty(fault, scenario, program.json) if fault and faulty else System(scenario, program.json)
-    events = tell(system, made)
+    events = events_of(system, made)
     found = events[-1].result if events and events[-1].result < 0 else 0
     if not found and violation and violates(system, made, violation):
         found = violation
@@ -193,8 +193,8 @@ def _compare_bmv2(system: System, program: CompiledProgram, made: Sequence[Step]
         if each.embedded != each.bmv2:
             print(f"BMv2 answers packet {packets} ({each.packet.text()}) otherwise:")
             for switch, frames in (("embedded", each.embedded), ("BMv2", each.bmv2)):
-                told = [f"to port {port}: {Packet(DOWN, port, frame, 0).text()}" for port, frame in frames]
-                print(f"  {switch}: {', '.join(told) or 'nothing'}")
+                sent = [f"to port {port}: {Packet(DOWN, port, frame, 0).text()}" for port, frame in frames]
+                print(f"  {switch}: {', '.join(sent) or 'nothing'}")
             return False
     print(f"BMv2: {packets} packets, {answers} answers, each the same bytes as the embedded switch's")
     return True

@@ -190,7 +190,7 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
 
     @property
     def part(self) -> str | None:
-        """What a CONTRIBUTE or RESULT is part of, as its exponent tells; None if it does not."""
+        """What a CONTRIBUTE or RESULT is part of, as its exponent encodes it; None if it does not."""
         return part_of(int(self.exponent)) if self.kind in (KIND_CONTRIBUTE, KIND_RESULT) else None
 
     @property

@@ -101,7 +101,7 @@ class VirtualCommunicator:
     def rounds(
         self, count: int, shape: tuple[int, ...], dtype: npt.DTypeLike, *, ahead: int = AHEAD
     ) -> VirtualRounds:
-        """Run so many rounds that take means; see `Communicator.rounds`."""
+        """Run `count` rounds that take means; see `Communicator.rounds`."""
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         return VirtualRounds(self._world, self.worker_id, self._job, count, size, ahead)
 

@@ -4,12 +4,12 @@ An event is a list that begins with its kind, so that what was recorded can be k
 
 ========================================  ===========================================================
 ``["compute", seconds]``                  the activity computes
-``["meet", [rank, …], op, bytes]``        a collective of some hosts; each contributes so many bytes
+``["meet", [rank, …], op, bytes]``        a collective of some hosts; each contributes this many bytes
 ``["round", n, [rank, …], bytes, ahead]``  wait until round n has ended, which reduces arrays of some hosts; no
                                           host is `ahead` results behind when it begins
 ``["send", rank, tag, bytes]``            a message; the activity goes on when its link has taken it
 ``["receive", rank, tag]``                wait for a message
-``["wait", condition, count]``            wait until a condition was notified so often
+``["wait", condition, count]``            wait until a condition was notified `count` times
 ``["notify", condition]``                 notify a condition
 ``["start", activity]``                   start another activity of the same host
 ``["join", activity]``                    wait for its end

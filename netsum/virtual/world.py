@@ -98,7 +98,7 @@ class World:
         return self.timeline.now[self.activity]
 
     def compute(self, seconds: float) -> None:
-        """Let the calling thread compute for so long."""
+        """Let the calling thread compute for this time."""
         self.do(["compute", seconds])
 
     def mark(self, number: int) -> None:

@@ -41,7 +41,7 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
         hdr.ethernet.src = meta.own_mac;
         meta.ipv4_is_new = true;
 
-        // What everybody waits for goes to everybody; what one worker asked for, to that one.
+        // A RESULT that all workers wait for goes to all; an answer to one worker's packet goes to that worker.
         if (meta.outcome == OUTCOME_COMPLETED || meta.outcome == OUTCOME_MISMATCH) {
             meta.mcast_group = meta.admission.mcast_group;
             meta.send = SEND_TO_GROUP;

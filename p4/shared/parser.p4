@@ -1,9 +1,9 @@
 // Ethernet and what the program looks into: ARP, ICMP, and the protocol on its UDP port.
 //
 // What cannot be parsed is no error: the headers that were found stand, the rest is payload, and forwarding puts both
-// together again. So a packet for somebody else leaves byte for byte as it came, whatever is in it.
+// together again. So a packet for another program leaves byte for byte as it came, whatever is in it.
 //
-// What the switch must know of a packet before it can do anything is told here, where it costs a pipeline no stage: what
+// What the switch must know of a packet before it can do anything is found out here, where it costs a pipeline no stage: what
 // address it is about, and whether it is one of the few requests that are answered. The metadata comes in as zeros.
 
 parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, in port_t ingress_port) {

@@ -1,11 +1,11 @@
-// Slots that a quorum completes: so many contributions, whichever workers they are from. A packet says by FLAG_QUORUM that
+// Slots that a quorum completes: a number of contributions, whichever workers they are from. A packet says by FLAG_QUORUM that
 // it is for such a slot, how many it takes is the job's; late contributions are counted and not added. Which workers' are in
 // the RESULT stands behind its header. docs/protocol.md#quorums says why this is safe.
 
 const outcome_t OUTCOME_LATE = 14; // the quorum was complete without it
 
 struct quorum_t {
-    bit<8> workers; // so many contributions complete the slot; 0: those of all
+    bit<8> workers; // number of contributions that complete the slot; 0: those of all workers
     worker_bitmap_t added; // whose the slot holds
 }
 

@@ -36,7 +36,7 @@ const outcome_t OUTCOME_COMPLETED = 8; // it was the last one
 const outcome_t OUTCOME_DUPLICATE_DROPPED = 9; // added before, the slot waits for others
 const outcome_t OUTCOME_DUPLICATE_ANSWERED = 10; // added before, the slot is full
 
-// In place of a slot's collective: its workers disagree. No packet asks for this one, so whoever asks next disagrees too.
+// In place of a slot's collective: its workers disagree. No packet asks for this one, so the next packet disagrees too.
 const bit<32> COLLECTIVE_DISPUTED = 0xFFFFFFFF;
 
 // What happens to all lanes of a packet.

@@ -1,7 +1,7 @@
 // One lane: a 32-bit word of the packet and its register over all pool indices. All that a lane does is here; lanes.p4
 // makes as many of them as there are.
 //
-// A stateful ALU holds four actions and puts out one word (Tofino 1), so the five steps of a lane are told apart by what
+// A stateful ALU holds four actions and puts out one word (Tofino 1), so the five steps of a lane are distinguished by what
 // they are given: `seed` makes one action of writing, of writing the smallest number, and of reading.
 
 #define LANE_FIELD(i) int<32> lane_##i;

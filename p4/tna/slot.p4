@@ -61,7 +61,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in quorum_t quorum, in 
     worker_bitmap_t mine = 0; // this worker's bit, if it was set before
     worker_bitmap_t after = 0;
     bit<1> full = 0;
-    bit<8> has_lanes = 0; // of a quorum: 1 more than so many contributions that were missing, before this one
+    bit<8> has_lanes = 0; // of a quorum: 1 more than the number of contributions that were missing, before this one
 
     // ---- The tag. Twice: one says whether it is newer, the other which chunk was there.
 

@@ -33,7 +33,7 @@ class Compared:
 
     @property
     def note(self) -> str:
-        """Whether the intervals tell the two apart."""
+        """Whether the intervals are disjoint."""
         if self.one is None or self.other is None:
             return "in B only" if self.one is None else "in A only"
         if self.one.low is None or self.other.low is None or self.one.high is None or self.other.high is None:

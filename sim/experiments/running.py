@@ -201,7 +201,7 @@ def _start_series(scenario: Scenario, interval_ns: int, rows: list[Row]) -> None
 
 
 def bound_ns(point: Point, job: Job, size: int) -> float:
-    """Return how long in-network aggregation takes at least for so many bytes: the time of its lanes' packets on a link."""
+    """Return how long in-network aggregation takes at least for this many bytes: the time of its lanes' packets on a link."""
     table = point.settings.topology
     payload = job.lanes * 4
     packets = -(-size // payload)
@@ -249,7 +249,7 @@ def _rows(
 
 
 def _span(starts: Any, ends: Any) -> int | None:
-    """Return the time from the first start to the last end; None if somebody did not end."""
+    """Return the time from the first start to the last end; None if a job did not end."""
     if (np.asarray(starts) < 0).any() or (np.asarray(ends) < 0).any():
         return None
     return int(np.max(ends) - np.min(starts))

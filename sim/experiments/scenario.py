@@ -80,7 +80,7 @@ class Scenario:
     controller: JobController | None = None
 
     def hosts_of(self, job: Job, extra: int = 0) -> list[Node]:
-        """Return the hosts of a job's workers, and so many that follow."""
+        """Return the hosts of a job's workers, and this many that follow."""
         first, count = job.first_host - 1, job.workers + extra
         places = self.shape.hosts[first : first + count]
         if len(places) < count:

@@ -225,7 +225,7 @@ class Job:
     name: str = _key(_text, "job")
     contender: str = _key(_choice("netsum", *PEERS), "netsum", "what reduces")
     workers: int = _key(_whole(1, MAX_WORLD_SIZE), 4)
-    copies: int = _key(_whole(1, 16), 1, "so many such jobs, named NAME1, NAME2, ...")
+    copies: int = _key(_whole(1, 16), 1, "number of such jobs, named NAME1, NAME2, ...")
     apart: bool = _key(_flag, False, "copies have hosts of their own, not the same ones")
     first_host: int = _key(_whole(1, 4096), 1, "workers are on this host and those that follow")
     size: int = _key(size_bytes, 1 << 20, "of each worker's array, of float32")
@@ -243,7 +243,9 @@ class Job:
     switch: str = _key(_text, "", "that adds; default: the topology's")
     tree: bool = _key(_flag, False, "each switch adds for those below it")
     quorum: int = _key(
-        _whole(0, MAX_CHILDREN), 0, "reduce the arrays of so many workers, the first; 0: of all"
+        _whole(0, MAX_CHILDREN),
+        0,
+        "reduce the arrays of the first workers that are ready, this many; 0: of all",
     )
     start: int = _key(_long_time_ns, 0)
     straggler: int = _key(_whole(-1, MAX_WORLD_SIZE - 1), -1, "a worker that is slow or late; -1: none")

@@ -60,8 +60,8 @@ def svg(events: list[Event], shape: Shape, title: str, ending: str) -> str:
     for row, event in enumerate(events):
         if event.step.packet is None or event.step.kind == codes.LOSE:
             actor = event.step.host + (hosts if event.step.kind in (codes.CONTROL, codes.RESTART) else 0)
-            told = sentence(event, shape)
-            said = told.partition("  ⇒")[0].partition(": ")[2] or told
+            line = sentence(event, shape)
+            said = line.partition("  ⇒")[0].partition(": ")[2] or line
             names.append(f'<circle cx="{x(actor)}" cy="{y(row)}" r="3"/>')
             names.append(
                 f'<text x="{x(actor) + 6}" y="{y(row) + 4}" fill="#36c"{_HALO}>{escape(said)}</text>'

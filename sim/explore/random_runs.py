@@ -146,7 +146,7 @@ class RandomRuns:
         )
 
     def run(self, until: Callable[[], bool]) -> int:
-        """Make runs until told to stop; returns 0, or what the last run violates."""
+        """Make runs until stopped; returns 0, or what the last run violates."""
         system, world = self.system, self.system.world
         started = time.monotonic()
         result = 0

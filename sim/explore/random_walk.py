@@ -55,7 +55,7 @@ FAULT_KINDS: Final = (
     "after a restart",
     "after a death",
 )
-"""What is about when a packet reaches the switch."""
+"""Fault present when a packet reaches the switch."""
 
 
 @compiled
@@ -110,7 +110,7 @@ def random_runs(
     seen: Record,
     work: Record,
 ) -> Integer:
-    """Make random runs until so many steps are made.
+    """Make random runs until this many steps are made.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class Scenario:
     first_chunk
         The chunk number of the first chunk.
     copies
-        0: a packet that was sent once may arrive any number of times, at any time, or never. Else at most so many copies of
+        0: a packet that was sent once may arrive any number of times, at any time, or never. Else at most this many copies of
         one packet are in flight; one is used up or kept when it is delivered, or lost.
     batches
         Whether a worker may take in several datagrams before it sends.
@@ -78,7 +78,7 @@ class Scenario:
     ahead
         Whether a worker may begin a round before the one before is done.
     attrition
-        Whether a worker may at any time have sent a chunk so often that it waits before it sends it again.
+        Whether a worker may at any time have sent a chunk so many times that it waits before it sends the chunk again.
     kills, deadlines
         How many workers may die, and how many may run into their deadline.
     epochs

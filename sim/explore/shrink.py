@@ -6,7 +6,7 @@ import numpy as np
 
 from sim.explore.engine.fair import FAIR_ROUNDS
 from sim.explore.engine.states import BREADTH_FIRST, SEARCH, check_end
-from sim.explore.story import Event, Step, tell
+from sim.explore.story import Event, Step, events_of
 from sim.explore.system import System
 
 __all__ = ["shrink", "violates"]
@@ -33,7 +33,7 @@ def violates(system: System, made: list[Step], violation: int) -> list[Event] | 
 
     Returns the events up to the violation, or None if another guarantee is violated, or none.
     """
-    events = tell(system, made)
+    events = events_of(system, made)
     found = events[-1].result if events else 0
     if found >= 0:
         found = _found_at_the_end(system)

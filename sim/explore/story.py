@@ -26,7 +26,7 @@ from sim.explore.engine.world import CHANGED, DEAD, DOWN, LABEL_SHIFT, NOTHING, 
 from sim.explore.shape import Shape
 from sim.explore.system import System
 
-__all__ = ["Event", "Packet", "Step", "Walk", "tell"]
+__all__ = ["Event", "Packet", "Step", "Walk", "events_of"]
 
 _KINDS = {
     KIND_CONTRIBUTE: "CONTRIBUTE",
@@ -253,7 +253,7 @@ def steps_of(system: System, way: tuple[int, ...]) -> list[Step]:
     return made
 
 
-def tell(system: System, made: list[Step]) -> list[Event]:
+def events_of(system: System, made: list[Step]) -> list[Event]:
     """Make steps and return what came of each; those whose packets are not in flight are left out."""
     walk = Walk(system)
     events = []

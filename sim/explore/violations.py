@@ -27,7 +27,7 @@ VIOLATIONS: Final = {
     FOREIGN_SLOT: "S4: a packet changed a slot of another job",
     AGREED_FALSELY: "S6: a worker accepted a result although the workers do not mean the same collective",
     MISADDRESSED: "S2: an answer left by a port, or for an address, that is not its worker's",
-    DISPUTED_FALSELY: "S6: a worker was told of a mismatch although all workers mean the same collective",
+    DISPUTED_FALSELY: "S6: a worker got a MISMATCH although all workers mean the same collective",
     STUCK: "S3: with all packets lost here and none after, the workers do not reach the end",
     MACHINE_ERROR: "the explorer's own limits: more packets in flight, or more different ones, than it has room for",
     WRONG_NAME: "S3: a worker's error does not name the worker that died",

@@ -161,7 +161,7 @@ class Memory:
             self.grow()
 
     def reserve(self, events: int) -> None:
-        """Grow until so many more events can be scheduled."""
+        """Grow until this many more events can be scheduled."""
         world = self.world[0]
         while world["heap_room"] - world["heap_count"] < events + self.margin:
             self.grow()

@@ -39,6 +39,8 @@ __all__ = ["Network"]
 
 _SLICE: Final = 1 << 20
 """Events between two looks at whether the run was interrupted."""
+NAMED_WORKERS: Final = 4
+"""How many workers an error names."""
 
 
 class Network(Graph):
@@ -130,7 +132,7 @@ class Network(Graph):
         return number
 
     def tap(self, number: int, *, frame_bytes: int | None = None) -> None:
-        """Write down the packets of one direction of a link from now on, so many bytes of each."""
+        """Write down the packets of one direction of a link from now on, at most this many bytes of each."""
         self._links[number]["tapped"] = 1
         self.trace.start(frame_bytes)
 
@@ -164,7 +166,7 @@ class Network(Graph):
         self._memory.keep("flow_rings", rings)
 
     def reserve(self, events: int) -> None:
-        """Make room for so many more events."""
+        """Make room for this many more events."""
         self.build()
         self._memory.reserve(events)
 
@@ -331,9 +333,11 @@ class Network(Graph):
         while not finished():
             reason = self._advance(until_ps, budget)
             if reason == loop.NOTHING_LEFT and not finished():
-                raise NetworkError("nothing is left to happen, and not everybody is done")
+                raise NetworkError(f"the event queue is empty, but {self._unfinished()} have not finished")
             if reason == loop.TIME_UP:
-                raise NetworkError(f"not everybody is done after {limit_ns} ns of virtual time")
+                raise NetworkError(
+                    f"{self._unfinished()} have not finished after {limit_ns} ns of virtual time"
+                )
             if last is not None and self.events_run >= last:
                 raise NetworkError(f"the run does not end: {max_events} events")
 
@@ -355,8 +359,20 @@ class Network(Graph):
                 return False
         return True
 
+    def _unfinished(self) -> str:
+        """Name some of the workers that are not done, or what else is not."""
+        names = [
+            f"{each.admission.worker_id} of job {each.admission.job_id}"
+            for each in self.workers
+            if not each.done
+        ]
+        if not names:
+            return f"{self.pending + int(self.world['messages_left'][0])} messages"
+        rest = len(names) - NAMED_WORKERS
+        return f"workers {', '.join(names[:NAMED_WORKERS])}" + (f" and {rest} others" if rest > 0 else "")
+
     def look_after(self, number: int) -> None:
-        """Resolve and begin collectives of a worker, and send what it has to send."""
+        """Resolve finished and begin collectives of a worker, and send what it has to send."""
         worker = self.workers[number]
         if not worker.alive:
             return

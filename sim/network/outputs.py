@@ -77,7 +77,7 @@ class Outputs:
         return len(self._rows)
 
     def add(self, expected: Array, workers: int) -> Output:
-        """Add an output of a job with so many workers, each of which must write `expected`."""
+        """Add an output of a job with this many workers, each of which must write `expected`."""
         number = self._free.pop() if self._free else self._rows.add()
         output = Output(self._rows, number, expected, workers)
         self._world["output_count"] = len(self._rows)

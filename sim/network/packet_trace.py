@@ -36,7 +36,7 @@ class PacketTrace:
         self.parts: list[tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]] = []
 
     def start(self, frame_bytes: int | None) -> None:
-        """Make room for packets, and for so many bytes of each; the first call decides, None is all bytes."""
+        """Make room for packets, and for this many bytes of each; the first call decides, None is all bytes."""
         world = self._memory.world[0]
         if world["trace_room"]:
             return

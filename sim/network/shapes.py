@@ -112,7 +112,7 @@ def leaf_spine(hosts: int, leaves: int, spines: int) -> Shape:
 
 
 def fat_tree(ports: int) -> Shape:
-    """Return the fat tree of switches with so many ports, an even number: ports³ / 4 hosts; ``core1`` adds.
+    """Return the fat tree of switches with this many ports, an even number: ports³ / 4 hosts; ``core1`` adds.
 
     Al-Fares, Loukissas, Vahdat: "A scalable, commodity data center network architecture", SIGCOMM 2008.
     """

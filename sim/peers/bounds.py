@@ -36,7 +36,7 @@ class Wire:
     ack_every: int = 2
 
     def ns(self, data: float, acknowledged: float = 0) -> float:
-        """Return how long a link takes for so many bytes of data, and for the acknowledgements of as many others."""
+        """Return how long a link takes for this many bytes of data, and for the acknowledgements of as many others."""
         wire_bytes = data * (1 + (self.headers + self.framing) / self.segment)
         wire_bytes += acknowledged * (self.headers + self.framing) / self.segment / self.ack_every
         return wire_bytes * 8 * _BITS_PER_NS / self.rate_bps

@@ -51,10 +51,10 @@ class Group:
 
 
 Peer = Callable[[Group, int, Tokens], Tokens]
-"""All-reduces so many bytes: (group, bytes, when each worker may begin) to when each is done."""
+"""All-reduces an array: (group, bytes, when each worker may begin) to when each is done."""
 
 
 def split(size: int, parts: int) -> list[int]:
-    """Return sizes as equal as can be of so many parts, the larger ones first; parts of 0 bytes are left out."""
+    """Return sizes as equal as can be of this many parts, the larger ones first; parts of 0 bytes are left out."""
     share, rest = divmod(size, parts)
     return [share + (part < rest) for part in range(parts) if share or part < rest]

@@ -67,7 +67,7 @@ class Flight:
         return self.resume(self.machine.run(self._address), copy=copy)
 
     def make_room(self, count: int, frame_bytes: int) -> None:
-        """Make room for what a batch of `count` frames, each at most so long, is likely to need."""
+        """Make room for what a batch of `count` frames, each of at most this length, is likely to need."""
         if count and frame_bytes + self.room > self.row_bytes:
             self._widen(frame_bytes)
         if len(self.out_frames) < count:

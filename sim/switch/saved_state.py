@@ -14,7 +14,7 @@ __all__ = ["Digest", "SwitchState", "shared_parts"]
 
 @dataclass(frozen=True)
 class Digest:
-    """What a packet told the control plane: the digest's name and its fields' values."""
+    """What a packet sent to the control plane: the digest's name and its fields' values."""
 
     name: str
     values: tuple[int, ...]

@@ -376,7 +376,7 @@ def parse_options(arguments: Sequence[str] | None) -> ServeOptions:
         "--pass-dropped", action="store_true", help="what XDP drops goes to this host's stack"
     )
     parser.add_argument(
-        "--spin-us", type=int, default=0, help="look for packets so long before sleeping (interfaces)"
+        "--spin-us", type=int, default=0, help="poll for packets this long before sleeping (interfaces)"
     )
     parser.add_argument("--device-id", type=int, default=default.device_id)
     parser.add_argument("--cpu-port", type=int, default=default.cpu_port)
@@ -391,7 +391,7 @@ def parse_options(arguments: Sequence[str] | None) -> ServeOptions:
         "--status",
         type=Path,
         metavar="SOCKET",
-        help="unix socket that tells port counters, as a line of JSON",
+        help="unix socket that sends port counters, as a line of JSON",
     )
     parser.add_argument("--memory", action="store_true", help="let workers of this machine share memory")
     parser.add_argument("--pcap", type=Path, metavar="FOLDER", help="write every port's packets there")

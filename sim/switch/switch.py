@@ -23,7 +23,7 @@ from sim.switch.table_layout import words
 
 __all__ = ["Digest", "Switch", "SwitchState"]
 
-# A packet goes round (clone, resubmit, recirculate) at most so many times, and causes at most so many steps (one pass
+# A packet goes round (clone, resubmit, recirculate) a bounded number of times, and causes a bounded number of steps (one pass
 # through ingress, or one replica through egress); what is beyond is dropped and counted as `dropped_looping`.
 PASSES_LIMIT = 256
 STEPS_LIMIT = 16384
@@ -115,7 +115,7 @@ class Switch(ControlPlane):
 
     @contextmanager
     def in_flight(self, rows: NDArray[np.uint8]) -> Iterator[Flight]:
-        """Hold the switch for somebody who runs its machine code on batches himself.
+        """Hold the switch for a caller that runs the machine code itself.
 
         Parameters
         ----------

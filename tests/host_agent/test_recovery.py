@@ -56,7 +56,7 @@ def test_what_was_overtaken_is_sent_again_at_once_and_asked_after() -> None:
     assert is_probe(probe)
     bench.receive(*map(result, sent[PACKET_THRESHOLD + 1 :]))
     assert bench.send() == [], "once"
-    assert bench.core.counters()["overtaken"] == 1
+    assert bench.core.counters()["fast_retransmissions"] == 1
 
 
 def test_what_was_overtaken_by_few_is_sent_again_after_nine_eighths_of_a_round_trip() -> None:

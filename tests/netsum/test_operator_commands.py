@@ -73,7 +73,7 @@ WORKER_KEYS = {
 }
 SWITCH_KEYS = {
     *("name", "state", "reason", "address", "device_id", "ip", "program", "lanes", "slots", "free_slots"),
-    *("largest_free", "jobs", "ports", "strangers", "reconnects", "restarts", "reconciliation"),
+    *("largest_free", "jobs", "ports", "unadmitted", "reconnects", "restarts", "reconciliation"),
 }
 
 Netsum = Callable[..., Result]
@@ -137,9 +137,9 @@ def test_ports_of_a_switch(netsum: Netsum) -> None:
 def test_counters_of_a_switch(netsum: Netsum) -> None:
     told(netsum("job", "create", "one", "--world-size", "1", "--json"))
     counters = told(netsum("switch", "counters", "--json"))
-    assert counters.keys() == {"switch", "jobs", "strangers"}
+    assert counters.keys() == {"switch", "jobs", "unadmitted"}
     assert counters["jobs"]["one"]["contributions"] == 0
-    assert counters["strangers"].keys() >= {"contributions", "results", "stale", "malformed", "not_admitted"}
+    assert counters["unadmitted"].keys() >= {"contributions", "results", "stale", "malformed", "not_admitted"}
     assert "not admitted" in netsum("switch", "counters").stdout
 
 

@@ -18,7 +18,7 @@ class TernGrad(Compressor):
     Parameters
     ----------
     clip : float, optional
-        Clip at so many standard deviations first, as section 4.3 does with 2.5; this makes it biased.
+        Clip at this many standard deviations first, as section 4.3 does with 2.5; this makes it biased.
     """
 
     name = "terngrad"

@@ -76,7 +76,7 @@ class DGC(TopK):
     fraction : float
         At the end.
     warmup_steps : int
-        The fraction falls from 25 % to `fraction` in equal ratios over so many steps.
+        The fraction falls from 25 % to `fraction` in equal ratios over this many steps.
     """
 
     name = "dgc"

@@ -96,13 +96,13 @@ def _run(say: Say) -> Outcome:
     rows = []
     times: dict[tuple[str, float], float | None] = {}
     for name, options in kinds:
-        told = f"{name} {options['bound']}" if "bound" in options else name
+        label = f"{name} {options['bound']}" if "bound" in options else name
         for slower in (1, _SLOWER):
-            say(f"{told}, a worker {slower} times slower")
+            say(f"{label}, a worker {slower} times slower")
             reached, last, stale = train(name, options, 160, slower=slower)
-            times[told, slower] = reached
+            times[label, slower] = reached
             rows.append(
-                (told, str(WORKERS), f"{slower}x", "1", _time(reached), f"{last:.1%}", f"{stale:.1f}")
+                (label, str(WORKERS), f"{slower}x", "1", _time(reached), f"{last:.1%}", f"{stale:.1f}")
             )
     broken = {}
     for workers, push_every in ((4, 16), (4, 64), (16, 16)):

@@ -27,7 +27,7 @@ RATES: Final = tuple(round(10 ** (third / 3), 4) for third in range(-6, 3))
 """The same for every row: spaced by 10^(1/3), as in the paper."""
 _LIMIT: Final = 1000
 _LONGER: Final = 1.5
-"""A training ends after so many times the rounds that its fastest rate needs."""
+"""A training ends after this multiple of the rounds that its fastest rate needs."""
 _SETTINGS: Final = (("FedSGD", 1, 0), ("E = 1", 1, BATCH), ("E = 5", 5, BATCH), ("E = 20", 20, BATCH))
 """Local epochs and batch; 0: all of a client's images."""
 _PAPER: Final = {"FedSGD": 483, "E = 1": 350, "E = 5": 229, "E = 20": 173}

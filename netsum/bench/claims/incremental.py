@@ -27,7 +27,7 @@ def _run(say: Say) -> Outcome:
 
         found[name] = run_workers(_WORKERS, worker)[0][0]
     rows: list[tuple[str, ...]] = []
-    told = []
+    reached = []
     less = True
     for target in _TARGETS:
         ours, theirs = (_seconds_to(found[name], target) for name in ("incremental", "full"))
@@ -35,7 +35,7 @@ def _run(say: Say) -> Outcome:
         # What full size does not reach in as many steps, it has not reached sooner.
         less = less and ours is not None and (theirs is None or ours < theirs)
         rows.append((f"{target:.0%}", _text(ours), _text(theirs), ratio))
-        told.append(f"{target:.0%} after {_text(ours)} and {_text(theirs)}")
+        reached.append(f"{target:.0%} after {_text(ours)} and {_text(theirs)}")
     ends = {name: looks[-1] for name, looks in found.items()}
     rows.append(
         ("end", *(f"{ends[n].seconds:.1f} s, {ends[n].accuracy:.1%}" for n in ("incremental", "full")), "")
@@ -44,7 +44,7 @@ def _run(say: Say) -> Outcome:
         ("accuracy", ">incremental", ">full size", ">ratio"),
         rows,
         [
-            (f"incremental and full size reach {', '.join(told)} of processor time", less),
+            (f"incremental and full size reach {', '.join(reached)} of processor time", less),
             (
                 f"at the end {ends['incremental'].accuracy:.1%} and {ends['full'].accuracy:.1%}, within a point",
                 ends["incremental"].accuracy >= ends["full"].accuracy - 0.01,

@@ -41,7 +41,7 @@ SendChunk(uint32_t host)
         return;
     }
     uint32_t chunk = g_next[host]++;
-    // Two bytes of PPP stand in for the 14 of Ethernet; the payload is so long that the wire carries as many bytes.
+    // Two bytes of PPP stand in for the 14 of Ethernet; the payload is chosen so that the wire carries as many bytes.
     std::vector<uint8_t> bytes(g_bytes - 2 - (g_udp ? 28 : 0));
     for (int at = 0; at < 4; ++at)
     {

@@ -272,7 +272,7 @@ def _expand(world: Record, search: Record, number: Integer) -> None:
 
 @compiled
 def check_parts(world: Record, search: Record, budget: Integer) -> Integer:
-    """Check so many parts; returns EXHAUSTED, PAUSED or FOUND."""
+    """Check `count` parts; returns EXHAUSTED, PAUSED or FOUND."""
     size = np.int64(part_bytes(world))
     for _ in range(budget):
         if search.part_checked == search.part_count:

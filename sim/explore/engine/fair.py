@@ -58,16 +58,16 @@ def all_done(world: Record) -> bool:
     """
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     good = carray(pointer(world.acceptable), (world.owners, world.rounds), np.uint8)
-    told = False
+    notified = False
     for host in range(world.hosts):
         at = host_at(world, host)
-        told |= state[at + AT_FAILURE] == FAILURE_MISMATCH and state[at + AT_OBJECTIONS] == 0
+        notified |= state[at + AT_FAILURE] == FAILURE_MISMATCH and state[at + AT_OBJECTIONS] == 0
     for host in range(world.hosts):
         at = host_at(world, host)
         if state[at + AT_LIFE] != ALIVE or state[at + AT_FAILURE] == FAILURE_DEADLINE:
             continue
         if _any_disagreed(world, good[host * world.epochs]):
-            if state[at + AT_FAILURE] == FAILURE_NONE and not told:
+            if state[at + AT_FAILURE] == FAILURE_NONE and not notified:
                 return False
         elif state[at + AT_DONE] < world.rounds or state[at + AT_FAILURE] != FAILURE_NONE:
             return False

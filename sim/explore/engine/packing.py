@@ -60,13 +60,21 @@ LATER_NS: Final = 2_000_000_000_000
 FIRST_NS: Final = NOW_NS - 1_000_000_000
 SRTT_NS: Final = 1_000_000
 MANY_TRIES: Final = REPEATS_AT_ONCE
-"""A chunk that was sent again so often waits."""
+"""Retransmissions after which a chunk waits."""
 
 CORE_KEPT: Final = frozenset(
     (
         *("next_chunk", "oldest_chunk", "in_flight", "passes_begun", "passes_done", "sending_pass"),
-        *("sending_index", "next_sequence", "overtaker", "looked_at", "check_ns", "quiet_ns", "suspects"),
-        *("suspects_before", "due", "failure", "failure_chunk", "objections"),
+        *(
+            "sending_index",
+            "next_sequence",
+            "largest_acked",
+            "loss_checked_at",
+            "check_ns",
+            "quiet_ns",
+            "suspects",
+        ),
+        *("probe_before", "due", "failure", "failure_chunk", "objections"),
     )
 )
 CORE_CONSTANT: Final = frozenset(
@@ -187,12 +195,12 @@ def unpack(world: Record, host: Integer) -> Integer:
     flags = np.int64(state[at + AT_FLAGS])
     core.check_ns = np.int64(LATER_NS) if flags & 1 else np.int64(NEVER)
     core.quiet_ns = np.int64(LATER_NS) if flags & 2 else np.int64(NEVER)
-    core.overtaker = state[at + AT_OVERTAKER]
-    core.looked_at = core.overtaker - (1 if flags & 4 else 0)
+    core.largest_acked = state[at + AT_OVERTAKER]
+    core.loss_checked_at = core.largest_acked - (1 if flags & 4 else 0)
     core.failure = state[at + AT_FAILURE]
     core.next_sequence = state[at + AT_SEQUENCE]
     core.suspects = state[at + AT_SUSPECTS]
-    core.suspects_before = state[at + AT_SUSPECTS_BEFORE]
+    core.probe_before = state[at + AT_SUSPECTS_BEFORE]
     core.due = state[at + AT_DUE]
     core.objections = state[at + AT_OBJECTIONS]
     core.failure_chunk = state[at + AT_FAILED_SLOT]
@@ -296,8 +304,8 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
             continue
         armed |= slot.check_ns != NEVER
         idle = slot.due == DUE_NO and slot.check_ns == NEVER
-        overtaken |= idle and slot.last_sequence < core.overtaker
-        suspected |= idle and slot.last_sequence <= core.suspects_before
+        overtaken |= idle and slot.last_sequence < core.largest_acked
+        suspected |= idle and slot.last_sequence <= core.probe_before
         bits = (
             1 | (slot.due & 3) << 1 | slot.lost << 4 | slot.room << 5 | (slot.due & 4) << 4 | slot.quorum << 7
         )
@@ -319,17 +327,17 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
         flags |= 1
     if core.quiet_ns != NEVER and core.in_flight > 0:
         flags |= 2
-    if core.overtaker > core.looked_at and overtaken:
+    if core.largest_acked > core.loss_checked_at and overtaken:
         flags |= 4
     suspects = np.int64(0)
     before = np.int64(0)
     if core.suspects > 0 and suspected:
         suspects = min(core.suspects, world.slots)
-        before = _renumbered(world, core.suspects_before)
+        before = _renumbered(world, core.probe_before)
     changed |= _put(state, at + AT_FLAGS, flags)
     changed |= _put(state, at + AT_SUSPECTS, suspects)
     changed |= _put(state, at + AT_SUSPECTS_BEFORE, before)
-    changed |= _put(state, at + AT_OVERTAKER, _renumbered(world, core.overtaker))
+    changed |= _put(state, at + AT_OVERTAKER, _renumbered(world, core.largest_acked))
     changed |= _put(state, at + AT_SEQUENCE, _renumbered(world, core.next_sequence))
     at_more = at + HOST_BYTES + world.slots * SLOT_BYTES
     passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
@@ -375,14 +383,14 @@ def _rank(world: Record, core: Record, slots: Record) -> None:
         total = _insert(values, total, slot.last_sequence)
         lowest = min(lowest, slot.first_sequence)
     world.new_count = count
-    if core.overtaker < lowest:
+    if core.largest_acked < lowest:
         # It has overtaken nothing that is in flight, and whatever comes next is larger.
-        core.looked_at += lowest - 1 - core.overtaker
-        core.overtaker = lowest - 1
-    total = _insert(values, total, core.overtaker)
+        core.loss_checked_at += lowest - 1 - core.largest_acked
+        core.largest_acked = lowest - 1
+    total = _insert(values, total, core.largest_acked)
     total = _insert(values, total, core.next_sequence)
     if core.suspects > 0:
-        total = _insert(values, total, core.suspects_before)
+        total = _insert(values, total, core.probe_before)
     world.value_count = total
     canon[0] = 1
     for place in range(1, total):

@@ -1,7 +1,7 @@
 """The states that were found: kept in an arena if they are new.
 
 States lie in the arena as records of variable length. For each state its parent and the step from it are kept, so that a
-schedule that leads to it can be told.
+schedule that leads to it can be reconstructed.
 
 Where packets may arrive any number of times, or never, a state with more packets in flight can do whatever the same
 state with fewer can. So a state whose packets are a part of those of another one, all else equal, is left out
@@ -46,7 +46,7 @@ BREADTH_FIRST, DEPTH_FIRST, LARGEST_FIRST = range(3)
 
 LEVELS: Final = 1024
 COUNTS: Final = 256
-"""Of `LARGEST_FIRST`: measures of progress, and numbers of packets, that are told apart."""
+"""Of `LARGEST_FIRST`: measures of progress, and numbers of packets, that are distinguished."""
 
 RECORD_BYTES: Final = 32
 """Of a record's header, in words of 32 bits: bytes in all, packets, the state's number, whether it was dropped; then, 64

@@ -238,12 +238,12 @@ def _are_members(world: Record, owner: Integer, number: Integer) -> bool:
     for host in range(world.hosts):
         if host == owner // world.epochs:
             offered = passes[owner, number].offered
-            told = added
+            announced = added
         else:
             at = roll_at(world, np.int64(host)) + 2 * number
             offered = np.int64(state[at])
-            told = np.int64(state[at + 1])
-        if told not in (0, added):
+            announced = np.int64(state[at + 1])
+        if announced not in (0, added):
             return False
         if added >> host & 1:
             count += 1
@@ -311,14 +311,14 @@ def timers_of(world: Record, owner: Integer) -> Integer:
     armed = np.int64(0)
     if core.quiet_ns != NEVER:
         armed |= 1
-    if core.check_ns == NEVER and core.overtaker <= core.looked_at:
+    if core.check_ns == NEVER and core.largest_acked <= core.loss_checked_at:
         return armed
     for number in range(world.slots):
         slot = slots[number]
         if slot.in_flight == 0:
             continue
         # A timer runs on while its slot is due: it may expire in the call in which the slot's packet is sent.
-        if slot.check_ns != NEVER or (slot.due == DUE_NO and slot.last_sequence < core.overtaker):
+        if slot.check_ns != NEVER or (slot.due == DUE_NO and slot.last_sequence < core.largest_acked):
             armed |= 2 << number
     return armed
 

@@ -67,7 +67,7 @@ def advance(worlds: Record, until_ps: Integer, budget: Integer, margin: Integer)
     until_ps : int
         No event after this time is run.
     budget : int
-        At most so many events are run.
+        At most this many events are run.
     margin : int
         So many packets and events one event may need at most.
 

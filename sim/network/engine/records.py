@@ -207,7 +207,7 @@ WORKER: Final = record(
     "send_ps",
     "receive_ps",
     "byte_ps",
-    "slower",  # its own work takes so many percent
+    "slower",  # its own work takes this many percent
     "added_bytes",  # on the wire, of a packet with lanes: lanes that are not simulated
     "passes_seen",
     "busy_total_ps",

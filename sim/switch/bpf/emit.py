@@ -1,7 +1,7 @@
 """Writing LLVM functions for BPF: what differs from the processor's own code.
 
 A packet's state is in a map with a value for each processor; registers, counters and defaults are in the shared array
-(`memory`). There is no context: what it tells machine code of a processor is a constant here.
+(`memory`). There is no context: what machine code of a processor reads from it is a constant here.
 
 The verifier follows every value. It knows an index that was masked just before its use, whatever happened to it earlier; LLVM
 must not see through the mask, so the index passes an empty piece of assembly first.

@@ -103,7 +103,7 @@ class XdpPorts:
         Raises
         ------
         PortUnavailableError
-            An interface has a program of somebody else.
+            An interface has a program of another process.
         """
         before, self._switch = self._switch, switch
         self.mend(anew=True)

@@ -51,7 +51,7 @@ PORT, REPLICA, FLAGS, CURSOR, GROUP = (
 
 @dataclass(frozen=True)
 class Carried:
-    """What a packet for a group carries in front: (offset in the state, bytes) each, and the headers whose validity it tells."""
+    """What a packet for a group carries in front: (offset in the state, bytes) each, and headers with their validity."""
 
     places: tuple[tuple[int, int], ...]
     headers: tuple[str, ...]
@@ -161,7 +161,7 @@ def _carried(program: ir.Program) -> Carried:
 
 
 def _write_deparser(unit: BpfUnit, carried: Carried) -> None:
-    """Write ``headers(st, carried)``: put the valid headers into the frame, behind so many bytes."""
+    """Write ``headers(st, carried)``: put the valid headers into the frame, behind this many bytes."""
     fn = unit.fn("headers", [("st", PTR), ("start", I32)], VOID)
     b = fn.b
     primitives = Primitives(fn)

@@ -1,6 +1,6 @@
 """Writing LLVM functions: memory spaces that do not overlap, loads and stores by offset, loops.
 
-Every load and store names the space it touches. Spaces never overlap, which LLVM is told by alias scopes: without
+Every load and store names the space it touches. Spaces never overlap, which alias scopes declare to LLVM: without
 them a store to a register would make it load a packet's fields again.
 """
 

@@ -106,7 +106,7 @@ class Arbiter:
             self._notify(role, [controller])
 
     def leave(self, controller: Controller) -> None:
-        """Forget a controller whose stream has ended, and tell the others if it was the primary."""
+        """Forget a controller whose stream has ended, and notify the others if it was the primary."""
         if controller.role is None:
             return
         peers = self._roles[controller.role]

@@ -77,11 +77,11 @@ class Table:
         Whether the default action is fixed by the program.
     fixed
         Whether all entries are fixed by the program. So are those of a table that the program fills without `const`,
-        as the compiler's output for BMv2 does not tell the two apart.
+        as the compiler's output for BMv2 does not distinguish the two.
     size
         How many entries it is declared to hold.
     ageing
-        Whether it tells the controller of idle entries.
+        Whether it notifies the controller of idle entries.
     """
 
     id: int

@@ -27,7 +27,7 @@ from sim.switch.p4runtime.pipeline import Pipeline
 from sim.switch.ports.chassis import Chassis
 
 UPDATES_PER_TURN = 64
-"""After so many updates of a batch, packets may pass."""
+"""Updates of a batch after which packets may pass."""
 
 TICK_S = 0.05
 """How often time-outs of digests and table entries are looked at."""
@@ -47,7 +47,7 @@ _Event: TypeAlias = tuple[Pipeline, list[bytes], list[Digest]]
 
 
 class _Tap:
-    """Hears what one pipeline's switch tells, and queues it."""
+    """Receives the messages of one pipeline's switch, and queues them."""
 
     def __init__(self, pipeline: Pipeline, events: "queue.SimpleQueue[_Event]") -> None:
         self._pipeline = pipeline
@@ -87,7 +87,7 @@ class Device:
         self._notices = threading.Thread(target=self._run_notices, name="notices", daemon=True)
 
     def start(self) -> None:
-        """Begin to tell controllers of packets, digests and idle entries."""
+        """Begin to notify controllers of packets, digests and idle entries."""
         self._notices.start()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Digests: what the program tells the controller, in lists, and not again before it is acknowledged.
+"""Digests: what the program sends to the controller, in lists, and not again before it is acknowledged.
 
 Times are those given to the methods; nothing here reads a clock, and the sender stamps the lists.
 """

@@ -14,7 +14,7 @@ SPACE = "netsum-v1model"
 """The error space of `p4.v1.Error.space`."""
 
 DETAILS_BUDGET_BYTES = 6 * 1024
-"""gRPC clients refuse trailing metadata above 8 KiB unless told otherwise; the rest is room for base64."""
+"""gRPC clients refuse trailing metadata above 8 KiB by default; the rest is room for base64."""
 
 
 class Code(IntEnum):

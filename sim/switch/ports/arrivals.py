@@ -83,7 +83,7 @@ class DatagramInbox(NamedTuple):
 
 @compiled
 def receive_datagrams(inbox: DatagramInbox, timeout_ms: Integer) -> Integer:
-    """Wait for datagrams, at most so long, and make frames of them.
+    """Wait for datagrams, at most `timeout_ms`, and make frames of them.
 
     Returns
     -------

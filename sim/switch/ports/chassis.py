@@ -11,7 +11,7 @@ import numpy as np
 from sim.switch import Digest, Packets, Switch, ir
 from sim.switch.control_plane import ControlPlane
 from sim.switch.ports.driver import PortDriver
-from sim.switch.ports.loop import ATTEND, RECEIVED_FRAMES, STATUS, STRANGERS, UNFINISHED, engine_of
+from sim.switch.ports.loop import ATTEND, NO_SUCH_PORT, RECEIVED_FRAMES, STATUS, UNFINISHED, engine_of
 from sim.switch.ports.pcap import Capture
 from sim.switch.ports.turns import Turns
 
@@ -116,13 +116,13 @@ class Chassis:
                 self.unforwarded["no_program"] += len(packets)
                 return Packets.of([])
             left = installed.switch.inject(packets, self.now_ns())
-            strangers = self._send(left)
-            notice = self._notice(installed, left, strangers)
-        notice.tell(installed.listener)
+            no_such_port = self._send(left)
+            notice = self._notice(installed, left, no_such_port)
+        notice.send(installed.listener)
         return left
 
     def forward(self, ports: PortDriver, timeout_ms: int) -> None:
-        """Move packets between the ports and the switch until none have come for so long, or somebody wants a turn.
+        """Move packets between the ports and the switch until none have come for `timeout_ms`, or a thread wants a turn.
 
         May return at any time; to be called again and again, by one thread.
         """
@@ -132,7 +132,7 @@ class Chassis:
                 self.unforwarded["no_program"] += ports.receive(timeout_ms)
                 return
             notice = self._forward(installed, ports, timeout_ms)
-        notice.tell(installed.listener)
+        notice.send(installed.listener)
 
     def _forward(self, installed: _Installed, ports: PortDriver, timeout_ms: int) -> "_Notice":
         outcome = self._outcome
@@ -142,9 +142,9 @@ class Chassis:
             reason = ports.forward(engine, self.turn.asked, self._epoch_ns, timeout_ms, once, outcome)
             if reason == UNFINISHED:
                 left = flight.resume(int(outcome[STATUS]))
-                strangers = self._send(left)
+                no_such_port = self._send(left)
             elif reason == ATTEND:
-                left, strangers = flight.result(), int(outcome[STRANGERS])
+                left, no_such_port = flight.result(), int(outcome[NO_SUCH_PORT])
                 if self.capture is not None:
                     self.capture.went_out(left.ports, left.lengths, left.frames)
             else:
@@ -152,7 +152,7 @@ class Chassis:
             if self.capture is not None:
                 count = int(outcome[RECEIVED_FRAMES])
                 self.capture.came_in(ports.ports[:count], ports.lengths[:count], ports.frames, ports.times)
-        return self._notice(installed, left, strangers)
+        return self._notice(installed, left, no_such_port)
 
     def look_after(self, ports: PortDriver) -> None:
         """Do what must be done a few times a second: bring ports back, and captured packets to their files."""
@@ -173,13 +173,13 @@ class Chassis:
             self.capture.went_out(left.ports, left.lengths, left.frames)
         return self.ports.transmit(left.ports, left.lengths, left.frames)
 
-    def _notice(self, installed: _Installed, left: Packets, strangers: int) -> "_Notice":
+    def _notice(self, installed: _Installed, left: Packets, no_such_port: int) -> "_Notice":
         """Collect the listener's part of a batch, while the batch is in memory."""
         frames = []
-        if strangers > 0:
+        if no_such_port > 0:
             for_cpu = np.flatnonzero(left.ports == self.cpu_port)
             if self.ports is not None:
-                self.unforwarded["no_such_port"] += strangers - len(for_cpu)
+                self.unforwarded["no_such_port"] += no_such_port - len(for_cpu)
             frames = [left.frames[row, : left.lengths[row]].tobytes() for row in for_cpu]
         return _Notice(frames, installed.switch.drain_digests() if installed.learns else [])
 
@@ -191,7 +191,7 @@ class _Notice:
     frames: list[bytes]
     samples: list[Digest]
 
-    def tell(self, listener: Listener | None) -> None:
+    def send(self, listener: Listener | None) -> None:
         if listener is None:
             return
         if self.frames:

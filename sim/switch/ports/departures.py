@@ -84,7 +84,7 @@ def transmit_datagrams(
     """
     sockets, descriptors, statistics = outbox.sockets, outbox.descriptors, outbox.statistics
     places, targets, starts, vectors = outbox.places, outbox.targets, outbox.starts, outbox.vectors
-    strangers = np.int64(0)
+    no_such_port = np.int64(0)
     done = np.int64(0)
     while done < total:
         batch = min(total - done, outbox.messages.shape[0])
@@ -93,7 +93,7 @@ def transmit_datagrams(
             socket = sockets[ports[done + i]]
             places[i, 1] = -1
             if socket < 0:
-                strangers += 1
+                no_such_port += 1
                 continue
             offset, size = find_datagram(frames[done + i], lengths[done + i])
             if size < 0:
@@ -126,7 +126,7 @@ def transmit_datagrams(
             _send(descriptors[socket], outbox.messages, vectors, count, begin, statistics[socket])
             begin = end
         done += batch
-    return strangers
+    return no_such_port
 
 
 @compiled

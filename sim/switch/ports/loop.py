@@ -21,7 +21,7 @@ QUIET, ASKED, ATTEND, UNFINISHED = range(4)
 """Why the loop came back: nothing to do, or it is time to look after the ports; another thread wants the switch; the last
 batch needs Python, for packets to the controller, digests, or a capture; the program needs more memory to finish it."""
 
-STATUS, RECEIVED_FRAMES, STRANGERS = range(3)
+STATUS, RECEIVED_FRAMES, NO_SUCH_PORT = range(3)
 """The loop's report on the last batch: the program's status, how many frames came in, how many left by no port."""
 
 _NS_PER_US = 1000
@@ -129,8 +129,8 @@ def forward(
             outcome[STATUS] = status
             return UNFINISHED
         left = words[engine.out_count]
-        outcome[STRANGERS] = transmit(outbox, engine.ports, engine.lengths, engine.frames, left)
-        if once or outcome[STRANGERS] > 0 or words[engine.digest_count] > 0:
+        outcome[NO_SUCH_PORT] = transmit(outbox, engine.ports, engine.lengths, engine.frames, left)
+        if once or outcome[NO_SUCH_PORT] > 0 or words[engine.digest_count] > 0:
             return ATTEND
     return QUIET
 

@@ -122,7 +122,7 @@ class RingOutbox(NamedTuple):
 
 @compiled
 def receive_frames(inbox: RingInbox, timeout_ms: Integer) -> Integer:
-    """Wait for frames, at most so long, and copy them out of the rings; return how many."""
+    """Wait for frames, at most `timeout_ms`, and copy them out of the rings; return how many."""
     count = _sweep(inbox)
     if count > 0:
         return count
@@ -227,7 +227,7 @@ def transmit_frames(
     """
     messages, vectors, addresses = outbox.messages, outbox.vectors, outbox.addresses
     stride: Integer = frames.strides[0]
-    strangers = np.int64(0)
+    no_such_port = np.int64(0)
     done = np.int64(0)
     while done < total:
         batch = min(total - done, messages.shape[0])
@@ -235,7 +235,7 @@ def transmit_frames(
         for i in range(done, done + batch):
             position = outbox.positions[ports[i]]
             if position < 0:
-                strangers += 1
+                no_such_port += 1
             elif lost(outbox.draws, position, outbox.drop_ppm):
                 outbox.statistics[position, DROPPED_OUT] += 1
             elif addresses[position]["index"] == 0:
@@ -250,7 +250,7 @@ def transmit_frames(
                 count += 1
         _send(outbox, count)
         done += batch
-    return strangers
+    return no_such_port
 
 
 @compiled

@@ -72,7 +72,7 @@ RINGS = np.dtype(
 _SHARE = 32
 """Datagrams taken from a worker before the next worker has its turn."""
 _BATCHES_BETWEEN_LOOKS = 8
-"""While rings are never empty, the driver below is looked at after so many batches."""
+"""While rings are never empty, the driver below is polled after this many batches."""
 
 
 class MemoryInbox(NamedTuple):
@@ -128,7 +128,7 @@ class MemoryOutbox(NamedTuple):
 
 @compiled
 def receive_memory(inbox: MemoryInbox, timeout_ms: Integer) -> Integer:
-    """Wait for datagrams in rings, or frames of the driver below, at most so long; return how many frames there are."""
+    """Wait for datagrams in rings, or frames of the driver below, at most `timeout_ms`; return how many frames there are."""
     cursor = inbox.cursor
     cursor[1] += 1
     if cursor[1] % _BATCHES_BETWEEN_LOOKS == 0 or inbox.used[0] == 0:
@@ -244,7 +244,7 @@ def transmit_memory(
     used = outbox.used[0]
     if used == 0:
         return transmit(outbox.below, ports, lengths, frames, total)
-    strangers: Integer = np.int64(0)
+    no_such_port: Integer = np.int64(0)
     begin: Integer = np.int64(0)
     last: Integer = np.int64(0)
     for i in range(total):
@@ -270,12 +270,14 @@ def transmit_memory(
             continue
         last = found
         if begin < i:
-            strangers += transmit(outbox.below, ports[begin:i], lengths[begin:i], frames[begin:i], i - begin)
+            no_such_port += transmit(
+                outbox.below, ports[begin:i], lengths[begin:i], frames[begin:i], i - begin
+            )
         begin = i + 1
         _put(outbox, outbox.rings[found], row, offset, size)
     if begin < total:
         rest = total - begin
-        strangers += transmit(outbox.below, ports[begin:], lengths[begin:], frames[begin:], rest)
+        no_such_port += transmit(outbox.below, ports[begin:], lengths[begin:], frames[begin:], rest)
     for at in range(used):
         ring = outbox.rings[at]
         if ring.unpublished != 0:
@@ -284,7 +286,7 @@ def transmit_memory(
             fence()
             if load32(np.uintp(ring.base + WORKER_SLEEPS)) != 0:
                 _wake(ring, outbox.one)
-    return strangers
+    return no_such_port
 
 
 @compiled

@@ -1,6 +1,6 @@
 """A lock that is handed over in the order it was asked for.
 
-The data path keeps the switch until somebody else wants it, and takes it again at once. With an ordinary lock it would
+The data path keeps the switch until another thread requests it, and takes it again at once. With an ordinary lock it would
 have it back before a waiting control request had even woken up.
 """
 
@@ -22,9 +22,9 @@ class Turns:
     Attributes
     ----------
     asked : int64[1]
-        1 while somebody waits, for a holder in compiled code, which gives way soon.
+        1 while a thread waits, for a holder in compiled code, which gives way soon.
     interrupt
-        Called when somebody begins to wait; ends a wait of the holder for packets.
+        Called when a thread begins to wait; ends a wait of the holder for packets.
     """
 
     def __init__(self) -> None:

@@ -80,7 +80,9 @@ def test_loss_on_one_link_leaves_the_dice_of_others_alone(programs: dict[int, st
 
 
 def test_a_run_beyond_its_limit_fails(programs: dict[int, str]) -> None:
-    with pytest.raises(PointFailedError, match="not everybody is done after 1000 ns"):
+    with pytest.raises(
+        PointFailedError, match="workers 0 of job 1, 1 of job 1.* have not finished after 1000 ns"
+    ):
         run_point(point('[run]\nlimit = "1us"\n[[job]]\n'), programs)
 
 

@@ -21,7 +21,7 @@ from sim.explore.engine.world import LEFT_OUT_WRONGLY, STRAY_WRITE, STUCK, UP, W
 from sim.explore.schedules import pcap, read_schedule, write_schedule
 from sim.explore.search import Search
 from sim.explore.shrink import violates
-from sim.explore.story import tell
+from sim.explore.story import events_of
 from tests.sim.explore.faults import __main__ as faults
 from tests.sim.explore.faults.catalogue import FAULTS
 from tests.sim.explore.faults.fault import Fault
@@ -75,14 +75,14 @@ def test_a_fault_is_found_and_its_schedule_can_be_read_and_replayed(
     write_schedule(path, found.scenario, name, violation, events)
     scenario, fault, expected, made = read_schedule(path)
     faulty = faulty_system(FAULTS[fault], scenario, PROGRAM)
-    again = tell(faulty, made)
+    again = events_of(faulty, made)
     assert [event.result for event in again] == [event.result for event in events]
     assert expected == violation
     assert violates(faulty, made, violation)
     assert text(events, scenario.shape, "title", "ending").count("\n") == len(events) + 4
     assert svg(events, scenario.shape, "title", "ending").startswith("<svg ")
     shipped = faulty_system(None, scenario, PROGRAM)
-    assert all(event.result >= 0 for event in tell(shipped, made))
+    assert all(event.result >= 0 for event in events_of(shipped, made))
     assert not violates(shipped, made, violation)
 
 

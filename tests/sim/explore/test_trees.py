@@ -16,7 +16,7 @@ from sim.explore.schedules import pcap, read_schedule, write_schedule
 from sim.explore.search import Result, Search
 from sim.explore.shape import Shape
 from sim.explore.shrink import violates
-from sim.explore.story import Walk, tell
+from sim.explore.story import Walk, events_of
 from sim.explore.system import System
 from tests.sim.explore.faults.catalogue import FAULTS
 from tests.sim.explore.faults.run import faulty_system, look_for
@@ -119,7 +119,7 @@ def test_a_fault_of_trees_is_found_and_its_schedule_names_the_switches(
     scenario, fault, expected, made = read_schedule(path)
     assert scenario == found.scenario
     faulty = faulty_system(FAULTS[fault], scenario, PROGRAM)
-    assert [event.result for event in tell(faulty, made)] == [event.result for event in events]
+    assert [event.result for event in events_of(faulty, made)] == [event.result for event in events]
     assert expected == violation
     assert violates(faulty, made, violation)
     assert not violates(faulty_system(None, scenario, PROGRAM), made, violation)

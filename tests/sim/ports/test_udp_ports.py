@@ -81,7 +81,7 @@ def test_a_datagram_is_the_frame_it_would_be_on_a_network() -> None:
 def test_a_frame_is_sent_as_datagram_from_the_ports_own_address() -> None:
     with UdpPorts([(0, 0), (1, 0)]) as ports, host() as one, host("127.0.1.2") as two:
         source = ("10.0.0.1", 28275)
-        strangers = transmit(
+        no_such_port = transmit(
             ports,
             [
                 (1, datagram(source, one.getsockname(), b"a")),
@@ -90,7 +90,7 @@ def test_a_frame_is_sent_as_datagram_from_the_ports_own_address() -> None:
                 (7, datagram(source, one.getsockname(), b"d")),
             ],
         )
-        assert strangers == 1
+        assert no_such_port == 1
         assert one.recvfrom(2000) == (b"a", ports.addresses[1])
         assert one.recvfrom(2000) == (b"c", ports.addresses[1])
         assert two.recvfrom(2000) == (b"b" * 1400, ports.addresses[0])

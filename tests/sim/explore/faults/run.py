@@ -13,7 +13,7 @@ from sim.explore.engine.world import STUCK, WRONG_NAME
 from sim.explore.scenario import Scenario
 from sim.explore.search import Result, Search
 from sim.explore.shrink import shrink
-from sim.explore.story import Event, steps_of, tell
+from sim.explore.story import Event, events_of, steps_of
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode, shipped_worker
 from tests.sim.explore.faults.fault import Fault
@@ -143,7 +143,7 @@ def look_for(
 def _breadth_first(system: System, memory_bytes: int) -> Result:
     result = Search(system, order="breadth", collect=False, memory_bytes=memory_bytes).run()
     if result.outcome == "violated" and result.violation not in (STUCK, WRONG_NAME):
-        events = tell(system, steps_of(system, result.way))
+        events = events_of(system, steps_of(system, result.way))
         if not events or events[-1].result >= 0:
             # The network without faults came upon it: find all its steps.
             again = Search(system, order="breadth", liveness=False, collect=False, memory_bytes=memory_bytes)
