@@ -22,6 +22,7 @@ from controller.trees import Tree
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToWorker
 from host_agent.wire import Admission
+from host_agent.wire.path import one_switch
 
 
 class Kind(Enum):
@@ -321,7 +322,9 @@ class ServiceJob:
 
     def _ticket(self, seat: Seat) -> jobs_pb2.AdmissionTicket:
         admission = self.admissions[seat.rank]
-        path = admission.path if len(admission.path) > 1 else ()
+        path = admission.path
+        if path == one_switch(admission.worker_id, admission.num_workers):
+            path = ()  # As of any job on one switch.
         return jobs_pb2.AdmissionTicket(
             job_id=admission.job_id,
             token=admission.token,

@@ -7,7 +7,7 @@ import pytest
 
 from controller.errors import ServiceError
 from controller.jobs import ParentLink
-from controller.service.network import Network
+from controller.service.network import Network, PortSite
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import JoinError
 from host_agent.joining.seat import open_seats
@@ -82,6 +82,18 @@ def test_a_job_on_one_leaf_or_a_named_switch_has_one_switch(make_bench: MakeBenc
     ]
     assert [one.result(DEADLINE_S).admission.switch[0] for one in named] == ["127.0.3.2"] * 2
     assert held(bench).keys() == {"l1", "l2"}
+
+
+def test_workers_of_a_root_know_their_ranks_and_all_others(make_bench: MakeBench) -> None:
+    network = fake_leaf_spine((2, 2), spines=0)
+    for name, other in (("l1", "l2"), ("l2", "l1")):
+        network.switches[name].ports[101] = PortSite("", other)  # type: ignore[index]
+    bench = make_bench(network)
+    places = ["127.0.2.1", "127.0.2.3", "127.0.2.2", "127.0.2.4"]
+    seats = [bench.joining("job", rank, 4, addresses=[place]) for rank, place in enumerate(places)]
+    admissions = [seat.result(DEADLINE_S).admission for seat in seats]
+    assert [(each.worker_id, each.num_workers) for each in admissions] == [(0, 3), (0, 2), (1, 3), (1, 2)]
+    assert [(each.rank, each.world_size) for each in admissions] == [(0, 4), (1, 4), (2, 4), (3, 4)]
 
 
 def test_two_spines_share_the_jobs(make_bench: MakeBench) -> None:
