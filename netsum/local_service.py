@@ -1,7 +1,8 @@
 """A switch and its controller on loopback, for jobs that ask for one: ``python -m netsum.local_service --places 4``.
 
 The loopback testbed and the controller service in one process, without a memory: both end together. Rank r gets
-the r-th *place* (switch port) if no other worker has it, else one that the fewest others have.
+the r-th *place* (switch port) if no other worker has it, else one that the fewest others have. With ``--switches 2`` the places
+are in turns on two switches with a cable between them, which add in a tree.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from controller.service.serve import RunningService, ServiceOptions, running_ser
 from host_agent.errors import NetsumError
 from host_agent.wire.constants import MAX_CHILDREN, UDP_PORT
 from netsum.programs import compiled_program
-from netsum.star_service import star_network
+from netsum.star_service import cabled_network, star_network
 from netsum_common.channel import TlsFiles
 from topologies.children import TestbedError, ending_in_order
 from topologies.loopback import LoopbackTestbed
@@ -37,26 +38,26 @@ class LocalServiceError(NetsumError):
 
 
 async def _serve(
-    testbed: LoopbackTestbed, options: argparse.Namespace, announcement: "_Announcement"
+    testbeds: Sequence[LoopbackTestbed], options: argparse.Namespace, announcement: "_Announcement"
 ) -> None:
     program = compiled_program(options.lanes)
     service_options = ServiceOptions(
-        network=star_network(testbed),
+        network=star_network(testbeds[0]) if len(testbeds) == 1 else cabled_network(testbeds),
         program=program.json,
         p4info=program.p4info,
-        listen=(options.listen or f"unix:{testbed.folder / CONTROLLER_SOCKET}",),
+        listen=(options.listen or f"unix:{testbeds[0].folder / CONTROLLER_SOCKET}",),
         tls=TlsFiles(),
         registry=RegistryOptions(slots=options.slots),
     )
     async with running_service(service_options) as service:
         ready = asyncio.create_task(service.until_ready())
-        await _attend(testbed, service, until=ready.done)
+        await _attend(testbeds, service, until=ready.done)
         ready.result()
         if options.ready_fd is not None:
-            _log_to(testbed.folder / "service.log")
+            _log_to(testbeds[0].folder / "service.log")
         announcement.send(address=service.addresses[0])
         unused = _Unused(service)
-        await _attend(testbed, service, until=unused if options.until_unused else lambda: False)
+        await _attend(testbeds, service, until=unused if options.until_unused else lambda: False)
 
 
 def _log_to(path: Path) -> None:
@@ -68,11 +69,14 @@ def _log_to(path: Path) -> None:
         os.dup2(log.fileno(), sys.stderr.fileno())
 
 
-async def _attend(testbed: LoopbackTestbed, service: RunningService, until: Callable[[], bool]) -> None:
-    """Wait until something holds, or the switch or the links to it end."""
+async def _attend(
+    testbeds: Sequence[LoopbackTestbed], service: RunningService, until: Callable[[], bool]
+) -> None:
+    """Wait until something holds, or a switch or the links to it end."""
     while not until():
-        if not testbed.switch.running:  # Ending notifies the workers sooner than their deadlines.
-            fault = testbed.switch.how_it_ended()
+        ended = [each.switch for each in testbeds if not each.switch.running]
+        if ended:  # Ending notifies the workers sooner than their deadlines.
+            fault = ended[0].how_it_ended()
             service.registry.end_all(fault)
             await asyncio.sleep(LOOK_S)
             raise TestbedError(fault)
@@ -124,6 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--slots", type=int, default=64, help="slots of a job, a power of two")
     parser.add_argument("--drop-ppm", type=int, default=0, help="packets per million to lose, each way")
     parser.add_argument(
+        "--switches", type=int, choices=(1, 2), default=1, help="two have a cable between them"
+    )
+    parser.add_argument(
         "--listen", metavar="HOST:PORT", help="default: a unix socket, which no TLS variable concerns"
     )
     parser.add_argument("--until-unused", action="store_true", help="end with the last connection")
@@ -136,9 +143,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with (
             ending_in_order(),
             run_folder(keep_on_error=FAILED_RUNS) as folder,
-            LoopbackTestbed(options.places, UDP_PORT, folder, drop_ppm=options.drop_ppm) as testbed,
+            contextlib.ExitStack() as stack,
         ):
-            asyncio.run(_serve(testbed, options, announcement))
+            testbeds = []
+            for number in range(options.switches):
+                logs = folder / f"s{number + 1}" if number else folder
+                logs.mkdir(exist_ok=True)
+                places = (options.places + options.switches - 1 - number) // options.switches
+                testbed = LoopbackTestbed(places, UDP_PORT, logs, options.drop_ppm, options.switches > 1)
+                testbeds.append(stack.enter_context(testbed))
+            asyncio.run(_serve(testbeds, options, announcement))
     except (NetsumError, ValueError, OSError) as fault:
         announcement.send(error=str(fault))
         return 1

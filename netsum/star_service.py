@@ -1,11 +1,12 @@
-"""The controller service of a testbed that has one switch, in a thread."""
+"""The controller service of a testbed that has one switch, in a thread; and what such a service knows of its network."""
 
 import asyncio
 import contextlib
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from controller.service.network import HostSite, Network, PortSite, SwitchSite
@@ -36,6 +37,24 @@ def star_network(testbed: SwitchTestbed) -> Network:
         ports={host.port: PortSite(peer=host.name) for host in testbed.hosts},
     )
     return Network({name: switch}, hosts, any_place=loopback)
+
+
+def cabled_network(testbeds: Sequence[SwitchTestbed]) -> Network:
+    """Return two loopback testbeds with a cable between their switches, and their hosts in turns, which workers take in order."""
+    switches, hosts = {}, []
+    for number, testbed in enumerate(testbeds, 1):
+        alone, name, cable = star_network(testbed), f"s{number}", len(testbed.hosts)
+        (switch,) = alone.switches.values()
+        switches[name] = replace(
+            switch,
+            name=name,
+            stations={**switch.stations, testbeds[2 - number].switch_mac: cable},
+            ports={**switch.ports, cable: PortSite(peer=f"s{3 - number}")},
+        )
+        for at, host in enumerate(alone.hosts.values()):
+            hosts.append((at, replace(host, name=f"{name}-{host.name}", switch=name)))
+    in_turns = [host for _, host in sorted(hosts, key=lambda each: each[0])]
+    return Network(switches, {host.name: host for host in in_turns}, any_place=True)
 
 
 @contextlib.contextmanager

@@ -29,6 +29,8 @@ class LoopbackTestbed:
         Where logs go.
     drop_ppm
         How many of a million packets the switch's ports lose, each way.
+    cabled
+        Whether the port after those of the hosts is for a cable to another switch: at `udp_port`, as switches send there.
 
     Raises
     ------
@@ -38,7 +40,9 @@ class LoopbackTestbed:
 
     switch: Child
 
-    def __init__(self, workers: int, udp_port: int, folder: Path, drop_ppm: int = 0) -> None:
+    def __init__(
+        self, workers: int, udp_port: int, folder: Path, drop_ppm: int = 0, cabled: bool = False
+    ) -> None:
         self.folder = folder
         self.device_id = 1
         self._network = _own_network()
@@ -48,6 +52,7 @@ class LoopbackTestbed:
         self.p4runtime_address = f"{self.switch_ip}:0"
         self._workers = workers
         self._drop_ppm = drop_ppm
+        self._cable = [udp_port] if cabled else []
 
     def __enter__(self) -> "LoopbackTestbed":
         try:
@@ -91,7 +96,12 @@ class LoopbackTestbed:
                 [
                     *(sys.executable, "-P", "-m", "sim.switch.serve"),
                     *("--p4runtime", self.p4runtime_address, "--device-id", str(self.device_id)),
-                    *("--udp-host", self.switch_ip, "--udp-ports", ",".join(map(str, udp_ports))),
+                    *(
+                        "--udp-host",
+                        self.switch_ip,
+                        "--udp-ports",
+                        ",".join(map(str, udp_ports + self._cable)),
+                    ),
                     *("--drop-ppm", str(self._drop_ppm), "--memory", "--ready-fd", str(ready_fd)),
                 ],
                 self.folder / "switch.log",

@@ -62,6 +62,7 @@ def start_service(places: int) -> str:
         ("--lanes", "NETSUM_LANES"),
         ("--slots", "NETSUM_SLOTS"),
         ("--drop-ppm", "NETSUM_DROP_PPM"),
+        ("--switches", "NETSUM_SWITCHES"),
     ):
         if os.environ.get(variable):
             command += [option, os.environ[variable]]

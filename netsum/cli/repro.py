@@ -40,6 +40,7 @@ class Change(StrEnum):
     order = "order"
     lanes = "lanes"
     loss = "loss"
+    tree = "tree"
     link = "link"
 
 
@@ -79,7 +80,7 @@ def repro(
     """Run a training several times under other conditions, and name the first step, tensor and element that differ.
 
     The training is run as it is, again, and with one thing changed at a time: the size of DistributedDataParallel's buckets,
-    the order of the ranks in all-reduces, lanes, 1 % of the packets lost, UDP instead of shared memory. Gradients and
+    the order of the ranks, lanes, 1 % of the packets lost, a tree of two switches, UDP instead of shared memory. Gradients and
     weights at every step of an optimizer of torch.optim are compared, bit for bit. If a plain repetition differs, two runs
     with seeds distinguish random numbers without a seed from a race. Every run writes its tensors to disk: twice the
     model's size a step and rank.

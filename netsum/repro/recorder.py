@@ -6,7 +6,7 @@ NETSUM_REPRO         folder of the records
 NETSUM_REPRO_STEPS   optimizer steps to record
 NETSUM_REPRO_OVER    backend of the default group and of groups that name one
 NETSUM_REPRO_BUCKET  bytes of DistributedDataParallel's buckets
-NETSUM_REPRO_ORDER   "reversed": every rank contributes to all-reduces what another one has
+NETSUM_REPRO_ORDER   "reversed": every rank contributes to all-reduces and reduce-scatters what another one has
 NETSUM_REPRO_SEED    of torch, NumPy and random, before the script begins
 """
 
@@ -134,7 +134,8 @@ def _choose_backend(recorder: Recorder) -> None:
         if reverse and backend == "netsum":
             from host_agent.torch.process_group import NetsumProcessGroup
 
-            NetsumProcessGroup.allreduce = _from_the_other_end(NetsumProcessGroup.allreduce)  # type: ignore[method-assign]
+            for name in ("allreduce", "reduce_scatter"):
+                setattr(NetsumProcessGroup, name, _from_the_other_end(getattr(NetsumProcessGroup, name)))
         elif reverse and backend == "gloo":
             dist.Backend.register_backend(REVERSED_GLOO, _reversed_gloo, extended_api=True, devices=["cpu"])
             backend = REVERSED_GLOO
@@ -146,27 +147,39 @@ def _choose_backend(recorder: Recorder) -> None:
     dist.init_process_group = dist.distributed_c10d.init_process_group = begin_over
 
 
-def _from_the_other_end(allreduce: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an all-reduce to which each rank gives what the rank at the other end has, so that all orders are reversed."""
+def _from_the_other_end(collective: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a reduction to which each rank gives what the rank at the other end has, so that all orders are reversed."""
 
-    @functools.wraps(allreduce)
+    @functools.wraps(collective)
     def exchanged(self: Any, tensors: Any, *arguments: Any, **options: Any) -> Any:
-        other = self.size() - 1 - self.rank()
-        for each in [tensors] if isinstance(tensors, Tensor) else tensors:
-            if other != self.rank() and not each.is_sparse:
-                received = torch.empty_like(each, memory_format=torch.contiguous_format)
-                sending = self._gloo.send([each.detach().contiguous()], other, 0)
-                self._gloo.recv([received], other, 0).wait()
-                sending.wait()
-                with torch.no_grad():
-                    each.copy_(received)
-        return allreduce(self, tensors, *arguments, **options)
+        if "scatter" in collective.__name__:
+            inputs, *rest = arguments
+            return collective(self, tensors, _of_the_other_end(self, inputs), *rest, **options)
+        with torch.no_grad():
+            for each in [tensors] if isinstance(tensors, Tensor) else tensors:
+                if not each.is_sparse:
+                    each.copy_(_of_the_other_end(self, each))
+        return collective(self, tensors, *arguments, **options)
 
     return exchanged
 
 
+def _of_the_other_end(group: Any, given: Any) -> Any:
+    """Return what the rank at the other end has, in new tensors."""
+    if not isinstance(given, Tensor):
+        return [_of_the_other_end(group, each) for each in given]
+    other = group.size() - 1 - group.rank()
+    if other == group.rank():
+        return given
+    received = torch.empty_like(given, memory_format=torch.contiguous_format)
+    sending = group._gloo.send([given.detach().contiguous()], other, 0)
+    group._gloo.recv([received], other, 0).wait()
+    sending.wait()
+    return received
+
+
 class _ReversedGloo(dist.ProcessGroup):
-    """Gloo, with the order of the ranks in all-reduces reversed."""
+    """Gloo, with the order of the ranks in all-reduces and reduce-scatters reversed."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options.group_rank, options.group_size)
@@ -183,6 +196,15 @@ class _ReversedGloo(dist.ProcessGroup):
         return self._gloo.allreduce(given, opts)
 
     allreduce = _from_the_other_end(_allreduce)
+
+    def _reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None) -> Any:
+        return self._gloo.reduce_scatter(outputs, inputs, opts or dist.ReduceScatterOptions())
+
+    def _reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
+        return self._gloo._reduce_scatter_base(output, given, opts or dist.ReduceScatterOptions())
+
+    reduce_scatter = _from_the_other_end(_reduce_scatter)
+    reduce_scatter_single = _reduce_scatter_base = _from_the_other_end(_reduce_scatter_single)
 
     def getBackendName(self) -> str:
         """Return the backend's name."""

@@ -20,14 +20,15 @@ OVER: Final = {
     "plain": {"NETSUM_REPRO_OVER": "netsum", "NETSUM_EXACT": "0"},
     "gloo": {"NETSUM_REPRO_OVER": "gloo"},
 }
-NETSUM_ALONE: Final = ("lanes", "loss", "link")
-OF_ITS_OWN_SWITCH: Final = ("lanes", "loss")
+OF_ITS_OWN_SWITCH: Final = ("lanes", "loss", "tree")
 """What a switch is started with, where NETSUM_CONTROLLER names no network."""
+NETSUM_ALONE: Final = (*OF_ITS_OWN_SWITCH, "link")
 CONDITIONS: Final[dict[str, dict[str, str]]] = {
     "buckets": {"NETSUM_REPRO_BUCKET": "1024"},
     "order": {"NETSUM_REPRO_ORDER": "reversed"},
     "lanes": {"NETSUM_LANES": "64"},
     "loss": {"NETSUM_DROP_PPM": "10000"},
+    "tree": {"NETSUM_SWITCHES": "2"},
     "link": {"NETSUM_LINK": "udp"},
 }
 MEANING: Final = {
@@ -35,6 +36,7 @@ MEANING: Final = {
     "order": "the order of the ranks",
     "lanes": "the values a packet carries",
     "loss": "lost packets",
+    "tree": "the tree of switches",
     "link": "the link to the switch",
     "workers": "the number of workers",
     "controller": "the network",

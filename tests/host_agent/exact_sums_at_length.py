@@ -3,7 +3,10 @@
 `python -m tests.host_agent.exact_sums_at_length` checks 10^9 results, in about ten minutes of processor time.
 
 float16 and bfloat16, sums and means: integers, divided and rounded as integers. float32 and float64: `math.fsum`, which rounds
-the exact sum to float64; where that is a tie of float32 and not the exact sum, fractions.
+the exact sum to float64; where that is a tie of float32 and not the exact sum, fractions. A sample of every batch is compared
+with fractions too, which checks these oracles as well.
+
+In parts that can be stopped: one seed after the other, as in ``--elements 1e8 --seed 1``, ``--seed 2`` and so on.
 """
 
 import argparse
@@ -18,10 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.host_agent.test_exact_sums import INFINITE_FROM, exactly, rounded
+from tests.host_agent.test_exact_sums import INFINITE_FROM, exactly, rounded, wanted
 
 Array = npt.NDArray[Any]
 SIZE = 1 << 16
+SAMPLE = 32
+"""Of a batch, that fractions check too."""
 POINT = {"float16": 24, "bfloat16": 30}
 """Values are integers times 2^-POINT."""
 FINER = {"float16": 0, "bfloat16": 16}
@@ -122,7 +127,9 @@ def one_batch(rng: np.random.Generator, name: str, kind: Callable[..., Array]) -
     divisor = summands if mean else 1
     with np.errstate(over="ignore"):
         expected = (by_integers if narrow else by_fsum)(table, name, divisor).astype(result.dtype) + 0
-    unequal = int((result != expected).sum())
+    at = rng.integers(SIZE, size=SAMPLE)
+    by_fractions = wanted([list(table[:, at])], "mean" if mean else "sum", name)
+    unequal = int((result != expected).sum()) + int((expected[at] != by_fractions).sum())
     return unequal, f"{name}, {kind.__name__}, {summands} summands, {'mean' if mean else 'sum'}"
 
 
@@ -144,7 +151,8 @@ def check(elements: int, seed: int) -> int:
         if batches % 500 == 0:
             print(f"{checked.total():,} results, {wrong} wrong, {time.monotonic() - begin:.0f} s", flush=True)
     print(
-        f"seed {seed}: {checked.total():,} results ({', '.join(f'{k} {v:,}' for k, v in checked.items())}), {wrong} wrong"
+        f"seed {seed}: {checked.total():,} results ({', '.join(f'{k} {v:,}' for k, v in checked.items())}), "
+        f"{batches * SAMPLE:,} of them also by fractions, {wrong} wrong"
     )
     return wrong
 

@@ -3,10 +3,14 @@
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from controller.service.client import OperatorClient
 from host_agent.joining import JoinError, join, start_service
 
 WAIT_S = 30.0
@@ -45,6 +49,27 @@ def test_it_ends_with_a_job_that_lasts_less_than_a_look() -> None:
         until_it_ends.settimeout(WAIT_S)
         while until_it_ends.recv(1024):
             pass
+
+
+def test_two_switches_with_a_cable_between_them_add_in_a_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NETSUM_CONTROLLER", raising=False)
+    monkeypatch.setenv("NETSUM_SWITCHES", "2")
+    address = start_service(3)
+
+    def reduce(rank: int) -> Any:
+        with join(address, job="tree", rank=rank, world_size=3) as seat, seat.communicator() as group:
+            total = group.allreduce(np.full(700, 2.0**rank, np.float32))
+            sent = [group.broadcast(np.array([rank]), root).tolist() for root in range(3)]
+            with OperatorClient(address) as operator:
+                tree = [(one.name, one.parent, len(one.ranks)) for one in operator.job("tree").tree]
+            group.barrier()
+            return total.tolist(), sent, tree
+
+    with ThreadPoolExecutor(3) as pool:
+        for total, sent, tree in pool.map(reduce, range(3)):
+            assert total == [7.0] * 700
+            assert sent == [[0], [1], [2]]
+            assert tree == [("s1", "", 2), ("s2", "s1", 1)]
 
 
 def test_it_is_joined_whatever_certificates_the_environment_names(

@@ -85,6 +85,27 @@ dist.destroy_process_group()
 """
 
 
+SCATTERED = """
+import torch, torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+weight = torch.nn.Parameter(torch.zeros(1000))
+optimizer = torch.optim.SGD([weight], 0.1)
+for step in range(2):
+    weight.grad = torch.empty(1000)
+    given = torch.randn(1000 * size, generator=torch.Generator().manual_seed(rank))
+    before = given.clone()
+    if step == 0:
+        dist.reduce_scatter_tensor(weight.grad, given)
+    else:
+        dist.reduce_scatter(weight.grad, list(given.chunk(size)))
+    assert torch.equal(given, before)
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
 def repro(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["repro", *arguments])
 
@@ -127,14 +148,15 @@ def test_a_race(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_buckets_and_order_of_ranks_over_gloo_but_not_with_exact_sums(tmp_path: Path) -> None:
     options = ["--over", "exact", "--over", "gloo", "--condition", "buckets", "--condition", "order"]
+    options += ["--condition", "tree"]
     found = document(tmp_path, TOGETHER, *options)
     assert found["causes"] == [
         "over gloo: the training depends on the size of gradient buckets",
         "over gloo: the training depends on the order of the ranks",
     ]
     results = [(each["over"], each["condition"], each["result"]) for each in found["runs"]]
-    assert results[:3] == [("exact", name, "same") for name in ("repeated", "buckets", "order")]
-    assert results[3:] == [
+    assert results[:4] == [("exact", name, "same") for name in ("repeated", "buckets", "order", "tree")]
+    assert results[4:] == [
         ("gloo", "repeated", "same"), ("gloo", "buckets", "different"), ("gloo", "order", "different")
     ]  # fmt: skip
 
@@ -164,6 +186,20 @@ def test_order_of_ranks_alone_and_their_number_under_torchrun(tmp_path: Path) ->
         "over gloo: the training depends on the number of workers",
     ]
     assert {each["condition"]: each["result"] for each in found["runs"]}["buckets"] == "not applied"
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.slow
+def test_order_of_ranks_in_a_reduce_scatter(tmp_path: Path) -> None:
+    options = ["--over", "exact", "--over", "gloo", "--condition", "order"]
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1")
+    found = document(tmp_path, SCATTERED, *options, launcher=(*launcher, "--nproc-per-node", "3"))
+    assert found["causes"] == ["over gloo: the training depends on the order of the ranks"]
+    results = [(each["over"], each["condition"], each["result"]) for each in found["runs"]]
+    assert results == [
+        ("exact", "repeated", "same"), ("exact", "order", "same"),
+        ("gloo", "repeated", "same"), ("gloo", "order", "different"),
+    ]  # fmt: skip
 
 
 def test_the_number_of_processes_of_a_command() -> None:
