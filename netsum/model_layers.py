@@ -10,8 +10,6 @@ from typing import Any
 from sim.errors import SettingError
 from sim.experiments.models import Model, ModelLayer
 
-__all__ = ["layers_from_torch"]
-
 
 def layers_from_torch(
     module: Any,

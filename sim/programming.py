@@ -12,8 +12,6 @@ from controller.table_writer import Change, Key
 from sim.switch import Exact, Lpm, Switch, SwitchError, TableEntry
 from sim.switch.entries import Match
 
-__all__ = ["InProcessWriter"]
-
 
 class InProcessWriter:
     """The `controller.table_writer.TableWriter` of an embedded switch in the same process.

@@ -15,8 +15,6 @@ from topologies.children import Child, TestbedError
 from topologies.runs import delete_leftover_folders, new_run_id, socket_folder
 from topologies.switch_process import BMV2_PROGRAM, missing_for_switch
 
-__all__ = ["CabledBmv2", "missing_for_cabled_bmv2"]
-
 DEVICE_ID = 1
 START_DEADLINE_S = 400.0
 _ETH_P_ALL = 3

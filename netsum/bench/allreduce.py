@@ -33,9 +33,6 @@ from topologies.switch_process import missing_for_switch
 from topologies.topology_file import load_topology
 from topologies.units import parse_rate_bps
 
-__all__ = ["Result", "gloo_bound", "gloo_rows", "netsum_bound", "run"]
-
-
 TCP_FRAME_BYTES, TCP_PAYLOAD_BYTES = 14 + 1500, 1500 - 20 - 20 - 12
 """A full segment on a link with an MTU of 1500, with timestamps."""
 GLOO = "Gloo (TCP)"

@@ -26,9 +26,6 @@ from netsum.links_text import rate_of
 from topologies.run_folder import RunningTestbed
 from topologies.topology_file import load_topology
 
-__all__ = ["run"]
-
-
 _SILENCE_S = 600.0
 """How long the ranks may say nothing: one training, on a slow link."""
 _QUICK_TASKS = ("digits_cnn", "transformer_lm")

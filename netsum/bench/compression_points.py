@@ -8,18 +8,6 @@ from typing import Any, Final
 
 from netsum.bench.results import require
 
-__all__ = [
-    "METHODS",
-    "QUICK_METHODS",
-    "TASKS",
-    "UNCOMPRESSED",
-    "Curve",
-    "Method",
-    "Point",
-    "method_of",
-    "points_of",
-]
-
 TASKS: Final = {"digits_cnn": 150, "char_lstm": 150, "wide_embedding": 60, "transformer_lm": 120}
 """Modules in examples/, and steps."""
 UNCOMPRESSED: Final = "none"

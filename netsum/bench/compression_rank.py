@@ -22,8 +22,6 @@ from netsum.bench.compression_points import UNCOMPRESSED, Curve, Point, method_o
 from netsum.bench.machine import example
 from netsum.bench.torch_world import parse, world
 
-__all__ = ["main"]
-
 _TIMEOUT = timedelta(seconds=120)
 _LOOKS = 15
 """How often the accuracy of a training is taken."""

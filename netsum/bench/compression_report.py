@@ -12,8 +12,6 @@ from typing import Final
 from netsum.bench.compression_points import UNCOMPRESSED, Curve, Point
 from netsum.terminal import Rows, say
 
-__all__ = ["Row", "pareto_front", "report", "rows_of"]
-
 WITHIN: Final = 0.01
 """How far below the accuracy without compression a run may end to have reached it."""
 REFERENCE: Final = "netsum"

@@ -30,9 +30,6 @@ from netsum.bench.twin import Twin, compiler
 from netsum.programs import compiled_program
 from sim.switch import Exact, Packets, Switch, load_program
 
-__all__ = ["BenchError", "Comparison", "measure", "missing_for_bmv2", "run", "spread"]
-
-
 BATCH = 256
 WORKERS = 2
 _CHUNKS = {64: 8000, 256: 4000}

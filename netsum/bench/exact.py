@@ -26,8 +26,6 @@ from sim.network.network import Network
 from sim.network.parameters import LinkParameters
 from sim.network.programming import ProgrammedSwitch
 
-__all__ = ["main", "virtual_seconds"]
-
 Array = npt.NDArray[Any]
 LATENCY_NS: Final = 50_000
 SLOTS: Final = 256

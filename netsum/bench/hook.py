@@ -15,9 +15,6 @@ from netsum.bench.machine import machine_and_date, use_examples
 from netsum.bench.testbeds import run_ranks
 from netsum.terminal import Rows
 
-__all__ = ["run"]
-
-
 _SILENCE_S = 300.0
 
 

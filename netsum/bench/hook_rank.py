@@ -20,8 +20,6 @@ from netsum.allreduce.worker import say_line
 from netsum.bench.machine import example
 from netsum.bench.torch_world import parse, world
 
-__all__ = ["BACKENDS", "main"]
-
 BACKENDS = ("netsum", "gloo")
 _TIMEOUT = timedelta(seconds=120)
 _WARM_STEPS = 3

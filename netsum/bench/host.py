@@ -34,8 +34,6 @@ from host_agent.wire.constants import OP_MAX, OP_SUM
 from host_agent.wire.header import HEADER_WORDS
 from netsum.bench.machine import machine_and_date
 
-__all__ = ["Row", "measure", "run"]
-
 BATCH = 64
 HEADROOM = 2  # four workers
 LEAST_S = 0.2

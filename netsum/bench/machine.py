@@ -13,8 +13,6 @@ from typing import Any
 
 from netsum.command_errors import CommandError
 
-__all__ = ["command_line", "example", "machine_and_date", "use_examples"]
-
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 

@@ -25,8 +25,6 @@ from netsum.bench.machine import machine_and_date
 from netsum.bench.testbeds import testbed
 from topologies.children import TestbedError
 
-__all__ = ["main", "part_of"]
-
 SAMPLES_PER_S = 4000
 PARSE_TIMEOUT_S = 300.0
 

@@ -14,8 +14,6 @@ from netsum.terminal import say
 from sim.experiments.experiment import load_experiment, parse_experiment
 from sim.experiments.running import run_point
 
-__all__ = ["main"]
-
 WORKERS: Final = (4, 8, 16)
 _STAR: Final = """
 [topology]

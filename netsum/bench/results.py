@@ -14,8 +14,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from host_agent.errors import ArgumentError
 from netsum.terminal import Rows
 
-__all__ = ["Progress", "Results", "print_table", "require"]
-
 
 class Kept(Protocol):
     """A point: a dataclass that says where its result is kept."""

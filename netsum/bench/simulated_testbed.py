@@ -31,8 +31,6 @@ from sim.experiments.experiment import parse_experiment
 from sim.experiments.running import run_point
 from topologies.units import parse_rate_bps
 
-__all__ = ["main"]
-
 QUEUE_BYTES = 1000 * 1514
 """As long as the queue that the testbed gives an interface."""
 FRAME_BYTES = 62

@@ -36,8 +36,6 @@ from sim.network.programming import ProgrammedSwitch
 from sim.network.shapes import leaf_spine, star
 from sim.network.worker import Worker
 
-__all__ = ["main"]
-
 SOURCE = Path(__file__).with_name("ns3") / "star.cc"
 LIBRARIES = ("core", "network", "point-to-point", "internet")
 LANES = 256

@@ -32,8 +32,6 @@ from topologies.run_folder import new_run_folder
 from topologies.topology_file import load_topology
 from topologies.units import parse_rate_bps
 
-__all__ = ["Result", "run", "seconds_bound"]
-
 ITEM_BYTES = 4
 GLOO = "Gloo"
 

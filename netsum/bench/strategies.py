@@ -20,8 +20,6 @@ from netsum.links_text import rate_of, rtt_us_of
 from netsum.virtual.network import NetworkOf, simulate_collectives
 from sim.experiments.sweeping import Finished, Swept
 
-__all__ = ["run"]
-
 _QUICK_RECIPES = ("synchronous", "local-sgd", "diloco", "downpour")
 
 

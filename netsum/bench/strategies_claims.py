@@ -15,8 +15,6 @@ from netsum.bench.results import require
 from netsum.command_errors import CommandError
 from netsum.terminal import Rows, print_json, say
 
-__all__ = ["CLAIMS", "claim_of", "run"]
-
 CLAIMS: Final = (
     "fedavg",
     "diloco",

@@ -10,8 +10,6 @@ from host_agent.errors import ArgumentError
 from netsum.bench.results import require
 from netsum.virtual.timeline import Event
 
-__all__ = ["RECIPES", "TASKS", "Curve", "Point", "Recipe", "Task", "points_of"]
-
 
 @dataclass(frozen=True)
 class Task:

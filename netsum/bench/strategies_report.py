@@ -16,8 +16,6 @@ from netsum.virtual.network import NetworkOf, StarLinks, payload_of
 from netsum.virtual.timeline import replay
 from topologies.units import rate_text
 
-__all__ = ["Row", "Times", "collectives_of", "report", "rows_of", "times_of", "winners"]
-
 _MILLISECOND_US: Final = 1000
 _MARKERS: Final = "os^Dv"
 

@@ -17,8 +17,6 @@ from netsum.bench.strategies_points import RECIPES, TASKS, Curve, Point, Task
 from netsum.digits.dataset import Images, load_digits
 from netsum.virtual.group import run_workers
 
-__all__ = ["Shards", "accuracy", "mlp", "shards", "train"]
-
 BATCH: Final = 16
 _LOOKS: Final = 40
 """How often the accuracy is taken."""

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CLIENT", "run_client"]
-
 CLIENT: Final = "simple_switch_CLI"
 
 

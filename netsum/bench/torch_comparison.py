@@ -17,8 +17,6 @@ from netsum.bench.torch_rank import BACKENDS, Plan
 from netsum.terminal import Rows
 from topologies.run_folder import RunningTestbed
 
-__all__ = ["EXAMPLES", "Comparison", "compare", "plan_of", "print_allreduces", "print_examples"]
-
 SILENCE_S = 900.0
 """How long the ranks may say nothing: one training, on a slow link."""
 EXAMPLES = {"digits_cnn": 30, "char_lstm": 20, "wide_embedding": 10, "wide_embedding_sparse": 10}

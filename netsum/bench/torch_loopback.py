@@ -23,8 +23,6 @@ from netsum.bench.torch_comparison import (
 )
 from netsum.bench.torch_rank import Plan
 
-__all__ = ["measure", "run"]
-
 
 def measure(plan: Plan, workers: int, lanes: int) -> Comparison:
     """Measure both backends with `workers` processes of this machine."""

@@ -21,8 +21,6 @@ from netsum.allreduce.worker import say_line
 from netsum.bench.machine import example
 from netsum.bench.torch_world import parse, world
 
-__all__ = ["BACKENDS", "Plan", "main"]
-
 BACKENDS = ("netsum", "gloo")
 _TIMEOUT = timedelta(seconds=300)
 _REPEATED_BYTES, _MOST_REPEATS = 1 << 20, 20

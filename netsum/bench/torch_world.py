@@ -18,8 +18,6 @@ import torch.distributed as dist
 
 from netsum.allreduce.worker import say_line
 
-__all__ = ["parse", "world"]
-
 RENDEZVOUS_PORT = 29511
 
 

@@ -17,8 +17,6 @@ from host_agent.wire import constants as c
 from sim.programming import InProcessWriter
 from sim.switch import Packets, Switch
 
-__all__ = ["SWITCH_IP", "SWITCH_MAC", "Job", "contribution", "contributions", "install"]
-
 SWITCH_IP = 0x0A000064
 SWITCH_MAC = 0x020000000064
 

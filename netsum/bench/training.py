@@ -15,8 +15,6 @@ from netsum.bench.machine import machine_and_date
 from netsum.bench.testbeds import testbed
 from netsum.bench.torch_comparison import compare, plan_of, print_allreduces, print_examples
 
-__all__ = ["run"]
-
 
 def run(*, topology: str, rate: str, loss: str, lanes: int, runs: int, examples: str, sizes: str) -> None:
     """Measure, and print the time of a step, how much of it is communication, the machine and the date."""

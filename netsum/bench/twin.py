@@ -17,8 +17,6 @@ from host_agent.wire import constants as c
 from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, Job
 from sim.switch import Packets
 
-__all__ = ["Twin", "compiler"]
-
 SOURCE = Path(__file__).with_name("slot_program.c")
 
 

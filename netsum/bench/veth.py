@@ -32,9 +32,6 @@ from topologies import namespaces
 from topologies.children import Child, TestbedError, ending_in_order
 from topologies.runs import new_run_id
 
-__all__ = ["Comparison", "measure", "run"]
-
-
 DEADLINE_S = 600.0
 """Of every wait; the first run after a change of sources compiles the loops of switch and hosts."""
 EMBEDDED, XDP, BMV2 = "embedded switch", "kernel (XDP)", "simple_switch_grpc"

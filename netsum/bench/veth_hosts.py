@@ -23,8 +23,6 @@ from sim.switch.ports import InterfacePorts
 from sim.switch.ports.frames import HEADER_BYTES
 from sim.switch.ports.rings import receive_frames, transmit_frames
 
-__all__ = ["main"]
-
 ROOT = Path(__file__).resolve().parents[2]
 
 BATCH = 32

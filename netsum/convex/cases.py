@@ -12,8 +12,6 @@ from host_agent.compression.convex.minimize import Estimator
 from netsum.convex.problems import WORKERS, problem
 from netsum.convex.star import SimulatedStar
 
-__all__ = ["ACCURACY", "STALL", "Case", "Outcome", "cases_of", "run_case"]
-
 ACCURACY: Final = 1e-10
 """Of the squared distance to the optimum, relative to the start."""
 STALL: Final = 1e-3

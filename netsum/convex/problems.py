@@ -9,8 +9,6 @@ import torch
 
 from host_agent.compression.convex import LogisticRegression, Problem, Ridge, heterogeneous
 
-__all__ = ["MANY", "WORKERS", "problem"]
-
 WORKERS: Final = 4
 MANY: Final = 100
 _ROWS, _DIMENSION = 12, 100

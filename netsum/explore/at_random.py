@@ -19,8 +19,6 @@ from sim.explore.random_runs import OUTCOMES, SYSTEMS, RandomRuns, Tally
 from sim.explore.random_walk import FAULT_KINDS
 from sim.explore.worker_code import WorkerCode
 
-__all__ = ["Counting", "run_at_random"]
-
 _LANES = 64
 _SLICE_S = 5.0
 

@@ -12,8 +12,6 @@ from sim.explore.story import Event, Step
 from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
 
-__all__ = ["write_schedule_files"]
-
 
 def write_schedule_files(
     system: System, made: list[Step], violation: int, stem: Path, fault: str

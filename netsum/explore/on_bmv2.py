@@ -26,8 +26,6 @@ from topologies.cabled_bmv2 import DEVICE_ID, CabledBmv2, missing_for_cabled_bmv
 from topologies.children import TestbedError
 from topologies.topology import CPU_PORT
 
-__all__ = ["Answers", "answers_of_bmv2", "require_bmv2"]
-
 _TIMEOUT_S = 60.0
 _SETTLE_S = 0.02
 """How long to wait for an answer too many."""

@@ -25,8 +25,6 @@ from sim.explore.story import Packet, Step, events_of, steps_of
 from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
 
-__all__ = ["go_on", "print_configurations", "replay", "run"]
-
 _LANES = 64
 _PROGRESS_S = 2.0
 

@@ -17,8 +17,6 @@ from netsum.virtual.rounds import RoundsOfJob, VirtualCommunicator
 from netsum.virtual.timeline import Links
 from netsum.virtual.world import Threads, World
 
-__all__ = ["VirtualGroup", "groups", "run_workers"]
-
 Result = TypeVar("Result")
 _SUM: Final = dist.ReduceOp.SUM
 

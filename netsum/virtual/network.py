@@ -11,8 +11,6 @@ from sim.experiments.experiment import parse_experiment
 from sim.experiments.sweeping import Finished, Swept
 from sim.network.parameters import ETHERNET_FRAMING_BYTES
 
-__all__ = ["LANES", "NetworkOf", "StarLinks", "UniformLinks", "payload_of", "simulate_collectives"]
-
 LANES: Final = 256
 _CHUNK: Final = 4 * LANES
 """Bytes of an array that a packet carries."""

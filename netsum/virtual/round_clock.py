@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["RoundClock"]
-
 Event = list[Any]
 
 

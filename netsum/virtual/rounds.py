@@ -16,8 +16,6 @@ from host_agent.errors import MisuseError
 from host_agent.rounds import AHEAD
 from netsum.virtual.world import World
 
-__all__ = ["RoundsOfJob", "VirtualCommunicator", "VirtualRounds"]
-
 Array = npt.NDArray[Any]
 
 

@@ -27,8 +27,6 @@ from typing import Any, Protocol
 from host_agent.errors import NetsumError
 from netsum.virtual.round_clock import RoundClock
 
-__all__ = ["DeadlockError", "Event", "Links", "Timeline", "replay"]
-
 Event = list[Any]
 
 

@@ -12,8 +12,6 @@ import torch
 
 from netsum.virtual.timeline import Event, Links, Timeline
 
-__all__ = ["Threads", "World"]
-
 Result = TypeVar("Result")
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-__all__ = ["ARCHITECTURES", "Layer"]
-
 Layer = tuple[str, int, int]
 """Name, parameters, multiplications a sample."""
 

@@ -14,8 +14,6 @@ from sim.network.engine.records import PS_PER_NS
 from sim.network.engine.trace import LEAVES
 from sim.network.network import Network
 
-__all__ = ["write_capture"]
-
 _MAGIC_NS: Final = 0xA1B23C4D
 _ETHERNET: Final = 1
 _NS_PER_S: Final = 10**9

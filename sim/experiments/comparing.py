@@ -9,8 +9,6 @@ from typing import Any
 from sim.experiments.store import load_run, read_rows
 from sim.experiments.summary import Median, Summary, summarize
 
-__all__ = ["Compared", "compare"]
-
 
 @dataclass(frozen=True)
 class Compared:

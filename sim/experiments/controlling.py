@@ -7,8 +7,6 @@ from typing import Any
 
 from sim.network.network import Network
 
-__all__ = ["Controlling"]
-
 Action = Callable[..., None]
 
 

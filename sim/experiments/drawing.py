@@ -12,8 +12,6 @@ from sim.experiments.scenario import shape_of
 from sim.network.shapes import Shape
 from topologies.units import rate_text
 
-__all__ = ["draw"]
-
 _MOST_HOSTS: Final = 64
 
 

@@ -35,16 +35,6 @@ from sim.peers.table import SERVED
 from topologies.shaping import ETHERNET_HEADER_BYTES
 from topologies.topology_file import topology_path
 
-__all__ = [
-    "Experiment",
-    "Point",
-    "Settings",
-    "load_experiment",
-    "parse_experiment",
-    "read_toml",
-    "shipped_experiments",
-]
-
 FILES: Final = Path(__file__).with_name("files")
 """The experiments that come with netsum."""
 

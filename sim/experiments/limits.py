@@ -10,8 +10,6 @@ from sim.experiments.scenario import Scenario
 from sim.experiments.theirs import TheirJob
 from sim.network.engine.records import PS_PER_NS
 
-__all__ = ["Limit", "limits_of"]
-
 _BUSY = 0.9
 """From this share of the time on, something that is busy is what limits."""
 

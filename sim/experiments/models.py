@@ -11,8 +11,6 @@ from typing import Any, Final
 from sim.errors import SettingError
 from sim.experiments.architectures import ARCHITECTURES
 
-__all__ = ["Model", "ModelLayer", "buckets_of", "load_model", "shipped_models", "write_model"]
-
 MULTIPLICATIONS_PER_S: Final = 4.4e12
 """Of the accelerator that shipped models are timed for: ResNet-50 then trains at 360 samples/s, as on a V100 with float32."""
 SAMPLES: Final = 32

@@ -27,8 +27,6 @@ from sim.network.parameters import HostCost
 from sim.network.trees import places
 from sim.network.worker import Worker
 
-__all__ = ["OurJob", "WrongSumError"]
-
 _FLOAT_BYTES = 4
 _AT_ONCE = 16
 

@@ -15,8 +15,6 @@ from sim.network.engine.packets import SLOT_PROTOCOL
 from sim.network.engine.records import PS_PER_NS
 from sim.network.engine.trace import LEAVES
 
-__all__ = ["write_trace"]
-
 _SEQUENCE: Final = 1
 _SLOTS_PER_TRACK: Final = 16
 _KINDS: Final = {1: "CONTRIBUTE", 2: "RESULT", 3: "PROBE", 4: "STATUS"}

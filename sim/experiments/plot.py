@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Mark", "figure", "line_plot", "svg_of"]
-
 _COLOURS: Final = 10
 """Of matplotlib's cycle; they come again with dashed lines."""
 

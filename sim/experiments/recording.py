@@ -11,8 +11,6 @@ from sim.experiments.running import Watch, run_point
 from sim.experiments.scenario import Programs
 from sim.experiments.store import StoreError
 
-__all__ = ["record"]
-
 
 def record(
     point: Point, programs: Programs, folder: Path, captured: tuple[str, ...], traced: bool

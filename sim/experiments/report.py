@@ -15,8 +15,6 @@ from sim.experiments.store import Store, StoreError
 from sim.experiments.summary import Median, Summary, checked, commonest, summarize, trains
 from topologies.units import quantity
 
-__all__ = ["write_report"]
-
 _TITLES: Final = {
     "duration_ns": ("time of an all-reduce", "ns"),
     "goodput_bps": ("goodput of each worker", "bit/s"),

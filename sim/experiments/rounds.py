@@ -17,8 +17,6 @@ from sim.experiments.values import expected_sum
 from sim.experiments.work import Work, late_ns, slowness
 from sim.network.worker import Worker
 
-__all__ = ["RoundsJob"]
-
 
 class RoundsJob(OurJob):
     """The workers of a job with a quorum: an iteration is a round, and a worker that computes for longer leaves some out.

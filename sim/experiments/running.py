@@ -19,8 +19,6 @@ from sim.experiments.theirs import TheirJob
 from sim.experiments.work import Work, memory_bytes, work_of
 from sim.network.graph import NetworkError
 
-__all__ = ["PointFailedError", "PointResult", "Watch", "run_point"]
-
 Row = dict[str, Any]
 _NS_PER_S = 1e9
 

@@ -27,17 +27,6 @@ from sim.peers.table import server_count
 from topologies.topology import TopologyError
 from topologies.topology_file import load_topology
 
-__all__ = [
-    "MEASURED_HOST",
-    "Programs",
-    "Scenario",
-    "added_bytes",
-    "apply_event",
-    "build",
-    "computed_lanes",
-    "host_cost",
-]
-
 Programs = Mapping[int, str]
 """The compiled program (BMv2 JSON) for each number of lanes."""
 

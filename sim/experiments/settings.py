@@ -13,21 +13,6 @@ from sim.network.engine.records import GAPS
 from sim.peers.table import PEERS
 from topologies.units import parse_latency_ns, parse_rate_bps, parse_size_bytes
 
-__all__ = [
-    "Background",
-    "ControllerTable",
-    "Event",
-    "FaultTable",
-    "Host",
-    "Job",
-    "Run",
-    "Script",
-    "Switch",
-    "TopologyTable",
-    "Transport",
-    "read_table",
-]
-
 SHAPES: Final = ("star", "dumbbell", "leaf-spine", "fat-tree", "file")
 ACTIONS: Final = (
     "link-down",

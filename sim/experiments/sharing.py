@@ -31,8 +31,6 @@ from sim.network.parameters import LinkParameters, SwitchCost
 from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
 from sim.network.worker import Plan, Worker
 
-__all__ = ["ARMS", "LANES", "Arm", "Arrival", "Result", "Setting", "poisson_trace", "run"]
-
 Arm = Literal["static", "shared", "host"]
 ARMS: Final[tuple[Arm, ...]] = get_args(Arm)
 LANES: Final = 256

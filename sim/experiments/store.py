@@ -23,8 +23,6 @@ from sim.experiments.limits import Limit
 from sim.experiments.running import PointResult
 from sim.experiments.scenario import Programs
 
-__all__ = ["Store", "StoreError", "code_stamp", "load_run", "load_store", "read_rows"]
-
 
 class StoreError(SimulationError):
     """Results cannot be written or read; the message says where and why."""

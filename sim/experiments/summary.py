@@ -8,8 +8,6 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["MEASURES", "Median", "Summary", "checked", "commonest", "median_of", "summarize", "trains"]
-
 CONFIDENCE: Final = 0.95
 _RESAMPLES: Final = 2000
 

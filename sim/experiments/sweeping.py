@@ -18,8 +18,6 @@ from sim.experiments.scenario import Programs
 from sim.experiments.store import Store
 from topologies.children import held_signals
 
-__all__ = ["Executor", "Finished", "SchedulerError", "Swept", "here", "on_dask", "sweep"]
-
 CONNECT_TIMEOUT_S = 30.0
 
 

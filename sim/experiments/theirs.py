@@ -17,9 +17,6 @@ from sim.network.messages import Messages, TransportParameters
 from sim.peers.group import Group, Tokens
 from sim.peers.table import COLOCATED, PEERS, PIECES, server_count
 
-__all__ = ["TheirJob"]
-
-
 _LEAST_WINDOW, _MOST_WINDOW = 32, 1024
 
 

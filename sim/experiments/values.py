@@ -10,8 +10,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["contributions", "expected_sum"]
-
 _HEADROOM_BITS = 30
 _WINDOW_STEP = 67
 """Elements between the windows of two workers: no two see the same block."""

@@ -10,8 +10,6 @@ from sim.experiments.experiment import Settings
 from sim.experiments.settings import Job
 from sim.network.engine.dice import CHANCES, philox
 
-__all__ = ["Bucket", "Work", "late_ns", "memory_bytes", "packets_expected", "slowness", "work_of"]
-
 _LATE = 7
 """The purpose of these dice (`sim.network.engine.dice`)."""
 

@@ -21,8 +21,6 @@ from sim.explore.scenario import Scenario, from_document
 from sim.explore.search import Search
 from sim.explore.system import System
 
-__all__ = ["CheckpointError", "load", "save"]
-
 _FORMAT = 1
 _COUNTS = (
     *("head", "tail", "states", "ends_count", "low", "waiting"),

@@ -7,8 +7,6 @@ from typing import Final
 
 from sim.explore.scenario import Kind, Round, Scenario
 
-__all__ = ["CONFIGURATIONS"]
-
 
 def _rounds(*kinds: Kind) -> tuple[Round, ...]:
     return tuple(Round(kind) for kind in kinds)

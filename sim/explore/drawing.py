@@ -9,8 +9,6 @@ from sim.explore.engine.world import DOWN, UP
 from sim.explore.shape import Shape
 from sim.explore.story import Event, Packet, sentence
 
-__all__ = ["overlapping", "svg", "text"]
-
 _COLUMN, _ROW, _TOP, _LEFT = 230, 34, 70, 110
 _LETTER, _LINE = 5.6, 12
 """Width of a letter and height of a line of a label, in pixels."""

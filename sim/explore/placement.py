@@ -20,8 +20,6 @@ from host_agent.wire.admission import Admission
 from sim.explore.engine.frames import WORKER_UDP_PORT, host_ip, host_mac, switch_ip, switch_mac
 from sim.explore.scenario import Scenario, ScenarioError
 
-__all__ = ["Placement", "Stage"]
-
 _FIRST_EPOCH = 1
 _SHIFT_OF_EPOCH = 0x9E3779B1
 

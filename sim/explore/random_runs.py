@@ -21,8 +21,6 @@ from sim.explore.story import Step, Walk
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode
 
-__all__ = ["OUTCOMES", "SYSTEMS", "RandomRuns", "Tally"]
-
 OUTCOMES: Final = (*COUNTERS, *TREE_COUNTERS)
 """What the P4 program counts."""
 

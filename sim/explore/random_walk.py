@@ -42,8 +42,6 @@ from sim.explore.engine.world import (
     TO_WORKER,
 )
 
-__all__ = ["FAULT_KINDS", "WEIGHTS", "random_runs"]
-
 WEIGHTS: Final = ("lose", "keep", "timers", "begin", "kill", "control", "restart", "offer", "deadline")
 """Parts of 65,536: a packet is lost or kept when its turn comes, a worker sends, and its timers may have fired, …"""
 

@@ -10,8 +10,6 @@ from host_agent.errors import NetsumError
 from sim.explore.engine.world import MAX_SWITCHES, TX_ROWS
 from sim.explore.shape import Shape
 
-__all__ = ["Round", "Scenario", "ScenarioError", "from_document"]
-
 Kind = Literal[
     "sum",
     "saturating",

@@ -15,8 +15,6 @@ from sim.explore.scenario import Scenario, from_document
 from sim.explore.shape import Shape
 from sim.explore.story import STEP_NAMES, Event, Packet, Step
 
-__all__ = ["ScheduleError", "pcap", "read_schedule", "write_schedule"]
-
 _FORMAT = 2
 _NAMES = {**STEP_NAMES, codes.KEEP: "keep"}
 _PCAP_HEADER = struct.pack("=IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 1 << 18, 1)

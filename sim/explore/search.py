@@ -16,8 +16,6 @@ from sim.explore.engine.states import COUNTS, LEVELS, SEARCH, emit, part_bytes
 from sim.explore.engine.visited import rehash
 from sim.explore.system import System
 
-__all__ = ["Order", "Progress", "Result", "Search"]
-
 _FIRST_STATES = 1 << 16
 _FIRST_PARTS = 1 << 15
 _FIRST_ARENA = 1 << 26

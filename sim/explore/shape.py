@@ -10,8 +10,6 @@ from itertools import chain
 
 from sim.explore.engine.world import TO_WORKER, UP
 
-__all__ = ["Shape"]
-
 
 @dataclass(frozen=True)
 class Shape:

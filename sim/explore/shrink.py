@@ -9,8 +9,6 @@ from sim.explore.engine.states import BREADTH_FIRST, SEARCH, check_end
 from sim.explore.story import Event, Step, events_of
 from sim.explore.system import System
 
-__all__ = ["shrink", "violates"]
-
 
 def _found_at_the_end(system: System) -> int:
     """Return what a network without faults leads to from the state that is worked on: 0, or a violation."""

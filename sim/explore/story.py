@@ -26,8 +26,6 @@ from sim.explore.engine.world import CHANGED, DEAD, DOWN, LABEL_SHIFT, NOTHING, 
 from sim.explore.shape import Shape
 from sim.explore.system import System
 
-__all__ = ["Event", "Packet", "Step", "Walk", "events_of"]
-
 _KINDS = {
     KIND_CONTRIBUTE: "CONTRIBUTE",
     KIND_RESULT: "RESULT",

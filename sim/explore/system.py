@@ -65,8 +65,6 @@ from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
 from sim.switch.layout import Context
 
-__all__ = ["System", "lanes_of"]
-
 _TIMEOUT_NS = 1 << 60
 
 

@@ -18,8 +18,6 @@ from sim.explore.engine.world import (
     WRONG_RESULT,
 )
 
-__all__ = ["VIOLATIONS"]
-
 VIOLATIONS: Final = {
     WRONG_RESULT: "S1, S2: a worker accepted a result that is not the operation over one contribution of every worker",
     STRAY_WRITE: "S2: a packet changed memory of a worker that is not the block of the result it accepted",

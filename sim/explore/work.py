@@ -19,8 +19,6 @@ from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
 from sim.explore.engine.world import ELEMENTS
 from sim.explore.scenario import Round
 
-__all__ = ["Task", "make_task", "member_sums"]
-
 _FIRST_FINGERPRINT, _OTHER_FINGERPRINT = 0x1000, 0x2000
 _CODECS = {
     "sum": (WORDS, OP_SUM),

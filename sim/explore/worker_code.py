@@ -10,8 +10,6 @@ from numba import types
 
 from sim.explore.engine import worker_entry
 
-__all__ = ["WorkerCode", "shipped_worker", "worker_code"]
-
 
 @dataclass(frozen=True)
 class WorkerCode:

@@ -9,8 +9,6 @@ import numpy as np
 from controller.addresses import ipv4_int, mac_int
 from host_agent.wire.constants import UDP_PORT
 
-__all__ = ["FIRST_UDP_PORT", "headers"]
-
 FIRST_UDP_PORT = 40000
 """The workers of a host receive on this UDP port and those that follow."""
 

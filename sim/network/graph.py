@@ -22,8 +22,6 @@ from sim.network.parameters import HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.routes import next_links
 
-__all__ = ["ENDPOINTS_PER_NODE", "Graph", "NetworkError", "Node"]
-
 ENDPOINTS_PER_NODE: Final = 16
 """Workers of a host at a time."""
 _HEADER_ONLY_BYTES: Final = HEADERS_BYTES + 28

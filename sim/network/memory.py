@@ -15,8 +15,6 @@ from sim.network.engine.events import HEAP_WORDS
 from sim.network.engine.packets import PAYLOAD_AT
 from sim.network.engine.records import PACKET, WORLD
 
-__all__ = ["Memory", "Rows", "address_of", "together"]
-
 _LINE: Final = 64
 _FIRST_PACKETS: Final = 4096
 _FIRST_MARGIN: Final = 1024

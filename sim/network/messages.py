@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from sim.network.graph import Node
     from sim.network.network import Network
 
-__all__ = ["Messages", "TransportParameters"]
-
-
 INITIAL_RTO_NS = 50_000_000
 """Before the first round trip was measured: longer than any queue of these networks, far less than RFC 6298's second, which is
 meant for the Internet."""

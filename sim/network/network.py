@@ -35,8 +35,6 @@ from sim.network.parameters import HostCost
 from sim.network.programs import Programs
 from sim.network.worker import Plan, Worker
 
-__all__ = ["Network"]
-
 _SLICE: Final = 1 << 20
 """Events between two looks at whether the run was interrupted."""
 NAMED_WORKERS: Final = 4

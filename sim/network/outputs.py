@@ -11,8 +11,6 @@ from sim.network.engine.outputs import ERASED
 from sim.network.engine.records import OUTPUT
 from sim.network.memory import Rows, address_of
 
-__all__ = ["Output", "Outputs"]
-
 Array = npt.NDArray[Any]
 
 

@@ -11,8 +11,6 @@ from sim.network.engine.packets import HEADERS_BYTES, PAYLOAD_AT
 from sim.network.engine.records import TRACE
 from sim.network.memory import Memory
 
-__all__ = ["PacketTrace"]
-
 _ROWS: Final = 1 << 16
 """Packets that compiled code writes down before Python takes them."""
 

@@ -7,18 +7,6 @@ from typing import Any, Final
 
 from netsum_common.errors import NetsumError
 
-__all__ = [
-    "ETHERNET_FRAMING_BYTES",
-    "IDEAL_HOST",
-    "IDEAL_SWITCH",
-    "Bursts",
-    "Faults",
-    "HostCost",
-    "LinkParameters",
-    "ParameterError",
-    "SwitchCost",
-]
-
 ETHERNET_FRAMING_BYTES: Final = 24
 """Preamble, check sequence and gap between frames: what a wire carries beside a frame."""
 MAX_RATE_BPS: Final = 10**12

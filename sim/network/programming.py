@@ -15,8 +15,6 @@ from host_agent.wire.constants import POOL_SLOTS
 from sim.programming import InProcessWriter
 from sim.switch import Switch, ir, load_program
 
-__all__ = ["DEFAULT_IP", "DEFAULT_MAC", "TOKEN_STEP", "ProgrammedSwitch"]
-
 _SWITCH = "switch"
 DEFAULT_IP = "10.0.0.254"
 DEFAULT_MAC = "02:00:0a:00:00:fe"

@@ -10,8 +10,6 @@ from sim.network.engine.switches import send_output
 from sim.network.memory import Memory, Rows, address_of
 from sim.network.programming import ProgrammedSwitch
 
-__all__ = ["Programs"]
-
 
 class Programs:
     """Shows compiled code the programs of the switches.

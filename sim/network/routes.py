@@ -12,8 +12,6 @@ import numpy.typing as npt
 from host_agent.compiled import Integer
 from netsum_common.compiled import compiled
 
-__all__ = ["next_links"]
-
 Array = npt.NDArray[Any]
 
 

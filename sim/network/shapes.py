@@ -8,8 +8,6 @@ from typing import Final
 from sim.network.parameters import LinkParameters, ParameterError
 from topologies.topology import Topology
 
-__all__ = ["MAX_HOSTS", "Edge", "Place", "Shape", "dumbbell", "fat_tree", "leaf_spine", "of_topology", "star"]
-
 MAX_HOSTS: Final = 4096
 MAX_SWITCH_PORTS: Final = 509
 HOST_LINK, CORE_LINK = "host", "core"

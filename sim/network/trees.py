@@ -11,8 +11,6 @@ from sim.network.graph import Node
 from sim.network.network import Network
 from sim.network.programming import TOKEN_STEP, ProgrammedSwitch
 
-__all__ = ["places", "tree_controller"]
-
 
 def tree_controller(
     network: Network, programmed: Mapping[str, ProgrammedSwitch], *, token_seed: int = 0, epoch: int = 1

@@ -15,8 +15,6 @@ from sim.network.engine.records import PS_PER_NS
 if TYPE_CHECKING:
     from sim.network.network import Network
 
-__all__ = ["Plan", "Worker"]
-
 Plan = Callable[[Admission, int], Collective]
 """Plans a worker's next collective, given its admission and sequence number."""
 

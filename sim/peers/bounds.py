@@ -10,8 +10,6 @@ from typing import Final
 
 from sim.errors import SettingError
 
-__all__ = ["Wire", "bounded_peers", "least_ns"]
-
 _BITS_PER_NS: Final = 1e9
 
 

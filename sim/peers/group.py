@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from sim.network.graph import Node
     from sim.network.messages import Messages
 
-__all__ = ["Group", "Peer", "Tokens", "split"]
-
 PACKET_BYTES: Final = 1448
 
 Tokens = list[list[int]]

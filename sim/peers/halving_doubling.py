@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 from sim.peers.group import Group, Tokens
 
-__all__ = ["halving_doubling"]
-
 
 def halving_doubling(group: Group, size: int, ready: Tokens) -> Tokens:
     """Write down an all-reduce by recursive halving and doubling; each worker sends 2 (n − 1) / n of the array if n = 2^k."""

@@ -14,8 +14,6 @@ import numpy as np
 
 from sim.peers.group import Group, Tokens
 
-__all__ = ["omnireduce"]
-
 BLOCK_BYTES = 1024
 HEADER_BYTES = 16
 """Numbers of the block and of the next one; of stream and worker."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from sim.peers.group import Group, Tokens, split
 
-__all__ = ["parameter_server"]
-
 
 def parameter_server(group: Group, size: int, ready: Tokens) -> Tokens:
     """Write down an all-reduce over the group's servers."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from sim.peers.group import Group, Tokens, split
 
-__all__ = ["ring"]
-
 
 def ring(group: Group, size: int, ready: Tokens) -> Tokens:
     """Write down a ring all-reduce; each worker sends 2 (n − 1) / n of the array."""

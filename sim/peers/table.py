@@ -14,8 +14,6 @@ from sim.peers.parameter_server import parameter_server
 from sim.peers.ring import ring
 from sim.peers.tree import tree
 
-__all__ = ["COLOCATED", "PEERS", "PIECES", "SERVED", "server_count"]
-
 PEERS: Final[dict[str, Peer]] = {
     "ring": ring,
     "halving-doubling": halving_doubling,

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from sim.peers.group import Group, Tokens
 
-__all__ = ["tree"]
-
 PIECES_PER_LEVEL = 4
 """A tree's pieces must be small against the array, as every level adds one of them to the time."""
 

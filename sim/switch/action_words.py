@@ -6,8 +6,6 @@ from sim.switch import ir
 from sim.switch.errors import EntryError, UnknownNameError
 from sim.switch.table_layout import split, words
 
-__all__ = ["find_action", "pack_action"]
-
 
 def find_action(program: ir.Program, among: tuple[int, ...], name: str, owner: str) -> ir.Action:
     """Return the action `name` of a table, or raise `UnknownNameError`."""

@@ -21,8 +21,6 @@ from sim.switch.replication import Replica, Replication
 from sim.switch.saved_state import Digest
 from sim.switch.table_memory import TableMemory
 
-__all__ = ["ControlPlane"]
-
 
 class ControlPlane(ABC):
     """What a program's tables and externs hold, and the requests that read and change it.

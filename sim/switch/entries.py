@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Exact", "Lpm", "Match", "Optional", "Range", "TableEntry", "Ternary"]
-
 
 @dataclass(frozen=True)
 class Exact:

@@ -6,15 +6,6 @@ from collections.abc import Sequence
 
 from netsum_common.errors import NetsumError
 
-__all__ = [
-    "DuplicateError",
-    "EntryError",
-    "FullError",
-    "SwitchError",
-    "UnknownNameError",
-    "UnsupportedProgramError",
-]
-
 
 class SwitchError(NetsumError):
     """Base of every error the engine raises on purpose."""

@@ -15,8 +15,6 @@ from sim.switch.errors import EntryError, UnknownNameError
 from sim.switch.layout import Context
 from sim.switch.table_layout import split
 
-__all__ = ["ExternMemory", "read_meter", "write_meter"]
-
 MeterRate = tuple[float, int]
 
 

@@ -13,8 +13,6 @@ from sim.switch.layout import Context, State
 from sim.switch.machine import Machine
 from sim.switch.packets import Packets
 
-__all__ = ["Flight"]
-
 _FIRST_SLOTS = 16
 _SCRATCH_HEADERS = 8192
 

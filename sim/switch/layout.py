@@ -15,17 +15,6 @@ from dataclasses import dataclass
 
 from sim.switch import ir
 
-__all__ = [
-    "CONTEXT",
-    "INTERNAL",
-    "Context",
-    "FieldSlot",
-    "HeaderShape",
-    "StackPlace",
-    "State",
-    "storage_bits",
-]
-
 # (name, bytes) in order; the fields from `clone_session` to `exit` are what a primitive asks the target for.
 _INTERNAL = (
     ("packet", 8),

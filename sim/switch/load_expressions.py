@@ -9,8 +9,6 @@ from typing import Any
 
 from sim.switch import ir
 
-__all__ = ["BOOLEAN_OPS", "OPS", "ExpressionReader", "source_place"]
-
 BOOLEAN_OPS = frozenset(
     ["==", "!=", "<", "<=", ">", ">=", "and", "or", "not", "valid", "valid_union", "d2b"],
 )

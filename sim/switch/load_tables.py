@@ -9,8 +9,6 @@ from sim.switch import ir
 from sim.switch.load_expressions import ExpressionReader, source_place
 from sim.switch.primitives import HASHES
 
-__all__ = ["TableReader"]
-
 _KINDS = ("exact", "lpm", "ternary", "range", "optional", "valid")
 
 

@@ -15,8 +15,6 @@ from sim.switch.load_expressions import ExpressionReader, source_place
 from sim.switch.load_tables import TableReader
 from sim.switch.primitives import HASHES, check_primitive
 
-__all__ = ["load_program"]
-
 _PARSER_OPS = {"extract", "extract_VL", "set", "verify", "shift", "advance", "primitive"}
 
 

@@ -25,8 +25,6 @@ from netsum_common.sources import sources_stamp
 from sim.switch import ir
 from sim.switch.codegen.module import write_module
 
-__all__ = ["Machine", "compile_program", "default_cache_dir", "read_object", "write_object"]
-
 _MAGIC = b"netsum-object-1\n"
 
 

@@ -8,26 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "Boolean",
-    "Const",
-    "Expr",
-    "FieldRef",
-    "HeaderRef",
-    "Lookahead",
-    "Named",
-    "Op",
-    "Param",
-    "RegisterCell",
-    "StackLast",
-    "StackRef",
-    "Text",
-    "UnionRef",
-    "UnionStackLast",
-    "UnionStackRef",
-    "Vector",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Const:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sim.switch import ir
 
-__all__ = ["HASHES", "check_primitive"]
-
 HASHES = frozenset(
     ["crc16", "crc16_custom", "crc32", "crc32_custom", "crcCCITT", "csum16", "cksum16", "xor16", "identity"]
 )

@@ -9,8 +9,6 @@ from sim.switch.action_words import find_action, pack_action
 from sim.switch.errors import DuplicateError, EntryError, FullError, UnknownNameError
 from sim.switch.table_layout import member_words
 
-__all__ = ["ProfileMemory"]
-
 _M64 = (1 << 64) - 1
 
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from sim.switch.errors import EntryError, UnknownNameError
 
-__all__ = ["Replica", "Replication"]
-
 Replica = tuple[int, int]
 _GROUPS = 1 << 16
 _SESSIONS = 1 << 15

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from sim.switch import ir
 
-__all__ = ["Digest", "SwitchState", "shared_parts"]
-
 
 @dataclass(frozen=True)
 class Digest:

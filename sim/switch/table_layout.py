@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from sim.switch import ir
 
-__all__ = ["MIX", "TOMBSTONE", "TableShape", "action_words", "member_words", "mix", "split", "words"]
-
 MIX = 0x9E3779B97F4A7C15
 TOMBSTONE = (1 << 64) - 1  # in place of a deleted entry's number
 _M64 = (1 << 64) - 1

@@ -15,8 +15,6 @@ from sim.switch.errors import DuplicateError, EntryError, FullError, UnknownName
 from sim.switch.profile_memory import ProfileMemory
 from sim.switch.table_layout import TOMBSTONE, TableShape, mix, split, words
 
-__all__ = ["CONST_PRIORITY", "TableMemory"]
-
 _M64 = (1 << 64) - 1
 # A constant entry of BMv2 priority p, where the smallest wins, has the P4Runtime priority CONST_PRIORITY - p.
 CONST_PRIORITY = 0xFFFFFF

@@ -14,8 +14,6 @@ from netsum.bench.strategies_training import BATCH, accuracy, mlp, shards
 from netsum.virtual.group import run_workers
 from netsum.virtual.network import UniformLinks
 
-__all__ = ["ASYNCHRONOUS", "Run", "train"]
-
 WORKERS: Final = 4
 TARGET: Final = 0.93
 _STEP_S: Final = 0.01

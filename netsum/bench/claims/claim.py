@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Claim", "Outcome", "Say"]
-
 Say = Callable[[str], None]
 """Tells how far it is, in a few words."""
 

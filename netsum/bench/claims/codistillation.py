@@ -17,19 +17,6 @@ from netsum.bench.strategies_training import mlp
 from netsum.digits.dataset import load_digits
 from netsum.virtual.group import run_workers
 
-__all__ = [
-    "CODISTILLATION",
-    "KINDS",
-    "Kind",
-    "Training",
-    "churn",
-    "mean_losses",
-    "noisy_digits",
-    "outcome",
-    "steps_to",
-    "train",
-]
-
 IMAGES: Final = 512
 """For training; all others are for validation."""
 NOISE: Final = 0.2

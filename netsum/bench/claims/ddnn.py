@@ -9,8 +9,6 @@ from netsum.bench.claims.claim import Claim, Outcome, Say
 from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
 
-__all__ = ["DDNN"]
-
 _STEPS: Final = 400
 _DEVICES: Final = 4
 

@@ -12,8 +12,6 @@ from netsum.bench.claims.claim import Claim, Outcome, Say
 from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
 
-__all__ = ["DILOCO", "train"]
-
 WORKERS: Final = 4
 EVERY: Final = 50
 STEPS: Final = 800

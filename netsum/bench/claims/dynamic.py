@@ -11,8 +11,6 @@ import netsum
 from netsum.bench.claims.claim import Claim, Outcome, Say
 from netsum.virtual.group import run_workers
 
-__all__ = ["DYNAMIC", "halves"]
-
 WORKERS: Final = 4
 FEATURES: Final = 200
 STEPS: Final = 1200

@@ -15,8 +15,6 @@ from netsum.bench.claims.claim import Claim, Outcome, Say
 from netsum.bench.strategies_training import mlp, shards
 from netsum.virtual.group import run_workers
 
-__all__ = ["FEDAVG", "Networks", "crossings", "curves"]
-
 CLIENTS: Final = 100
 FRACTION: Final = 0.1
 """Of the clients, in a round."""

@@ -8,8 +8,6 @@ from netsum.bench.claims.claim import Claim, Outcome, Say
 from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
 
-__all__ = ["INCREMENTAL"]
-
 _STEPS: Final = 200
 _WORKERS: Final = 2
 _TARGETS: Final = (0.8, 0.9, 0.95)

@@ -19,8 +19,6 @@ from host_agent.strategies.base import STRATEGIES
 from host_agent.strategies.parameter_server import ServedStrategy
 from netsum.bench.claims.claim import Claim, Outcome, Say
 
-__all__ = ["KILLED"]
-
 _RANKS: Final = 3
 _VICTIM: Final = 2
 _STEPS: Final = 6

@@ -44,8 +44,6 @@ from sim.explore.engine.world import (
     TO_WORKER,
 )
 
-__all__ = ["FAIR_ROUNDS", "all_done", "fair_end", "fair_round", "someone_is_dead"]
-
 FAIR_ROUNDS: Final = 64
 
 

@@ -45,8 +45,6 @@ from sim.explore.engine.world import (
     TO_WORKER,
 )
 
-__all__ = ["check_part", "is_finished", "leave_out_finished", "moved_back"]
-
 
 @compiled
 def is_finished(world: Record, packet: Integer) -> bool:

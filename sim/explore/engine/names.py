@@ -14,8 +14,6 @@ from sim.explore.engine.switch_steps import restore_switch, run_switch
 from sim.explore.engine.worker_steps import fire, receive_now, send_now, timers_of
 from sim.explore.engine.world import ALIVE, AT_DONE, AT_FAILURE, AT_LIFE, NOTHING, TX_ROWS, WRONG_NAME
 
-__all__ = ["check_names"]
-
 
 @compiled
 def check_names(world: Record) -> Integer:

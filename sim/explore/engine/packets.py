@@ -44,20 +44,6 @@ from sim.explore.engine.world import (
     UP,
 )
 
-__all__ = [
-    "add_entry",
-    "contains",
-    "datagram_label",
-    "entry_of",
-    "goes_to",
-    "intern",
-    "merge_labels",
-    "packet_at",
-    "packet_kind",
-    "remove_copy",
-    "write_number",
-]
-
 _INDEX_SIZE: Final = 4 * MAX_PACKETS
 _NUMBER_AT: Final = HEADERS_BYTES + HEADER_OFFSET_EXPONENT
 _TOKEN_AT: Final = HEADERS_BYTES + HEADER_OFFSET_TOKEN

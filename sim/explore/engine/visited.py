@@ -8,8 +8,6 @@ import numpy as np
 
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer
 
-__all__ = ["hash_bytes", "insert", "rehash"]
-
 
 @compiled_inline
 def _rotate(value: Integer, bits: int) -> Integer:

@@ -12,8 +12,6 @@ from host_agent.protocol.departures import transmit
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from sim.explore.engine.compiled import carray, compiled, pointer
 
-__all__ = ["begin", "offer", "receive", "send"]
-
 
 @compiled
 def receive(

@@ -18,8 +18,6 @@ from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from netsum_common.compiled import Routine, routine_call
 from sim.network.engine.compiled import Integer, carray, pointer
 
-__all__ = ["TAKE_IN", "TRANSMIT", "call_take_in", "call_transmit"]
-
 _TAKE_IN: Final = types.void(*[types.int64] * 7)
 _TRANSMIT: Final = types.int64(*[types.int64] * 9)
 

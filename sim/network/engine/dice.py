@@ -14,18 +14,6 @@ import numpy as np
 
 from sim.network.engine.compiled import Integer, compiled
 
-__all__ = [
-    "CHANCES",
-    "DUPLICATE",
-    "JITTER",
-    "LOSS",
-    "STRAGGLE",
-    "TO_CHANGE",
-    "TRAFFIC",
-    "chance_of",
-    "philox",
-]
-
 LOSS, DUPLICATE, JITTER, STRAGGLE, TO_CHANGE, TRAFFIC = range(6)
 """Purposes."""
 

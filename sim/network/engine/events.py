@@ -17,26 +17,6 @@ import numpy as np
 
 from sim.network.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer
 
-__all__ = [
-    "ARRIVAL",
-    "CONTROL",
-    "FLOW_TIMER",
-    "GENERATE",
-    "HEAP_WORDS",
-    "MESSAGE_READY",
-    "SWITCH_RESUMES",
-    "WORKER_TIMER",
-    "event_kind",
-    "event_packet",
-    "event_target",
-    "first_event",
-    "next_tie",
-    "push",
-    "push_tied",
-    "remove_first",
-    "replace_first",
-]
-
 HEAP_WORDS: Final = 4
 CONTROL, ARRIVAL, WORKER_TIMER, FLOW_TIMER, MESSAGE_READY, GENERATE, SWITCH_RESUMES = range(7)
 """Kinds of events. A packet arrives at the end of a link; the others are due at a worker, flow, message, generator or switch."""

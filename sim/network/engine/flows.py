@@ -28,16 +28,6 @@ from sim.network.engine.links import send
 from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, packet_of, release, take
 from sim.network.engine.records import FLOW, MESSAGE, NODE, PACKET, RING
 
-__all__ = [
-    "PACKET_THRESHOLD",
-    "PER_PACKET",
-    "RING_ACKNOWLEDGED",
-    "on_acknowledgement",
-    "on_flow_timer",
-    "on_message_ready",
-    "on_segment",
-]
-
 PER_PACKET: Final = 1000
 """Windows are counted in thousandths of a packet."""
 PACKET_THRESHOLD: Final = 3

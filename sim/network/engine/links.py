@@ -27,8 +27,6 @@ from sim.network.engine.records import LINK, PS_PER_S
 from sim.network.engine.scripts import PASSES, scripted_action
 from sim.network.engine.trace import LEAVES, LOST_ON_LINK, note
 
-__all__ = ["follow", "send"]
-
 _BITS: Final = 8
 
 

@@ -29,19 +29,6 @@ from sim.network.engine.switches import SWITCH_NODE, UNFINISHED, on_packet
 from sim.network.engine.traffic import generate, on_background
 from sim.network.engine.workers import NEEDS_PYTHON, on_frame, on_timer, worker_of
 
-__all__ = [
-    "BUDGET_SPENT",
-    "CONTROL_DUE",
-    "MESSAGES_DONE",
-    "NEEDS_ROOM",
-    "NOTHING_LEFT",
-    "SWITCH_UNFINISHED",
-    "TIME_UP",
-    "TRACE_FULL",
-    "WORKER_DUE",
-    "advance",
-]
-
 (
     NOTHING_LEFT,
     TIME_UP,

@@ -21,8 +21,6 @@ from sim.network.engine.compiled import Integer, Record, carray, compiled, load3
 from sim.network.engine.packets import HEADERS_BYTES, frame_address
 from sim.network.engine.records import OUTPUT
 
-__all__ = ["ERASED", "accepted", "check_output"]
-
 ERASED: Final = 0xFF
 """What blocks are overwritten with; four of it are a NaN."""
 

@@ -23,22 +23,6 @@ from sim.network.engine.compiled import (
 )
 from sim.network.engine.records import PACKET
 
-__all__ = [
-    "ACKNOWLEDGEMENT",
-    "BACKGROUND",
-    "FRAME_AT",
-    "HEADERS_BYTES",
-    "LINK_HEADER_BYTES",
-    "PAYLOAD_AT",
-    "SEGMENT",
-    "SLOT_PROTOCOL",
-    "copy_packet",
-    "frame_address",
-    "packet_of",
-    "release",
-    "take",
-]
-
 LINK_HEADER_BYTES: Final = 14
 HEADERS_BYTES: Final = FRAME_HEADERS_BYTES
 PAYLOAD_AT: Final = 64

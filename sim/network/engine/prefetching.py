@@ -19,8 +19,6 @@ from sim.network.engine.packets import HEADERS_BYTES, frame_address, packet_of
 from sim.network.engine.records import LINK, NODE, PACKET, WORKER
 from sim.network.engine.switches import HOST_NODE
 
-__all__ = ["bring_closer"]
-
 _LINE: Final = 64
 _AHEAD: Final = 4
 """Places of the heap behind the first one: its children."""

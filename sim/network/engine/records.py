@@ -9,28 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = [
-    "COUNTS",
-    "FLOW",
-    "GAPS",
-    "GENERATOR",
-    "LINK",
-    "MESSAGE",
-    "NEVER",
-    "NODE",
-    "OUTPUT",
-    "PACKET",
-    "PS_PER_NS",
-    "PS_PER_S",
-    "RING",
-    "SCRIPT",
-    "SWITCH",
-    "TRACE",
-    "WORKER",
-    "WORLD",
-    "record",
-]
-
 NEVER: Final = (1 << 63) - 1
 """A time that does not come."""
 PS_PER_NS: Final = 1000

@@ -13,8 +13,6 @@ from sim.network.engine.compiled import Integer, Record, carray, compiled, point
 from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of
 from sim.network.engine.records import SCRIPT
 
-__all__ = ["ANY", "DELAY", "DROP", "PASSES", "scripted_action"]
-
 ANY: Final = -1
 PASSES, DROP, DELAY = range(3)
 

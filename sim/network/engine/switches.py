@@ -29,8 +29,6 @@ from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_addre
 from sim.network.engine.records import LINK, NODE, SWITCH
 from sim.switch.codegen.traffic import DONE
 
-__all__ = ["FORWARDED", "HOST_NODE", "SWITCH_NODE", "UNFINISHED", "forward", "on_packet", "send_output"]
-
 FORWARDED, UNFINISHED = range(2)
 """Whether the program has run to its end, or needs more memory for it first."""
 

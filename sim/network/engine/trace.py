@@ -11,8 +11,6 @@ from sim.network.engine.compiled import Integer, Record, carray, compiled, copy_
 from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of
 from sim.network.engine.records import TRACE
 
-__all__ = ["LEAVES", "LOST_ON_LINK", "note"]
-
 LEAVES, LOST_ON_LINK = range(2)
 """A packet leaves by a link, between two times; it is lost there."""
 

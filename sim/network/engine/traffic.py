@@ -15,8 +15,6 @@ from sim.network.engine.links import send
 from sim.network.engine.packets import BACKGROUND, packet_of, release, take
 from sim.network.engine.records import GAPS, GENERATOR
 
-__all__ = ["generate", "on_background"]
-
 _EVEN: Final = GAPS.index("even")
 _UNIFORM: Final = GAPS.index("uniform")
 _LN_2: Final = 363_409

@@ -23,8 +23,6 @@ from sim.network.engine.outputs import accepted, check_output
 from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of, release, take
 from sim.network.engine.records import NEVER, PS_PER_NS, WORKER
 
-__all__ = ["CONTINUES", "NEEDS_PYTHON", "drive", "on_frame", "on_timer", "worker_of"]
-
 CONTINUES, NEEDS_PYTHON = range(2)
 """Whether a worker has a pass that is done, or has failed: then its collectives, which are Python's, are to be looked at."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 
-__all__ = ["LOCK_BYTES", "LOCK_TYPES", "lock_btf"]
-
 _INT, _STRUCT = 1, 4
 LOCK_BYTES = 4
 # The numbers of the types below: that of the key, that of the value.

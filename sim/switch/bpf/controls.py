@@ -17,8 +17,6 @@ from sim.switch.codegen.tables import key_words
 from sim.switch.errors import UnsupportedProgramError
 from sim.switch.table_layout import TableShape
 
-__all__ = ["is_trie", "write_control"]
-
 _SCRATCH_LOCK = 0
 
 

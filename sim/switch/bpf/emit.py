@@ -22,8 +22,6 @@ from sim.switch.codegen.emit import I8, I32, I64, PTR, VOID, Fn, Space, Unit, i
 from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import FieldSlot, HeaderShape, WireSlot, align
 
-__all__ = ["KEY_BYTES", "LARGE_HEADER", "BpfFn", "BpfUnit"]
-
 KEY_BYTES = 512
 _INLINE_BYTES = 128
 LARGE_HEADER = 128

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from sim.switch import ir
 from sim.switch.errors import UnsupportedProgramError
 
-__all__ = ["check_program"]
-
 _PRIMITIVES = {
     "generate_digest": "a digest",
     "clone_ingress_pkt_to_egress": "a clone",

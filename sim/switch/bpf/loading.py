@@ -21,8 +21,6 @@ from sim.switch.bpf.stubs import load_address, stub
 from sim.switch.bpf.syscall import Map
 from sim.switch.table_layout import TableShape
 
-__all__ = ["Kernel"]
-
 PORTS, GROUPS, RING_BYTES = 512, 4096, 1 << 18
 _MOST_LOCKS = 1 << 20
 

@@ -20,8 +20,6 @@ from sim.switch.bpf.objects import BpfObject, read_elf
 from sim.switch.errors import UnsupportedProgramError
 from sim.switch.machine import default_cache_dir, read_object, write_object
 
-__all__ = ["compile_module"]
-
 _WIDE = re.compile(r"= (mul|[us]div|[us]rem|shl|lshr|ashr)(?: \w+)* i(\d+) %\S+ (\S+)$")
 _DEADLINE_S = 600
 

@@ -10,8 +10,6 @@ from sim.switch import ir
 from sim.switch.layout import CONTEXT, Context, align
 from sim.switch.table_layout import TableShape
 
-__all__ = ["PORT_WORDS", "STATISTICS", "Memory", "cells", "table_rows"]
-
 STATISTICS = (*CONTEXT[CONTEXT.index("dropped_ingress") :], "dropped_no_room", "dropped_no_port")
 PORT_WORDS = ("received", "received_bytes", "sent", "sent_bytes")
 _PORTS = 512

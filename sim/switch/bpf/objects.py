@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-__all__ = ["BpfObject", "Relocation", "read_elf"]
-
 
 @dataclass(frozen=True)
 class Relocation:

@@ -30,8 +30,6 @@ from sim.switch.ports.driver import PortUnavailableError
 from sim.switch.ports.frames import STATISTICS
 from sim.switch.ports.interfaces import interface_is_up
 
-__all__ = ["XdpChassis", "XdpForwarding", "XdpPorts"]
-
 _LOOK_S = 0.5
 _LOG = logging.getLogger(__name__)
 

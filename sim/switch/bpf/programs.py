@@ -29,8 +29,6 @@ from sim.switch.codegen.wire import extract_header, write_header
 from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import INTERNAL, State
 
-__all__ = ["OBSERVED", "PASS_DROPPED", "PROGRAMS", "Carried", "Programs", "write_programs"]
-
 PROGRAMS = ("arrive", "copy")
 ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT = range(5)
 # Flags that a stub gives: what is dropped goes to the kernel's stack; what happens is noted instead of done.

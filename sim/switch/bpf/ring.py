@@ -6,8 +6,6 @@ import mmap
 import select
 import struct
 
-__all__ = ["Ring"]
-
 _BUSY, _DISCARDED = 1 << 31, 1 << 30
 _HEADER = 8
 

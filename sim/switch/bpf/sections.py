@@ -15,8 +15,6 @@ from typing import Any
 from sim.switch import ir
 from sim.switch.errors import UnsupportedProgramError
 
-__all__ = ["Section", "accesses", "critical_section", "fields_of", "following", "written"]
-
 _WRITES_FIRST = {"register_write", "count", "_jump", "_jump_if_zero", "log_msg", "assert", "assume"}
 
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from sim.switch.layout import INTERNAL
 
-__all__ = ["instruction", "load_address", "stub"]
-
 _MAP_LOOKUP, _TAIL_CALL = 1, 12
 
 

@@ -35,8 +35,6 @@ from sim.switch.replication import Replica
 from sim.switch.saved_state import Digest
 from sim.switch.table_memory import TableMemory
 
-__all__ = ["XdpSwitch"]
-
 DEFAULT_CPU_PORT = 510
 
 

@@ -18,29 +18,6 @@ from dataclasses import dataclass
 
 from netsum_common.errors import NetsumError
 
-__all__ = [
-    "ARRAY",
-    "DEVMAP",
-    "GENERIC_MODE",
-    "HASH",
-    "HASH_OF_MAPS",
-    "LPM_TRIE",
-    "NATIVE_MODE",
-    "PERCPU_ARRAY",
-    "PROG_ARRAY",
-    "RINGBUF",
-    "BpfError",
-    "Map",
-    "Outcome",
-    "VerifierError",
-    "attach_xdp",
-    "load_btf",
-    "load_program",
-    "map_name",
-    "run_once",
-    "update_link",
-]
-
 HASH, ARRAY, PROG_ARRAY, PERCPU_ARRAY, LPM_TRIE, HASH_OF_MAPS, DEVMAP, RINGBUF = 1, 2, 3, 6, 11, 13, 14, 27
 _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _PROG_LOAD = range(6)
 _TEST_RUN, _BTF_LOAD, _LINK_CREATE, _LINK_UPDATE = 10, 18, 28, 29

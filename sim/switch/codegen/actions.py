@@ -14,8 +14,6 @@ from sim.switch.codegen.runs import Run, find_runs
 from sim.switch.codegen.turns import Turns
 from sim.switch.errors import UnsupportedProgramError
 
-__all__ = ["DROP", "DROP_PORT", "MAX_TURNS", "Primitives", "write_actions"]
-
 DROP_PORT = 511
 # What `exit` holds once a packet is to be dropped; 1 where the control alone has ended.
 DROP = 2

@@ -12,8 +12,6 @@ from sim.switch import ir
 from sim.switch.codegen.copies import copy_fields, push, share_packet, take_slot
 from sim.switch.codegen.emit import I32, I64, Fn, Space
 
-__all__ = ["another_pass", "constant", "egress_clone", "ingress_clone", "set_replicas", "start_copy"]
-
 _INGRESS_CLONE, _EGRESS_CLONE = 1, 2
 
 

@@ -14,17 +14,6 @@ from sim.switch import ir
 from sim.switch.codegen.emit import I32, I64, PTR, VOID, Fn, Space, Unit
 from sim.switch.codegen.expressions import Expressions
 
-__all__ = [
-    "copy_fields",
-    "free_slot",
-    "push",
-    "ring_slot",
-    "share_packet",
-    "slot_pointer",
-    "take_slot",
-    "write_copy_fields",
-]
-
 
 def slot_pointer(fn: Fn, slot: Any) -> Any:
     """Return the address of a slot."""

@@ -12,8 +12,6 @@ from sim.switch.codegen.emit import I32, I64, PTR, Fn, Unit
 from sim.switch.codegen.hashing import payload, write_update
 from sim.switch.codegen.wire import write_header
 
-__all__ = ["header_room", "write_deparser"]
-
 
 def header_room(program: ir.Program) -> int:
     """Return the most bytes that the deparser can put before the payload."""

@@ -9,8 +9,6 @@ from sim.switch.codegen.emit import I32, I64, Fn, Space, resize
 from sim.switch.codegen.expressions import Expressions
 from sim.switch.table_layout import words
 
-__all__ = ["digest_row_words", "write_digest"]
-
 
 def digest_row_words(program: ir.Program) -> int:
     """Return the 64-bit words of a digest row, enough for every digest of the program."""

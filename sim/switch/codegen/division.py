@@ -8,8 +8,6 @@ from llvmlite import ir as ll
 
 from sim.switch.codegen.emit import I64, Fn, i
 
-__all__ = ["divide_wide"]
-
 
 def divide_wide(fn: Fn, op: str, left: Any, right: Any, *, signed: bool) -> Any:
     """Return the quotient (``/``) or remainder (``%``), cut towards zero; `right` is not zero."""

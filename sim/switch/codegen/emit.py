@@ -16,8 +16,6 @@ from llvmlite import ir as ll
 from sim.switch import ir
 from sim.switch.layout import INTERNAL, Context, FieldSlot, State
 
-__all__ = ["I1", "I8", "I16", "I32", "I64", "PTR", "VOID", "Fn", "Space", "Unit", "i", "resize"]
-
 PTR = ll.PointerType()
 VOID = ll.VoidType()
 

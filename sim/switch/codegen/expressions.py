@@ -24,8 +24,6 @@ from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import storage_bits
 from sim.switch.load_expressions import BOOLEAN_OPS
 
-__all__ = ["Expressions", "Value"]
-
 _COMPARISONS = {"==", "!=", "<", "<=", ">", ">="}
 
 

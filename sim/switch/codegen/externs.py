@@ -11,8 +11,6 @@ from sim.switch.codegen.emit import I1, I32, I64, PTR, Fn, Space, Unit, i, resiz
 from sim.switch.codegen.expressions import Expressions
 from sim.switch.codegen.hashing import hash_inputs
 
-__all__ = ["METER_RATE_WORDS", "Externs", "write_meter_function"]
-
 # Per rate: info rate (tokens per microsecond, a double), burst, tokens, tokens since the start, configured.
 METER_RATE_WORDS = 5
 F64 = ll.DoubleType()

@@ -15,8 +15,6 @@ from sim.switch import ir
 from sim.switch.codegen.emit import I8, I16, I32, I64, PTR, Fn, Space, Unit, i, resize
 from sim.switch.codegen.expressions import Expressions
 
-__all__ = ["hash_inputs", "payload", "write_hash_functions"]
-
 # polynomial, initial value, final xor, width, reflected
 _CRCS = {
     "crc16": (0x8005, 0, 0, 16, True),

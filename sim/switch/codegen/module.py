@@ -13,8 +13,6 @@ from sim.switch.codegen.pipeline import write_pipeline
 from sim.switch.codegen.traffic import write_run
 from sim.switch.errors import UnsupportedProgramError
 
-__all__ = ["write_module"]
-
 
 def write_module(program: ir.Program) -> str:
     """Return the LLVM IR of a program; its one exported function is ``run``.

@@ -17,8 +17,6 @@ from sim.switch.codegen.hashing import write_verify
 from sim.switch.codegen.places import HeaderPlace
 from sim.switch.codegen.wire import extract_header
 
-__all__ = ["MAX_STATES", "write_parser"]
-
 MAX_STATES = 65536
 _CORE_ERRORS = {
     "NoError": 0,

@@ -14,8 +14,6 @@ from sim.switch.codegen.hashing import hash_inputs
 from sim.switch.codegen.tables import write_lookup
 from sim.switch.table_layout import TableShape, member_words
 
-__all__ = ["ControlWriter", "may_exit", "write_pipeline"]
-
 
 def write_pipeline(unit: Unit, pipeline: ir.Pipeline) -> None:
     """Write a control and the lookups of its tables."""

@@ -13,8 +13,6 @@ from sim.switch.codegen.emit import I1, I8, I32, I64, Fn, Space, i, resize
 from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import FieldSlot, HeaderShape, StackPlace
 
-__all__ = ["VALID", "HeaderPlace", "Places"]
-
 VALID = FieldSlot(0, 1, False, False)
 
 

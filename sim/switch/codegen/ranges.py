@@ -9,8 +9,6 @@ from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import FieldSlot
 from sim.switch.load_expressions import BOOLEAN_OPS
 
-__all__ = ["WIDEST", "Ranges", "field_range", "needed_bits"]
-
 WIDEST = 1 << 15
 """Farthest shift that is distinguished from one farther."""
 

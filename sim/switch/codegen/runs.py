@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from sim.switch import ir
 from sim.switch.layout import Context, State
 
-__all__ = ["FieldName", "Run", "find_runs"]
-
 _LONGEST_TURN = 6
 _FEWEST_TURNS = 8
 _OPS = {"register_read", "register_write", "assign", "modify_field", "_jump", "_jump_if_zero"}

@@ -11,8 +11,6 @@ from sim.switch.codegen.emit import I1, I64, PTR, Fn, Space, Unit, i, resize
 from sim.switch.codegen.expressions import Expressions
 from sim.switch.table_layout import MIX, TOMBSTONE, TableShape, words
 
-__all__ = ["key_words", "write_lookup"]
-
 
 def write_lookup(unit: Unit, table: ir.Table, name: str) -> None:
     """Write the lookup function of a table that has a key."""
@@ -27,6 +25,7 @@ def write_lookup(unit: Unit, table: ir.Table, name: str) -> None:
 
 
 def key_part(expressions: Expressions, field: ir.KeyField) -> Any:
+    """Return the value of a key's field, without the bits that the program masks out."""
     value = expressions.low(field.target, field.width)
     if field.mask is not None:
         value = expressions.fn.b.and_(value, ll.Constant(value.type, field.mask % (1 << field.width)))

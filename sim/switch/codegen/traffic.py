@@ -29,8 +29,6 @@ from sim.switch.codegen.deparser import header_room
 from sim.switch.codegen.digests import write_digest
 from sim.switch.codegen.emit import I16, I32, I64, PTR, VOID, Fn, Space, Unit, resize
 
-__all__ = ["DONE", "NEED_DIGESTS", "NEED_OUTPUT", "NEED_SLOTS", "NEED_WIDTH", "write_run"]
-
 DONE, NEED_OUTPUT, NEED_SLOTS, NEED_DIGESTS, NEED_WIDTH = range(5)
 
 _NORMAL, _RECIRCULATED, _REPLICATED, _RESUBMITTED = 0, 4, 5, 6

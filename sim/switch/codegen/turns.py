@@ -15,8 +15,6 @@ from sim.switch.codegen.externs import Externs
 from sim.switch.codegen.runs import FieldName, Run
 from sim.switch.layout import FieldSlot
 
-__all__ = ["Turns"]
-
 
 @dataclass(frozen=True)
 class _Turn:

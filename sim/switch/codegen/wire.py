@@ -14,8 +14,6 @@ from llvmlite import ir as ll
 from sim.switch.codegen.emit import I32, I64, Fn, Space, i, resize
 from sim.switch.layout import FieldSlot, HeaderShape, WireSlot
 
-__all__ = ["extract_header", "write_header"]
-
 _RUN = 4
 
 
