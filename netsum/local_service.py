@@ -77,7 +77,7 @@ async def _attend(
         ended = [each.switch for each in testbeds if not each.switch.running]
         if ended:  # Ending notifies the workers sooner than their deadlines.
             fault = ended[0].how_it_ended()
-            service.registry.end_all(fault)
+            service.scheduler.end_all(fault)
             await asyncio.sleep(LOOK_S)
             raise TestbedError(fault)
         if service.links.done():

@@ -13,7 +13,7 @@ from enum import Enum
 
 from controller.addresses import ipv4_int
 from controller.service.jobs import Kind, RefusalError
-from controller.service.network import SwitchSite
+from controller.service.network import Network, SwitchSite
 from controller.service.requests import check_name, check_udp_port
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToAggregator
@@ -69,31 +69,23 @@ class Aggregators:
 
     Parameters
     ----------
-    taken
-        Returns whether a switch or host has a name.
-    on_started
-        Called with the switch that runs on a host.
-    on_lost
-        Called with the name of a host whose switch is gone.
-    on_changed
-        Called when a job that waits for a host should be looked at again.
+    network
+        The controller's own switches and hosts.
     start_s
         How long an agent may take to start its switch, in seconds.
+
+    Attributes
+    ----------
+    hosts
+        The hosts, by name.
+    on_changed
+        Called when a job that waits for a host should be looked at again.
     """
 
-    def __init__(
-        self,
-        taken: Callable[[str], bool],
-        on_started: Callable[[SwitchSite], None],
-        on_lost: Callable[[str], None],
-        on_changed: Callable[[], None],
-        start_s: float = START_S,
-    ) -> None:
+    def __init__(self, network: Network, start_s: float = START_S) -> None:
         self.hosts: dict[str, AggregatorHost] = {}
-        self._taken = taken
-        self._on_started = on_started
-        self._on_lost = on_lost
-        self._on_changed = on_changed
+        self.on_changed: Callable[[], None] = lambda: None
+        self._network = network
         self._start_s = start_s
 
     def register(self, offer: jobs_pb2.Offer) -> AggregatorHost:
@@ -105,7 +97,7 @@ class Aggregators:
             Its name or address cannot be used.
         """
         check_name(offer.name, "an aggregator")
-        if offer.name in self.hosts or self._taken(offer.name):
+        if offer.name in self.hosts.keys() | self._network.switches.keys() | self._network.hosts.keys():
             raise RefusalError(
                 Kind.TAKEN, f"there is a switch or aggregator named {offer.name} already: choose another name"
             )
@@ -115,7 +107,7 @@ class Aggregators:
             raise RefusalError(Kind.WRONG, f"aggregator {offer.name}: {error}") from None
         host = self.hosts[offer.name] = AggregatorHost(offer.name, offer.ip)
         log.info("aggregator %s registered: workers reach it at %s", host.name, host.ip)
-        self._on_changed()
+        self.on_changed()
         return host
 
     def start_one(self) -> str:
@@ -140,8 +132,8 @@ class Aggregators:
         """Why hosts do not run their switch, as a clause; empty if no start has failed."""
         return "; ".join(host.failure for host in self.hosts.values() if host.failure)
 
-    def started(self, host: AggregatorHost, message: jobs_pb2.Started) -> None:
-        """Take in what an agent says of its start.
+    def started(self, host: AggregatorHost, message: jobs_pb2.Started) -> SwitchSite | None:
+        """Take in what an agent says of its start; return the switch that runs, None if it failed.
 
         Raises
         ------
@@ -153,7 +145,7 @@ class Aggregators:
         host.stop_timer()
         if message.failure:
             self._fail(host, f"aggregator {host.name} cannot start: {message.failure}")
-            return
+            return None
         try:
             check_target(message.p4runtime)
         except ChannelError as error:
@@ -161,17 +153,13 @@ class Aggregators:
         check_udp_port(message.udp_port)
         host.state, host.udp_port = HostState.RUNNING, message.udp_port
         mac = "02:00:" + socket.inet_aton(host.ip).hex(":")
-        self._on_started(SwitchSite(host.name, message.p4runtime, message.device_id, host.ip, mac, {}))
+        return SwitchSite(host.name, message.p4runtime, message.device_id, host.ip, mac, {})
 
     def lost(self, host: AggregatorHost) -> None:
         """Forget a host whose agent has gone."""
         host.stop_timer()
-        if self.hosts.get(host.name) is host:
-            del self.hosts[host.name]
-            log.warning("aggregator %s is gone", host.name)
-            if host.state is HostState.RUNNING:
-                self._on_lost(host.name)
-            self._on_changed()
+        self.hosts.pop(host.name, None)
+        log.warning("aggregator %s is gone", host.name)
 
     def close(self) -> None:
         """End the streams."""
@@ -185,4 +173,4 @@ class Aggregators:
     def _fail(self, host: AggregatorHost, failure: str) -> None:
         log.warning("%s", failure)
         host.state, host.failure = HostState.REGISTERED, failure
-        self._on_changed()
+        self.on_changed()

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 
 from controller.errors import ServiceError
 from host_agent.job_api import CONTROLLER_VARIABLE, DEFAULT_CONTROLLER, jobs_pb2, jobs_pb2_grpc
+from host_agent.job_api.job_request import JobRequest
 from host_agent.job_api.jobs_pb2 import EventView, JobView, SwitchView
-from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, slots_message
 from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, what_of_certificates
 
 _AT_CALLER = (
@@ -77,58 +77,10 @@ class OperatorClient:
         """Return one job."""
         return cast(JobView, self._call(self._stub.GetJob, jobs_pb2.JobName(name=name)))
 
-    def create_job(
-        self,
-        name: str,
-        world_size: int,
-        *,
-        slots: Slots | None = None,
-        if_full: IfFull = "refuse",
-        queue_s: float = 0.0,
-        switch: str = "",
-        join_token: str = "",
-        idle_s: float = 0.0,
-        weight: float = 1.0,
-        quorum: int = 0,
-    ) -> JobView:
-        """Make a job that workers then join by its name.
-
-        Parameters
-        ----------
-        name
-            Unique among the jobs that have not ended.
-        world_size
-            How many workers it has, 1 to 32.
-        slots
-            A power of two, `BandwidthDelay` or `Share`; None: the controller's default.
-        if_full
-            What to do if too few are free.
-        queue_s
-            With "queue", how long it may wait; 0: as long as it takes.
-        switch
-            On which switch to add; empty: the first.
-        join_token
-            What its workers must have; empty: nothing.
-        idle_s
-            How long it waits for a worker; 0: the controller's default.
-        weight
-            Of the job, where jobs share slots by weight.
-        quorum
-            So many workers' arrays end a round (`Communicator.begin_round`); 0: the job has none.
-        """
-        request = jobs_pb2.CreateJobRequest(
-            name=name,
-            world_size=world_size,
-            slots=slots_message(slots),
-            if_full=IF_FULL[if_full],
-            queue_s=queue_s,
-            switch=switch,
-            join_token=join_token,
-            idle_s=idle_s,
-            weight=weight,
-            quorum=quorum,
-        )
-        return cast(JobView, self._call(self._stub.CreateJob, request))
+    def create_job(self, name: str, world_size: int, **request: Any) -> JobView:
+        """Make a job that workers then join by its name; `request` has the other fields of `JobRequest`."""
+        message = JobRequest(name, world_size, **request).create_message()
+        return cast(JobView, self._call(self._stub.CreateJob, message))
 
     def job_events(self, name: str) -> list[EventView]:
         """Return what happened to a job, its workers and meanwhile the connections to switches, the oldest first."""

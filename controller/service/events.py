@@ -118,8 +118,11 @@ class EventLog:
         state: State,
         event: Event,
         reason: str,
+        last_reason: str | None = None,
     ) -> State:
         """Return the state after an event, and record the transition.
+
+        Given the reason of the subject's last transition, one that changes neither the state nor the reason is not recorded.
 
         Raises
         ------
@@ -127,7 +130,8 @@ class EventLog:
             The event is not possible in the present state.
         """
         after = next_state(table, state, event, str(subject))
-        self._record(subject, state.value, event.value, after.value, reason)
+        if after is not state or reason != last_reason:
+            self._record(subject, state.value, event.value, after.value, reason)
         return after
 
     def begin(self, subject: Subject, event: str, state: Enum, reason: str) -> None:

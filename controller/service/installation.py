@@ -23,8 +23,8 @@ class Installation:
         The link to each switch, by its name.
     """
 
-    def __init__(self, links: dict[str, SwitchLink]) -> None:
-        self.links = links
+    def __init__(self) -> None:
+        self.links: dict[str, SwitchLink] = {}
 
     @property
     def ready(self) -> set[str]:

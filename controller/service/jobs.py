@@ -314,6 +314,11 @@ class ServiceJob:
             seat.send(ToWorker(admitted=jobs_pb2.Admitted(admission=ticket, report_s=report_s)))
         seat.told_epoch = epoch
 
+    def start_timer(self, seconds: float, call: Callable[["ServiceJob"], None]) -> None:
+        """Have a function called with the job later, in place of what its timer was for."""
+        self.stop_timer()
+        self.timer = asyncio.get_running_loop().call_later(seconds, call, self)
+
     def stop_timer(self) -> None:
         """Cancel the job's timer."""
         if self.timer is not None:

@@ -16,7 +16,7 @@ from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.service.events import EventLog, Subject
 from controller.service.network import SwitchSite
-from controller.service.states import LINK_TRANSITIONS, LinkEvent, LinkState, next_state
+from controller.service.states import LINK_TRANSITIONS, LinkEvent, LinkState
 from controller.session import P4RuntimeSession
 from controller.switch_tables import Reconciled, SwitchTables
 
@@ -179,12 +179,8 @@ class SwitchLink:
                 await self._in_thread(writer.session.tear_down)
 
     async def _on(self, event: LinkEvent, reason: str = "") -> None:
-        if (
-            next_state(LINK_TRANSITIONS, self.state, event, self.site.name) is not self.state
-            or reason != self.reason
-        ):
-            subject = Subject("", switch=self.site.name)
-            self.state = self._events.on(subject, LINK_TRANSITIONS, self.state, event, reason)
+        subject = Subject("", switch=self.site.name)
+        self.state = self._events.on(subject, LINK_TRANSITIONS, self.state, event, reason, self.reason)
         self.reason = reason
         async with self.changed:
             self.changed.notify_all()

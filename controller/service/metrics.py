@@ -52,7 +52,7 @@ class ServiceCollector(Collector):
 
     async def _snapshot(self) -> list[Any]:
         jobs = list(self._registry.jobs.values())
-        counted = list(zip(jobs, await self._registry.placement.installation.counted(jobs), strict=True))
+        counted = list(zip(jobs, await self._registry.switches.counted(jobs), strict=True))
         return [*self._of_jobs(jobs), *self._of_workers(jobs), *_counted(counted), *self._of_switches()]
 
     def _of_jobs(self, jobs: list[ServiceJob]) -> list[Any]:
@@ -68,7 +68,7 @@ class ServiceCollector(Collector):
             "netsum_job_waited_seconds", "How long a job has waited for its first slots", labels=["job"]
         )
         jain = GaugeMetricFamily("netsum_slots_jain", "Jain's fairness index of the slots that jobs share")
-        jain.add_metric([], self._registry.placement.shares.jain())
+        jain.add_metric([], self._registry.shares.jain())
         for job in jobs:
             for switch, held in job.record.slots_on.items():
                 slots.add_metric([job.name, switch], held.count)
@@ -112,8 +112,8 @@ class ServiceCollector(Collector):
         restarts = CounterMetricFamily(
             "netsum_switch_restarts", "Times it came back without its program", labels=["switch"]
         )
-        for name, link in self._registry.placement.links.items():
-            ledger = self._registry.placement.ledgers[name]
+        for name, link in self._registry.switches.links.items():
+            ledger = self._registry.trees.ledgers[name]
             ready.add_metric([name], float(link.state is LinkState.READY))
             slots.add_metric([name], ledger.capacity)
             free.add_metric([name], ledger.free_slots)

@@ -46,17 +46,12 @@ class Moves:
     ----------
     wait_s
         How long a worker may take to answer, and the last one to end a collective that another has ended, in seconds.
-    carry_out
-        Called when no worker has anything under way.
     again
         Called when a move that was given up may be tried again.
     """
 
-    def __init__(
-        self, wait_s: float, carry_out: Callable[[ServiceJob, Move], None], again: Callable[[], None]
-    ) -> None:
+    def __init__(self, wait_s: float, again: Callable[[], None]) -> None:
         self._wait_s = wait_s
-        self._carry_out = carry_out
         self._again = again
         self._moves: dict[ServiceJob, _Waiting] = {}
         self._backoff_s: dict[ServiceJob, float] = {}
@@ -80,27 +75,25 @@ class Moves:
         self._start_timer(job, move)
         job.send(move.hold(job))
 
-    def take(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> None:
-        """Process what a worker says of how far it has come."""
+    def take(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> Move | None:
+        """Process what a worker says of how far it has come; return the move when no worker has anything under way."""
         move = self._moves.get(job)
         if move is None or job.state is not JobState.HELD or held.epoch != job.record.epoch:
-            return
+            return None
         if held.fixed:
             self.give_up(job, f"worker {seat.rank} cannot take part: {held.fixed}")
-            return
+            return None
         match move.take(job.seats, seat.rank, held.begun, held.ended):
             case Step.WAIT:
                 self._watch_the_last(job, move)
-                return
+                return None
             case Step.HOLD:
                 move.stop_timer()  # A worker may compute for long before the collective that others have begun.
                 self._watch_the_last(job, move)
                 job.send(move.hold(job))
-                return
-        move.stop_timer()
-        del self._moves[job]
-        self._forget(job)
-        self._carry_out(job, move)
+                return None
+        self.drop(job)
+        return move
 
     def notify(self, job: ServiceJob, seat: Seat) -> None:
         """Tell a worker that has attached again where its job stands: its move goes on, or was given up."""

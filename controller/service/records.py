@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from controller.jobs import Job, Reservation, WorkerEndpoint
 from controller.slots import SlotRange
-from host_agent.job_api.slot_request import IfFull, Slots
+from host_agent.job_api.job_request import JobRequest
+from host_agent.job_api.slot_request import Slots
 
 
 @dataclass
@@ -54,13 +55,13 @@ class WorkerRecord:
 
 
 @dataclass
-class JobRecord:
-    """A job that has not ended.
+class JobRecord(JobRequest):
+    """A job that has not ended: its request, and what has become of it.
 
     Attributes
     ----------
-    name, world_size, slots, if_full, queue_s, join_token, idle_s
-        The request.
+    slots
+        As requested, or the controller's default.
     switch
         The switch that adds for it; the root of its tree of switches, empty until that is chosen.
     operated
@@ -81,32 +82,21 @@ class JobRecord:
         The current epoch and its token; epoch 0 before the first.
     lanes
         Of the switch's program.
-    weight
-        Among jobs that share slots.
     moves
         How often it has got other slots while it ran.
     aggregator
         The host that adds for it in place of switches; empty: none does.
     home
         The switch that it returns to from there; empty: whichever its tree has then.
-    quorum
-        So many contributions complete a roll call; 0: it has none.
     moved_from
         The epoch before the current one, if its workers go on from that without a restart; else 0.
     workers
         The workers that have joined, by rank.
     """
 
-    name: str
-    switch: str
-    world_size: int
-    slots: Slots
-    if_full: IfFull
-    queue_s: float
-    join_token: str
-    idle_s: float
-    operated: bool
-    created: float
+    slots: Slots = 0
+    operated: bool = False
+    created: float = 0.0
     running: bool = False
     restarts: int = 0
     job_id: int = 0
@@ -117,12 +107,10 @@ class JobRecord:
     lanes: int = 0
     spread: bool = False
     below: dict[str, int] = field(default_factory=dict)
-    weight: float = 1.0
     moves: int = 0
     moved_from: int = 0
     aggregator: str = ""
     home: str = ""
-    quorum: int = 0
     workers: dict[int, WorkerRecord] = field(default_factory=dict)
 
     @property

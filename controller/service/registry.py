@@ -1,36 +1,29 @@
-"""All jobs of one controller: finding, restarting and ending them.
+"""What one controller knows: its jobs, what they hold on which switches, and the parts that decide what they could hold.
 
-Requests of workers and operators are in `workers` and `operators`; the jobs' slots and table entries in `placement`. All of
-it runs in the event loop's thread.
+Nothing here takes a job to its next state: `scheduler` does. All of it is used in the event loop's thread.
 """
 
-import asyncio
-import contextlib
 import time
 from collections import deque
 from dataclasses import dataclass
 
-from controller.errors import ControllerError, JobRefusedError
+from controller.errors import JobRefusedError
+from controller.ledger import JobLedger
 from controller.program import CompiledFiles
-from controller.service.aggregators import START_S
+from controller.service.aggregators import START_S, Aggregators
 from controller.service.events import EventLog
+from controller.service.installation import Installation
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
-from controller.service.placement import Placement
+from controller.service.queues import JobQueues
 from controller.service.records import JobRecord
-from controller.service.requests import (
-    check_name,
-    check_quorum_request,
-    check_weight,
-    check_world,
-    read_slot_request,
-)
-from controller.service.shares import Sharing
-from controller.service.states import JobEvent
+from controller.service.requests import check_name, check_quorum_request, check_weight, check_world
+from controller.service.reservations import Reservations
+from controller.service.shares import Shares
 from controller.service.store import Store
+from controller.service.trees import JobTrees
 from controller.sharing import Policy
-from host_agent.job_api import jobs_pb2
-from host_agent.job_api.jobs_pb2 import ToWorker
+from host_agent.job_api.job_request import JobRequest
 
 ENDED_JOBS_KEPT = 100
 MAX_JOBS = 10_000
@@ -75,7 +68,7 @@ class RegistryOptions:
 
 
 class JobRegistry:
-    """All jobs of one controller.
+    """The jobs of one controller.
 
     Parameters
     ----------
@@ -87,8 +80,6 @@ class JobRegistry:
         The program for its switches.
     options
         Sizes and times.
-    election_id
-        Its election id at all switches.
 
     Attributes
     ----------
@@ -96,42 +87,41 @@ class JobRegistry:
         The jobs that have not ended, by name.
     ended
         The jobs that ended last.
-    placement
-        Their slots and table entries.
     events
         The transitions of jobs, seats and links.
-    closing
-        Whether the controller is stopping. Streams that break then make no worker leave.
+    switches
+        The connections to the switches, and what jobs have on them.
+    aggregators
+        The hosts that can add for jobs that no switch takes.
+    trees, shares, reservations
+        Where jobs can be placed, how many slots each is to have, and what each can get now.
+    queues
+        The jobs that wait.
     """
 
     def __init__(
-        self,
-        network: Network,
-        store: Store,
-        files: CompiledFiles,
-        options: RegistryOptions,
-        election_id: int = 1,
+        self, network: Network, store: Store, files: CompiledFiles, options: RegistryOptions
     ) -> None:
         self.network = network
+        self.store = store
+        self.files = files
         self.options = options
         self.jobs: dict[str, ServiceJob] = {}
         self.ended: deque[ServiceJob] = deque(maxlen=ENDED_JOBS_KEPT)
         self.events = EventLog(store)
-        self.placement = Placement(
-            network,
-            store,
-            files,
-            election_id,
-            options.report_s,
-            self.jobs,
-            self.end,
-            Sharing(options.share, options.least_slots, options.move_s, options.start_s),
-            self.restart,
-            self.events,
+        self.queues = JobQueues()
+        self.switches = Installation()
+        self.aggregators = Aggregators(network, options.start_s)
+        ledgers = {name: self.new_ledger(name) for name in network.switches}
+        self.trees = JobTrees(network, ledgers, files.lanes, files.knows_trees)
+        self.shares = Shares(options.share, options.least_slots, self.trees, self.jobs)
+        self.reservations = Reservations(
+            self.jobs, self.queues, self.switches, self.trees, self.shares, self.aggregators
         )
-        self.store = store
-        self.closing = False
-        self._ending: dict[str, asyncio.Task[None]] = {}
+
+    def new_ledger(self, switch: str) -> JobLedger:
+        """Return an empty ledger for a switch, whose epochs go on from the last one in the store."""
+        return JobLedger(self.files.slots, self.files.lanes, self.store.switch(switch)[0])
 
     def find(self, name: str) -> ServiceJob:
         """Return a job that has not ended.
@@ -150,60 +140,51 @@ class JobRegistry:
         return self.jobs[name]
 
     def new_job(
-        self,
-        name: str,
-        request: jobs_pb2.CreateJobRequest | jobs_pb2.JoinRequest,
-        host: HostSite | None = None,
+        self, request: JobRequest, host: HostSite | None = None, operated: bool = False
     ) -> ServiceJob:
         """Return a job as a request describes it; it holds nothing, and is not among `jobs` yet.
 
         Parameters
         ----------
-        name
-            Its name.
         request
             Of an operator, or of its first worker.
         host
             Where that worker is.
+        operated
+            Whether the request is an operator's.
 
         Raises
         ------
         RefusalError
             No switch could take it, or the controller has `MAX_JOBS`.
         """
-        check_name(name)
+        check_name(request.name)
         if len(self.jobs) >= MAX_JOBS:
             raise RefusalError(
                 Kind.FULL,
                 f"the controller has {MAX_JOBS} jobs that have not ended, and takes no more: delete some that wait",
             )
-        trees = self.placement.trees
-        check_quorum_request(request.quorum, request.world_size, self.placement.files)
-        spread = trees.spreads(request.switch) and not request.quorum
-        check_world(request.world_size, trees.most_workers(spread))
-        slots, if_full = read_slot_request(request.slots, request.if_full)
-        record = JobRecord(
-            name=name,
-            switch=self.switch_for(request.switch, host, spread),
-            world_size=request.world_size,
-            slots=self.options.slots if slots is None else slots,
-            if_full=if_full,
-            queue_s=request.queue_s,
-            join_token="",
-            idle_s=0.0,
-            operated=False,
-            created=time.time(),
-            spread=spread,
-            weight=check_weight(request.weight),
-            quorum=request.quorum,
-        )
+        check_quorum_request(request.quorum, request.world_size, self.files)
+        spread = self.trees.spreads(request.switch) and not request.quorum
+        check_world(request.world_size, self.trees.most_workers(spread))
+        settled = {
+            "slots": self.options.slots if request.slots is None else request.slots,
+            "switch": self._switch_for(request.switch, host, spread),
+            "weight": check_weight(request.weight),
+            "idle_s": (request.idle_s or self.options.idle_s) if operated else 0.0,
+        }
+        record = JobRecord(**vars(request) | settled, spread=spread, operated=operated, created=time.time())
         try:
-            self.placement.reservations.check(record)
+            self.reservations.check(record)
         except JobRefusedError as refusal:
             raise RefusalError(Kind.FULL, str(refusal)) from None
-        return ServiceJob(record, self.placement.queues.on, self.events)
+        return self.job_of(record)
 
-    def switch_for(self, asked: str, host: HostSite | None, spread: bool) -> str:
+    def job_of(self, record: JobRecord) -> ServiceJob:
+        """Return a job with a record."""
+        return ServiceJob(record, self.queues.on, self.events)
+
+    def _switch_for(self, asked: str, host: HostSite | None, spread: bool) -> str:
         """Return the switch that adds a job: the requested one, else that of its first worker's host, else the first.
 
         Empty for a job that is spread over a tree of switches, whose root is chosen when all its workers have come.
@@ -220,79 +201,3 @@ class JobRegistry:
                 Kind.WRONG, f"there is no switch {asked}: the switches are {', '.join(self.network.switches)}"
             )
         return asked or (host.switch if host else "") or next(iter(self.network.switches))
-
-    def end(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
-        """End a job. Its workers receive the refusal if there is one, else the reason."""
-        if job.ended.is_set():
-            return
-        job.on(JobEvent.END, reason)
-        self.placement.moves.drop(job)
-        job.ended.set()
-        job.reason = reason
-        job.stop_timer()
-        del self.jobs[job.name]
-        self.ended.append(job)
-        self.store.forget(job.name)
-        for seat in job.present():
-            seat.stop_disconnect_timer()
-            seat.send(refusal or ToWorker(ended=jobs_pb2.Ended(reason=reason)))
-            seat.send(None)
-            seat.outbox = None
-        self._ending[job.name] = asyncio.get_running_loop().create_task(self._clear(job))
-
-    async def restart(self, job: ServiceJob, reason: str) -> None:
-        """Give a running job a new epoch. If workers have left it, it first waits for their ranks to join again.
-
-        Raises
-        ------
-        ControllerError
-            The switch refused or did not answer.
-        """
-        gone = [rank for rank, seat in job.seats.items() if seat.worker.left]
-        job.on(JobEvent.RESTART, reason)
-        self.placement.moves.drop(job)
-        job.record.restarts += 1
-        job.record.operated = True  # From now on its workers may leave and join like those of a created job.
-        job.reason = reason
-        for rank in gone:
-            job.vacate(rank)
-        self.store.save(job.record)
-        if gone:
-            with contextlib.suppress(ControllerError):  # The reconciliation of the next session removes it.
-                await self.placement.installation.withdraw(job)
-            if job.record.spread:
-                self.placement.release(job)
-                self.store.save(job.record)
-            job.send_gathering()
-        else:
-            self.placement.ask(job)
-            await self.placement.advance(job.record.queue)
-
-    async def _clear(self, job: ServiceJob) -> None:
-        try:
-            await self.placement.clear(job)
-        finally:
-            del self._ending[job.name]
-
-    async def until_gone(self, name: str) -> None:
-        """Wait until the name of an ended job is free."""
-        while name in self._ending:  # A later job of that name may have ended in the meantime.
-            await asyncio.wait([self._ending[name]])
-
-    def end_all(self, reason: str) -> None:
-        """End all jobs."""
-        for job in list(self.jobs.values()):
-            self.end(job, reason)
-
-    def close(self) -> None:
-        """End the streams but not the jobs: workers reattach to the next controller."""
-        self.closing = True
-        for job in self.jobs.values():
-            job.stop_timer()
-            for seat in job.seats.values():
-                seat.stop_disconnect_timer()
-                seat.send(None)
-        for task in self._ending.values():
-            task.cancel()
-        self.placement.close()
-        self.events.save()

@@ -13,6 +13,7 @@ from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
 from controller.service.records import JobRecord
 from host_agent.job_api import jobs_pb2
+from host_agent.job_api.job_request import JobRequest, read_job_request
 from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, read_slots
 from host_agent.wire.constants import MAX_CHILDREN
 from host_agent.words import plural
@@ -269,3 +270,8 @@ def read_slot_request(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None
             Kind.WRONG, f"unknown value {if_full} of if_full: expected REFUSE, QUEUE or TAKE_LESS"
         )
     return read_slots(slots), word
+
+
+def read_request(message: jobs_pb2.CreateJobRequest | jobs_pb2.JoinRequest) -> JobRequest:
+    """Read what an operator, or a worker that joins, requests for a job; raises as `read_slot_request`."""
+    return read_job_request(message, *read_slot_request(message.slots, message.if_full))

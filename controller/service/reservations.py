@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from controller.errors import JobRefusedError, StoreError
+from collections.abc import Mapping
+
+from controller.errors import JobRefusedError
 from controller.jobs import Reservation
-from controller.ledger import JobLedger
 from controller.service.aggregators import Aggregators
 from controller.service.installation import Installation
 from controller.service.jobs import ServiceJob
@@ -12,7 +13,6 @@ from controller.service.queues import JobQueues
 from controller.service.records import JobRecord
 from controller.service.shares import Shares
 from controller.service.sizing import slots_for
-from controller.service.store import Store
 from controller.service.trees import JobTrees
 from controller.slots import SlotAllocator
 from host_agent.words import plural
@@ -31,55 +31,40 @@ class Reservations:
         The jobs that have not ended, by name; only read here.
     queues
         Those of them that wait.
-    store
-        The persistent state.
-    installation
-        The links to the switches.
-    ledgers
-        The slots of each switch.
+    switches
+        The connections to the switches.
     trees
         Where jobs can be placed.
     shares
         How jobs share slots.
     aggregators
         The hosts that can add for a job that no switch takes.
-    lanes
-        Of the switches' program.
     """
 
     def __init__(
         self,
-        jobs: dict[str, ServiceJob],
+        jobs: Mapping[str, ServiceJob],
         queues: JobQueues,
-        store: Store,
-        installation: Installation,
-        ledgers: dict[str, JobLedger],
+        switches: Installation,
         trees: JobTrees,
         shares: Shares,
         aggregators: Aggregators,
-        lanes: int,
     ) -> None:
         self._jobs = jobs
         self._queues = queues
-        self._store = store
-        self._installation = installation
-        self._ledgers = ledgers
+        self._switches = switches
         self._trees = trees
         self._shares = shares
         self._aggregators = aggregators
-        self._lanes = lanes
 
     def reserve(self, job: ServiceJob) -> None:
-        """Reserve a job id and slots for a job, and save it if an operator created it: both or neither.
+        """Reserve a job id and slots for a job.
 
         Raises
         ------
         JobRefusedError
             They are not available; the message gives the reason.
-        StoreError
-            The job cannot be saved.
         """
-        record = job.record
         try:
             held = self._on_switches(job)
         except SlotsComingError:
@@ -88,15 +73,12 @@ class Reservations:
             if not self._possible(job):
                 raise
             held = self._on_a_host(job, refusal)
-        record.hold(held)
-        if record.operated:
-            try:
-                self._store.save(record)
-            except StoreError:
-                self._trees.discard(record)
-                record.release()
-                raise
-        self._queues.sort_in(job)
+        job.record.hold(held)
+
+    def release(self, job: ServiceJob) -> None:
+        """Free what a job holds."""
+        self._trees.discard(job.record)
+        job.record.release()
 
     def _on_switches(self, job: ServiceJob) -> dict[str, Reservation]:
         """Reserve slots on a job's switches; raises as `reserve`."""
@@ -106,7 +88,7 @@ class Reservations:
             if ahead:
                 where = f"slots of switch {record.switch}" if record.switch else "slots"
                 raise JobRefusedError(f"{plural(ahead, 'other job')} already waiting for {where}")
-        return self._trees.reserve(record, self._installation.ready, self._share(job))
+        return self._trees.reserve(record, self._switches.ready, self._share(job))
 
     def _share(self, job: ServiceJob) -> int | None:
         """Return how many slots a job gets as its share; None where jobs do not share.
@@ -121,7 +103,7 @@ class Reservations:
         if not self._shares.active:
             return None
         record = job.record
-        plan = self._shares.plan(self._installation.ready, job)
+        plan = self._shares.plan(self._switches.ready, job)
         share = plan.get(record.name)
         if share is None:
             return None  # No switches can take it: the reservation says why.
@@ -129,7 +111,7 @@ class Reservations:
             raise JobRefusedError(
                 "all slots are shared by jobs that have no more than the least: end a job first"
             )
-        free = self._trees.free_slots(record, self._installation.ready)
+        free = self._trees.free_slots(record, self._switches.ready)
         if free >= share:
             return share
         givers = [
@@ -152,7 +134,7 @@ class Reservations:
             There is none, or none has room.
         """
         try:
-            return self._trees.reserve_on_host(job.record, self._installation.ready)
+            return self._trees.reserve_on_host(job.record, self._switches.ready)
         except JobRefusedError:
             coming = self._aggregators.start_one()
         if coming:
@@ -163,12 +145,12 @@ class Reservations:
     def room_at_home(self, job: ServiceJob) -> int:
         """Return how many slots a job on a host would get on its switches; 0 if it has to stay."""
         home = job.record.at_home()
-        ready = self._installation.ready
+        ready = self._switches.ready
         try:
             free = self._trees.free_slots(home, ready)
             if self._shares.active:
                 return min(self._shares.plan(ready).get(home.name, 0), free)
-            asked = slots_for(home.slots, self._lanes, min(each.capacity for each in self._ledgers.values()))
+            asked = slots_for(home.slots, self._trees.lanes, self._trees.capacity)
         except JobRefusedError:
             return 0
         if home.if_full == "take less":
@@ -179,10 +161,9 @@ class Reservations:
         """Let a job hold slots on its switches in place of those on a host, or those again if there is no room any more."""
         record = job.record
         host = record.aggregator
-        self._trees.discard(record)
-        record.release()
+        self.release(job)
         try:
-            record.hold(self._trees.reserve(record, self._installation.ready, slots))
+            record.hold(self._trees.reserve(record, self._switches.ready, slots))
             job.reason = f"it returned from aggregator {host} to {', '.join(record.slots_on)}"
         except JobRefusedError as refusal:
             record.hold(self._trees.reserve_on_host(record, {host}))
@@ -192,7 +173,7 @@ class Reservations:
         """Whether a job on a tree could be added by switches that are ready."""
         unplaced = job.record.at_home()
         try:
-            self._trees.place(unplaced, self._installation.ready)
+            self._trees.place(unplaced, self._switches.ready)
         except JobRefusedError:
             return False
         return True
@@ -222,6 +203,6 @@ class Reservations:
         JobRefusedError
             With the reason.
         """
-        capacity = min(ledger.capacity for ledger in self._ledgers.values())
-        count = slots_for(record.slots, self._lanes, capacity)
+        capacity = self._trees.capacity
+        count = slots_for(record.slots, self._trees.lanes, capacity)
         SlotAllocator(capacity).allocate(min(count, capacity) if record.if_full == "take less" else count)

@@ -11,11 +11,12 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from controller.errors import ControllerError
-from controller.service.aggregators import AggregatorHost, Aggregators
+from controller.service.aggregators import AggregatorHost
 from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
 from controller.service.operators import OperatorActions
-from controller.service.registry import JobRegistry
 from controller.service.requests import check_message
+from controller.service.scheduler import Scheduler
+from controller.service.sessions import Sessions
 from controller.service.views import add_rates, event_view, job_view, switch_view
 from controller.service.workers import WorkerSeats
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
@@ -158,12 +159,12 @@ class AggregatorsService(jobs_pb2_grpc.AggregatorsServicer):
 
     Parameters
     ----------
-    aggregators
-        The hosts.
+    sessions
+        With the switches that agents start.
     """
 
-    def __init__(self, aggregators: Aggregators) -> None:
-        self._aggregators = aggregators
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
 
     @_told
     async def Register(self, requests: Any, context: Any) -> None:
@@ -172,20 +173,20 @@ class AggregatorsService(jobs_pb2_grpc.AggregatorsServicer):
         first = await _next_message(context)
         if first is None or first.WhichOneof("message") != "offer":
             raise RefusalError(Kind.WRONG, "an agent begins with its offer")
-        host = self._aggregators.register(first.offer)
+        host = self._sessions.register(first.offer)
         listening = asyncio.create_task(self._listen(context, host))
         try:
             await context.write(jobs_pb2.ToAggregator(registered=jobs_pb2.Registered()))
             await _write_all(context, host.outbox)
         finally:
             listening.cancel()
-            self._aggregators.lost(host)
+            self._sessions.lost(host)
 
     async def _listen(self, context: Any, host: AggregatorHost) -> None:
         """Receive an agent's messages until its stream ends."""
         try:
             while (message := await _next_message(context)) is not None:
-                self._aggregators.started(host, message.started)
+                self._sessions.started(host, message.started)
             host.outbox.put_nowait(None)
         except RefusalError as refusal:
             host.outbox.put_nowait(refusal)
@@ -196,20 +197,20 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
 
     Parameters
     ----------
-    registry
-        The jobs.
+    scheduler
+        Takes the jobs on.
     """
 
-    def __init__(self, registry: JobRegistry) -> None:
-        self._registry = registry
-        self._operators = OperatorActions(registry)
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._registry = scheduler.registry
+        self._operators = OperatorActions(scheduler)
 
     @_told
     async def ListJobs(self, request: Any, context: Any) -> jobs_pb2.ListJobsReply:
         """Return all jobs."""
         jobs = [*(self._registry.ended if request.ended else ()), *self._registry.jobs.values()]
-        counted = await self._registry.placement.installation.counted(jobs)
-        shares = self._registry.placement.shares
+        counted = await self._registry.switches.counted(jobs)
+        shares = self._registry.shares
         return jobs_pb2.ListJobsReply(
             jobs=list(map(job_view, jobs, counted)),
             share=shares.policy if shares.active else "",
@@ -271,13 +272,13 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     @_told
     async def ListSwitches(self, request: Any, context: Any) -> jobs_pb2.ListSwitchesReply:
         """Return all switches."""
-        views = [await switch_view(self._registry, link) for link in self._registry.placement.links.values()]
+        views = [await switch_view(self._registry, link) for link in self._registry.switches.links.values()]
         return jobs_pb2.ListSwitchesReply(switches=views)
 
     @_told
     async def GetSwitch(self, request: Any, context: Any) -> jobs_pb2.SwitchView:
         """Return one switch; without a name the only one."""
-        links = self._registry.placement.links
+        links = self._registry.switches.links
         name = request.name or (next(iter(links)) if len(links) == 1 else "")
         if name not in links:
             known = ", ".join(links)
@@ -290,5 +291,5 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
         return await switch_view(self._registry, links[name])
 
     async def _view(self, job: ServiceJob) -> jobs_pb2.JobView:
-        (counted,) = await self._registry.placement.installation.counted([job])
+        (counted,) = await self._registry.switches.counted([job])
         return job_view(job, counted)

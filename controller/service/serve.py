@@ -21,6 +21,8 @@ from controller.service.network import Network
 from controller.service.recovery import restore_jobs
 from controller.service.registry import JobRegistry, RegistryOptions
 from controller.service.rpc import AggregatorsService, OperatorsService, WorkersService
+from controller.service.scheduler import Scheduler
+from controller.service.sessions import Sessions
 from controller.service.states import LinkState
 from controller.service.store import Store
 from controller.service.workers import WorkerSeats
@@ -85,8 +87,8 @@ class RunningService:
 
     Attributes
     ----------
-    registry, workers
-        Its jobs and their seats.
+    registry, scheduler, workers
+        Its jobs, what takes them on, and their seats.
     addresses
         Addresses of the job API.
     metrics
@@ -96,6 +98,7 @@ class RunningService:
     """
 
     registry: JobRegistry
+    scheduler: Scheduler
     workers: WorkerSeats
     addresses: tuple[str, ...]
     metrics: tuple[str, int] | None
@@ -103,7 +106,7 @@ class RunningService:
 
     async def until_ready(self) -> None:
         """Wait until every switch has its program and its jobs."""
-        for link in self.registry.placement.links.values():
+        for link in self.registry.switches.links.values():
             async with link.changed:
                 await link.changed.wait_for(lambda link=link: link.state is LinkState.READY)  # type: ignore[misc]
 
@@ -130,14 +133,16 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
     logging.getLogger("grpc._cython.cygrpc").addFilter(_without_traceback)
     async with contextlib.AsyncExitStack() as stack:
         store = stack.enter_context(Store(options.state))
-        registry = JobRegistry(options.network, store, files, options.registry, options.election_id)
-        workers = WorkerSeats(registry)
-        restore_jobs(registry, workers)
+        registry = JobRegistry(options.network, store, files, options.registry)
+        scheduler = Scheduler(registry)
+        sessions = Sessions(scheduler, options.election_id)
+        workers = WorkerSeats(scheduler)
+        restore_jobs(scheduler, workers)
         server = grpc.aio.server(options=_SERVER_OPTIONS)
         jobs_pb2_grpc.add_WorkersServicer_to_server(WorkersService(workers), server)  # type: ignore[no-untyped-call]
-        aggregators = AggregatorsService(registry.placement.aggregators)
+        aggregators = AggregatorsService(sessions)
         jobs_pb2_grpc.add_AggregatorsServicer_to_server(aggregators, server)  # type: ignore[no-untyped-call]
-        jobs_pb2_grpc.add_OperatorsServicer_to_server(OperatorsService(registry), server)  # type: ignore[no-untyped-call]
+        jobs_pb2_grpc.add_OperatorsServicer_to_server(OperatorsService(scheduler), server)  # type: ignore[no-untyped-call]
         addresses = tuple(_listen(server, each, options) for each in options.listen)
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
@@ -148,10 +153,10 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
             http, metrics = serve_metrics(registry, workers, options.metrics)
             stack.callback(http.server_close)
             stack.callback(http.shutdown)
-        links = asyncio.create_task(registry.placement.run())
+        links = asyncio.create_task(sessions.run())
         stack.push_async_callback(_cancelled, links)
-        stack.callback(registry.close)
-        yield RunningService(registry, workers, addresses, metrics, links)
+        stack.callback(scheduler.close)
+        yield RunningService(registry, scheduler, workers, addresses, metrics, links)
 
 
 async def serve(options: ServiceOptions, announce: Callable[[dict[str, Any]], None]) -> None:

@@ -1,25 +1,13 @@
 """How many slots each of a service's jobs is to have now, where jobs share them. No I/O."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from controller.errors import JobRefusedError
-from controller.ledger import JobLedger
-from controller.service.aggregators import START_S
 from controller.service.jobs import ServiceJob
 from controller.service.sizing import slots_for
 from controller.service.trees import JobTrees
 from controller.sharing import Claim, Policy, jain, share_out
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """By what jobs share slots; see `RegistryOptions`."""
-
-    policy: Policy = "fixed"
-    least_slots: int = 1
-    move_s: float = 5.0
-    start_s: float = START_S
 
 
 class Shares:
@@ -27,29 +15,22 @@ class Shares:
 
     Parameters
     ----------
-    sharing
-        The policy.
-    trees, ledgers
+    policy
+        By what jobs share slots.
+    least_slots
+        The fewest slots that a job gets, a power of two.
+    trees
         Where jobs are added, and what they hold there.
-    lanes
-        int32 values a packet carries.
     jobs
         The jobs that have not ended, by name; only read here.
     """
 
     def __init__(
-        self,
-        sharing: Sharing,
-        trees: JobTrees,
-        ledgers: Mapping[str, JobLedger],
-        lanes: int,
-        jobs: Mapping[str, ServiceJob],
+        self, policy: Policy, least_slots: int, trees: JobTrees, jobs: Mapping[str, ServiceJob]
     ) -> None:
-        self.policy = sharing.policy
-        self._least = sharing.least_slots
+        self.policy = policy
+        self._least = least_slots
         self._trees = trees
-        self._ledgers = ledgers
-        self._lanes = lanes
         self._jobs = jobs
 
     @property
@@ -80,7 +61,7 @@ class Shares:
             *sorted(on_hosts, key=lambda job: job.record.created),
         ]
         claims = [claim for job in ordered if (claim := self._claim(job, ready)) is not None]
-        capacities = {name: ledger.capacity for name, ledger in self._ledgers.items()}
+        capacities = {name: ledger.capacity for name, ledger in self._trees.ledgers.items()}
         return share_out(claims, capacities, self._least)
 
     def jain(self) -> float:
@@ -103,8 +84,8 @@ class Shares:
                 tree = self._trees.place(replace(record, switch=""), ready)
                 switches = [branch.switch for branch in tree.branches]
             switches = switches or [record.switch]
-            capacity = min(self._ledgers[switch].capacity for switch in switches)
-            most = min(slots_for(record.slots, self._lanes, capacity), capacity)
+            capacity = min(self._trees.ledgers[switch].capacity for switch in switches)
+            most = min(slots_for(record.slots, self._trees.lanes, capacity), capacity)
         except JobRefusedError:
             return None
         weight = {"weighted": record.weight, "demand": float(most)}.get(self.policy, 1.0)

@@ -1,6 +1,6 @@
 """On which switches a service's jobs are added, and what each switch holds of them. No I/O."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from socket import inet_aton
 from typing import Final
@@ -36,12 +36,10 @@ class JobTrees:
         Whether the switches' program knows trees.
     """
 
-    def __init__(
-        self, network: Network, ledgers: Mapping[str, JobLedger], lanes: int, possible: bool
-    ) -> None:
-        self._lanes = lanes
+    def __init__(self, network: Network, ledgers: dict[str, JobLedger], lanes: int, possible: bool) -> None:
+        self.lanes = lanes
         self._network = network
-        self._ledgers = ledgers
+        self.ledgers = ledgers
         self._held = Ledgers(ledgers)
         self._aggregators: dict[str, tuple[TreeSwitch, int]] = {}
         self._possible = possible and len(network.switches) > 1
@@ -55,13 +53,19 @@ class JobTrees:
             for name, site in network.switches.items()
         }
 
-    def add_aggregator(self, site: SwitchSite, udp_port: int) -> None:
+    @property
+    def capacity(self) -> int:
+        """The slots of the smallest switch."""
+        return min(ledger.capacity for ledger in self.ledgers.values())
+
+    def add_aggregator(self, site: SwitchSite, udp_port: int, ledger: JobLedger) -> None:
         """Let jobs be added on a host; its switch has one port, and workers send to its address and UDP port."""
+        self.ledgers[site.name] = ledger
         self._aggregators[site.name] = TreeSwitch(site.name, site.ip, site.mac, {}), udp_port
 
     def remove_aggregator(self, name: str) -> None:
         """Forget a host."""
-        self._aggregators.pop(name, None)
+        del self._aggregators[name], self.ledgers[name]
 
     def reserve_on_host(self, record: JobRecord, ready: Collection[str]) -> dict[str, Reservation]:
         """Reserve slots on the aggregator host with the most free ones; a job gets at most an eighth of a host's.
@@ -71,14 +75,12 @@ class JobTrees:
         JobRefusedError
             No host that answers has room.
         """
-        rooms = {
-            name: self._ledgers[name].largest_free for name in sorted(self._aggregators) if name in ready
-        }
+        rooms = {name: self.ledgers[name].largest_free for name in sorted(self._aggregators) if name in ready}
         if not any(rooms.values()):
             raise JobRefusedError("no aggregator host has room")
         name = max(rooms, key=lambda each: rooms[each])
-        ledger = self._ledgers[name]
-        asked = slots_for(record.slots, self._lanes, ledger.capacity)
+        ledger = self.ledgers[name]
+        asked = slots_for(record.slots, self.lanes, ledger.capacity)
         count = min(asked, max(ledger.capacity // JOBS_OF_A_HOST, 1), rooms[name])
         held = {name: ledger.reserve(record.name, count)}
         record.home, record.aggregator = record.switch, name
@@ -146,8 +148,8 @@ class JobTrees:
             With the reason.
         """
         names = self._names(record, ready)
-        ledgers = [self._ledgers[name] for name in names]
-        count = slots_for(record.slots, self._lanes, min(ledger.capacity for ledger in ledgers))
+        ledgers = [self.ledgers[name] for name in names]
+        count = slots_for(record.slots, self.lanes, min(ledger.capacity for ledger in ledgers))
         if slots is not None:
             count = min(count, slots)
         elif record.if_full == "take less":
@@ -164,7 +166,7 @@ class JobTrees:
             There is no tree for it.
         """
         names = self._names(record, ready)
-        return min(self._ledgers[name].largest_free for name in names)
+        return min(self.ledgers[name].largest_free for name in names)
 
     def resize(self, record: JobRecord, slots: int) -> None:
         """Give a job another number of slots on its switches: `slots`, or as many as all of them have for it."""
@@ -201,11 +203,11 @@ class JobTrees:
         """
         held = record.slots_on
         for name in held:
-            if name not in self._ledgers:
+            if name not in self.ledgers:
                 raise JobRefusedError(f"switch {name} is no longer in the network")
         if not held or not record.running:
             for name, slots in held.items():
-                self._ledgers[name].restore(Reservation(record.name, record.job_id, slots))
+                self.ledgers[name].restore(Reservation(record.name, record.job_id, slots))
             return None
         tree = self.place(record)
         if {branch.switch for branch in tree.branches} != held.keys():
@@ -226,7 +228,7 @@ class JobTrees:
         }
         try:
             for name, part in parts.items():
-                self._ledgers[name].restore(part)
+                self.ledgers[name].restore(part)
         except JobRefusedError:
             self.discard(record)
             raise

@@ -108,7 +108,7 @@ def add_rates(view: JobView, before: JobView, seconds: float) -> None:
 
 async def switch_view(registry: JobRegistry, link: SwitchLink) -> SwitchView:
     """Return a switch as it is now."""
-    site, ledger = link.site, registry.placement.ledgers[link.site.name]
+    site, ledger = link.site, registry.trees.ledgers[link.site.name]
     unknown_sources: dict[str, int] = {}
     with contextlib.suppress(ControllerError):  # The view then shows the switch as not ready.
         unknown_sources = (await link.call(lambda tables: tables.counters([0])))[0]

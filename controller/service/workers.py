@@ -9,15 +9,16 @@ import secrets
 from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
 from controller.service.network import HostSite
 from controller.service.records import WorkerRecord
-from controller.service.registry import JobRegistry
 from controller.service.requests import (
     DisagreementError,
     check_join,
     check_quorum_switch,
     check_udp_port,
     host_for,
+    read_request,
     same_secret,
 )
+from controller.service.scheduler import Scheduler
 from controller.service.states import JobState, SeatEvent
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToWorker
@@ -29,8 +30,8 @@ class WorkerSeats:
 
     Parameters
     ----------
-    registry
-        The jobs.
+    scheduler
+        Takes the jobs on.
 
     Attributes
     ----------
@@ -38,9 +39,10 @@ class WorkerSeats:
         Number of connected workers.
     """
 
-    def __init__(self, registry: JobRegistry) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self.streams = 0
-        self._registry = registry
+        self._scheduler = scheduler
+        self._registry = scheduler.registry
 
     @property
     def left(self) -> int:
@@ -55,19 +57,19 @@ class WorkerSeats:
         RefusalError
             With the reason.
         """
-        await self._registry.until_gone(request.job)
+        await self._scheduler.until_gone(request.job)
         host = host_for(
             self._registry.network,
             request,
             self._registry.jobs.values(),
-            bool(self._registry.placement.aggregators.hosts),
+            bool(self._registry.aggregators.hosts),
         )
         job = self._registry.jobs.get(request.job) or self._gather(request, host)
         try:
             seat = self._seat(job, request, host, outbox)
         except RefusalError as refusal:
             if isinstance(refusal, DisagreementError) or (not job.seats and not job.record.operated):
-                self._registry.end(job, str(refusal), refusal)
+                self._scheduler.refuse(job, refusal)
             raise
         job.sit(seat)
         self._registry.events.begin(seat.subject, "join", seat.state, f"from host {host.name}")
@@ -100,10 +102,9 @@ class WorkerSeats:
             raise RefusalError(Kind.WRONG, "a worker sends its receiver once, before its job runs")
         check_udp_port(udp_port)
         seat.worker.udp_port = udp_port
-        if job.record.operated:
-            self._registry.store.save(job.record)
+        self._scheduler.save_operated(job)
         if not job.missing:
-            self._registry.placement.ask(job)
+            self._scheduler.ask(job)
         job.send_gathering()
 
     def attach(self, asked: jobs_pb2.Reattachment, outbox: Outbox) -> tuple[ServiceJob, Seat]:
@@ -134,13 +135,13 @@ class WorkerSeats:
             job.send_gathering()
         elif job.state in (JobState.RUNNING, JobState.HELD):
             job.send_epoch_to(seat, self._registry.options.report_s)
-            self._registry.placement.moves.notify(job, seat)
-            self._registry.placement.rebalance_soon()
+            self._scheduler.moves.notify(job, seat)
+            self._scheduler.rebalance_soon()
         return job, seat
 
     def detach(self, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
         """Note that a worker's stream broke; it may reattach within the grace period."""
-        if seat.outbox is not outbox or self._registry.closing:
+        if seat.outbox is not outbox or self._scheduler.closing:
             return
         seat.detach()
         self.start_disconnect_timer(job, seat, self._registry.options.grace_s)
@@ -152,7 +153,7 @@ class WorkerSeats:
 
     def held(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> None:
         """Process how far a worker has come that is held for a move of its job."""
-        self._registry.placement.moves.take(job, seat, held)
+        self._scheduler.held(job, seat, held)
 
     async def again(self, job: ServiceJob, seat: Seat, asked: jobs_pb2.Again) -> None:
         """Restart a job when a worker's communicator is broken, or when all workers present have asked for a new epoch.
@@ -166,9 +167,9 @@ class WorkerSeats:
             return  # It already has another epoch, or is about to have one.
         seat.asked_again = asked.epoch
         if asked.broken:
-            await self._registry.restart(job, f"worker {seat.rank} asked for a new epoch after a failure")
+            await self._scheduler.restart(job, f"worker {seat.rank} asked for a new epoch after a failure")
         elif all(each.asked_again == asked.epoch for each in job.present()):
-            await self._registry.restart(job, "all workers asked for a new epoch")
+            await self._scheduler.restart(job, "all workers asked for a new epoch")
 
     def _gather(self, request: jobs_pb2.JoinRequest, host: HostSite) -> ServiceJob:
         """Create a job from its first worker's request."""
@@ -177,7 +178,7 @@ class WorkerSeats:
                 Kind.UNKNOWN,
                 f"there is no job named {request.job}, and the join token belongs to an existing job",
             )
-        job = self._registry.jobs[request.job] = self._registry.new_job(request.job, request, host)
+        job = self._registry.jobs[request.job] = self._registry.new_job(read_request(request), host)
         job.events.begin(job.subject, "create", job.state, f"worker {request.rank} joined")
         return job
 
@@ -218,9 +219,9 @@ class WorkerSeats:
             return
         seat.leave(reason)
         if job.record.running:
-            self._registry.placement.moves.give_up(job, f"worker {seat.rank} left")
+            self._scheduler.moves.give_up(job, f"worker {seat.rank} left")
             if not any(job.present()):
-                self._registry.end(job, "all its workers have left")
+                self._scheduler.end(job, "all its workers have left")
                 return
             self._registry.store.save(job.record)
             job.send(_left_message(seat))
@@ -228,17 +229,17 @@ class WorkerSeats:
         job.send(_left_message(seat))
         job.vacate(seat.rank)
         if job.record.job_id and job.record.spread:
-            self._registry.placement.release(job)
+            self._scheduler.release(job)
         elif job.record.job_id:
             job.leave_queue()
         if job.record.operated:
             self._registry.store.save(job.record)
             job.send_gathering()
             if not job.seats and not job.queue_place:
-                self._registry.placement.idle(job)
+                self._scheduler.idle(job)
             return
-        reason = f"worker {seat.rank} left before all workers had joined"
-        self._registry.end(job, reason, RefusalError(Kind.NOT_NOW, reason))
+        refusal = RefusalError(Kind.NOT_NOW, f"worker {seat.rank} left before all workers had joined")
+        self._scheduler.refuse(job, refusal)
 
 
 def _left_message(seat: Seat) -> ToWorker:

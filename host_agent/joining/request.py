@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from host_agent.job_api import CONTROLLER_VARIABLE, jobs_pb2
-from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, slots_message
+from host_agent.job_api import CONTROLLER_VARIABLE
+from host_agent.job_api.job_request import JobRequest
+from host_agent.job_api.slot_request import IfFull, Slots
 from host_agent.joining.addresses import own_addresses
 from host_agent.joining.errors import JoinError
 from host_agent.joining.seat import Seat
@@ -84,17 +85,6 @@ def join(
     target = controller or os.environ.get(CONTROLLER_VARIABLE)
     if not target:
         raise JoinError(f"no controller is configured: set {CONTROLLER_VARIABLE} to HOST:PORT or unix:PATH")
-    request = jobs_pb2.JoinRequest(
-        job=job,
-        rank=rank,
-        world_size=world_size,
-        addresses=own_addresses() if addresses is None else addresses,
-        join_token=join_token,
-        slots=slots_message(slots),
-        if_full=IF_FULL[if_full],
-        queue_s=queue_s,
-        switch=switch,
-        weight=weight,
-        quorum=quorum,
-    )
-    return Seat(target, request, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)
+    request = JobRequest(job, world_size, slots, if_full, queue_s, switch, join_token, weight, quorum)
+    joining = request.join_message(rank, own_addresses() if addresses is None else addresses)
+    return Seat(target, joining, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)

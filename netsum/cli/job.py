@@ -99,7 +99,7 @@ def create(
         name,
         world_size,
         slots=parse_slots(slots),
-        if_full="take less" if if_full is IfFull.take_less else if_full.value,  # type: ignore[arg-type]
+        if_full="take less" if if_full is IfFull.take_less else if_full.value,
         queue_s=queue,
         switch=switch,
         join_token=join_token,

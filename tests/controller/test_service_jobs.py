@@ -358,7 +358,7 @@ def test_slots_that_cannot_be_are_refused(bench: Bench, slots: object, message: 
     with pytest.raises(JoinError, match=message):
         bench.joining("job", 0, 1, slots=slots, if_full=if_full).result()
     with pytest.raises(ServiceError, match=message):
-        bench.operator.create_job("made", 1, slots=slots, if_full=if_full)  # type: ignore[arg-type]
+        bench.operator.create_job("made", 1, slots=slots, if_full=if_full)
     assert not bench.operator.jobs()
 
 

@@ -1,0 +1,428 @@
+"""The next step of every job: it waits for slots, gets an epoch and its admissions, moves to other slots, starts again, ends.
+
+Each epoch is on disk before it is on the switches, and there before the workers are notified. After a crash in between, the
+reconciliation that begins the next session with a switch repairs the difference (`sessions`).
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Coroutine, Iterator
+from functools import partial
+from typing import Any
+
+from controller.errors import ControllerError, JobRefusedError, StoreError, SwitchRefusedError
+from controller.jobs import another_token
+from controller.moves import Move, next_count
+from controller.service.jobs import Kind, RefusalError, Seat, ServiceJob
+from controller.service.moves import Moves
+from controller.service.registry import JobRegistry
+from controller.service.reservations import SlotsComingError
+from controller.service.states import JobEvent, JobState
+from host_agent.job_api import jobs_pb2
+from host_agent.job_api.jobs_pb2 import ToWorker
+from host_agent.words import plural
+
+
+class Scheduler:
+    """Takes each job of a controller from one state to the next; nothing else does.
+
+    Parameters
+    ----------
+    registry
+        The jobs, and what they can hold.
+
+    Attributes
+    ----------
+    moves
+        The moves of running jobs that wait for workers.
+    closing
+        Whether the controller is stopping. Streams that break then make no worker leave.
+    """
+
+    def __init__(self, registry: JobRegistry) -> None:
+        self.registry = registry
+        self.moves = Moves(registry.options.move_s, self.rebalance)
+        self.closing = False
+        self._trees = registry.trees
+        self._switches = registry.switches
+        self._reservations = registry.reservations
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._due: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        registry.aggregators.on_changed = self.serve_all_soon
+
+    # Waiting
+
+    def ask(self, job: ServiceJob) -> None:
+        """Put a job into its queue: for slots, or to be started if all its workers have come."""
+        job.stop_timer()
+        if job.asked_at is None:
+            job.asked_at = time.monotonic()
+        job.on(JobEvent.ENQUEUE, job.reason if job.missing else "all its workers have joined")
+        if job.record.queue_s > 0 and not job.record.job_id:
+            job.start_timer(job.record.queue_s, self._waited_too_long)
+        self.serve_soon(job.record.queue)
+
+    def idle(self, job: ServiceJob) -> None:
+        """Start the timer that ends a job without workers."""
+        if not job.seats:
+            seconds = job.record.idle_s
+            job.start_timer(seconds, partial(self.end, reason=f"no worker joined within {seconds:g} s"))
+
+    def serve_soon(self, queue: str) -> None:
+        """Serve a queue in the background; requests that come before that begins are one."""
+        if queue not in self._due:
+            self._due.add(queue)
+            self.begin(self._serve(queue))
+
+    def serve_all_soon(self) -> None:
+        """Serve all queues: what waiting jobs wait for may have changed."""
+        for queue in ("", *self._trees.ledgers):
+            self.serve_soon(queue)
+
+    def room_on(self, switch: str) -> None:
+        """Serve the queues of jobs that may have waited for a switch."""
+        if switch in self.registry.aggregators.hosts:
+            self.serve_all_soon()
+        else:
+            self.serve_soon(switch)
+            self.serve_soon("")
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the background."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, queue: str) -> None:
+        """Serve a queue: jobs that hold slots, then those in line for some, first come, first served."""
+        async with self._turns[queue]:
+            self._due.discard(queue)
+            for job in self.registry.queues.waiting(queue):
+                with self._faults_noted(job):
+                    await self._advance(job)
+        self.rebalance()
+
+    async def _advance(self, job: ServiceJob) -> None:
+        """Reserve slots for a waiting job, or start it, as far as possible now; raises as `_start`."""
+        record, ready = job.record, self._switches.ready
+        try:
+            # Which switches a job on a tree needs is known when all its workers have come.
+            if not record.job_id and not (record.spread and job.missing):
+                self._reserve(job)
+            if job.missing:  # It waited for its slots alone.
+                job.leave_queue()
+                self.idle(job)
+                return
+            if (
+                record.spread
+                and not record.slots_on.keys() <= ready
+                and self._reservations.has_other_switches(job)
+            ):
+                with contextlib.suppress(ControllerError):  # What cannot be written the next session removes.
+                    await self._switches.withdraw(job)
+                self.release(job)
+                self._reserve(job)
+            late = next(
+                (self._switches.links[switch] for switch in record.slots_on if switch not in ready), None
+            )
+            if late is None:
+                await self._start(job)
+            else:
+                job.reason = f"switch {late.site.name} is not ready: {late.reason}"
+                job.send_gathering()
+        except JobRefusedError as refusal:
+            self._let_wait(job, refusal)
+            job.send_gathering()
+
+    def reserve_new(self, job: ServiceJob) -> None:
+        """Reserve slots for a job that an operator creates, or let it wait for them, and save it.
+
+        Raises
+        ------
+        RefusalError
+            It gets none, and does not wait.
+        StoreError
+            The job cannot be saved.
+        """
+        try:
+            if not job.record.spread:  # Else its switches follow from its workers.
+                self._reserve(job)
+        except JobRefusedError as refusal:
+            self._let_wait(job, refusal)
+        if not job.record.job_id:
+            self.save_operated(job)
+
+    def _let_wait(self, job: ServiceJob, refusal: JobRefusedError) -> None:
+        """Note why a job has no slots yet; raise `RefusalError` if it does not wait for them."""
+        waits = isinstance(refusal, SlotsComingError) or (
+            job.record.if_full == "queue" and self._reservations.fits_ever(job)
+        )
+        if job.record.job_id or not waits:
+            raise RefusalError(Kind.FULL, str(refusal)) from None
+        job.reason = str(refusal)
+
+    def _reserve(self, job: ServiceJob) -> None:
+        """Reserve a job id and slots for a job, and save it if an operator created it: both or neither.
+
+        Raises
+        ------
+        JobRefusedError
+            They are not available; the message gives the reason.
+        StoreError
+            The job cannot be saved.
+        """
+        self._reservations.reserve(job)
+        try:
+            self.save_operated(job)
+        except StoreError:
+            self._reservations.release(job)
+            raise
+        self.registry.queues.sort_in(job)
+
+    def save_operated(self, job: ServiceJob) -> None:
+        """Save a job that does not run yet, if an operator created it: workers that join again make the others anew."""
+        if job.record.operated:
+            self.registry.store.save(job.record)
+
+    def release(self, job: ServiceJob) -> None:
+        """Free what a job on a tree holds: it is to be placed anew."""
+        switches = job.record.slots_on
+        self._reservations.release(job)
+        self.registry.queues.sort_in(job)
+        job.parts = {}
+        for switch in switches:
+            self.room_on(switch)
+
+    def _waited_too_long(self, job: ServiceJob) -> None:
+        if not job.record.job_id:
+            reason = f"job {job.name} waited {job.record.queue_s:g} s in the queue: {job.reason}"
+            self.refuse(job, RefusalError(Kind.TOO_LATE, reason))
+
+    # Epochs
+
+    async def _start(self, job: ServiceJob) -> None:
+        """Give a complete job its next epoch, install it on all its switches, and notify its workers."""
+        if len(job.parts) > 1:
+            # No switch takes a packet of the old epoch when the first takes one of the new.
+            await self._switches.withdraw(job)
+        fresh = not job.record.restarts
+        self.renew(job)
+        if fresh:
+            await self._switches.reset_counters(job)
+        await self._install(job)
+
+    def renew(self, job: ServiceJob, goes_on: bool = False) -> None:
+        """Give a job its next epoch, on disk first; its workers go on in it, or are notified of a restart."""
+        record = job.record
+        self.moves.drop(job)
+        record.moved_from = record.epoch if goes_on else 0
+        record.moves += goes_on
+        tree = self._trees.place(record)
+        job.parts = self._trees.renew(record, tree, another_token(record.token), int(time.time()))
+        job.admissions = tree.admissions(job.parts)
+        job.tree = tree
+        job.installed = {}
+        record.hold(job.parts)
+        job.on(JobEvent.RENEW, job.reason)
+        self.registry.store.save(record)
+
+    async def _install(self, job: ServiceJob) -> None:
+        """Write a job's epoch to its switches, then notify its workers; raises as `Installation.write`."""
+        if await self._switches.write(job):
+            self.admit(job)
+
+    async def install_rest(self, job: ServiceJob) -> None:
+        """Install a job on its other switches, after one of them has been reconciled."""
+        try:
+            await self._install(job)
+        except SwitchRefusedError as refusal:
+            self.refuse(job, refusal)
+        except ControllerError:
+            pass  # The next session with that switch installs the rest.
+
+    def admit(self, job: ServiceJob) -> None:
+        """Note that all switches hold a job's epoch, and send its workers their admissions."""
+        record = job.record
+        held = (
+            f"slots {slots.base} to {slots.end - 1} of switch {switch}"
+            for switch, slots in record.slots_on.items()
+        )
+        job.on(JobEvent.ADMIT, f"epoch {record.epoch}, {', '.join(held)}")
+        job.admitted_epoch = record.epoch
+        job.stop_timer()
+        if job.waited_s is None:
+            job.waited_s = job.waited_so_far_s
+        for seat in job.present():
+            knows = seat.told_epoch == record.epoch
+            job.send_epoch_to(seat, self.registry.options.report_s)
+            if knows:  # An earlier controller may have held it.
+                self.moves.notify(job, seat)
+        self.rebalance_soon()
+
+    # Moves
+
+    def held(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> None:
+        """Process how far a worker has come that is held for a move of its job; the last answer begins the move."""
+        move = self.moves.take(job, seat, held)
+        if move is not None:
+            self.begin(self._move(job, move))
+
+    async def _move(self, job: ServiceJob, move: Move) -> None:
+        """Put a held job, whose workers have nothing under way, on other slots in a new epoch."""
+        before, left = job.record.slot_count, list(job.record.slots_on)
+        await self._switches.vacate(job)
+        if job.state is not JobState.HELD:
+            return  # It ended, or is being restarted.
+        with self._faults_noted(job):
+            if move.home:
+                self._reservations.take_home(job, move.slots)
+            else:
+                self._trees.resize(job.record, move.slots)
+                job.reason = f"its share changed from {before} to {plural(job.record.slot_count, 'slot')}"
+            self.renew(job, goes_on=True)
+            await self._install(job)
+        for switch in {*left, *job.record.slots_on}:
+            self.room_on(switch)
+
+    def rebalance_soon(self) -> None:
+        """Rebalance once the present event has been dealt with: a job runs, or a worker that a move waited for has attached."""
+        asyncio.get_running_loop().call_soon(self.rebalance)
+
+    def rebalance(self) -> None:
+        """Let jobs return from hosts; where jobs share slots, let those with more than their share give up some to others."""
+        jobs, waiting = self.registry.jobs, self.registry.queues.some_wait
+        if not waiting:
+            self._return_home()
+        if not self.registry.shares.active:
+            return
+        plan = self.registry.shares.plan(self._switches.ready)
+        for job in list(jobs.values()):
+            record = job.record
+            share = plan.get(record.name, 0)
+            if not record.job_id or record.aggregator or not share or share == record.slot_count:
+                continue
+            share = next_count(record.slot_count, share, waiting, partial(self._trees.most_slots, record))
+            if share == record.slot_count:
+                continue
+            if not record.running:
+                self._trees.resize(record, share)
+                self.registry.store.save(record)
+                for switch in record.slots_on:
+                    self.room_on(switch)
+            elif self.moves.possible(job):
+                self.moves.begin(job, share)
+
+    def _return_home(self) -> None:
+        """Move the oldest job on an aggregator host whose switches have room for it now."""
+        for job in sorted(self.registry.jobs.values(), key=lambda job: job.record.created):
+            if job.record.aggregator and self.moves.possible(job):
+                slots = self._reservations.room_at_home(job)
+                if slots:
+                    self.moves.begin(job, slots, home=True)
+                    return
+
+    # Restart and end
+
+    async def restart(self, job: ServiceJob, reason: str) -> None:
+        """Give a running job a new epoch. If workers have left it, it first waits for their ranks to join again.
+
+        Raises
+        ------
+        ControllerError
+            The switch refused or did not answer.
+        """
+        gone = [rank for rank, seat in job.seats.items() if seat.worker.left]
+        job.on(JobEvent.RESTART, reason)
+        self.moves.drop(job)
+        job.record.restarts += 1
+        job.record.operated = True  # From now on its workers may leave and join like those of a created job.
+        job.reason = reason
+        for rank in gone:
+            job.vacate(rank)
+        self.registry.store.save(job.record)
+        if gone:
+            with contextlib.suppress(ControllerError):  # The reconciliation of the next session removes it.
+                await self._switches.withdraw(job)
+            if job.record.spread:
+                self.release(job)
+                self.registry.store.save(job.record)
+            job.send_gathering()
+        else:
+            self.ask(job)
+            await self._serve(job.record.queue)
+
+    def end(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
+        """End a job. Its workers receive the refusal if there is one, else the reason."""
+        if job.ended.is_set():
+            return
+        job.on(JobEvent.END, reason)
+        self.moves.drop(job)
+        job.ended.set()
+        job.reason = reason
+        job.stop_timer()
+        del self.registry.jobs[job.name]
+        self.registry.ended.append(job)
+        self.registry.store.forget(job.name)
+        for seat in job.present():
+            seat.stop_disconnect_timer()
+            seat.send(refusal or ToWorker(ended=jobs_pb2.Ended(reason=reason)))
+            seat.send(None)
+            seat.outbox = None
+        self._ending[job.name] = asyncio.get_running_loop().create_task(self._clear(job))
+
+    def refuse(self, job: ServiceJob, refusal: ControllerError) -> None:
+        """End a job that cannot go on."""
+        known = refusal if isinstance(refusal, RefusalError) else RefusalError(Kind.NOT_NOW, str(refusal))
+        self.end(job, str(refusal), known)
+
+    @contextlib.contextmanager
+    def _faults_noted(self, job: ServiceJob) -> Iterator[None]:
+        """End a job that is refused a step; one whose switch is not reached has its next session with it to go on."""
+        try:
+            yield
+        except (RefusalError, JobRefusedError, SwitchRefusedError) as refusal:
+            self.refuse(job, refusal)
+        except ControllerError as fault:
+            job.reason = str(fault)
+
+    async def _clear(self, job: ServiceJob) -> None:
+        """Remove an ended job from its switches, then free its id, slots and name."""
+        try:
+            if job.parts:
+                with contextlib.suppress(ControllerError):
+                    job.last_counted = await self._switches.count(job)
+                await self._switches.vacate(job)
+            switches = job.record.slots_on
+            self._trees.discard(job.record)
+            for switch in switches:
+                self.room_on(switch)
+        finally:
+            del self._ending[job.name]
+
+    async def until_gone(self, name: str) -> None:
+        """Wait until the name of an ended job is free."""
+        while name in self._ending:  # A later job of that name may have ended in the meantime.
+            await asyncio.wait([self._ending[name]])
+
+    def end_all(self, reason: str) -> None:
+        """End all jobs."""
+        for job in list(self.registry.jobs.values()):
+            self.end(job, reason)
+
+    def close(self) -> None:
+        """End the streams but not the jobs: workers reattach to the next controller."""
+        self.closing = True
+        for job in self.registry.jobs.values():
+            job.stop_timer()
+            for seat in job.seats.values():
+                seat.stop_disconnect_timer()
+                seat.send(None)
+        for task in (*self._ending.values(), *self._tasks):
+            task.cancel()
+        self.moves.close()
+        self.registry.aggregators.close()
+        self.registry.events.save()
