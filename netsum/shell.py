@@ -21,15 +21,7 @@ SCRIPT = "standard input"
 
 @dataclass(frozen=True)
 class Standing:
-    """What a newcomer finds at a switch.
-
-    Attributes
-    ----------
-    primary
-        Election id of the controller that may write; None: there is none.
-    has_program
-        Whether the switch has a program.
-    """
+    """What a newcomer finds at a switch."""
 
     primary: int | None
     has_program: bool

@@ -14,13 +14,7 @@ from sim.switch.entries import Match
 
 
 class InProcessWriter:
-    """The `controller.table_writer.TableWriter` of an embedded switch in the same process.
-
-    Parameters
-    ----------
-    switch : Switch
-        A switch with a netsum program.
-    """
+    """The `controller.table_writer.TableWriter` of an embedded switch in the same process."""
 
     def __init__(self, switch: Switch) -> None:
         self.switch = switch

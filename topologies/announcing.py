@@ -22,11 +22,6 @@ def start_announced(start: Callable[[int], Child], timeout_s: float) -> tuple[Ch
     timeout_s
         How long it may take.
 
-    Returns
-    -------
-    tuple
-        The child and its line.
-
     Raises
     ------
     TestbedError

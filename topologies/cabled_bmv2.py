@@ -35,18 +35,6 @@ def missing_for_cabled_bmv2() -> str | None:
 class CabledBmv2:
     """A running `simple_switch_grpc` without a program.
 
-    Parameters
-    ----------
-    ports
-        It has the ports 0 to `ports` - 1.
-    cpu_port
-        Its port to the controller.
-
-    Attributes
-    ----------
-    address
-        The gRPC address of its P4Runtime server.
-
     Raises
     ------
     TestbedError

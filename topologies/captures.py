@@ -62,11 +62,6 @@ def merge(folder: Path, port: str, merged: Path) -> int:
     merged
         The pcapng file to write.
 
-    Returns
-    -------
-    int
-        The number of packets.
-
     Raises
     ------
     TestbedError

@@ -89,13 +89,6 @@ class Plan:
 def keep(plan: Plan, ready: Callable[[], None]) -> None:
     """Bring a testbed up and keep it until SIGTERM, SIGHUP or Ctrl-C, which unwind through here.
 
-    Parameters
-    ----------
-    plan
-        What to bring up.
-    ready
-        Called when all of it is up.
-
     Raises
     ------
     TestbedError

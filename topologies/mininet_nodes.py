@@ -102,15 +102,6 @@ def build(topology: Topology, run_id: str, processes: Mapping[str, SwitchProcess
     """Make the nodes and links of a topology, each node in namespaces of its own; no switch runs yet.
 
     If that fails, or is interrupted, `topologies.leftovers.end_processes` ends what there is of it.
-
-    Parameters
-    ----------
-    topology
-        What to build.
-    run_id
-        What marks the processes.
-    processes
-        The switches' processes by name, not started.
     """
     net = Mininet(topo=None, controller=None, build=False)
     for host in topology.hosts.values():

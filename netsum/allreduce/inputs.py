@@ -54,19 +54,7 @@ class Inputs:
 
 
 def make_inputs(exchange: Exchange, rank: int, world_size: int, rounds: int, seed: int) -> Inputs:
-    """Compute a rank's numbers, and what they and the others' come to.
-
-    Parameters
-    ----------
-    exchange
-        What is reduced.
-    rank, world_size
-        Which of how many.
-    rounds
-        How often it is reduced.
-    seed
-        The same at all ranks.
-    """
+    """Compute a rank's numbers, and what they and the others' come to."""
     count = exchange.elements + SHIFT * (rounds - 1)
     contributions, results = np.empty(count, exchange.dtype), np.empty(count, exchange.dtype)
     streams = [np.random.SFC64([seed, each]) for each in range(world_size)]

@@ -87,19 +87,7 @@ def measure(
     *,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> Iterator[Round]:
-    """Run a plan as one rank and yield every round of it.
-
-    Parameters
-    ----------
-    reducer
-        What does it.
-    plan
-        The same at all ranks.
-    rank, world_size
-        Which of how many.
-    clock_ns
-        Where the time comes from.
-    """
+    """Run a plan as one rank and yield every round of it."""
     rounds = plan.warmups + plan.repeats
     for number, exchange in enumerate(plan.exchanges):
         inputs = make_inputs(exchange, rank, world_size, rounds, plan.seed + number)

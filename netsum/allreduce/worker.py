@@ -28,13 +28,7 @@ Say = Callable[[dict[str, Any]], None]
 
 
 class InNetwork:
-    """netsum as a `Reducer`.
-
-    Parameters
-    ----------
-    communicator
-        Of the rank.
-    """
+    """netsum as a `Reducer`."""
 
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator

@@ -147,15 +147,7 @@ class _Bench:
 
 
 class _SwitchTime:
-    """What the testbed's switch has of the processors while ranks follow a plan.
-
-    Parameters
-    ----------
-    bed
-        With one switch.
-    plan
-        What its hosts do.
-    """
+    """What the testbed's switch has of the processors while ranks follow a plan."""
 
     def __init__(self, bed: RunningTestbed, plan: Plan) -> None:
         (switch,) = bed.state["switches"].values()

@@ -15,13 +15,7 @@ UNCOMPRESSED: Final = "none"
 
 @dataclass(frozen=True)
 class Method:
-    """A compressor as it is compared.
-
-    Attributes
-    ----------
-    memory, granularity, options
-        As `host_agent.compression.compress` takes them.
-    """
+    """A compressor as it is compared."""
 
     memory: str = "none"
     granularity: str = "bucket"

@@ -197,15 +197,7 @@ def _await_outputs(files: Sequence[Path], expected: int) -> float:
 
 
 def measure(lanes: int, runs: int = 3, *, with_bmv2: bool = True) -> Comparison:
-    """Run one program on both switches, `runs` times each, alternating.
-
-    Parameters
-    ----------
-    lanes
-        64 or 256.
-    with_bmv2
-        False to leave BMv2 out.
-    """
+    """Run one program on both switches, `runs` times each, alternating."""
     program = compiled_program(lanes).json
     job = Job(WORKERS, lanes, port=0)
     switch = Switch(load_program(program))

@@ -51,17 +51,7 @@ def rounded_to(values: Array, dtype: str) -> Array:
 
 
 def virtual_seconds(arrays: list[Array], exact: Exact, rate_bps: int) -> float:
-    """Return how long the links take for the all-reduce of an array of each worker.
-
-    Parameters
-    ----------
-    arrays : list of arrays
-        One of each worker.
-    exact : {False, True, "bfloat16"}
-        As for `Communicator.allreduce`.
-    rate_bps : int
-        Of every link, each way.
-    """
+    """Return how long the links take for the all-reduce of an array of each worker."""
     programmed = ProgrammedSwitch(compiled_program(LANES).json, LANES)
     network = Network(1, lanes=LANES)
     hub = network.add_switch("s1", programmed.ip, programmed.mac, programmed=programmed)

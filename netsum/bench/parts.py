@@ -49,15 +49,7 @@ IN_KERNEL = ("entry_SYSCALL_64_after_hwframe", "do_syscall_64", "asm_exc_page_fa
 
 
 def part_of(role: str, stack: Iterable[str]) -> str | None:
-    """Name what a sample was taken in; None if it is no part of a packet's cost.
-
-    Parameters
-    ----------
-    role
-        Of its process.
-    stack
-        Functions, in any order.
-    """
+    """Name what a sample was taken in; None if it is no part of a packet's cost."""
     functions = set(stack)
     for part, names in WHOEVER_IT_HAPPENS_TO:
         if not functions.isdisjoint(names):

@@ -29,15 +29,7 @@ def save(figure: Any, folder: Path, name: str) -> Path:
 
 
 def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
-    """Draw elements/s over the array's size, a panel for each loss; a dashed line is a contender's bound.
-
-    Parameters
-    ----------
-    results
-        Of `netsum.bench.allreduce`; those at the rate of the first are drawn.
-    folder
-        Where ``allreduce.png`` and ``allreduce.svg`` go.
-    """
+    """Draw elements/s over the array's size, a panel for each loss; a dashed line is a contender's bound."""
     rate, switch = results[0].rate, results[0].switch
     drawn = [one for one in results if one.rate == rate and one.switch == switch]
     losses = list(dict.fromkeys(one.loss_percent for one in drawn))
@@ -84,15 +76,7 @@ def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
 
 
 def plot_sparse(results: Sequence[SparseResult], folder: Path) -> None:
-    """Draw the time over the share of blocks that are not zero, a panel for each size; a dashed line is the links' bound.
-
-    Parameters
-    ----------
-    results
-        Of `netsum.bench.sparse`.
-    folder
-        Where ``sparse.png`` and ``sparse.svg`` go.
-    """
+    """Draw the time over the share of blocks that are not zero, a panel for each size; a dashed line is the links' bound."""
     sizes = list(dict.fromkeys(one.row.bytes for one in results))
     sparse = [one for one in results if one.row.union_share is not None]
     overlaps = list(dict.fromkeys(one.row.overlap for one in sparse if one.row.density < 1))

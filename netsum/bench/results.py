@@ -28,15 +28,7 @@ Record = TypeVar("Record")
 
 
 class Results(Generic[PointKind, Record]):
-    """A folder with a file for each point that was run.
-
-    Parameters
-    ----------
-    folder : Path
-        Made if it is not there.
-    record : type
-        Of a result, a dataclass.
-    """
+    """A folder with a file for each point that was run."""
 
     def __init__(self, folder: Path, record: type[Record]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,13 +73,7 @@ def print_table(headings: Sequence[str], lines: Iterable[Sequence[str]], *, key:
 
 
 class Progress:
-    """Says on standard error how many points are done, and how long the others will take.
-
-    Parameters
-    ----------
-    total : int
-        Points to run.
-    """
+    """Says on standard error how many points are done, and how long the others will take."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done = total, 0

@@ -42,17 +42,7 @@ TASKS: Final = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """A strategy as it is compared.
-
-    Attributes
-    ----------
-    strategy : str
-        Its name.
-    options : dict
-        Of it.
-    convex : bool
-        Whether it is for convex tasks only.
-    """
+    """A strategy as it is compared."""
 
     strategy: str
     options: dict[str, Any] = field(default_factory=dict)

@@ -26,17 +26,6 @@ def testbed(
 ) -> Iterator[RunningTestbed]:
     """Bring up a testbed and its controller; all of it is gone when the ``with`` block ends.
 
-    Parameters
-    ----------
-    topology
-        A name or a file, as `netsum testbed up` takes it.
-    switch
-        ``embedded`` or ``bmv2``.
-    lanes
-        int32 values a packet carries.
-    rate, loss_percent
-        Of every link, as `netsum testbed up` takes them.
-
     Raises
     ------
     TestbedError

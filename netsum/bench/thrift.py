@@ -15,19 +15,7 @@ CLIENT: Final = "simple_switch_CLI"
 def run_client(
     commands: Sequence[str], *options: str, inside: Sequence[str] = (), timeout_s: float = 60.0
 ) -> subprocess.CompletedProcess[str]:
-    """Run BMv2's command line on several commands, and return its status and output.
-
-    Parameters
-    ----------
-    commands
-        One a line.
-    options
-        Of the client, such as ``--thrift-port``.
-    inside
-        Command that runs another one in a network namespace.
-    timeout_s
-        Deadline.
-    """
+    """Run BMv2's command line on several commands, and return its status and output."""
     return subprocess.run(
         [*inside, CLIENT, *options],
         input="\n".join(commands) + "\n",

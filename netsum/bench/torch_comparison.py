@@ -74,17 +74,6 @@ def plan_of(runs: int, sizes: str, examples: str) -> Plan:
 def compare(plan: Plan, where: RunningTestbed | int, *, controller: str, folder: Path) -> Comparison:
     """Run a rank on each host of a testbed, or some on loopback, and return what they measured.
 
-    Parameters
-    ----------
-    plan
-        What they measure.
-    where
-        A testbed, or a number of processes.
-    controller
-        What NETSUM_CONTROLLER is set to.
-    folder
-        For the ranks' logs.
-
     Raises
     ------
     RankError

@@ -24,17 +24,7 @@ RENDEZVOUS_PORT = 29511
 def parse(
     arguments: Sequence[str] | None, description: str | None, plan: Callable[[str], Any]
 ) -> argparse.Namespace:
-    """Return the options of a rank: rank, world_size, plan, master, interface.
-
-    Parameters
-    ----------
-    arguments
-        Of the command line; None: the process's own.
-    description
-        For --help.
-    plan
-        Makes the plan of its JSON.
-    """
+    """Return the options of a rank: rank, world_size, plan, master, interface."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--world-size", type=int, required=True)
@@ -47,13 +37,6 @@ def parse(
 @contextmanager
 def world(options: argparse.Namespace, timeout: timedelta) -> Iterator[dict[str, Any]]:
     """Be a rank of Gloo's default group for a block.
-
-    Parameters
-    ----------
-    options
-        From `parse`.
-    timeout
-        Of a collective.
 
     Yields
     ------

@@ -26,13 +26,7 @@ def compiler() -> str | None:
 
 
 class Twin:
-    """The C program with the entries of one job whose workers may all be at one port.
-
-    Parameters
-    ----------
-    rows
-        The most packets of a batch.
-    """
+    """The C program with the entries of one job whose workers may all be at one port."""
 
     def __init__(self, job: Job, rows: int) -> None:
         found = compiler()

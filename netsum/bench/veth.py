@@ -224,17 +224,6 @@ def measure(
 ) -> Comparison:
     """Run one program on all switches, `runs` times each, alternating.
 
-    Parameters
-    ----------
-    lanes
-        64 or 256.
-    workers, slots
-        Of the job: how many packets a chunk takes each way, and how many chunks are under way.
-    packets
-        How many contributions a run sends.
-    bmv2
-        False to leave BMv2 out.
-
     Raises
     ------
     TestbedError

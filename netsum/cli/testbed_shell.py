@@ -46,11 +46,6 @@ class TestbedShell(cmd.Cmd):
         It is up.
     script
         Where lines come from; None: a prompt on the terminal.
-
-    Attributes
-    ----------
-    failed
-        Whether a command has failed.
     """
 
     __test__ = False  # Not a test class, whatever pytest makes of the name.

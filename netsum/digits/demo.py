@@ -81,11 +81,6 @@ def plan_demo(
     drop_percent, in_mininet, on_bmv2
         See `Demo`.
 
-    Returns
-    -------
-    Demo
-        Ready to run.
-
     Raises
     ------
     TestbedError

@@ -93,15 +93,7 @@ class Perceptron:
 
 
 class MomentumDescent:
-    """Stochastic gradient descent with momentum, in place and in float32.
-
-    Parameters
-    ----------
-    parameters
-        The parameter vector; updated by `step`.
-    rate, momentum
-        Learning rate and momentum.
-    """
+    """Stochastic gradient descent with momentum, in place and in float32."""
 
     def __init__(self, parameters: Floats, rate: float, momentum: float = 0.9) -> None:
         self.parameters = parameters

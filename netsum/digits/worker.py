@@ -31,17 +31,7 @@ JOIN_TIMEOUT_S = 60.0
 
 
 class DigitsWorker:
-    """A worker's model, its part of the images and the steps it has taken.
-
-    Parameters
-    ----------
-    task
-        The run.
-    images
-        This worker's part.
-    events
-        Where messages to the runner go.
-    """
+    """A worker's model, its part of the images and the steps it has taken."""
 
     def __init__(self, task: DigitsTask, images: Images, events: IO[bytes]) -> None:
         self._task = task

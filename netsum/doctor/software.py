@@ -118,17 +118,7 @@ def _package(name: str, needed_for: str, remedy: str) -> Finding:
 
 
 def tool(subject: str, program: str, needed_for: str, remedy: str) -> Finding:
-    """Look for a program, and ask it for its version.
-
-    Parameters
-    ----------
-    subject
-        What people call it.
-    program
-        What is on PATH.
-    needed_for, remedy
-        If it is not there or does not run.
-    """
+    """Look for a program, and ask it for its version."""
     path = shutil.which(program)
     if path is None:
         return Finding(subject, "not installed", needed_for, remedy)

@@ -223,13 +223,7 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
 
 
 def bind_port(port: int) -> None:
-    """Dissect UDP datagrams to and from another port, such as a switch port of a loopback testbed.
-
-    Parameters
-    ----------
-    port
-        UDP port.
-    """
+    """Dissect UDP datagrams to and from another port, such as a switch port of a loopback testbed."""
     bind_bottom_up(UDP, Netsum, dport=port)
     bind_bottom_up(UDP, Netsum, sport=port)
 

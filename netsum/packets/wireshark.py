@@ -30,11 +30,6 @@ def plugin_folder() -> Path:
 def install(folder: Path) -> Path:
     """Put the dissector into a folder, in place of an older one.
 
-    Returns
-    -------
-    Path
-        The file there.
-
     Raises
     ------
     OSError

@@ -33,15 +33,7 @@ REVERSED_GLOO: Final = "netsum_repro"
 
 
 class Recorder:
-    """Writes `rank0.jsonl`, a line for each tensor and step, and `rank0.bin`, the tensors one after the other.
-
-    Parameters
-    ----------
-    folder : Path
-        Of this run.
-    steps : int
-        Number of steps of each optimizer to record.
-    """
+    """Writes `rank0.jsonl`, a line for each tensor and step, and `rank0.bin`, the tensors one after the other."""
 
     def __init__(self, folder: Path, steps: int) -> None:
         self._folder, self._steps = folder, steps

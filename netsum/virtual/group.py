@@ -61,17 +61,6 @@ class VirtualGroup(dist.ProcessGroup):
 
     Give it to a strategy as `group`. Strategies' functions of `torch.distributed` work with it; it is not registered there, so
     those that look a group up do not.
-
-    Parameters
-    ----------
-    world : World
-        The clock.
-    members : list of int
-        Workers of the world.
-    rank : int
-        The calling worker's place among them.
-    shared
-        What the group of all workers has made.
     """
 
     def __init__(self, world: World, members: list[int], rank: int, shared: _Shared) -> None:

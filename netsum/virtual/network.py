@@ -65,13 +65,6 @@ class StarLinks:
 
     A message is queued at its sender's link, and at its receiver's, behind those before it; it is divided into TCP segments, of
     which none is lost or waits for an acknowledgement.
-
-    Parameters
-    ----------
-    network : NetworkOf
-        Rate and round trip.
-    durations : mapping
-        See `simulate_collectives`.
     """
 
     def __init__(self, network: NetworkOf, durations: Durations) -> None:
@@ -104,13 +97,7 @@ class StarLinks:
 
 
 class UniformLinks:
-    """Links on which everything takes the same time; for trainings whose time is of no interest.
-
-    Parameters
-    ----------
-    seconds : float
-        Of a collective, a round, and a message.
-    """
+    """Links on which everything takes the same time; for trainings whose time is of no interest."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._seconds = seconds

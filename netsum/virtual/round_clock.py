@@ -14,13 +14,6 @@ class RoundClock:
 
     A round begins when all its members have entered it and no host is `ahead` results behind; it ends for all at once.
 
-    Parameters
-    ----------
-    duration : callable
-        `Links.round`.
-    hosts : int
-        How many there are; each is a worker of the job.
-
     Attributes
     ----------
     ends : dict of int to float

@@ -84,13 +84,7 @@ class RoundsOfJob:
 
 
 class VirtualCommunicator:
-    """A communicator of a job with a quorum, as far as strategies use it; made by `VirtualGroup.communicator`.
-
-    Attributes
-    ----------
-    worker_id, num_workers : int
-        As of `Communicator`.
-    """
+    """A communicator of a job with a quorum, as far as strategies use it; made by `VirtualGroup.communicator`."""
 
     def __init__(self, world: World, rank: int, job: RoundsOfJob) -> None:
         self.worker_id, self.num_workers = rank, job.workers

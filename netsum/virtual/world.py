@@ -25,13 +25,6 @@ class World:
     Results depend on nothing but what the workers compute and the links: a thread runs until its next event, then the one whose
     virtual time is the earliest. Only `compute` and communication take virtual time.
 
-    Parameters
-    ----------
-    workers : int
-        How many.
-    links : Links
-        How long communication takes.
-
     Attributes
     ----------
     events : list of list
@@ -163,13 +156,7 @@ class World:
 
 
 class Threads:
-    """`threading` as far as strategies use it, in virtual time.
-
-    Parameters
-    ----------
-    world : World
-        The clock.
-    """
+    """`threading` as far as strategies use it, in virtual time."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -36,13 +36,7 @@ class Limit:
 def limits_of(
     point: Point, scenario: Scenario, job: OurJob | TheirJob, span_ns: tuple[int, int]
 ) -> list[Limit]:
-    """Return what could limit a job, what explains most first.
-
-    Parameters
-    ----------
-    span_ns
-        When the job began and when it ended.
-    """
+    """Return what could limit a job, what explains most first."""
     network = scenario.network
     duration_ns = max(span_ns[1] - span_ns[0], 1)
     found = [_busiest_link(scenario, duration_ns)]

@@ -69,13 +69,6 @@ class Watch:
 def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> PointResult:
     """Run a point.
 
-    Parameters
-    ----------
-    programs
-        The compiled P4 program for each number of lanes.
-    watch
-        What to record besides.
-
     Raises
     ------
     SettingError

@@ -139,11 +139,6 @@ def sweep(
 
     Every point is stored as it finishes, so an interrupt loses none that is done.
 
-    Parameters
-    ----------
-    on_finished
-        Called at the beginning, and with every point that finishes.
-
     Raises
     ------
     SchedulerError, StoreError

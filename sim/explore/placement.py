@@ -43,13 +43,6 @@ class Stage:
 class Placement:
     """The jobs of a scenario.
 
-    Parameters
-    ----------
-    scenario : Scenario
-        What there is.
-    lanes : int
-        int32 values a packet carries.
-
     Attributes
     ----------
     parts : list of list of list of Job

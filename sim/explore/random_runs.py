@@ -108,19 +108,7 @@ class Tally:
 
 
 class RandomRuns:
-    """Random runs of one system.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        One with `copies`.
-    program : Path
-        The compiled P4 program.
-    seed : int
-        Of all that is random.
-    worker : WorkerCode, optional
-        The worker core's functions; by default the shipped ones.
-    """
+    """Random runs of one system."""
 
     def __init__(
         self, scenario: Scenario, program: Path, seed: int, worker: WorkerCode | None = None

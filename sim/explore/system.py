@@ -74,17 +74,7 @@ def lanes_of(program: Path) -> int:
 
 
 class System:
-    """The switches and the workers of a scenario.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        What there is.
-    program : Path
-        The compiled P4 program (BMv2 JSON).
-    worker : WorkerCode, optional
-        The worker core's functions; by default the shipped ones.
-    """
+    """The switches and the workers of a scenario."""
 
     def __init__(self, scenario: Scenario, program: Path, worker: WorkerCode | None = None) -> None:
         unlisted = unlisted_fields()

@@ -46,11 +46,6 @@ class Node:
 class Graph:
     """Hosts, switches and the links between them.
 
-    Parameters
-    ----------
-    memory : Memory
-        Where compiled code finds them.
-
     Attributes
     ----------
     nodes : list of Node

@@ -48,13 +48,7 @@ class TransportParameters:
 
 
 class Messages:
-    """Messages between hosts, each of which may wait for others.
-
-    Parameters
-    ----------
-    network : Network
-        Where they are sent once they are `install`-ed.
-    """
+    """Messages between hosts, each of which may wait for others."""
 
     def __init__(self, network: Network, transport: TransportParameters) -> None:
         self._network = network

@@ -18,11 +18,6 @@ _ROWS: Final = 1 << 16
 class PacketTrace:
     """The packets of the links that are tapped.
 
-    Parameters
-    ----------
-    memory : Memory
-        Where compiled code writes them down.
-
     Attributes
     ----------
     parts : list of (TRACE array, uint8 array)

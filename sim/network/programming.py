@@ -56,11 +56,6 @@ class ProgrammedSwitch:
         From which jobs' tokens follow; the same seed gives the same packets.
     slots : int
         How many of the program's slots jobs may have.
-
-    Attributes
-    ----------
-    controller : JobController
-        The switch's jobs.
     """
 
     def __init__(

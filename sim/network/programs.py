@@ -12,17 +12,7 @@ from sim.network.programming import ProgrammedSwitch
 
 
 class Programs:
-    """Shows compiled code the programs of the switches.
-
-    Parameters
-    ----------
-    memory : Memory
-        The world and its frames.
-    rows : Rows
-        A row of `records.SWITCH` for each switch.
-    programmed : sequence
-        The program of each switch, or None.
-    """
+    """Shows compiled code the programs of the switches."""
 
     def __init__(self, memory: Memory, rows: Rows, programmed: Sequence[ProgrammedSwitch | None]) -> None:
         self._memory = memory

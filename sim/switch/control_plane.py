@@ -26,13 +26,6 @@ class ControlPlane(ABC):
     """What a program's tables and externs hold, and the requests that read and change it.
 
     Calls may come from any thread; they run one after the other.
-
-    Parameters
-    ----------
-    program
-        The program.
-    context
-        Where its memory lies.
     """
 
     def __init__(self, program: ir.Program, context: Context) -> None:

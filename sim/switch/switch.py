@@ -115,13 +115,7 @@ class Switch(ControlPlane):
 
     @contextmanager
     def in_flight(self, rows: NDArray[np.uint8]) -> Iterator[Flight]:
-        """Hold the switch for a caller that runs the machine code itself.
-
-        Parameters
-        ----------
-        rows
-            What the frames lie in.
-        """
+        """Hold the switch for a caller that runs the machine code itself."""
         with self._lock:
             if self._dirty:
                 self._sync()

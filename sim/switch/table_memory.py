@@ -25,13 +25,7 @@ def _address(array: NDArray[Any]) -> int:
 
 
 class TableMemory:
-    """The entries of one table.
-
-    Parameters
-    ----------
-    profile
-        The members that entries lead to, of a table with an action profile.
-    """
+    """The entries of one table."""
 
     def __init__(self, program: ir.Program, table: ir.Table, profile: ProfileMemory | None) -> None:
         self.program = program

@@ -41,19 +41,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim.
-
-    Attributes
-    ----------
-    name : str
-        On the command line.
-    sentence : str
-        What is claimed.
-    source : str
-        The paper.
-    run : callable
-        Tries it.
-    """
+    """A claim."""
 
     name: str
     sentence: str

@@ -57,11 +57,6 @@ def advance(worlds: Record, until_ps: Integer, budget: Integer, margin: Integer)
         At most this many events are run.
     margin : int
         So many packets and events one event may need at most.
-
-    Returns
-    -------
-    int
-        Why it came back.
     """
     world = worlds[0]
     while True:

@@ -11,15 +11,7 @@ _HEADER = 8
 
 
 class Ring:
-    """The reader's side of a map of kind RINGBUF.
-
-    Parameters
-    ----------
-    descriptor
-        The map's.
-    size
-        Bytes of the ring.
-    """
+    """The reader's side of a map of kind RINGBUF."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._size = size

@@ -41,13 +41,6 @@ DEFAULT_CPU_PORT = 510
 class XdpSwitch(ControlPlane):
     """A running v1model program in the kernel.
 
-    Parameters
-    ----------
-    program
-        From `load_program`.
-    cpu_port
-        The port to the controller.
-
     Raises
     ------
     UnsupportedProgramError

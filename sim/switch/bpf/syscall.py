@@ -36,13 +36,7 @@ class BpfError(NetsumError, OSError):
 
 
 class VerifierError(BpfError):
-    """The kernel's verifier refuses a program.
-
-    Attributes
-    ----------
-    log
-        What the verifier said.
-    """
+    """The kernel's verifier refuses a program."""
 
     def __init__(self, message: str, log: str) -> None:
         super().__init__(message)

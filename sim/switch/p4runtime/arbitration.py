@@ -53,13 +53,7 @@ def role_name(name: str, legacy_id: int) -> str:
 
 
 class Arbiter:
-    """Keeps the connected controllers of one device. Not for several threads at once.
-
-    Parameters
-    ----------
-    device_id
-        The device that controllers must name.
-    """
+    """Keeps the connected controllers of one device. Not for several threads at once."""
 
     def __init__(self, device_id: int) -> None:
         self.device_id = device_id

@@ -170,11 +170,6 @@ Item = TypeVar("Item", Action, Table, Profile, Array, Digest, ValueSet)
 class Catalog:
     """The objects of one P4Info by P4Runtime id.
 
-    Parameters
-    ----------
-    p4info
-        A `p4.config.v1.P4Info`.
-
     Raises
     ------
     P4RuntimeError

@@ -63,15 +63,7 @@ class _Tap:
 
 
 class Device:
-    """A chassis under P4Runtime's control.
-
-    Parameters
-    ----------
-    chassis
-        Where programs are put in.
-    cache_dir
-        Where compiled programs are kept; None for the default place.
-    """
+    """A chassis under P4Runtime's control."""
 
     def __init__(self, chassis: Chassis, cache_dir: Path | None = None) -> None:
         self._chassis = chassis

@@ -30,13 +30,7 @@ class _Feed:
 
 
 class DigestLists:
-    """The digests of one program.
-
-    Parameters
-    ----------
-    catalog
-        What the program has.
-    """
+    """The digests of one program."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -73,13 +67,6 @@ class DigestLists:
 
     def add(self, samples: Iterable[Learned], now_ns: int) -> list[Any]:
         """Take what the program has sent.
-
-        Parameters
-        ----------
-        samples
-            The engine's digests, in order.
-        now_ns
-            The present time.
 
         Returns
         -------

@@ -19,13 +19,7 @@ _INSTANCE_BITS = 16
 
 
 class _Copies(ABC):
-    """Entries of the packet replication engine that are numbered and have replicas.
-
-    Parameters
-    ----------
-    switch
-        What they are written to.
-    """
+    """Entries of the packet replication engine that are numbered and have replicas."""
 
     what: str
     """What one is called in errors."""

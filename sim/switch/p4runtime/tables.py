@@ -46,17 +46,6 @@ class Tables:
     """The tables of a switch, as P4Runtime describes them.
 
     The engine stores the entries and checks them against the program. Kept here are the notes of those entries that have one.
-
-    Parameters
-    ----------
-    catalog
-        What the program has.
-    switch
-        The switch it runs on.
-    profiles, direct
-        The switch's action profiles, and its direct counters and meters.
-    clock_ns
-        The present time.
     """
 
     def __init__(

@@ -99,16 +99,6 @@ class Chassis:
 
         What leaves by the CPU port, and digests, go to the listener; the rest goes out of the ports, if there
         are any.
-
-        Parameters
-        ----------
-        packets
-            Frames and the ports they come in by.
-
-        Returns
-        -------
-        Packets
-            All that left, the CPU port's included.
         """
         with self.turn:
             installed = self._installed
@@ -201,15 +191,7 @@ class _Notice:
 
 
 class Forwarding:
-    """The thread that moves packets between a chassis' ports and its switch.
-
-    Parameters
-    ----------
-    chassis
-        The chassis, with the switch.
-    ports
-        Its driver.
-    """
+    """The thread that moves packets between a chassis' ports and its switch."""
 
     def __init__(self, chassis: Chassis, ports: PortDriver) -> None:
         self._chassis = chassis
