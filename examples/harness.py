@@ -57,10 +57,6 @@ class Task:
         (outputs, targets) to their mean loss.
     accuracy
         The model's share of right answers on what it was not trained on.
-    rate
-        Of the optimizers.
-    steps
-        By default.
     optimizers
         Given the model and the rate, makes what updates its parameters.
     """

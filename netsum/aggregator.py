@@ -39,12 +39,8 @@ class Agent:
         The host's name, and the address at which workers reach it.
     p4runtime
         Where its switch takes table entries: "HOST:PORT" or "unix:PATH", which the controller must reach.
-    folder
-        Where the switch's log goes.
     udp_port
         Where its switch takes contributions; 0 lets the system choose.
-    tls
-        Certificates for the connection to the controller.
     allow_remote
         Whether `p4runtime` may be an address that other machines reach.
     """

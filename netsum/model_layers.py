@@ -28,18 +28,12 @@ def layers_from_torch(
 
     Parameters
     ----------
-    module : torch.nn.Module
-        The model.
     inputs : tuple
         Arguments for the forward pass: one worker's batch.
-    name : str
-        Of the result.
     loss : callable
         Makes a scalar of what the module returns.
     repeats : int
         Passes of which the medians are taken; one more comes before.
-    clock_ns : callable
-        Where the time comes from.
 
     Returns
     -------

@@ -109,14 +109,10 @@ def run_shell(
 
     Parameters
     ----------
-    target
-        The switch.
     election_id
         None reads only.
     program
         P4Info (text) and BMv2 JSON to give the switch first.
-    banner
-        What to say at the start of a prompt.
 
     Raises
     ------

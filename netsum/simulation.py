@@ -49,8 +49,6 @@ def run_experiment(
         Values in place of those in the file, by key: ``{"job.workers": [2, 4, 8]}``.
     executor
         `sim.experiments.sweeping.here`, or what `on_dask` returns.
-    on_finished
-        Called with every point that finishes.
 
     Returns
     -------

@@ -34,10 +34,6 @@ class Child:
 
     Parameters
     ----------
-    name
-        For messages.
-    command
-        Program and arguments.
     log
         File its standard error goes to, and its standard output unless `pipes`.
     pipes

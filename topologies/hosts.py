@@ -14,12 +14,8 @@ class Host:
 
     Attributes
     ----------
-    name
-        For people and for log files.
     port
         The switch port it is on.
-    ip, mac
-        Its addresses.
     udp_port
         A UDP port that is free there.
     switch

@@ -39,8 +39,6 @@ class JsonObject:
     ----------
     place
         Where it is, as in ``links[2]``; empty for the whole file.
-    found
-        What is there.
 
     Raises
     ------

@@ -57,14 +57,10 @@ class Plan:
 
     Attributes
     ----------
-    name
-        Of the testbed.
     topology, kind, capture, udp_port
         See `topologies.mininet_testbed.MininetTestbed`.
     lanes
         int32 values a packet of the program carries, which the controller gives the switches.
-    folder
-        The run folder.
     controller
         The controller's command line, to which the testbed's folder and a descriptor to say that it is ready are added. None:
         no controller.
@@ -366,8 +362,6 @@ def reshape(testbed: RunningTestbed, number: int, changes: Mapping[str, int | No
 
     Parameters
     ----------
-    testbed
-        It is up.
     number
         Which of the `links` of its state.
     changes

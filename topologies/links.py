@@ -44,8 +44,6 @@ def change_link(testbed: RunningTestbed, number: int, changes: Mapping[str, int 
 
     Parameters
     ----------
-    testbed
-        It is up.
     number
         See `find_link`.
     changes

@@ -21,12 +21,8 @@ class LoopbackTestbed:
 
     Parameters
     ----------
-    workers
-        Number of hosts.
     udp_port
         The UDP port at which the program takes contributions; sockets have other ones, so that testbeds do not collide.
-    folder
-        Where logs go.
     drop_ppm
         How many of a million packets the switch's ports lose, each way.
     cabled

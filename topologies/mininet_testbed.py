@@ -49,8 +49,6 @@ class MininetTestbed:
 
     Parameters
     ----------
-    topology
-        What to bring up.
     kind
         Which switch runs the P4 program: ``embedded`` or ``bmv2``.
     folder
@@ -308,8 +306,6 @@ class MininetStar(MininetTestbed):
 
     Parameters
     ----------
-    workers
-        Number of hosts.
     udp_port, folder
         See `MininetTestbed`.
     drop_ppm

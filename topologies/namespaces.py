@@ -129,8 +129,6 @@ def await_interface(prefix: Sequence[str], interface: str, deadline: float) -> N
     ----------
     prefix
         What a command line must begin with to run in its namespace.
-    interface
-        Its name.
     deadline
         By `time.monotonic`.
 

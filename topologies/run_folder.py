@@ -33,8 +33,6 @@ class RunningTestbed:
 
     Attributes
     ----------
-    name
-        By which users call it.
     folder
         Its run folder, by its short path.
     state

@@ -29,8 +29,6 @@ class Site:
 
     Attributes
     ----------
-    name
-        For people and for the log file.
     prefix
         What a command line must begin with to run there.
     environment
@@ -50,10 +48,6 @@ class Ranks(Conversation):
     command
         What a rank runs, given its number; it prints messages as lines of JSON, and stays after its last, ``done``, until its
         standard input ends.
-    sites
-        Where; one a rank.
-    folder
-        For their logs.
     """
 
     def __init__(self, command: Callable[[int], Sequence[str]], sites: Sequence[Site], folder: Path) -> None:
@@ -79,8 +73,6 @@ class Ranks(Conversation):
         ----------
         silence_s
             How long all of them together may say nothing.
-        on_message
-            Called with the rank and each of its messages.
 
         Raises
         ------

@@ -31,8 +31,6 @@ class Round:
 
     Attributes
     ----------
-    exchange
-        What was reduced.
     repeat
         0 and up; a warm-up has -1.
     seconds

@@ -47,8 +47,6 @@ class Exchange:
         A key of `ITEM_BYTES`.
     op
         One of `OPS`.
-    elements
-        How many.
     density
         Share of the blocks of `BLOCK` elements in which a rank has other numbers than zeros.
     overlap
@@ -106,14 +104,10 @@ class Plan:
 
     Attributes
     ----------
-    exchanges
-        In this order.
     repeats
         How often each is timed.
     warmups
         How often each is done before, checked and not timed.
-    seed
-        Of the numbers.
     timeout_s
         Deadline of a collective, in seconds: it fails if nothing of it completes for that long.
     """

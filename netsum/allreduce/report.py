@@ -34,8 +34,6 @@ class Row:
     ----------
     dtype, op, elements, bytes
         What was reduced; the size of one rank's array in memory.
-    repeats
-        How often it was timed.
     seconds
         From the barrier before to the result at the rank that had it last.
     elements_per_s

@@ -32,8 +32,6 @@ class Outcome:
     ----------
     job
         Its name at the controller.
-    hosts
-        Of each rank.
     slots, lanes
         Chunks in flight at most, and int32 values a packet carries.
     rows
@@ -83,22 +81,14 @@ def run_between(
 
     Parameters
     ----------
-    plan
-        What is reduced.
-    sites
-        Where; one a rank.
     controller
         Address of the controller service, as seen from the sites and from here.
-    folder
-        For the ranks' logs.
     job
         Name of the job; None: one that no other has.
     slots
         As `netsum.slots_text` reads it; None: the controller's default.
     join_token
         Of a job that an operator created with one.
-    on_message
-        Called with the rank and each of its messages.
 
     Raises
     ------
@@ -186,8 +176,6 @@ def testbed_sites(testbed: RunningTestbed, hosts: Sequence[str]) -> list[Site]:
 
     Parameters
     ----------
-    testbed
-        It is up.
     hosts
         Names; none: all of them.
 

@@ -86,8 +86,6 @@ def take_part(
         See `host_agent.joining.join`.
     join_timeout_s
         How long to wait for the controller and the other ranks.
-    say
-        Called with every message.
     stay
         Called when all is done, before the rank leaves the job.
 

@@ -65,8 +65,6 @@ class Result:
         Of every link, each way.
     bound
         The links' own, in elements/s.
-    row
-        The measurement.
     switch_seconds
         What the switch had of the processors in the timed repeats; None if that was not measured.
     """

@@ -95,12 +95,8 @@ class Point:
     ----------
     task, method
         A key of `TASKS`, and what `method_of` takes or "none".
-    backend : {"netsum", "gloo"}
-        Over which it runs.
     seed : int
         Of the model, the batches and the compressor.
-    steps : int
-        How many.
     network : str
         Topology and rate of the links, as tables name them.
     """
@@ -139,8 +135,6 @@ class Curve:
         At each look: steps made, time spent in them, and the share of right answers.
     sent_bytes, received_bytes : float
         A step, counted by the interface of rank 0's host: every frame, of all protocols.
-    gradient_bytes : int
-        Of the model.
     compress_ms : float
         Time of rank 0 in the compressor, a step.
     """

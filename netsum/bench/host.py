@@ -94,8 +94,6 @@ def measure(elements: int = 1 << 24, lanes: int = 256, runs: int = 5) -> list[Ro
     ----------
     elements
         Of the arrays; a multiple of `lanes`. The default does not fit into any cache.
-    lanes
-        Of a packet.
     """
     rng = np.random.default_rng(0)
     singles = rng.standard_normal(elements, np.float32)

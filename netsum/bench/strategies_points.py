@@ -90,8 +90,6 @@ class Point:
         That train; a parameter server is one more.
     seed : int
         Of data, model and batches.
-    steps : int
-        Of each worker.
     step_us : int
         What a step computes.
     slowest : float
@@ -131,8 +129,6 @@ class Curve:
         Of a worker, the mean.
     busiest_bytes : int
         Sent or received by the host that has most.
-    synchronizations : int
-        Of the first worker.
     hosts : int
         Workers, and the parameter server if there is one.
     events : list

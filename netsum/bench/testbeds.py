@@ -58,12 +58,8 @@ def run_ranks(
     ----------
     module
         Of `netsum.bench`; its options are those of `netsum.bench.torch_world.parse`.
-    plan
-        What they do, as they read it.
     where
         A testbed, or a number of processes.
-    folder
-        For their logs.
     silence_s, on_message
         As `Ranks.follow` takes them.
 

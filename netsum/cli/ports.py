@@ -24,8 +24,6 @@ def switch_of_testbed(testbed: "RunningTestbed", name: str) -> "SwitchView":
 
     Parameters
     ----------
-    testbed
-        It is up.
     name
         The switch; empty: the only one.
 

@@ -64,14 +64,8 @@ def change(
 
     Parameters
     ----------
-    testbed
-        It is up.
-    one, other
-        The nodes it links.
     up
         Whether the cable is plugged in from now on; None: as it is.
-    changes
-        See `read_changes`.
     """
     number = find_link(testbed, one, other)
     if changes:

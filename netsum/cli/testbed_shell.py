@@ -42,8 +42,6 @@ class TestbedShell(cmd.Cmd):
 
     Parameters
     ----------
-    testbed
-        It is up.
     script
         Where lines come from; None: a prompt on the terminal.
     """

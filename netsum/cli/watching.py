@@ -34,10 +34,6 @@ def watch_job(client: OperatorClient, name: str, *, interval_s: float, most: int
 
     Parameters
     ----------
-    client
-        Of its controller.
-    name
-        The job.
     interval_s
         How often to look.
     most

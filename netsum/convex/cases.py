@@ -31,12 +31,8 @@ class Case:
 
     Attributes
     ----------
-    problem, method
-        Names; see `problem`.
     compressor, options, memory
         As `make_compressor` and `make_memory` take them.
-    estimator : {"full", "l-svrg", "saga"}
-        Of the workers' gradients.
     batch : int
         Rows of a stochastic gradient.
     """
@@ -85,10 +81,6 @@ class Outcome:
         That a worker contributes in a step, agreements included.
     wire_bytes : float or None
         That a worker sends in a step, headers and retransmissions included; None in memory.
-    lost : int
-        Packets that links lost.
-    holds : bool
-        Whether the claim holds.
     """
 
     steps: int
@@ -130,12 +122,8 @@ def run_case(case: Case, *, loss: float = 0.01, on_step: OnStep = lambda step, d
 
     Parameters
     ----------
-    case : Case
-        See `cases_of`.
     loss : float
         Probability that a link loses a packet, each way.
-    on_step : callable
-        Called after each step with its number and the distance.
     """
     task = problem(case.problem)
     omega = make_compressor(case.compressor, **case.options).omega(task.dimension)

@@ -35,10 +35,6 @@ class SimulatedStar:
         1 to 32.
     loss : float
         Probability that a packet is lost, on each link and way.
-    lanes : int
-        int32 values a packet carries.
-    seed : int
-        Of the losses.
     """
 
     def __init__(self, workers: int, *, loss: float = 0.0, lanes: int = 256, seed: int = 1) -> None:

@@ -42,8 +42,6 @@ class Demo:
 
     Attributes
     ----------
-    task
-        What the workers do.
     drop_percent
         Packets dropped each way in the second run; 0 leaves it out.
     in_mininet

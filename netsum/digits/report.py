@@ -24,8 +24,6 @@ class Reference:
         Mean loss of each step's batch.
     parameters
         At the end, shape (size,).
-    seconds
-        Time taken.
     """
 
     losses: list[float]
@@ -48,12 +46,8 @@ def table(
 
     Parameters
     ----------
-    task
-        What they did.
     test_images
         Images that none of them trained on.
-    reference
-        The run in one process.
     outcomes
         Heading to run; the first is the one without loss.
     """

@@ -13,18 +13,12 @@ class DigitsTask:
 
     Attributes
     ----------
-    workers
-        Number of worker processes.
     lanes
         int32 values a packet carries: 64 or 256.
-    steps
-        Number of gradient steps.
     hidden
         Units of each hidden layer.
     batch
         Images a worker takes in a step.
-    rate
-        Learning rate.
     seed
         Of the split, the order of the images and the first parameters.
     slots

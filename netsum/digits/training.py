@@ -96,8 +96,6 @@ class TrainingRun(Conversation):
     ----------
     testbed
         Where they run; host i becomes worker i.
-    task
-        What they do.
     images
         The training images, which are split over them.
     controller

@@ -9,10 +9,6 @@ class Finding:
 
     Attributes
     ----------
-    subject
-        What was looked at.
-    found
-        What is there.
     needed_for
         What does not work without it; empty if all is well.
     remedy

@@ -44,8 +44,6 @@ def run_at_random(
 
     Parameters
     ----------
-    minutes
-        How long.
     seed
         Of everything random; a new one if None. The seed is printed.
     out

@@ -73,8 +73,6 @@ def answers_of_bmv2(system: System, program: CompiledProgram, made: Sequence[Ste
         Of the schedule's scenario; BMv2 runs its program.
     program
         The shipped program, whose names of tables it has.
-    made
-        The steps.
 
     Raises
     ------

@@ -152,8 +152,6 @@ def replay(
 
     Parameters
     ----------
-    path
-        The schedule.
     on_bmv2
         Whether BMv2 runs it too.
     faulty

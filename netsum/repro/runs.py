@@ -89,8 +89,6 @@ class Training:
 
     Attributes
     ----------
-    command
-        Program and arguments.
     folder
         Of the records and outputs of all runs.
     steps
@@ -165,16 +163,12 @@ def examine(
 
     Parameters
     ----------
-    training : Training
-        The user's.
     overs : sequence of str
         Names of `OVER`.
     conditions : mapping
         Environment variables, by name.
     workers : sequence of int
         Other numbers of workers to try.
-    report : callable
-        Called with each result.
     """
     if shutil.which(training.command[0]) is None:
         raise UsageError(f"there is no program {training.command[0]}")

@@ -164,10 +164,6 @@ def run_workers(
 
     Parameters
     ----------
-    workers : int
-        How many.
-    body : callable
-        What each does.
     links : Links, optional
         By default communication takes no time.
 

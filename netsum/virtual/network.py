@@ -127,14 +127,8 @@ def simulate_collectives(
 
     Parameters
     ----------
-    networks
-        Which.
     sizes : iterable of (int, int, int)
         Bytes, workers and quorum; 0 where there is none.
-    folder : Path
-        Where results are kept.
-    on_finished
-        Called with every point that finishes.
     """
     from netsum.simulation import run_experiment
 

@@ -103,14 +103,6 @@ class VirtualRounds:
 
     Parameters
     ----------
-    world : World
-        The clock.
-    rank : int
-        Of the calling worker.
-    job : RoundsOfJob
-        What the workers share.
-    count : int
-        Of rounds.
     size : int
         Bytes of an array.
     ahead : int

@@ -46,8 +46,6 @@ class Links(Protocol):
             What it does.
         size : int
             Bytes that a worker contributes.
-        workers : int
-            In it.
         """
 
     def round(self, size: int, workers: int, quorum: int) -> float:
@@ -72,8 +70,6 @@ class Timeline:
 
     Parameters
     ----------
-    links : Links
-        How long communication takes.
     hosts : int
         How many; activities 0, 1, … are theirs, one each.
 
@@ -223,10 +219,6 @@ def replay(events: Sequence[Sequence[Event]], hosts: int, links: Links) -> Mappi
     ----------
     events
         Of each activity; those of the hosts come first.
-    hosts : int
-        How many there are.
-    links : Links
-        How long communication takes.
     """
     timeline = Timeline(links, hosts)
     places = [0] * len(events)

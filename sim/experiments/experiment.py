@@ -109,8 +109,6 @@ class Experiment:
         What its plot shows: columns of the results.
     points : tuple of Point
         In the order of the file's keys, the last one varying fastest, seeds fastest of all.
-    text : str
-        The file.
     overrides : dict
         Values in place of those in the file, by key as in ``[sweep]``.
     """

@@ -44,8 +44,6 @@ class OurJob:
         When each all-reduce was submitted and when it was done; −1: not at all.
     iteration_ns : int64 array (iterations + 1, workers)
         When each worker began each iteration; the last row is when it ended the last.
-    errors : list of str
-        Of workers that failed.
     admitted : PlacedJob
         Its present epoch on its switches.
     retired : list of Worker

@@ -93,10 +93,6 @@ class Result:
         Of each job, from its arrival to its end.
     bytes_of
         What each job has summed.
-    end_ns
-        When the last job ended.
-    moves
-        How often jobs got other slots while they ran.
     jain
         Jain's index of the throughputs of the jobs that ran together, over the time that at least two did.
     """
@@ -372,8 +368,6 @@ def run(setting: Setting, arm: Arm, seed: int, program: Path) -> Result:
 
     Parameters
     ----------
-    setting, seed
-        What is simulated, and which trace.
     arm
         How jobs get slots: shared by the controller's policy, in equal partitions of the switch, or shared on an aggregator
         on a host.

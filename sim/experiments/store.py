@@ -139,8 +139,6 @@ class Store:
 
     Parameters
     ----------
-    folder : Path
-        Made if it is not there.
     stamp : str, optional
         Of the programs and sources whose results are meant, if not those that are here.
     points : Path, optional

@@ -29,8 +29,6 @@ def contributions(
 
     Parameters
     ----------
-    size : int
-        Elements of each.
     density : float
         Share of the blocks of `lanes` elements that are not zero, at random at each worker, which then has an array of its own.
     """

@@ -47,8 +47,6 @@ class Placement:
     ----------
     parts : list of list of list of Job
         Of each switch, each job in each of its epochs.
-    addresses : list of Entry
-        The address of each switch.
     """
 
     def __init__(self, scenario: Scenario, lanes: int) -> None:

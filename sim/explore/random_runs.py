@@ -83,8 +83,6 @@ class Tally:
         How often each outcome of the P4 program coincided with each kind of fault, (outcomes, kinds).
     core
         What the worker cores counted, by name.
-    seconds
-        Time taken.
     """
 
     runs: int = 0

@@ -56,8 +56,6 @@ class Scenario:
 
     Attributes
     ----------
-    name
-        For people.
     workers, jobs
         Workers of a job, and jobs, on neighbouring slots.
     slots

@@ -62,8 +62,6 @@ class Result:
         A code of `sim.explore.engine.world`, or 0.
     way
         Codes of the steps from the root to what was found.
-    progress
-        At the end.
     """
 
     outcome: str
@@ -77,8 +75,6 @@ class Search:
 
     Parameters
     ----------
-    system : System
-        What is explored.
     order : {"breadth", "depth", "largest"}
         Which state is expanded next: the oldest, which finds shortest ways; the newest; or of those with the least progress
         the one with the most packets in flight, which leaves out the most where packets may arrive any number of times.
@@ -88,8 +84,6 @@ class Search:
         Whether states that others can stand for are left out.
     collect : bool
         With `reduce`: whether packets that have no effect any more are left out (`sim.explore.engine.finished`).
-    memory_bytes : int
-        What the search may hold.
     """
 
     def __init__(

@@ -102,8 +102,6 @@ class Memory:
 
     Parameters
     ----------
-    seed : int
-        Seed of all random numbers.
     lanes : int
         The most int32 values that a packet carries.
 

@@ -46,8 +46,6 @@ class Network(Graph):
 
     Parameters
     ----------
-    seed : int
-        Seed of all random numbers.
     lanes : int
         The most int32 values that a packet carries.
     """

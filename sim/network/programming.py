@@ -48,8 +48,6 @@ class ProgrammedSwitch:
     ----------
     program : path
         The compiled program (BMv2 JSON).
-    lanes : int
-        int32 values its packets carry.
     ip, mac : str
         The addresses at which workers reach it.
     token_seed : int
@@ -96,8 +94,6 @@ class ProgrammedSwitch:
         ----------
         name
             Of the job; one that runs under this name is restarted, with a new epoch and token on the same slots.
-        workers
-            Where they are.
         slots
             Chunks in flight, a power of two.
         quorum

@@ -23,8 +23,6 @@ def next_links(count: int, sources: Array, targets: Array) -> npt.NDArray[np.int
 
     Parameters
     ----------
-    count : int
-        Number of nodes.
     sources, targets : int arrays
         Where each link begins and ends.
 

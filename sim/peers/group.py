@@ -22,8 +22,6 @@ class Group:
 
     Attributes
     ----------
-    messages
-        Where a peer writes down what is sent.
     workers
         The hosts with an array.
     servers

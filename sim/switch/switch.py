@@ -38,8 +38,6 @@ class Switch(ControlPlane):
 
     Parameters
     ----------
-    program
-        From `load_program`.
     cache_dir
         Where compiled code is kept; by default ``$NETSUM_CACHE_DIR`` or the platform's cache directory.
     seed

@@ -17,8 +17,6 @@ class Outcome:
     ----------
     headings : tuple of str
         As `netsum.terminal.Rows` takes them.
-    rows : sequence of tuple of str
-        Of the table.
     findings : sequence of (str, bool)
         Each part of the claim with its numbers, and whether it holds.
     setting : str

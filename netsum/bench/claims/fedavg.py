@@ -97,12 +97,8 @@ def curves(
         Images of a step; 0: all of a client's.
     seed : int
         Of the division of the images, the models, the sampling of clients and the order of images.
-    rates : sequence of float
-        Of SGD.
     clients, fraction : int, float
         How many, and which part of them trains in a round.
-    limit : int
-        Rounds.
 
     Returns
     -------

@@ -247,8 +247,6 @@ def run_once(
 
     Parameters
     ----------
-    repeat
-        How often.
     live
         Whether the packet really goes where the program sends it.
     ifindex

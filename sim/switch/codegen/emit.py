@@ -46,8 +46,6 @@ class Unit:
     ----------
     program, state, context
         What is compiled, and where things are.
-    module
-        The LLVM module.
     vector_bits, frame_bytes
         The widest vectors to use; how much memory a packet's bytes have, where that must be known.
     """

@@ -188,8 +188,6 @@ class Device:
 
         Parameters
         ----------
-        updates, atomicity
-            Of the request.
         permit
             Raises P4RuntimeError when the rest of the batch must not be carried out any more. Called with the switch's turn
             taken, so that no read of another controller comes between it and the updates.

@@ -39,8 +39,6 @@ class P4RuntimeError(NetsumError):
 
     Parameters
     ----------
-    code
-        The canonical code.
     message
         One sentence: what was expected, and what to do.
     """

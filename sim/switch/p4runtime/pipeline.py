@@ -50,10 +50,6 @@ class Pipeline:
     ----------
     config
         A `ForwardingPipelineConfig`: the P4Info, and BMv2 JSON as device configuration.
-    clock_ns
-        The switch's clock.
-    engine
-        What runs the program.
 
     Raises
     ------

@@ -35,12 +35,8 @@ class P4RuntimeServer:
 
     Parameters
     ----------
-    chassis
-        The chassis that controllers put programs into.
     address
         Where to listen: "host:port", where port 0 lets the system choose, or "unix:path".
-    device_id
-        The number controllers know the switch by.
     cache_dir
         Where compiled programs are kept; None for the default place.
     credentials

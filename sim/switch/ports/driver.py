@@ -33,14 +33,10 @@ class PortDriver(ABC):
 
     Parameters
     ----------
-    numbers
-        The switch ports.
     batch
         Most frames a call to `receive` returns.
     drop_ppm
         How many of a million packets are lost, each way and chosen independently.
-    seed
-        Which ones.
 
     Raises
     ------
