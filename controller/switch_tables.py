@@ -90,7 +90,7 @@ class SwitchTables:
         """Let the switch answer for an address."""
         self._replace(entries.SWITCH_ADDRESS, [entries.address_entry(ip, mac)])
 
-    def set_l2(self, stations: Mapping[str, int], flood_ports: Iterable[int]) -> None:
+    def set_l2(self, stations: Mapping[str, int], flood_ports: Iterable[int] = ()) -> None:
         """Say where each station (MAC address) is, and to which ports frames to other stations go."""
         self._replace(entries.L2_FORWARD, entries.l2_entries(stations))
         self._set_flooding(entries.flood_group(flood_ports))

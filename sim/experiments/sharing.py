@@ -256,7 +256,7 @@ class _Trace:
                 assert job.placed is not None
                 assert move.until is not None
                 job.first, job.move, job.entered = move.until, None, False
-                job.placed = self.programmed.move_job(job.placed, move.slots)
+                job.placed = self.programmed.restart_job(job.placed, slots=move.slots)
                 self.moves += 1
                 self._later(self._enter, job, times=2)
                 self._share()

@@ -6,16 +6,13 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from controller.job_controller import JobController
 from controller.jobs import Job, WorkerEndpoint
-from controller.ledger import JobLedger
+from controller.one_switch import OneSwitch
 from controller.switch_tables import SwitchTables
-from controller.trees import TreeSwitch, one_switch, sending_to
 from host_agent.wire.constants import POOL_SLOTS
 from sim.programming import InProcessWriter
 from sim.switch import Switch, ir, load_program
 
-_SWITCH = "switch"
 DEFAULT_IP = "10.0.0.254"
 DEFAULT_MAC = "02:00:0a:00:00:fe"
 TOKEN_STEP = 0x9E3779B1
@@ -41,7 +38,7 @@ def _make_switch(path: Path) -> Switch:
     return Switch(program, like=like)
 
 
-class ProgrammedSwitch:
+class ProgrammedSwitch(OneSwitch):
     """An aggregation switch that runs in this process.
 
     Parameters
@@ -66,26 +63,11 @@ class ProgrammedSwitch:
         token_seed: int = 0,
         slots: int = POOL_SLOTS,
     ) -> None:
-        self.lanes = lanes
-        self.ip = ip
-        self.mac = mac
         self.engine = _make_switch(program)
         self._token = token_seed
-        self.tables = SwitchTables(InProcessWriter(self.engine), program)
-        self.tables.set_switch_address(ip, mac)
-        self.controller = JobController(
-            {_SWITCH: TreeSwitch(_SWITCH, ip, mac, {})},
-            {_SWITCH: self.tables},
-            slots,
-            lanes,
-            new_token=self._next_token,
-            unix_seconds=lambda: 1,
-        )
-
-    @property
-    def ledger(self) -> JobLedger:
-        """What jobs hold of the switch."""
-        return self.controller.ledgers[_SWITCH]
+        tables = SwitchTables(InProcessWriter(self.engine), program)
+        super().__init__(tables, slots, lanes, new_token=self._next_token, unix_seconds=lambda: 1)
+        self.set_switch_address(ip, mac)
 
     def start_job(self, name: str, workers: Sequence[WorkerEndpoint], slots: int, *, quorum: int = 0) -> Job:
         """Admit a job.
@@ -104,21 +86,12 @@ class ProgrammedSwitch:
         JobRefusedError
             With the reason.
         """
-        tree = one_switch(_SWITCH, sending_to(self.ip, workers))
-        running = next((job for job in self.controller.jobs if job.name == name), None)
-        if running is not None and (running.root.slots.count, running.root.quorum) == (slots, quorum):
-            return self.controller.restart_job(running, tree).root
+        running = next((job for job in self.ledger.jobs if job.name == name), None)
+        if running is not None and (running.slots.count, running.quorum) == (slots, quorum):
+            return self.restart_job(running, workers)
         if running is not None:
-            self.controller.end_job(running)
-        return self.controller.admit_job(name, tree, slots, quorum).root
-
-    def move_job(self, job: Job, slots: int) -> Job:
-        """Give a job, whose workers have nothing under way, other slots in a new epoch."""
-        return self.controller.restart_job(self.controller.current(job), slots=slots).root
-
-    def end_job(self, job: Job) -> None:
-        """Take a job off the switch."""
-        self.controller.end_job(self.controller.current(job))
+            self.end_job(running)
+        return self.create_job(name, workers, slots, quorum)
 
     def forget(self, jobs: Iterable[Job]) -> None:
         """Lose what a restart of the switch loses: registers, and the entries of these jobs, which are all it has."""

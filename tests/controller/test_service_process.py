@@ -214,7 +214,7 @@ def test_what_another_controller_wrote_is_removed_when_it_is_gone(
         ) as other,
     ):
         until(lambda: operator.switch().state == jobs_pb2.STANDBY)
-        other.set_l2({loopback.hosts[0].mac: 7})
+        other.tables.set_l2({loopback.hosts[0].mac: 7})
         # It knows of no job, so it takes the id of ours away from it, and adds one.
         for number, host in enumerate(loopback.hosts):
             place = WorkerEndpoint(host.port, host.ip, host.mac, 9, switch=host.switch)

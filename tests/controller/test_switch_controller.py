@@ -85,9 +85,9 @@ def test_two_jobs_share_a_switch_and_nothing_else(
         assert controller.counters(second)["contributions"] == 64
 
         # The end of one frees its slots and leaves the other alone.
-        free = controller.free_slots
+        free = controller.ledger.free_slots
         controller.end_job(second)
-        assert controller.free_slots == free + 8
+        assert controller.ledger.free_slots == free + 8
         second_workers[0].contribute(second.admissions[0], 16, 1)
         assert second_workers[0].hears_nothing()
         for worker, admission in zip(first_workers, first.admissions, strict=True):
@@ -146,13 +146,13 @@ def test_a_job_that_the_switch_takes_half_of_leaves_nothing(
         write(writer, change, changed[:1], what)
         raise SwitchRefusedError("the second entry is one too many")
 
-    free = controller.free_slots
+    free = controller.ledger.free_slots
     with scripted_workers(testbed, 2) as workers:
         monkeypatch.setattr(P4RuntimeWriter, "write", refuse)
         with pytest.raises(SwitchRefusedError, match="one too many"):
             admit(controller, testbed, "job", workers)
         monkeypatch.undo()
-    assert controller.free_slots == free
+    assert controller.ledger.free_slots == free
     assert not controller._writer.read(WORKER_ADMISSION)
     assert not controller._writer.read(COPY_REWRITE)
 
@@ -206,9 +206,9 @@ def test_a_job_that_does_not_fit_is_refused_and_holds_nothing(
             pytest.raises(JobRefusedError, match="512 of the switch's 1024 are free"),
         ):
             admit(controller, testbed, "larger", others, slots=1024)
-        assert controller.jobs == (large,)
+        assert controller.ledger.jobs == (large,)
         controller.end_job(large)
-        assert controller.free_slots == 1024
+        assert controller.ledger.free_slots == 1024
         with pytest.raises(UnknownJobError):
             controller.counters(large)
 
@@ -260,7 +260,7 @@ def test_a_controller_that_was_displaced_says_so(
     with connect(testbed, election_id=2) as successor, scripted_workers(testbed, 1) as workers:
         with pytest.raises(NotPrimaryError, match="another controller became primary"):
             admit(controller, testbed, "job", workers)
-        assert controller.free_slots == 1024
+        assert controller.ledger.free_slots == 1024
         with pytest.raises(JobRefusedError, match="call set_pipeline first"):
             admit(successor, testbed, "job", workers)
 
@@ -300,7 +300,7 @@ def test_forwarding_is_replaced_whole(testbed: SwitchTestbed, controller: Switch
         other.settimeout(ANSWER_TIMEOUT_S)
         one.sendto(b"hello", other.getsockname())
         assert other.recv(10) == b"hello"
-        controller.set_l2({})
+        controller.tables.set_l2({})
         other.settimeout(0.2)
         one.sendto(b"again", other.getsockname())
         with pytest.raises(TimeoutError):

@@ -60,7 +60,7 @@ def program(bed: MininetTestbed) -> None:
         ) as controller:
             controller.set_pipeline()
             controller.set_switch_address(switch["ip"], switch["mac"])
-            controller.set_l2(switch["forward"], list(switch["ports"].values()))
+            controller.tables.set_l2(switch["forward"], list(switch["ports"].values()))
 
 
 @pytest.fixture(scope="module")

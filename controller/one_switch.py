@@ -1,0 +1,169 @@
+"""The jobs of one switch, over P4Runtime (`controller.switch_controller`) or in the same process (`sim.network.programming`)."""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from controller.errors import JobRefusedError
+from controller.job_controller import JobController
+from controller.jobs import Job, WorkerEndpoint
+from controller.ledger import DEFAULT_SLOTS
+from controller.switch_tables import SwitchTables
+from controller.trees import Tree, TreeSwitch, one_switch, sending_to
+
+_SWITCH: Final = "switch"
+
+
+class OneSwitch:
+    """A `JobController` of one switch. Not for several threads at once.
+
+    Parameters
+    ----------
+    tables
+        The switch's tables.
+    slots
+        How many slots jobs may have.
+    lanes
+        int32 values a packet of its program carries.
+    new_token, unix_seconds
+        As for `JobController`.
+
+    Attributes
+    ----------
+    ledger
+        What jobs hold of the switch.
+    ip, mac
+        Where workers send to that have no other address; empty before `set_switch_address`.
+    programmed
+        Whether the switch has its program.
+    """
+
+    def __init__(
+        self,
+        tables: SwitchTables,
+        slots: int,
+        lanes: int,
+        *,
+        new_token: Callable[[], int] = lambda: secrets.randbits(32),
+        unix_seconds: Callable[[], float] = time.time,
+    ) -> None:
+        self._tables = {_SWITCH: tables}
+        self.lanes = lanes
+        self.ip = self.mac = ""
+        self.programmed = True
+        alone = {_SWITCH: TreeSwitch(_SWITCH, "", "", {})}
+        self._controller = JobController(
+            alone, self._tables, slots, lanes, new_token=new_token, unix_seconds=unix_seconds
+        )
+        self.ledger = self._controller.ledgers[_SWITCH]
+
+    @property
+    def tables(self) -> SwitchTables:
+        """The switch's tables; a new session with the switch has new ones."""
+        return self._tables[_SWITCH]
+
+    @tables.setter
+    def tables(self, tables: SwitchTables) -> None:
+        self._tables[_SWITCH] = tables
+
+    def set_switch_address(self, ip: str, mac: str) -> None:
+        """Let the switch answer for an address; workers send to it that have no other.
+
+        Raises
+        ------
+        ControllerError
+            The switch did not take it.
+        """
+        self.tables.set_switch_address(ip, mac)
+        self.ip, self.mac = ip, mac
+
+    def create_job(
+        self, name: str, workers: Sequence[WorkerEndpoint], slots: int = DEFAULT_SLOTS, quorum: int = 0
+    ) -> Job:
+        """Admit a job.
+
+        Parameters
+        ----------
+        name
+            Unique among the switch's jobs.
+        workers
+            1 to 32 endpoints.
+        slots
+            Chunks in flight at most; a power of two.
+        quorum
+            Contributions that complete a roll call of the job; 0: it has none.
+
+        Raises
+        ------
+        JobRefusedError
+            With the reason.
+        ControllerError
+            The switch did not take it. Nothing is held then.
+        """
+        self._require_program()
+        return self._controller.admit_job(name, self._tree(workers), slots, quorum).root
+
+    def restart_job(
+        self, job: Job, workers: Sequence[WorkerEndpoint] | None = None, slots: int | None = None
+    ) -> Job:
+        """Give a job a new epoch and token: from then on no packet of its earlier life reaches a slot.
+
+        Parameters
+        ----------
+        job
+            Any epoch of it.
+        workers
+            Where they are now; None: where they were.
+        slots
+            How many it gets, or as many as the switch has for it; None: it keeps those it has.
+
+        Raises
+        ------
+        UnknownJobError
+            It has ended.
+        ControllerError
+            The switch did not take it; the job is not admitted then, and can be restarted again.
+        """
+        self._require_program()
+        tree = None if workers is None else self._tree(workers)
+        return self._controller.restart_job(self._controller.current(job), tree, slots).root
+
+    def end_job(self, job: Job) -> None:
+        """Take a job off the switch and free its slots.
+
+        Raises
+        ------
+        UnknownJobError
+            It has ended already.
+        ControllerError
+            The switch did not answer; the job keeps its slots then.
+        """
+        self._controller.end_job(self._controller.current(job))
+
+    def counters(self, job: Job) -> dict[str, int]:
+        """Return the packets the switch counted for a job since its creation, by the names of its counters.
+
+        Raises
+        ------
+        ControllerError
+            The switch did not answer.
+        """
+        return self._controller.counters(self._controller.current(job))[_SWITCH]
+
+    def admitted(self, job: Job) -> dict[int, int]:
+        """Return how many packets of each worker, by its id, the switch has admitted since the job began or was restarted.
+
+        Raises
+        ------
+        ControllerError
+            The switch did not answer.
+        """
+        return self.tables.admitted(self._controller.current(job).root)
+
+    def _tree(self, workers: Sequence[WorkerEndpoint]) -> Tree:
+        return one_switch(_SWITCH, sending_to(self.ip, workers) if self.ip else workers)
+
+    def _require_program(self) -> None:
+        if not self.programmed:
+            raise JobRefusedError("the switch has no program yet: call set_pipeline first")
