@@ -151,12 +151,15 @@ class Compressor(Configured, ABC):
         made.state = self.state
         return made
 
-    def omega(self, elements: int) -> float | None:
-        """Return ω with E‖C(x) − x‖² ≤ ω ‖x‖² for tensors of that many elements; None if no such bound is declared."""
+    def omega(self, elements: int, workers: int = 1) -> float | None:
+        """Return ω with Σ E‖C(x_i) − x_i‖² ≤ ω Σ ‖x_i‖² over the workers; None if no such bound is declared.
+
+        The tensors have that many elements. The number of workers matters where they agree on a scale.
+        """
         return None
 
-    def delta(self, elements: int) -> float | None:
-        """Return δ with E‖C(x) − x‖² ≤ (1 − δ) ‖x‖² (a contraction); None if no such bound is declared."""
+    def delta(self, elements: int, workers: int = 1) -> float | None:
+        """Return δ with Σ E‖C(x_i) − x_i‖² ≤ (1 − δ) Σ ‖x_i‖² (a contraction); None if no such bound is declared."""
         return None
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement | None:

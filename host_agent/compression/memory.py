@@ -98,11 +98,32 @@ class NoMemory(Memory):
         return mean
 
 
-class Residual(Memory):
+class _ErrorFeedback(Memory):
+    """Keeps what was lost, which a contraction makes smaller.
+
+    An unbiased compressor is a contraction when it is scaled by 1 / (1 + ω) (Beznosikov, Horváth, Richtárik, Safaryan, JMLR
+    2023, theorem 3); unscaled, with ω ≥ 1, what is kept grows without limit.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._scale: Callable[[int], float] = lambda elements: 1.0
+
+    def attach(self, compressor: Compressor, workers: int) -> None:
+        """Refuse compressors of which a worker cannot know what was lost; learn the scale of unbiased ones."""
+        if not compressor.linear:
+            raise IncompatibleError(
+                f"memory {self.name} needs a compressor whose result is the sum of what each worker sent; that of "
+                f"{compressor.name} is not, so a worker cannot know what was lost: use memory none or average"
+            )
+        self._scale = lambda elements: 1.0 / (1.0 + (compressor.omega(elements, workers) or 0.0))
+
+
+class Residual(_ErrorFeedback):
     """Error feedback: what was lost is added to the next gradient.
 
     e ← g + e − C(g + e). A contractive compressor with it converges like SGD without compression (Karimireddy et al., ICML
-    2019, theorem II).
+    2019, theorem II); an unbiased one is scaled to be contractive.
     """
 
     name = "residual"
@@ -114,8 +135,9 @@ class Residual(Memory):
 
     def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
         """Keep what was lost; return the mean."""
-        self._set(layout, residual=sent - own)
-        return mean
+        scale = self._scale(sent.numel())
+        self._set(layout, residual=sent - scale * own)
+        return scale * mean
 
 
 class EF21(Memory):
@@ -174,7 +196,7 @@ class Diana(Memory):
             )
         if self.alpha is None and compressor.omega(1024) is None:
             raise IncompatibleError(f"{compressor.name} declares no omega: give memory diana its alpha")
-        self._omega = lambda elements: compressor.omega(elements) or 0.0
+        self._omega = lambda elements: compressor.omega(elements, workers) or 0.0
 
     def before(self, layout: Layout, gradient: Tensor) -> Tensor:
         """Return the difference to the shift."""
@@ -189,7 +211,7 @@ class Diana(Memory):
         return shift + mean
 
 
-class MomentumCorrection(Memory):
+class MomentumCorrection(_ErrorFeedback):
     """Deep gradient compression's memory: momentum before accumulation, both cleared where a value was sent.
 
     u ← m u + g, v ← v + u; v is compressed; u and v become 0 where it was sent. The optimizer must not add momentum again.
@@ -212,7 +234,8 @@ class MomentumCorrection(Memory):
         self.momentum, self.clip_norm, self.workers = momentum, clip_norm, 1
 
     def attach(self, compressor: Compressor, workers: int) -> None:
-        """Learn n, by which the clipping depends on the number of workers."""
+        """Learn n, by which the clipping depends on the number of workers, too."""
+        super().attach(compressor, workers)
         self.workers = workers
 
     def before(self, layout: Layout, gradient: Tensor) -> Tensor:
@@ -223,8 +246,9 @@ class MomentumCorrection(Memory):
         """Keep what was not sent; return the mean."""
         kept = own == 0
         momentum = self._momentum(layout, gradient) * kept
-        self._set(layout, momentum=momentum, velocity=torch.where(kept, sent, sent - own))
-        return mean
+        scale = self._scale(sent.numel())
+        self._set(layout, momentum=momentum, velocity=sent - scale * own)
+        return scale * mean
 
     def _momentum(self, layout: Layout, gradient: Tensor) -> Tensor:
         if self.clip_norm is not None:

@@ -29,7 +29,7 @@ class Entry:
     biased : bool
         Whether its expectation differs from the tensor.
     bound : str
-        Its ω or δ for this many elements; empty if it declares none.
+        Its ω or δ for this many elements and workers; empty if it declares none.
     ratio : float
         Bytes of a float32 tensor over those that come back to one worker: a sum, or the payloads of all workers.
     """
@@ -56,7 +56,7 @@ def survey(elements: int, workers: int) -> list[Entry]:
         reduce_in_process(reducers, "x", tensors)
         total = reducers[0].total()
         payloads = workers if compressor.summability is Summability.NONE else 1
-        omega, delta = compressor.omega(elements), compressor.delta(elements)
+        omega, delta = compressor.omega(elements, workers), compressor.delta(elements, workers)
         bound = f"ω {omega:.3g}" if omega is not None else f"δ {delta:.3g}" if delta is not None else ""
         entries.append(
             Entry(

@@ -51,7 +51,7 @@ METHODS: Final[dict[str, tuple[str, Method]]] = {
     "qsparse": ("qsparse", Method("residual", options={"fraction": 0.02})),
     "random-block-float": ("random-block-float", Method(options={"fraction": 0.25})),
     "3lc": ("3lc", Method("residual", "layer")),
-    "count-sketch": ("count-sketch", Method("residual")),
+    "count-sketch": ("count-sketch", Method()),
     "powersgd": ("powersgd", Method("residual", "layer", {"rank": 4})),
     "atomo": ("atomo", Method("none", "layer", {"rank": 4})),
 }

@@ -31,7 +31,7 @@ def list_compressors(
     """List compressors: class, route, bias, bound, and how much less a worker receives.
 
     The route follows from whether payloads can be added: `slots` as integers by the switch, `sum` as floats by an all-reduce,
-    `gather` not at all. Bounds are of one worker's error relative to its tensor: omega (variance, unbiased ones) or delta
+    `gather` not at all. Bounds are of all workers' errors relative to their tensors: omega (variance, unbiased ones) or delta
     (contraction). The ratio is of a tensor to what each of this many workers receives: a sum once, gathered payloads from
     every worker. It is measured on normally distributed values, agreements included.
     """

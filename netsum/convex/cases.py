@@ -126,7 +126,7 @@ def run_case(case: Case, *, loss: float = 0.01, on_step: OnStep = lambda step, d
         Probability that a link loses a packet, each way.
     """
     task = problem(case.problem)
-    omega = make_compressor(case.compressor, **case.options).omega(task.dimension)
+    omega = make_compressor(case.compressor, **case.options).omega(task.dimension, task.workers)
     assert omega is not None
     step, bound = _step_and_bound(case, omega)
     star = SimulatedStar(task.workers, loss=loss) if case.through_slots else None

@@ -34,8 +34,9 @@ def gradient(step: int, rank: int, rows: int = 30) -> torch.Tensor:
 
 
 def reducer(name: str, rank: int, world: int) -> Reducer:
-    """A worker's end of a compressor with error feedback."""
-    return Reducer(make_compressor(name), make_memory("residual"), rank, world)
+    """A worker's end of a compressor, with error feedback where it goes with it."""
+    memory = "residual" if COMPRESSORS[name].linear else "average"
+    return Reducer(make_compressor(name), make_memory(memory), rank, world)
 
 
 def main() -> None:

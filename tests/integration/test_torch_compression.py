@@ -16,16 +16,15 @@ import torch.distributed as dist
 from host_agent.compression import (
     COMPRESSORS,
     CommunicatorExchange,
-    Reducer,
     Summability,
     TorchExchange,
     compress,
     make_compressor,
-    make_memory,
     reduce_in_process,
 )
 from host_agent.compression.exchange import run
 from host_agent.errors import MisuseError
+from tests.integration.compressed_worker import reducer
 from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
@@ -44,13 +43,13 @@ def through_slots(rank: int, world: int, names: list[str], over: str) -> dict[st
     exchange: Any = TorchExchange() if over == "torch" else CommunicatorExchange(group.communicator)
     results = {}
     for name in names:
-        reducer = Reducer(make_compressor(name), make_memory("residual"), rank, world)
-        results[name] = [run(reducer.rounds("x", _gradient(step, rank)), exchange) for step in range(STEPS)]
+        own = reducer(name, rank, world)
+        results[name] = [run(own.rounds("x", _gradient(step, rank)), exchange) for step in range(STEPS)]
     return results
 
 
 def _in_process(name: str, world: int) -> list[torch.Tensor]:
-    reducers = [Reducer(make_compressor(name), make_memory("residual"), rank, world) for rank in range(world)]
+    reducers = [reducer(name, rank, world) for rank in range(world)]
     return [
         reduce_in_process(reducers, "x", [_gradient(step, rank) for rank in range(world)])[0]
         for step in range(STEPS)

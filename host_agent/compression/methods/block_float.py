@@ -43,18 +43,18 @@ class BlockFloat(Compressor):
         if not stochastic:
             self.unbiased = False
 
-    def omega(self, elements: int) -> float | None:
-        """One worker: E‖error‖² ≤ Σ |x| s ≤ √b ‖x‖² / L, and ≤ b s²/4 for each block; the smaller holds."""
+    def omega(self, elements: int, workers: int = 1) -> float | None:
+        """Return a bound for the b elements of all workers under one scale: Σ |x| s ≤ √b ‖x‖² / L, and ≤ b s²/4 if less."""
         if not self.stochastic:
             return None
-        block = min(self.block, elements)
+        block = min(self.block, elements) * workers
         return min(math.sqrt(block) / self.levels, block / (4.0 * self.levels**2))
 
-    def delta(self, elements: int) -> float | None:
+    def delta(self, elements: int, workers: int = 1) -> float | None:
         """Nearest: each error is at most half a level and at most the value itself."""
         if self.stochastic:
             return None
-        block = min(self.block, elements)
+        block = min(self.block, elements) * workers
         # The block's largest value is a level itself, so it is exact and carries at least 1 / block of the energy.
         return max(1.0 / block, 1.0 - (block - 1) / (4.0 * self.levels**2))
 

@@ -46,7 +46,7 @@ class EDEN(Compressor):
         super().__init__()
         self.bits = bits
 
-    def omega(self, elements: int) -> float | None:
+    def omega(self, elements: int, workers: int = 1) -> float | None:
         """Return the limit for many coordinates, below which fewer stay: π/2 − 1 for 1 bit, 0.1336 for 2, 0.0097 for 4.
 
         It is 1 / (1 − distortion) − 1 with the distortion of the Lloyd-Max quantizer (theorem 2.3).

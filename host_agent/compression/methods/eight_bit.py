@@ -24,7 +24,7 @@ class EightBit(Compressor):
     summability = Summability.NONE
     unbiased = False
 
-    def delta(self, elements: int) -> float:
+    def delta(self, elements: int, workers: int = 1) -> float:
         """Return 1 / d: the largest coordinate is exact, and 0 can be sent, so no error is larger than its value."""
         return 1.0 / max(1, elements)
 

@@ -45,7 +45,7 @@ class Qsparse(Compressor):
         self.fraction = fraction
         self.quantizer = QSGD(levels)
 
-    def delta(self, elements: int) -> float:
+    def delta(self, elements: int, workers: int = 1) -> float:
         """Return k / (d (1 + β))."""
         count = fraction_of(elements, self.fraction)
         return count / (elements * (1 + self.quantizer.omega(count))) if elements else 1.0
@@ -87,10 +87,10 @@ class RandomBlockFloat(Compressor):
         self.fraction = fraction
         self.quantizer = BlockFloat(bits)
 
-    def omega(self, elements: int) -> float:
+    def omega(self, elements: int, workers: int = 1) -> float:
         """Return (1 + ω₁)(1 + ω₂) − 1, as unbiased compressors compose."""
         count = fraction_of(elements, self.fraction)
-        return elements / count * (1 + (self.quantizer.omega(count) or 0.0)) - 1
+        return elements / count * (1 + (self.quantizer.omega(count, workers) or 0.0)) - 1
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement:
         """Return the largest magnitudes of the blocks of selected values."""

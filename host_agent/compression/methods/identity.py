@@ -17,11 +17,11 @@ class Identity(Compressor):
     summability = Summability.FLOATS
     unbiased = True
 
-    def omega(self, elements: int) -> float:
+    def omega(self, elements: int, workers: int = 1) -> float:
         """Nothing is lost."""
         return 0.0
 
-    def delta(self, elements: int) -> float:
+    def delta(self, elements: int, workers: int = 1) -> float:
         """Nothing is lost."""
         return 1.0
 
@@ -43,7 +43,7 @@ class BFloat16(Compressor):
     summability = Summability.NONE
     unbiased = False
 
-    def delta(self, elements: int) -> float:
+    def delta(self, elements: int, workers: int = 1) -> float:
         """Return 1 − 2⁻¹⁶: a rounding error is at most 2⁻⁸ of a normal value."""
         return 1.0 - 2.0**-16
 

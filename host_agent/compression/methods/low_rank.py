@@ -102,7 +102,7 @@ class Atomo(Compressor):
         super().__init__()
         self.rank = rank
 
-    def omega(self, elements: int) -> float:
+    def omega(self, elements: int, workers: int = 1) -> float:
         """Return r / s − 1 for rank r: Σ σ²/p is at most (Σσ)²/s, and (Σσ)² ≤ r ‖x‖². √d bounds the rank."""
         return max(0.0, math.sqrt(elements) / self.rank - 1)
 

@@ -23,7 +23,7 @@ class Natural(Compressor):
     summability = Summability.NONE
     unbiased = True
 
-    def omega(self, elements: int) -> float:
+    def omega(self, elements: int, workers: int = 1) -> float:
         """Return 1/8, for any number of elements."""
         return 0.125
 

@@ -32,7 +32,7 @@ class QSGD(Compressor):
         self.levels = levels
         self.bits = bits_that_pack(2 * levels + 1)
 
-    def omega(self, elements: int) -> float:
+    def omega(self, elements: int, workers: int = 1) -> float:
         """Return min(d / s², √d / s)."""
         return min(elements / self.levels**2, math.sqrt(elements) / self.levels)
 

@@ -38,11 +38,11 @@ class RandomK(Compressor):
         if not scaled:
             self.unbiased = False
 
-    def omega(self, elements: int) -> float | None:
+    def omega(self, elements: int, workers: int = 1) -> float | None:
         """Return d / k − 1."""
         return elements / fraction_of(elements, self.fraction) - 1 if self.scaled else None
 
-    def delta(self, elements: int) -> float | None:
+    def delta(self, elements: int, workers: int = 1) -> float | None:
         """Return k / d."""
         return None if self.scaled else fraction_of(elements, self.fraction) / elements
 

@@ -41,7 +41,7 @@ class ScaledSign(Compressor):
     summability = Summability.NONE
     unbiased = False
 
-    def delta(self, elements: int) -> float:
+    def delta(self, elements: int, workers: int = 1) -> float:
         """Return 1 / d; for a given tensor it is ‖x‖₁² / (d ‖x‖²)."""
         return 1.0 / max(1, elements)
 
@@ -67,7 +67,7 @@ class OneBit(Compressor):
     summability = Summability.NONE
     unbiased = False
 
-    def delta(self, elements: int) -> float:
+    def delta(self, elements: int, workers: int = 1) -> float:
         """Return 1 / d: the two means remove at least as much energy as one scale does."""
         return 1.0 / max(1, elements)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -12,13 +14,16 @@ from host_agent.compression.compressor import (
     Summability,
     fraction_of,
 )
+from host_agent.compression.methods.selection import largest, scattered
 from host_agent.options import Count, Fraction, require
 
 
 class CountSketch(Compressor):
     """Adds each coordinate with a random sign to one bucket in each of several rows; estimates by the median of the rows.
 
-    The estimate of the sum is that of its k largest coordinates. Decompressing is not linear, sketching is.
+    The result is the estimate of the k largest coordinates of the sum, of past sketches too: what was not in a result stays in
+    a sketch that is the same at all workers. Buckets of coordinates in the result are cleared instead of reduced, which the
+    paper found more stable (section 5). Decompressing is not linear, sketching is.
 
     Parameters
     ----------
@@ -41,6 +46,7 @@ class CountSketch(Compressor):
         super().__init__()
         require(rows % 2 == 1, f"count-sketch: rows must be odd, got {rows}")
         self.rows, self.fraction, self.keep = rows, fraction, keep
+        self._next_error: dict[str, Tensor] = {}
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
         """Sketch."""
@@ -52,17 +58,28 @@ class CountSketch(Compressor):
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
         """Return the estimates of the largest coordinates, zeros elsewhere."""
         buckets, signs = self._hashes(context)
-        estimates = (payload[0].gather(1, buckets) * signs).median(dim=0).values
-        kept = estimates.abs().topk(fraction_of(context.elements, self.keep), sorted=False).indices
-        dense = torch.zeros_like(estimates)
-        dense[kept] = estimates[kept]
-        return dense.view(context.shape)
+        error = self.state.get(context.key, {}).get("error")
+        table = payload[0]
+        if count == context.workers and error is not None and error.shape == table.shape:
+            table = table + error
+        estimates = (table.gather(1, buckets) * signs).median(dim=0).values
+        # A median may be finite where a bucket is not.
+        estimates = torch.where(torch.isfinite(table).all(), estimates, torch.nan)
+        kept = largest(estimates, self.keep)
+        if count == context.workers:
+            self._next_error[context.key] = table.scatter(1, buckets[:, kept], 0.0)
+        return scattered(estimates[kept], kept, context)
+
+    def reduced(self, mean: Tensor, context: Context) -> None:
+        """Keep the sketch of what is not in the result, now that the step is known to be finite."""
+        self.state[context.key] = {"error": self._next_error.pop(context.key)}
 
     def _columns(self, elements: int) -> int:
         return fraction_of(elements, self.fraction / self.rows)
 
     def _hashes(self, context: Context) -> tuple[Tensor, Tensor]:
-        generator = context.shared_generator()
+        # The same in all steps, so that their sketches can be added.
+        generator = replace(context, step=0).shared_generator()
         shape = (self.rows, context.elements)
         columns = self._columns(context.elements)
         buckets = torch.randint(0, columns, shape, generator=generator, device=context.device)

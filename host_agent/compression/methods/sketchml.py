@@ -33,7 +33,7 @@ class SketchML(Compressor):
         super().__init__()
         self.buckets = buckets
 
-    def delta(self, elements: int) -> float:
+    def delta(self, elements: int, workers: int = 1) -> float:
         """Return 1 / d: no bucket has values of both signs, so the means keep at least ‖x‖₁² / d of the energy."""
         return 1.0 / max(1, elements)
 

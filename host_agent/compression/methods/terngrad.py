@@ -33,9 +33,9 @@ class TernGrad(Compressor):
         if clip is not None:
             self.unbiased = False
 
-    def omega(self, elements: int) -> float | None:
-        """One worker: E‖C(x) − x‖² = ‖x‖₁ ‖x‖∞ − ‖x‖² ≤ (√d + 1) / 2 · ‖x‖² − ‖x‖²."""
-        return None if self.clip is not None else max(0.0, (math.sqrt(elements) + 1) / 2 - 1)
+    def omega(self, elements: int, workers: int = 1) -> float | None:
+        """Return a bound for the d elements of all workers: ‖x‖₁ ‖x‖∞ − ‖x‖² ≤ (√d + 1) / 2 · ‖x‖² − ‖x‖²."""
+        return None if self.clip is not None else max(0.0, (math.sqrt(elements * workers) + 1) / 2 - 1)
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement:
         """Return the largest magnitude, to be maximized."""

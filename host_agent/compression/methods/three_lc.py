@@ -37,7 +37,7 @@ class ThreeLC(Compressor):
         super().__init__()
         self.sparsity = sparsity
 
-    def delta(self, elements: int) -> float | None:
+    def delta(self, elements: int, workers: int = 1) -> float | None:
         """With s = 1 the largest coordinate is exact, and no error is larger than its value."""
         return 1.0 / max(1, elements) if self.sparsity == 1 else None
 

@@ -59,7 +59,7 @@ class TopK(_Selecting):
         super().__init__()
         self.fraction = fraction
 
-    def delta(self, elements: int) -> float:
+    def delta(self, elements: int, workers: int = 1) -> float:
         """Return k / d."""
         return fraction_of(elements, self.fraction) / elements if elements else 1.0
 
@@ -112,7 +112,7 @@ class BlockTopK(_Selecting):
         super().__init__()
         self.fraction, self.block = fraction, block
 
-    def delta(self, elements: int) -> float:
+    def delta(self, elements: int, workers: int = 1) -> float:
         """Return the share of the blocks that is sent."""
         blocks = -(-elements // self.block)
         return fraction_of(blocks, self.fraction) / blocks if blocks else 1.0
@@ -169,7 +169,7 @@ class AdaptiveThreshold(_Selecting):
         super().__init__()
         self.share = share
 
-    def delta(self, elements: int) -> float:
+    def delta(self, elements: int, workers: int = 1) -> float:
         """Return 1 / d: the largest coordinate is always sent."""
         return 1.0 / max(1, elements)
 

@@ -111,9 +111,24 @@ def test_state_is_kept_by_parameter_however_they_are_put_together() -> None:
     assert swapped.tolist() == [2, 3, -1, 0, 1]
 
 
+def test_what_a_sketch_did_not_return_stays_in_the_sketch_of_the_sum() -> None:
+    """FetchSGD: the error is that of the sum of all workers, which no worker alone knows."""
+    reducers = [
+        Reducer(make_compressor("count-sketch", fraction=1.0, keep=1 / 64), make_memory("none"), rank, 2)
+        for rank in range(2)
+    ]
+    gradients = torch.zeros(2, 64)
+    gradients[0, 5], gradients[1, 5], gradients[0, 20], gradients[1, 40] = 6.0, -5.0, 4.0, -3.0
+    found = [reduce_in_process(reducers, "x", list(gradients))[0]]
+    found += [reduce_in_process(reducers, "x", list(torch.zeros(2, 64)))[0] for _ in range(2)]
+    assert [int(each.abs().argmax()) for each in found] == [20, 40, 5]
+    assert torch.allclose(sum(found), gradients.mean(dim=0))
+
+
 @pytest.mark.parametrize(
     ("compressor", "memory", "words"),
     [
+        ("sign-vote", "residual", "a worker cannot know what was lost: use memory none or average"),
         ("top-k", "diana", "needs an unbiased compressor"),
         ("sign-vote", "ef21", "needs a contractive compressor"),
         ("intsgd", "diana", "declares no omega"),
