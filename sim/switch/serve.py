@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -43,78 +43,70 @@ _LOOK_S = 0.2
 """How often the main thread looks whether the data path still runs."""
 
 
+def _option(meaning: str, default: Any = None, **argument: Any) -> Any:
+    """Return a field with what the command line says of it; `argument` is for argparse's `add_argument`."""
+    return field(default=default, metadata={"help": meaning, **argument})
+
+
+def _interface(text: str) -> tuple[int, str]:
+    number, _, name = text.partition("@")
+    if not (number.isascii() and number.isdigit() and name):
+        raise argparse.ArgumentTypeError(f"expected PORT@INTERFACE, as in 1@s1-eth1, not {text!r}")
+    return int(number), name
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
 @dataclass(frozen=True)
 class ServeOptions:
-    """What `run` needs to know.
+    """What `run` needs to know: the options of the command line, and what each means."""
 
-    Attributes
-    ----------
-    p4runtime
-        Where P4Runtime listens, "host:port" (port 0 lets the system choose) or "unix:path".
-    allow_remote
-        Whether that may be an address other machines can reach without TLS, so that anyone there may write.
-    tls
-        Certificates of the P4Runtime server; with `ca` it takes only controllers with a certificate from there.
-    ports, udp_base
-        Number of switch ports; port i is UDP port `udp_base` + i on `udp_host`, or any free one if `udp_base` is 0.
-    udp_ports
-        UDP port of each switch port, instead of `ports` and `udp_base`.
-    udp_host
-        IPv4 address of these ports, one of this machine's.
-    interfaces
-        (switch port, network interface) of each port, instead of UDP ports.
-    engine
-        Who runs the program: ``embedded``, this process, or ``xdp``, the kernel, at network interfaces.
-    pass_dropped
-        With XDP, whether what the program drops goes on to this host's own network stack.
-    spin_us
-        How many microseconds ports on interfaces look for packets before sleeping.
-    device_id
-        The number controllers know the switch by.
-    cpu_port
-        The switch port to and from the controller.
-    drop_ppm, seed
-        How many of a million packets are lost on purpose, each way, and which ones.
-    json, p4info
-        A program to begin with: BMv2 JSON and P4Info in text form.
-    cache_dir
-        Where compiled programs are kept; None for the default place.
-    ready_fd
-        A file descriptor to write a line of JSON to, and close, once everything listens.
-    statistics
-        A file to write counts of packets to, as JSON, at the end.
-    memory
-        Whether workers of this machine may attach to UDP ports by shared memory.
-    status
-        A unix socket that serves the same counters, and more, as JSON.
-    pcap, pcap_limit
-        A folder to write the packets of every port to, and most bytes of a file there.
-    """
-
-    p4runtime: str = DEFAULT_ADDRESS
-    allow_remote: bool = False
     tls: TlsFiles = PLAINTEXT
-    ports: int = 4
-    udp_base: int = DEFAULT_BASE_PORT
-    udp_ports: tuple[int, ...] | None = None
-    udp_host: str = "127.0.0.1"
-    interfaces: tuple[tuple[int, str], ...] | None = None
-    engine: str = "embedded"
-    pass_dropped: bool = False
-    spin_us: int = 0
-    device_id: int = DEFAULT_DEVICE_ID
-    cpu_port: int = DEFAULT_CPU_PORT
-    drop_ppm: int = 0
-    seed: int = 0
-    json: Path | None = None
-    p4info: Path | None = None
-    cache_dir: Path | None = None
-    ready_fd: int | None = None
-    statistics: Path | None = None
-    memory: bool = False
-    status: Path | None = None
-    pcap: Path | None = None
-    pcap_limit: int = DEFAULT_LIMIT_BYTES
+    p4runtime: str = _option(
+        "where P4Runtime listens; port 0: any", DEFAULT_ADDRESS, metavar="HOST:PORT|unix:PATH"
+    )
+    allow_remote: bool = _option("listen on addresses others can reach, without TLS", False)
+    ports: int = _option("number of switch ports", 4, type=int)
+    udp_base: int = _option(
+        "UDP port of switch port 0, of port 1 the next, …; 0: any", DEFAULT_BASE_PORT, type=int
+    )
+    udp_ports: tuple[int, ...] | None = _option(
+        "UDP port of each switch port, as in 5000,5001", type=_numbers
+    )
+    udp_host: str = _option("their IPv4 address, one of this machine's", "127.0.0.1")
+    interfaces: tuple[tuple[int, str], ...] | None = _option(
+        "a switch port on a network interface, as in 1@s1-eth1; several times, instead of UDP ports",
+        flag="--interface",
+        type=_interface,
+        action="append",
+        metavar="PORT@INTERFACE",
+    )
+    engine: str = _option(
+        "who runs the program: this process, or the kernel at network interfaces",
+        "embedded",
+        choices=("embedded", "xdp"),
+    )
+    pass_dropped: bool = _option("what XDP drops goes to this host's stack", False)
+    spin_us: int = _option("poll for packets this long before sleeping (interfaces)", 0, type=int)
+    device_id: int = _option("what controllers know the switch by", DEFAULT_DEVICE_ID, type=int)
+    cpu_port: int = _option("switch port to and from the controller", DEFAULT_CPU_PORT, type=int)
+    drop_ppm: int = _option("packets per million to lose, each way", 0, type=int)
+    seed: int = _option("which packets to lose", 0, type=int)
+    json: Path | None = _option("BMv2 JSON of a program to begin with", type=Path)
+    p4info: Path | None = _option("P4Info of that program, in text form", type=Path)
+    cache_dir: Path | None = _option(
+        "where compiled programs are kept, if not in the default place", type=Path
+    )
+    ready_fd: int | None = _option("descriptor to write a line of JSON to, and close, when ready", type=int)
+    statistics: Path | None = _option("file for counts of packets, as JSON, written at the end", type=Path)
+    memory: bool = _option("let workers of this machine share memory", False)
+    status: Path | None = _option(
+        "unix socket that sends port counters, as a line of JSON", type=Path, metavar="SOCKET"
+    )
+    pcap: Path | None = _option("write every port's packets there", type=Path, metavar="FOLDER")
+    pcap_limit: int = _option("most bytes of such a file", DEFAULT_LIMIT_BYTES, type=int, metavar="BYTES")
 
 
 class ServeError(NetsumError):
@@ -348,76 +340,21 @@ def _announce(options: ServeOptions, server: P4RuntimeServer, ports: PortDriver 
 
 def parse_options(arguments: Sequence[str] | None) -> ServeOptions:
     """Read the command line; None reads that of the process."""
-    default = ServeOptions()
     parser = argparse.ArgumentParser(prog="python -m sim.switch.serve", description="Run an embedded switch.")
-    parser.add_argument("--p4runtime", default=default.p4runtime, metavar="HOST:PORT|unix:PATH")
-    parser.add_argument("--allow-remote", action="store_true", help="listen on addresses others can reach")
+    for each in fields(ServeOptions):
+        if each.name != "tls":
+            how: dict[str, Any] = {"default": each.default, "dest": each.name, **each.metadata}
+            if each.default is False:
+                how["action"] = "store_true"
+            parser.add_argument(how.pop("flag", f"--{each.name.replace('_', '-')}"), **how)
     parser.add_argument("--tls-cert", type=Path, help="PEM certificate of the P4Runtime server")
     parser.add_argument("--tls-key", type=Path, help="its private key")
     parser.add_argument("--tls-ca", type=Path, help="take only controllers with a certificate from this CA")
-    parser.add_argument("--ports", type=int, default=default.ports, help="number of switch ports")
-    parser.add_argument("--udp-base", type=int, default=default.udp_base, help="UDP port of switch port 0")
-    parser.add_argument("--udp-ports", type=_numbers, help="UDP port of each switch port, as in 5000,5001")
-    parser.add_argument(
-        "--udp-host", default=default.udp_host, help="their IPv4 address, one of this machine's"
-    )
-    parser.add_argument(
-        "--interface",
-        dest="interfaces",
-        type=_interface,
-        action="append",
-        metavar="PORT@INTERFACE",
-        help="a switch port on a network interface, as in 1@s1-eth1; several times, instead of UDP ports",
-    )
-    parser.add_argument(
-        "--engine", choices=("embedded", "xdp"), default="embedded", help="who runs the program"
-    )
-    parser.add_argument(
-        "--pass-dropped", action="store_true", help="what XDP drops goes to this host's stack"
-    )
-    parser.add_argument(
-        "--spin-us", type=int, default=0, help="poll for packets this long before sleeping (interfaces)"
-    )
-    parser.add_argument("--device-id", type=int, default=default.device_id)
-    parser.add_argument("--cpu-port", type=int, default=default.cpu_port)
-    parser.add_argument("--drop-ppm", type=int, default=0, help="packets per million to lose, each way")
-    parser.add_argument("--seed", type=int, default=0, help="which packets to lose")
-    parser.add_argument("--json", type=Path, help="BMv2 JSON of a program to begin with")
-    parser.add_argument("--p4info", type=Path, help="P4Info of that program")
-    parser.add_argument("--cache-dir", type=Path, help="where compiled programs are kept")
-    parser.add_argument("--ready-fd", type=int, help="descriptor to write a line of JSON to when ready")
-    parser.add_argument("--statistics", type=Path, help="file for counts of packets, written at the end")
-    parser.add_argument(
-        "--status",
-        type=Path,
-        metavar="SOCKET",
-        help="unix socket that sends port counters, as a line of JSON",
-    )
-    parser.add_argument("--memory", action="store_true", help="let workers of this machine share memory")
-    parser.add_argument("--pcap", type=Path, metavar="FOLDER", help="write every port's packets there")
-    parser.add_argument(
-        "--pcap-limit",
-        type=int,
-        default=default.pcap_limit,
-        metavar="BYTES",
-        help="most bytes of such a file",
-    )
     chosen = vars(parser.parse_args(arguments))
     if chosen["interfaces"] is not None:
         chosen["interfaces"] = tuple(chosen["interfaces"])
     chosen["tls"] = TlsFiles(chosen.pop("tls_ca"), chosen.pop("tls_cert"), chosen.pop("tls_key"))
     return ServeOptions(**chosen)
-
-
-def _interface(text: str) -> tuple[int, str]:
-    number, _, name = text.partition("@")
-    if not (number.isascii() and number.isdigit() and name):
-        raise argparse.ArgumentTypeError(f"expected PORT@INTERFACE, as in 1@s1-eth1, not {text!r}")
-    return int(number), name
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

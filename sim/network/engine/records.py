@@ -22,26 +22,18 @@ def record(*names: str) -> np.dtype[Any]:
 
 WORLD: Final = record(
     # The clock and the heap of events.
-    "now_ps",
-    "sequence",
+    *("now_ps", "sequence"),
     "events",  # how many have been run
     "heap",  # address of int64[heap_room, 4]: time, tie, what, 0
-    "heap_count",
-    "heap_room",
+    *("heap_count", "heap_room"),
     # Packets: records, and rows of bytes.
-    "packets",
-    "frames",
-    "row_bytes",
-    "packet_room",
+    *("packets", "frames", "row_bytes", "packet_room"),
     "free",  # address of a stack of packets that are free, int32
     "free_count",
     # The graph.
-    "nodes",
-    "node_count",
-    "links",
+    *("nodes", "node_count", "links"),
     "next_link",  # int32[node_count, node_count]: the link to take from a node towards another, or -1
-    "workers",
-    "switches",
+    *("workers", "switches"),
     "port_links",  # int32: link of each port of each switch, or -1
     "endpoints",  # int32[node_count, endpoints_per_node]: the worker at a node's k-th UDP port, or -1
     "endpoints_per_node",
@@ -55,15 +47,11 @@ WORLD: Final = record(
     "in_length",  # one int32, one uint16: what the switch reads of its input
     "in_port",
     # Addresses of the worker core's functions (`sim.network.engine.core`).
-    "core_take_in",
-    "core_transmit",
+    *("core_take_in", "core_transmit"),
     # Random numbers.
     "seed",
     # The loop's report to Python.
-    "attend",
-    "switch_status",
-    "messages_left",
-    "messages_watched",
+    *("attend", "switch_status", "messages_left", "messages_watched"),
     # Flows of peers and background traffic.
     "flows",
     "flow_window",  # packets of a flow that may be outstanding at most, a power of two
@@ -72,69 +60,38 @@ WORLD: Final = record(
     "successors",  # int32
     "generators",
     # Shared outputs.
-    "outputs",
-    "output_count",
+    *("outputs", "output_count"),
     # Scripted faults.
-    "scripts",
-    "script_count",
+    *("scripts", "script_count"),
     # Recording.
     "trace",
     "trace_frames",  # uint8[trace_room, trace_frame_bytes]
-    "trace_frame_bytes",
-    "trace_count",
-    "trace_room",
-    "trace_all",
+    *("trace_frame_bytes", "trace_count", "trace_room", "trace_all"),
 )
 
 COUNTS: Final = (
-    "packets",
-    "bytes",
-    "lost",
-    "lost_in_queue",
-    "lost_too_long",
-    "lost_while_down",
-    "duplicated",
-    "marked",
-    "busy_total_ps",
-    "longest_wait_ps",
+    *("packets", "bytes", "lost", "lost_in_queue", "lost_too_long", "lost_while_down", "duplicated"),
+    *("marked", "busy_total_ps", "longest_wait_ps"),
 )
 """Counters of a link."""
 
 LINK: Final = record(
-    "from_node",
-    "to_node",
-    "to_port",
+    *("from_node", "to_node", "to_port"),
     "rate_bps",  # 0: without limit
-    "latency_ps",
-    "framing_bytes",
-    "mtu",
+    *("latency_ps", "framing_bytes", "mtu"),
     "queue_ps",  # how long a packet may have to wait before it is dropped
     "mark_ps",  # from which wait on packets are marked
     "busy_ps",
     "longest_packet_ps",  # the longest time that a packet has taken
     "remainder",
     "first_packet",  # of those under way, plus one; 0: none is
-    "last_packet",
-    "up",
+    *("last_packet", "up"),
     # Faults; chances are of 2^32.
-    "faulty",
-    "loss",
-    "duplicate",
-    "jitter_ps",
-    "straggle",
-    "straggle_ps",
+    *("faulty", "loss", "duplicate", "jitter_ps", "straggle", "straggle_ps"),
     "bursts",  # 0: none
-    "to_bad",
-    "to_good",
-    "loss_bad",
-    "bad",
+    *("to_bad", "to_good", "loss_bad", "bad"),
     # How many random numbers of each purpose were drawn.
-    "thrown_loss",
-    "thrown_duplicate",
-    "thrown_jitter",
-    "thrown_straggle",
-    "thrown_burst",
-    "scripted",
+    *("thrown_loss", "thrown_duplicate", "thrown_jitter", "thrown_straggle", "thrown_burst", "scripted"),
     "tapped",
     *COUNTS,
 )
@@ -144,52 +101,31 @@ PACKET: Final = record(
     "length",  # bytes in its row, from the Ethernet header on
     "wire_bytes",  # bytes that a link counts
     "target",  # node
-    "flow",
-    "number",
+    *("flow", "number"),
     "order",  # of its transmission
     "missing",  # of an acknowledgement: the first packet that is not there
     "marked",
     "urgent",  # of a segment: acknowledge it at once; of an acknowledgement: it has not left its host yet
     "sent_ps",
     # Behind another one on a link.
-    "arrive_ps",
-    "tie",
+    *("arrive_ps", "tie"),
     "next",  # the one behind it, plus one; 0: none
 )
 
 NODE: Final = record(
-    "kind",
-    "index",
+    *("kind", "index"),
     # Of a host that peers and background traffic run on.
-    "busy_ps",
-    "packet_ps",
-    "byte_ps",
-    "slower",
+    *("busy_ps", "packet_ps", "byte_ps", "slower"),
 )
 
 WORKER: Final = record(
-    "node",
-    "link",
-    "core",
-    "slots",
-    "slot_count",
-    "passes",
-    "row_bytes",
+    *("node", "link", "core", "slots", "slot_count", "passes", "row_bytes"),
     "headers",  # address of its 42 bytes of headers
     "target",  # node it sends to
-    "alive",
-    "deaf",
-    "failure_seen",
-    "timer_ps",
-    "busy_ps",
-    "send_ps",
-    "receive_ps",
-    "byte_ps",
+    *("alive", "deaf", "failure_seen", "timer_ps", "busy_ps", "send_ps", "receive_ps", "byte_ps"),
     "slower",  # its own work takes this many percent
     "added_bytes",  # on the wire, of a packet with lanes: lanes that are not simulated
-    "passes_seen",
-    "busy_total_ps",
-    "rank",
+    *("passes_seen", "busy_total_ps", "rank"),
     "checked",  # its results are compared as they arrive
 )
 
@@ -206,39 +142,19 @@ OUTPUT: Final = record(
 SWITCH: Final = record(
     "node",
     "code",  # 0: it only forwards
-    "words",
-    "inputs",
-    "out_count",
-    "now_us",
-    "digest_count",
-    "ports",
-    "lengths",
-    "frames",
-    "stride",
+    *("words", "inputs", "out_count", "now_us", "digest_count", "ports", "lengths", "frames", "stride"),
     "port_links",  # its first in the world's
-    "port_count",
-    "latency_ps",
-    "service_ps",
-    "queue_ps",
-    "busy_ps",
-    "alive",
-    "added_bytes",
+    *("port_count", "latency_ps", "service_ps", "queue_ps", "busy_ps", "alive", "added_bytes"),
     "header_only_bytes",  # frames longer than this have lanes
-    "packets",
-    "lost_in_queue",
-    "unreachable",
+    *("packets", "lost_in_queue", "unreachable"),
     "pending",  # the program's output has not left yet
-    "busy_total_ps",
-    "longest_wait_ps",
+    *("busy_total_ps", "longest_wait_ps"),
 )
 
 FLOW: Final = record(
-    "source",
-    "target",
+    *("source", "target"),
     # What a packet is made of.
-    "segment_bytes",
-    "header_bytes",
-    "ack_bytes",
+    *("segment_bytes", "header_bytes", "ack_bytes"),
     # Of the sender: packets are numbered over all messages.
     "next_number",  # never sent yet
     "end_number",  # of what may be sent
@@ -250,29 +166,17 @@ FLOW: Final = record(
     "sending",  # message of `next_number`; -1: none
     "last_message",
     # The congestion window, in thousandths of a packet.
-    "window",
-    "threshold",
-    "largest_window",
+    *("window", "threshold", "largest_window"),
     "recover",  # losses before this packet are part of an episode that has had its answer
     "ecn",
     # Round trips.
-    "srtt_ps",
-    "rttvar_ps",
-    "rto_ps",
-    "least_rto_ps",
-    "backoff",
-    "deadline_ps",
-    "timer_set",
+    *("srtt_ps", "rttvar_ps", "rto_ps", "least_rto_ps", "backoff", "deadline_ps", "timer_set"),
     # Of the receiver.
-    "expected",
-    "ack_every",
+    *("expected", "ack_every"),
     "unacknowledged",  # packets since the last acknowledgement
     "delivering",  # message that is not all there; -1: none is under way
     # Counts.
-    "packets",
-    "resends",
-    "timeouts",
-    "bytes",
+    *("packets", "resends", "timeouts", "bytes"),
 )
 
 RING: Final = record("order", "bytes", "received")
@@ -284,48 +188,33 @@ MESSAGE: Final = record(
     "bytes",
     "waits_for",  # messages that must have been delivered before
     "delay_ps",  # of its sender, between the last of these and sending
-    "first_successor",
-    "successor_count",
+    *("first_successor", "successor_count"),
     "last_number",  # packet that ends it
     "next",  # behind it on the flow
-    "ready_ps",
-    "done_ps",
+    *("ready_ps", "done_ps"),
 )
 
 GAPS: Final = ("even", "uniform", "poisson")
 """Intervals of background traffic: all the same; evenly distributed between 0 and twice the mean; exponentially distributed."""
 
 GENERATOR: Final = record(
-    "source",
-    "target",
-    "packet_bytes",
-    "interval_ps",
-    "until_ps",
+    *("source", "target", "packet_bytes", "interval_ps", "until_ps"),
     "burst",  # packets at once
     "gaps",  # how intervals are distributed (`sim.network.engine.traffic`)
-    "thrown",
-    "sent",
-    "received",
-    "number",
+    *("thrown", "sent", "received", "number"),
 )
 """Background traffic from a host to another."""
 
 SCRIPT: Final = record(
     "link",  # -1: any
     "kind",  # of the protocol; -1: any
-    "chunk",
-    "worker",
+    *("chunk", "worker"),
     "flags",  # that must be set; 0: any
-    "nth",
-    "seen",
-    "action",
-    "delay_ps",
+    *("nth", "seen", "action", "delay_ps"),
 )
 
 TRACE: Final = record(
-    "time_ps",
-    "end_ps",
-    "what",
+    *("time_ps", "end_ps", "what"),
     "where",  # link
     "packet",  # kind
     "length",  # on the wire
@@ -334,6 +223,5 @@ TRACE: Final = record(
     # Of a packet of the slot protocol; -1: it is none.
     "protocol",
     "slot",  # pool index
-    "chunk",
-    "worker",
+    *("chunk", "worker"),
 )

@@ -18,6 +18,19 @@ DROP_PORT = 511
 # What `exit` holds once a packet is to be dropped; 1 where the control alone has ended.
 DROP = 2
 MAX_TURNS = 1 << 18
+_ARITHMETIC = {
+    "add": "+",
+    "subtract": "-",
+    "bit_xor": "^",
+    "bit_or": "|",
+    "bit_and": "&",
+    "shift_left": "<<",
+    "shift_right": ">>",
+}
+"""P4_14's primitives of a target and two operands."""
+_IN_PLACE = {"add_to_field": "+", "subtract_from_field": "-"}
+_REQUESTS = {"resubmit": "resubmit", "recirculate": "recirculate", "generate_digest": "digest"}
+"""What a packet asks for by its last argument, and the internal field that keeps it."""
 
 
 def write_actions(unit: Unit) -> None:
@@ -112,8 +125,17 @@ class Primitives(Turns):
 
     def primitive(self, primitive: ir.Primitive) -> None:
         """Write one call."""
-        method: Callable[..., None] = getattr(self, f"_do_{primitive.op}")
-        method(*primitive.args)
+        if primitive.op in _ARITHMETIC:
+            target, *operands = primitive.args
+            self.assign(target, ir.Op(_ARITHMETIC[primitive.op], tuple(operands)))
+        elif primitive.op in _IN_PLACE:
+            target, amount = primitive.args
+            self.assign(target, ir.Op(_IN_PLACE[primitive.op], (target, amount)))
+        elif primitive.op in _REQUESTS:
+            self.fn.set_internal(_REQUESTS[primitive.op], self.low(primitive.args[-1], 32))
+        else:
+            method: Callable[..., None] = getattr(self, f"_do_{primitive.op}")
+            method(*primitive.args)
 
     # Assignments.
 
@@ -166,50 +188,14 @@ class Primitives(Turns):
                 self.union_member(to, union, position), self.union_member(origin, union, position)
             )
 
-    def _copy_stack(self, target: ir.Expr, source: ir.Expr) -> None:
+    def _do_assign_header_stack(self, target: ir.Expr, source: ir.Expr) -> None:
         to, origin = self.stack_place(target), self.stack_place(source)
         self.set_stack_next(target, self.stack_next(source))
         self.fn.copy(
             self.fn.at(self.fn.st, to.base), self.fn.at(self.fn.st, origin.base), to.stride * to.size
         )
 
-    def _do_assign_header_stack(self, target: ir.Expr, source: ir.Expr) -> None:
-        self._copy_stack(target, source)
-
-    def _do_assign_union_stack(self, target: ir.Expr, source: ir.Expr) -> None:
-        self._copy_stack(target, source)
-
-    # Arithmetic of P4_14's primitives.
-
-    def _binary(self, op: str, target: ir.Expr, left: ir.Expr, right: ir.Expr) -> None:
-        self.assign(target, ir.Op(op, (left, right)))
-
-    def _do_add_to_field(self, target: ir.Expr, amount: ir.Expr) -> None:
-        self._binary("+", target, target, amount)
-
-    def _do_subtract_from_field(self, target: ir.Expr, amount: ir.Expr) -> None:
-        self._binary("-", target, target, amount)
-
-    def _do_add(self, target: ir.Expr, left: ir.Expr, right: ir.Expr) -> None:
-        self._binary("+", target, left, right)
-
-    def _do_subtract(self, target: ir.Expr, left: ir.Expr, right: ir.Expr) -> None:
-        self._binary("-", target, left, right)
-
-    def _do_bit_xor(self, target: ir.Expr, left: ir.Expr, right: ir.Expr) -> None:
-        self._binary("^", target, left, right)
-
-    def _do_bit_or(self, target: ir.Expr, left: ir.Expr, right: ir.Expr) -> None:
-        self._binary("|", target, left, right)
-
-    def _do_bit_and(self, target: ir.Expr, left: ir.Expr, right: ir.Expr) -> None:
-        self._binary("&", target, left, right)
-
-    def _do_shift_left(self, target: ir.Expr, left: ir.Expr, right: ir.Expr) -> None:
-        self._binary("<<", target, left, right)
-
-    def _do_shift_right(self, target: ir.Expr, left: ir.Expr, right: ir.Expr) -> None:
-        self._binary(">>", target, left, right)
+    _do_assign_union_stack = _do_assign_header_stack
 
     # Headers.
 
@@ -297,15 +283,6 @@ class Primitives(Turns):
         self.fn.set_internal("clone_fields", self.low(fields, 32))
 
     _do_clone_egress_pkt_to_egress = _do_clone_ingress_pkt_to_egress
-
-    def _do_resubmit(self, fields: ir.Expr) -> None:
-        self.fn.set_internal("resubmit", self.low(fields, 32))
-
-    def _do_recirculate(self, fields: ir.Expr) -> None:
-        self.fn.set_internal("recirculate", self.low(fields, 32))
-
-    def _do_generate_digest(self, receiver: ir.Expr, digest: ir.Expr) -> None:
-        self.fn.set_internal("digest", self.low(digest, 32))
 
     def _do_truncate(self, length: ir.Expr) -> None:
         """Note the smallest length asked for, plus one; zero means none."""
