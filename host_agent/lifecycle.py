@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Final
 
 from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
+from netsum_common.states import TransitionError, next_state
 
 
 class State(Enum):
@@ -62,12 +63,12 @@ class Lifecycle:
         BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
             If the event cannot happen in this state.
         """
-        after = TRANSITIONS.get((self.state, event))
-        if after is None:
+        try:
+            self.state = next_state(TRANSITIONS, self.state, event, "a communicator")
+        except TransitionError:
             raise self._refusal(event) from self.cause
         if event is Event.FAIL:
             self.cause = cause
-        self.state = after
 
     def _refusal(self, event: Event) -> MisuseError:
         if self.state is State.CLOSED:

@@ -14,7 +14,8 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
 from controller.errors import StoreError
-from controller.service.states import Event, JobState, State, next_state
+from controller.service.states import JobState
+from netsum_common.states import Event, State, next_state
 
 log = logging.getLogger(__name__)
 

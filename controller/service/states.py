@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 
 class JobState(Enum):
@@ -129,35 +129,6 @@ DIAGRAMS: Final[Mapping[str, tuple[Enum, Mapping[Any, Enum]]]] = {
     "link": (LinkState.CONNECTING, LINK_TRANSITIONS),
 }
 """First state and table of each diagram."""
-
-State = TypeVar("State", bound=Enum)
-Event = TypeVar("Event", bound=Enum)
-
-
-class TransitionError(RuntimeError):
-    """An event that cannot happen in a state: a defect of the controller."""
-
-
-def next_state(table: Mapping[tuple[State, Event], State], state: State, event: Event, what: str) -> State:
-    """Return the state after an event.
-
-    Parameters
-    ----------
-    table
-        The transitions.
-    state, event
-        The present state; what happens.
-    what
-        Names the subject in the error, such as "job digits".
-
-    Raises
-    ------
-    TransitionError
-        The table does not list the event for this state.
-    """
-    if (state, event) not in table:
-        raise TransitionError(f"{what} is {state.value}, where the event {event.value!r} is not possible")
-    return table[state, event]
 
 
 def diagram(first: Enum, table: Mapping[Any, Enum]) -> str:

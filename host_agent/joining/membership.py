@@ -1,4 +1,4 @@
-"""The state of a worker's job as the controller's messages describe it, and waiting for changes.
+"""A worker's membership in a job as the controller's messages describe it, and waiting for changes.
 
 Messages come in one thread, questions from others; a condition guards the state.
 """
@@ -14,8 +14,13 @@ from typing import Final, NamedTuple
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsError
+from host_agent.joining.states import MEMBERSHIP_TRANSITIONS, MembershipEvent, MembershipState
 from host_agent.wire import Admission
 from host_agent.wire.path import Level
+from netsum_common.states import next_state
+
+_JOINED: Final = (MembershipState.ADMITTED, MembershipState.RESTARTING, MembershipState.ENDED)
+"""The states of a worker that has been admitted."""
 
 _UNKNOWN: Final = "NOT_FOUND"
 """The status for an unknown job or worker."""
@@ -63,9 +68,8 @@ class Membership:
         self._request = request
         self._changed = threading.Condition()  # guards all below
         self._starts = starts
+        self._state = MembershipState.JOINING
         self._lease = ""
-        self._admitted = False
-        self._epoch_over = False
         self._held: socket.socket | None = None
         self._waiting_for = ""
         self._missing: list[int] = []
@@ -74,7 +78,6 @@ class Membership:
         self._left: dict[int, str] = {}
         self._restarts = 0
         self._watchers: list[Watcher] = []
-        self._closed = False
 
     # For the worker
 
@@ -100,7 +103,7 @@ class Membership:
         with self._changed:
             if self._ended:
                 return f"the job ended: {self._ended}"
-            if self._epoch_over:
+            if self._state is MembershipState.RESTARTING:
                 return f"the job is being restarted: {self._waiting_for}"
             if self._left:
                 return "; ".join(f"worker {rank} left: {reason}" for rank, reason in self._left.items())
@@ -119,11 +122,9 @@ class Membership:
     def start(self) -> FromWorker | None:
         """Request slots from now on; return the message to send if the worker already has its seat."""
         with self._changed:
-            if self._starts or self._held is None:
-                self._starts = True
-                return None
+            waited = not self._starts and self._held is not None
             self._starts = True
-            return self._receiver()
+            return self._receiver() if waited else None
 
     def joined(self, controller: str, timeout_s: float) -> None:
         """Wait until the worker is admitted.
@@ -133,7 +134,7 @@ class Membership:
         JoinError
             It is refused, or was not admitted in time.
         """
-        self._await(lambda: self._admitted, controller, timeout_s, "joining")
+        self._await(lambda: self._state in _JOINED, controller, timeout_s, "joining")
 
     def restarted(self, controller: str, timeout_s: float) -> Admission:
         """Wait for a restart of the job that has not been returned yet, and return the new admission.
@@ -166,7 +167,7 @@ class Membership:
     def close(self) -> None:
         """Stop reporting to watchers."""
         with self._changed:
-            self._closed = True
+            self._on(MembershipEvent.CLOSE)
             self._failure = self._failure or JoinError(f"the seat in job {self._request.job} was given up")
             self._changed.notify_all()
         self._release()
@@ -178,7 +179,7 @@ class Membership:
         with self._changed:
             if not self._lease:
                 return FromWorker(join=self._request)
-            epoch = self.admission.epoch if self._admitted else 0
+            epoch = self.admission.epoch if self._state in _JOINED else 0
             return FromWorker(
                 attach=jobs_pb2.Reattachment(
                     job=self._request.job, rank=self._request.rank, lease=self._lease, epoch=epoch
@@ -216,12 +217,12 @@ class Membership:
     def refused(self, status: str, sentence: str) -> bool:
         """Process a status with which the controller ended the stream; return whether to join anew."""
         with self._changed:
-            if status == _UNKNOWN and self._lease and not self._admitted:
-                self._lease = ""  # The controller restarted before the job was complete: join anew.
+            if status == _UNKNOWN and self._state is MembershipState.SEATED:
+                self._on(MembershipEvent.FORGET)
+                self._lease = ""
                 return True
-            if not self._admitted:
-                self._failure = NoSlotsError(sentence) if status == _FULL else JoinError(sentence)
-                self._changed.notify_all()
+            if self._state not in (*_JOINED, MembershipState.CLOSED):
+                self._fail(NoSlotsError(sentence) if status == _FULL else JoinError(sentence))
                 return False
         self._end(sentence)
         return False
@@ -229,16 +230,29 @@ class Membership:
     def unreachable(self, sentence: str) -> bool:
         """Process the reason of a broken connection; return whether to reconnect."""
         with self._changed:
-            if not self._lease and not self._closed:
-                self._failure = JoinError(sentence)
-                self._changed.notify_all()
+            if self._state is MembershipState.JOINING:
+                self._fail(JoinError(sentence))
+            if self._state in (MembershipState.FAILED, MembershipState.ENDED):
                 return False
-            if self._ended:
-                return False
-            watchers = () if self._closed else tuple(self._watchers)
-        for watcher in watchers:
+        for watcher in self._watching():
             watcher.on_unreachable(sentence)
         return True
+
+    # Transitions
+
+    def _on(self, event: MembershipEvent) -> None:
+        what = f"the membership in job {self._request.job}"
+        self._state = next_state(MEMBERSHIP_TRANSITIONS, self._state, event, what)
+
+    def _fail(self, failure: JoinError) -> None:
+        with self._changed:
+            self._on(MembershipEvent.FAIL)
+            self._failure = self._failure or failure
+            self._changed.notify_all()
+
+    def _watching(self) -> list[Watcher]:
+        with self._changed:
+            return [] if self._state is MembershipState.CLOSED else list(self._watchers)
 
     def _take_place(self, place: jobs_pb2.Place) -> FromWorker | None:
         self._release()
@@ -247,14 +261,16 @@ class Membership:
             held.bind((place.ip, 0))
         except OSError as error:
             held.close()
-            with self._changed:
-                self._failure = JoinError(
+            self._fail(
+                JoinError(
                     f"the controller identified this machine as host {place.host}, but its address {place.ip} "
                     f"cannot be used: {error}"
                 )
+            )
             return None
         with self._changed:
-            if self._closed:
+            self._on(MembershipEvent.PLACE)
+            if self._state is not MembershipState.SEATED:
                 held.close()
                 return None
             self._held = held
@@ -269,21 +285,20 @@ class Membership:
         with self._changed:
             missing = self._missing = list(gathering.missing)
             self._waiting_for = gathering.queued or (f"workers {missing} have not joined" if missing else "")
-            self._epoch_over = self._admitted
+            self._on(MembershipEvent.GATHER)
 
     def _admit(self, ticket: jobs_pb2.AdmissionTicket, reason: str) -> None:
-        # Reserved the port until now; from here on the communicator holds it.
-        self._release()
+        self._release()  # From here on the communicator holds the port.
         with self._changed:
+            again = self._state is not MembershipState.SEATED
+            self._on(MembershipEvent.ADMIT)
+            if self._state is not MembershipState.ADMITTED:
+                return
             self.admission = admission_of(ticket)
-            self._epoch_over = False
             self._left.clear()
-            if self._admitted:
-                self._restarts += 1
-            self._admitted = True
-            watchers = list(self._watchers)
+            self._restarts += again
         if reason:
-            for watcher in watchers:
+            for watcher in self._watching():
                 watcher.on_restarted(self.admission, reason)
 
     def _note_left(self, rank: int, reason: str) -> None:
@@ -291,8 +306,7 @@ class Membership:
             if rank in self._left:
                 return
             self._left[rank] = reason
-            watchers = list(self._watchers)
-        for watcher in watchers:
+        for watcher in self._watching():
             watcher.on_left(rank, reason)
 
     def _end(self, reason: str) -> None:
@@ -300,11 +314,11 @@ class Membership:
             if self._ended:
                 return
             self._ended = reason
-            if not self._admitted:
-                self._failure = JoinError(reason)
-            watchers = () if self._closed else tuple(self._watchers)
+            self._on(MembershipEvent.END)
+            if self._state is MembershipState.FAILED:
+                self._failure = self._failure or JoinError(reason)
             self._changed.notify_all()
-        for watcher in watchers:
+        for watcher in self._watching():
             watcher.on_ended(reason)
 
     def _release(self) -> None:

@@ -46,7 +46,7 @@ class Seat:
         self.controller = controller
         self._tls = tls
         self._membership = Membership(request, starts=start)
-        self._communicator: weakref.ref[Communicator] | None = None
+        self._communicator: Callable[[], Communicator | None] = lambda: None
         self._lifecycle: Lifecycle | None = None
         self._closed = threading.Event()
         self._making = threading.RLock()  # held while a communicator gets its epoch
@@ -241,7 +241,7 @@ class Seat:
                     self._move(message)
             case "restarted":
                 with self._making:
-                    communicator = self._communicator() if self._communicator is not None else None
+                    communicator = self._communicator()
                     if communicator is not None and communicator.admission == self.admission:
                         communicator.note_restart(message.restarted.reason)
                     self._release(self.admission.epoch)
@@ -256,7 +256,7 @@ class Seat:
         used = self.admission
         if hold.epoch != used.epoch:
             return
-        communicator = self._communicator() if self._communicator is not None else None
+        communicator = self._communicator()
         if communicator is None or communicator.admission != used:
             self._held = hold  # For a communicator that is made before the move.
             fixed = "it uses its admission without its seat" if is_used(used) else ""
@@ -286,14 +286,14 @@ class Seat:
 
     def _release(self, epoch: int) -> None:
         self._held = None
-        communicator = self._communicator() if self._communicator is not None else None
+        communicator = self._communicator()
         if communicator is not None and communicator.admission.epoch == epoch:
             communicator.release()
 
     def _move(self, message: ToWorker) -> None:
         """Let the communicator go on in the new epoch; where it cannot, the epoch is a restart to it."""
         self._held = None
-        communicator = self._communicator() if self._communicator is not None else None
+        communicator = self._communicator()
         used = self.admission
         unused = not is_used(used)
         goes_on = (
@@ -320,7 +320,7 @@ class Seat:
 
     def _report(self) -> None:
         while not self._closed.wait(self._membership.report_s):
-            communicator = self._communicator() if self._communicator is not None else None
+            communicator = self._communicator()
             if communicator is not None:
                 self._stream.say(FromWorker(report=report_of(communicator)))
             del communicator

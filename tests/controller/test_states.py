@@ -9,10 +9,9 @@ from controller.service.states import (
     JOB_TRANSITIONS,
     JobEvent,
     JobState,
-    TransitionError,
-    next_state,
     with_diagrams,
 )
+from netsum_common.states import TransitionError, next_state
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "controller.md"
 

@@ -1,0 +1,61 @@
+"""The states of a worker's membership in a job, as a table."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class MembershipState(Enum):
+    """Where a worker stands in its job, as far as the controller has said."""
+
+    JOINING = "joining"
+    """It has no seat."""
+    SEATED = "seated"
+    """It has a seat and waits for the other workers, or for slots."""
+    ADMITTED = "admitted"
+    RESTARTING = "restarting"
+    """The epoch of its admission is over, and workers are missing for the next."""
+    FAILED = "failed"
+    """It could not join."""
+    ENDED = "ended"
+    """The job, or the worker's part in it, has ended after it was admitted."""
+    CLOSED = "closed"
+    """The worker has given up its seat."""
+
+
+class MembershipEvent(Enum):
+    """What can happen to a membership."""
+
+    PLACE = "place"
+    GATHER = "gather"
+    ADMIT = "admit"
+    FORGET = "forget"
+    """A controller that was started again does not know the seat: the job was not complete."""
+    FAIL = "fail"
+    END = "end"
+    CLOSE = "close"
+
+
+_S, _E = MembershipState, MembershipEvent
+_OVER: Final = (_S.FAILED, _S.ENDED, _S.CLOSED)
+
+MEMBERSHIP_TRANSITIONS: Final = {
+    (_S.JOINING, _E.PLACE): _S.SEATED,
+    (_S.JOINING, _E.FAIL): _S.FAILED,
+    (_S.JOINING, _E.END): _S.FAILED,
+    (_S.SEATED, _E.GATHER): _S.SEATED,
+    (_S.SEATED, _E.ADMIT): _S.ADMITTED,
+    (_S.SEATED, _E.FORGET): _S.JOINING,
+    (_S.SEATED, _E.FAIL): _S.FAILED,
+    (_S.SEATED, _E.END): _S.FAILED,
+    (_S.ADMITTED, _E.ADMIT): _S.ADMITTED,
+    (_S.ADMITTED, _E.GATHER): _S.RESTARTING,
+    (_S.ADMITTED, _E.END): _S.ENDED,
+    (_S.RESTARTING, _E.GATHER): _S.RESTARTING,
+    (_S.RESTARTING, _E.ADMIT): _S.ADMITTED,
+    (_S.RESTARTING, _E.END): _S.ENDED,
+}
+# Messages that were under way when it was over change nothing, and any membership can be closed.
+MEMBERSHIP_TRANSITIONS.update({(state, event): state for state in _OVER for event in _E})
+MEMBERSHIP_TRANSITIONS.update({(state, _E.CLOSE): _S.CLOSED for state in _S})
