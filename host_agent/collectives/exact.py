@@ -41,6 +41,8 @@ from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
 
 SUM_BITS: Final = 31
 """Of an int32 beside its sign."""
+ROUNDED_TOGETHER: Final = 512
+"""Blocks whose sums stay in a processor's cache while they are rounded."""
 Exact = Literal[False, True, "bfloat16"]
 
 
@@ -146,16 +148,20 @@ class ExactSum:
             yield mark.sum(digits)
 
     def result(self, dtype: str, mean: bool) -> npt.NDArray[np.float64]:
-        """Return the results of all blocks, rounded to a type."""
-        out = np.zeros(self._blocks * BLOCK)
-        if self._sums:
-            taken, quanta = np.concatenate(self._taken), np.concatenate(self._quanta)
+        """Return the results of all blocks, rounded to a type; once."""
+        out = self._parts[0]  # Nothing is left in it; memory of its own costs more time than rounding.
+        out[:] = 0.0
+        precision, least = PRECISIONS[dtype]
+        divisor = self.count if mean else 1
+        for first in range(0, self._blocks if self._sums else 0, ROUNDED_TOGETHER):
+            last = min(first + ROUNDED_TOGETHER, self._blocks)
+            sums, taken, quanta = self._of_blocks(first, last)
             order = np.argsort(taken, kind="stable")
-            starts = np.searchsorted(taken[order], np.arange(self._blocks + 1)).astype(np.int64)
-            precision, least = PRECISIONS[dtype]
-            sums = np.concatenate(self._sums)
-            divisor = self.count if mean else 1
-            round_sums(sums, starts, order.astype(np.int64), quanta[order], divisor, precision, least, out)
+            starts = np.searchsorted(taken[order], np.arange(first, last + 1)).astype(np.int64)
+            rounded = out[first * BLOCK : last * BLOCK]
+            round_sums(
+                sums, starts, order.astype(np.int64), quanta[order], divisor, precision, least, rounded
+            )
         if self._flagged.size:
             where = (self._flagged[:, None] * BLOCK + np.arange(BLOCK)).reshape(-1)
             up, down = self._flags & IS_INFINITY != 0, self._flags & IS_MINUS_INFINITY != 0
@@ -164,6 +170,14 @@ class ExactSum:
             out[where[(self._flags & IS_NAN != 0) | (up & down)]] = np.nan
             out[where[self._flags & IS_NOT_MINUS_ZERO == 0]] = -0.0
         return out
+
+    def _of_blocks(self, first: int, last: int) -> list[Array]:
+        """Return the sums of some blocks in all passes, the numbers of their blocks, and the exponents of their quanta."""
+        found = []
+        for sums, taken, quanta in zip(self._sums, self._taken, self._quanta, strict=True):
+            begin, end = np.searchsorted(taken, (first, last)).tolist()
+            found.append((sums[begin * BLOCK : end * BLOCK], taken[begin:end], quanta[begin:end]))
+        return [np.concatenate(each) for each in zip(*found, strict=True)]
 
 
 class Marks:

@@ -47,7 +47,8 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "", restarted: str = 
     if state["failure"] == FAILURE_MISMATCH:
         return MismatchError(
             f"{what}: the workers of job {core.admission.job_id} do not agree on this collective. All must call the same "
-            f"collectives in the same order, with the same operation, data type and number of elements. {_RESTART}"
+            "collectives in the same order, with the same operation, data type and number of elements, and all of them exactly "
+            f"or none. {_RESTART}"
         )
     after = f"{what}: no progress for {state['timeout_ns'] / 1e9:g} s"
     if restarted:
