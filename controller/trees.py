@@ -112,19 +112,7 @@ class Tree:
         for branch in self.branches:
             own = jobs[branch.switch].admissions
             for rank, child in self.workers_of(branch).items():
-                one = own[child]
-                found[rank] = Admission(
-                    one.job_id,
-                    one.token,
-                    one.epoch,
-                    one.worker_id,
-                    one.num_workers,
-                    one.slot_count,
-                    one.lanes,
-                    one.switch,
-                    self.path(rank),
-                    one.quorum,
-                )
+                found[rank] = replace(own[child], path=self.path(rank))
         return [found[rank] for rank in sorted(found)]
 
     def workers_of(self, branch: Branch) -> dict[int, int]:

@@ -295,11 +295,6 @@ class ServiceJob:
         queued = self.reason if self.queue_place else ""
         self.send(ToWorker(gathering=jobs_pb2.Gathering(missing=self.missing, queued=queued)))
 
-    def send_epoch(self, report_s: float) -> None:
-        """Send the current admission to every worker that does not have it yet."""
-        for seat in self.present():
-            self.send_epoch_to(seat, report_s)
-
     def send_epoch_to(self, seat: Seat, report_s: float) -> None:
         """Send the current admission to one worker, unless it has it already."""
         epoch = self.admitted_epoch

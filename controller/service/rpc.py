@@ -13,8 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from controller.errors import ControllerError
 from controller.service.aggregators import AggregatorHost
 from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
-from controller.service.operators import OperatorActions
-from controller.service.requests import check_message
+from controller.service.requests import check_message, read_request
 from controller.service.scheduler import Scheduler
 from controller.service.sessions import Sessions
 from controller.service.views import add_rates, event_view, job_view, switch_view
@@ -202,8 +201,8 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self._registry = scheduler.registry
-        self._operators = OperatorActions(scheduler)
 
     @_told
     async def ListJobs(self, request: Any, context: Any) -> jobs_pb2.ListJobsReply:
@@ -234,18 +233,30 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
 
     @_told
     async def CreateJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
-        """Create a job."""
-        return await self._view(await self._operators.create(request))
+        """Create a job that workers join by name."""
+        name = request.name
+        await self._scheduler.until_gone(name)
+        if name in self._registry.jobs:
+            raise RefusalError(Kind.TAKEN, f"a job named {name} already exists: delete it first")
+        job = self._registry.new_job(read_request(request), operated=True)
+        self._scheduler.add(job)
+        return await self._view(job)
 
     @_told
     async def RestartJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
-        """Give a job a new epoch."""
-        return await self._view(await self._operators.restart(request.name))
+        """Give a job a new epoch. If workers have left it, it first waits for their ranks to join again."""
+        job = self._registry.find(request.name)
+        if not job.record.running:
+            reason = job.reason or f"workers {job.missing} have not joined"
+            raise RefusalError(Kind.NOT_NOW, f"job {job.name} has not started: {reason}")
+        await self._scheduler.restart(job, "an operator restarted the job")
+        return await self._view(job)
 
     @_told
     async def DeleteJob(self, request: Any, context: Any) -> jobs_pb2.DeleteJobReply:
-        """End a job."""
-        await self._operators.delete(request.name)
+        """End a job and wait until its slots are free."""
+        self._scheduler.end(self._registry.find(request.name), "an operator deleted the job")
+        await self._scheduler.until_gone(request.name)
         return jobs_pb2.DeleteJobReply()
 
     async def WatchJob(self, request: Any, context: Any) -> AsyncIterator[jobs_pb2.JobView]:

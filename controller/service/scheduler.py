@@ -14,7 +14,7 @@ from typing import Any
 
 from controller.errors import ControllerError, JobRefusedError, StoreError, SwitchRefusedError
 from controller.jobs import another_token
-from controller.moves import Move, next_count
+from controller.moves import Move
 from controller.service.jobs import Kind, RefusalError, Seat, ServiceJob
 from controller.service.moves import Moves
 from controller.service.registry import JobRegistry
@@ -138,13 +138,13 @@ class Scheduler:
             self._let_wait(job, refusal)
             job.send_gathering()
 
-    def reserve_new(self, job: ServiceJob) -> None:
-        """Reserve slots for a job that an operator creates, or let it wait for them, and save it.
+    def add(self, job: ServiceJob) -> None:
+        """Take up a job that an operator creates: it has slots, or waits for them, and is saved.
 
         Raises
         ------
         RefusalError
-            It gets none, and does not wait.
+            It gets no slots, and does not wait.
         StoreError
             The job cannot be saved.
         """
@@ -155,6 +155,12 @@ class Scheduler:
             self._let_wait(job, refusal)
         if not job.record.job_id:
             self.save_operated(job)
+        self.registry.jobs[job.name] = job
+        job.events.begin(job.subject, "create", job.state, "an operator created it")
+        if job.record.job_id:
+            self.idle(job)
+        else:
+            self.ask(job)
 
     def _let_wait(self, job: ServiceJob, refusal: JobRefusedError) -> None:
         """Note why a job has no slots yet; raise `RefusalError` if it does not wait for them."""
@@ -294,27 +300,18 @@ class Scheduler:
 
     def rebalance(self) -> None:
         """Let jobs return from hosts; where jobs share slots, let those with more than their share give up some to others."""
-        jobs, waiting = self.registry.jobs, self.registry.queues.some_wait
+        waiting = self.registry.queues.some_wait
         if not waiting:
             self._return_home()
-        if not self.registry.shares.active:
-            return
-        plan = self.registry.shares.plan(self._switches.ready)
-        for job in list(jobs.values()):
-            record = job.record
-            share = plan.get(record.name, 0)
-            if not record.job_id or record.aggregator or not share or share == record.slot_count:
+        for job, slots in self.registry.shares.changes(self._switches.ready, waiting):
+            if job.record.running:
+                if self.moves.possible(job):
+                    self.moves.begin(job, slots)
                 continue
-            share = next_count(record.slot_count, share, waiting, partial(self._trees.most_slots, record))
-            if share == record.slot_count:
-                continue
-            if not record.running:
-                self._trees.resize(record, share)
-                self.registry.store.save(record)
-                for switch in record.slots_on:
-                    self.room_on(switch)
-            elif self.moves.possible(job):
-                self.moves.begin(job, share)
+            self._trees.resize(job.record, slots)
+            self.registry.store.save(job.record)
+            for switch in job.record.slots_on:
+                self.room_on(switch)
 
     def _return_home(self) -> None:
         """Move the oldest job on an aggregator host whose switches have room for it now."""

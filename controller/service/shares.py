@@ -1,9 +1,11 @@
 """How many slots each of a service's jobs is to have now, where jobs share them. No I/O."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from controller.errors import JobRefusedError
+from controller.moves import next_count
 from controller.service.jobs import ServiceJob
 from controller.service.sizing import slots_for
 from controller.service.trees import JobTrees
@@ -63,6 +65,24 @@ class Shares:
         claims = [claim for job in ordered if (claim := self._claim(job, ready)) is not None]
         capacities = {name: ledger.capacity for name, ledger in self._trees.ledgers.items()}
         return share_out(claims, capacities, self._least)
+
+    def changes(self, ready: Collection[str], waiting: bool) -> Iterator[tuple[ServiceJob, int]]:
+        """Iterate over the jobs that are to have other slots than they hold, and how many; none where jobs do not share.
+
+        Parameters
+        ----------
+        ready
+            The switches that answer.
+        waiting
+            Whether a job waits for slots; then no other gets more. The caller changes each job before it takes the next.
+        """
+        plan = self.plan(ready) if self.active else {}
+        for job in list(self._jobs.values()):
+            record, share = job.record, plan.get(job.name, 0)
+            if record.job_id and not record.aggregator and share:
+                slots = next_count(record.slot_count, share, waiting, partial(self._trees.most_slots, record))
+                if slots != record.slot_count:
+                    yield job, slots
 
     def jain(self) -> float:
         """Return Jain's index of what jobs hold by their weights; those that have all they can use do not count."""

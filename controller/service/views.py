@@ -32,6 +32,22 @@ _SEAT_STATES = {
     SeatState.DETACHED: jobs_pb2.DETACHED,
     SeatState.LEFT: jobs_pb2.LEFT,
 }
+_OF_THE_RECORD = (
+    *(
+        "name",
+        "switch",
+        "world_size",
+        "job_id",
+        "epoch",
+        "slot_base",
+        "slot_count",
+        "lanes",
+        "created",
+        "restarts",
+    ),
+    *("weight", "moves", "quorum"),
+)
+"""The fields of a `JobView` that its record has."""
 _INTERFACES = Path("/sys/class/net")
 _INTERFACE_COUNTS = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped")
 
@@ -40,29 +56,17 @@ def job_view(job: ServiceJob, counted: Counted) -> JobView:
     """Return a job as it is now."""
     record = job.record
     return JobView(
-        name=record.name,
+        **{name: getattr(record, name) for name in _OF_THE_RECORD},
         state=JOB_STATES[job.state],
         reason=job.reason,
-        switch=record.switch,
-        world_size=record.world_size,
-        job_id=record.job_id,
-        epoch=record.epoch,
-        slot_base=record.slot_base,
-        slot_count=record.slot_count,
-        lanes=record.lanes,
-        created=record.created,
-        restarts=record.restarts,
         workers=[
             _worker_view(rank, job.seats.get(rank), counted.admitted.get(rank))
             for rank in range(record.world_size)
         ],
         counters=counted.packets,
         tree=_tree_view(job, counted),
-        weight=record.weight,
-        moves=record.moves,
         waited_s=job.waited_so_far_s,
         on_host=bool(record.aggregator),
-        quorum=record.quorum,
     )
 
 
@@ -134,16 +138,7 @@ async def switch_view(registry: JobRegistry, link: SwitchLink) -> SwitchView:
     )
     if link.reconciled is not None:
         at, found = link.reconciled
-        view.reconciliation.CopyFrom(
-            jobs_pb2.Reconciliation(
-                at=at,
-                kept=found.kept,
-                removed=found.removed,
-                written=found.written,
-                changed=found.changed,
-                findings=found.findings,
-            )
-        )
+        view.reconciliation.CopyFrom(jobs_pb2.Reconciliation(at=at, **vars(found)))
     return view
 
 
