@@ -1,7 +1,5 @@
 """A model's layers taken from torch: parameters, and measured times of the forward and backward pass."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Experiments on the simulated network, from Python: the programs that come with netsum, put into `sim.experiments`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

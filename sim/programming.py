@@ -1,7 +1,5 @@
 """Table writes into an embedded switch of this process."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 

@@ -5,8 +5,6 @@ is made when errors remain. (Knuth, The Art of Computer Programming, volume 2, 4
 Product, SIAM Journal on Scientific Computing 26(6), 2005.) float16 needs one part, normally distributed float32 one or two.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 Block b is bit b mod 32 of word b div 32. Words are numbers of the host; as lanes they travel like any others.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -10,8 +10,6 @@ float32, the block goes through float64; float64 is scaled in two steps, as 2^11
 subnormals.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any, Final

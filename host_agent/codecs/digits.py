@@ -6,8 +6,6 @@ not fit int64. Elements near zero, of either sign, have higher digits that are z
 int32 and travel by the codec of those (`halves`).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -5,8 +5,6 @@ digit of x is x / 2^q without its fraction, and what is left of x, x - digit * 2
 those of x. docs/protocol.md, "Exact sums", has the arguments.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

@@ -4,8 +4,6 @@ On the wire they are unsigned and biased, so that the unsigned maximum of two is
 is below and *non-finite* above everything (docs/protocol.md, "Floating point").
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

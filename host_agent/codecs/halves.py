@@ -5,8 +5,6 @@ in another. Neither sum over 4,096 workers comes near 2^31, so the switch adds e
 here, after the last addition.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -8,8 +8,6 @@ through as NaN; no number maps there.
 float64 takes two passes: MAX of the high words; then MAX of the low words of those who hold the winning high word.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

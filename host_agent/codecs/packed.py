@@ -13,8 +13,6 @@ stochastic: up with the probability of the fraction, by a hash of seed and eleme
 second run have the same bits.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction

@@ -8,8 +8,6 @@ In place is allowed: a block of the source is not read again after the same bloc
 why what a second round still needs of the first is kept apart (`partial`).
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numba

@@ -3,8 +3,6 @@
 MIN is the complement of MAX of the complements: the negation of the smallest integer overflows.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The codecs, and which of them an all-reduce uses."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from host_agent.codecs import accumulator, exact

@@ -6,8 +6,6 @@ switch, which other work on the machine changes less than the time that passes, 
 links: a chunk takes one frame of each worker each way, and a ring sends 2(n - 1)/n times the array in full TCP segments.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence

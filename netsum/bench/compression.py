@@ -4,8 +4,6 @@ A Mininet testbed is brought up; on each of its hosts one process trains every p
 result is a file, so an interrupted run goes on where it was.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

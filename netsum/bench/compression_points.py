@@ -1,7 +1,5 @@
 """What `netsum compression bench` runs: tasks, compressors with the memory that suits each, and where results are kept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """One rank of `netsum compression bench`: trains point after point, and says each one's curve."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

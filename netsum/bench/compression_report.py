@@ -1,7 +1,5 @@
 """What trainings with compressed gradients came to: a table, and a plot with the Pareto front."""
 
-from __future__ import annotations
-
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

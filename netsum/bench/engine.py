@@ -6,8 +6,6 @@ the same by hand (`twin`), whose output is compared byte for byte; both are time
 reads them from a pcap file, with no kernel or interface between, and is timed from its first output to its last. Runs alternate.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

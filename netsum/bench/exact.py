@@ -4,8 +4,6 @@ The same arrays are all-reduced plainly and exactly on a star in the simulator: 
 time, which counts links and not hosts. What a host computes for an element is timed beside it, in processor time.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

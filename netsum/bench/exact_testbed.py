@@ -4,8 +4,6 @@ Each host has normally distributed numbers, which are all-reduced plainly (dense
 rank, from the end of a barrier.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

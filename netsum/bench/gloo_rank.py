@@ -3,8 +3,6 @@
 It prints the same lines of JSON as `netsum.allreduce.worker`, for the same plan and the same numbers.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from datetime import timedelta

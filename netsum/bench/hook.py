@@ -1,7 +1,5 @@
 """``netsum bench hook``: what DDP's communication hook costs with the identity compressor, on plain loopback."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import tempfile

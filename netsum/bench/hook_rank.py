@@ -1,7 +1,5 @@
 """One rank of `netsum bench hook`: steps of DDP without a hook and with the identity compressor, in turn."""
 
-from __future__ import annotations
-
 import copy
 import json
 import sys

@@ -4,8 +4,6 @@ Blocks go straight into and out of datagrams, a batch of them that stays in the 
 stands what NumPy needs to copy the same array, to change its type, and to do the same with whole-array operations.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import time

@@ -1,7 +1,5 @@
 """What a measurement was made on, when, and with which command; and the example programs that several benchmarks train."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import platform

@@ -5,8 +5,6 @@ it happens to be, a link's timer even in programs that have nothing to do with i
 found in their call stacks, and by process only where a process does it for itself. Root; Debian's package linux-perf.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -3,8 +3,6 @@
 Published rates are read off figures, to about 2 %; nothing here is fitted to them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Results of long benchmarks: a file for each point, so that an interrupted run goes on where it was; and how far it is."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

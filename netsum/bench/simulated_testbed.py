@@ -8,8 +8,6 @@ On the testbed, all hosts, links and the switch share the processors of one mach
 the switch is busy with a packet: what `netsum.bench.parts` finds for a packet at all of them, over the number of processors.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

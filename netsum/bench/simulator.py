@@ -6,8 +6,6 @@ checked; ns-3 (Debian's libns3-dev and g++) moves packets whose values nobody ad
 link without any protocol. A packet is counted on every link it passes. Times are processor time.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

@@ -6,8 +6,6 @@ their error. The bound of a time is that of the links: of U, the share of the bl
 frame down to the worker, and no more than that up.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

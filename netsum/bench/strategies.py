@@ -4,8 +4,6 @@ All workers of a training run in this process. What they send and wait for is ke
 round trip can be computed afterwards; the times of collectives come from the simulator.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

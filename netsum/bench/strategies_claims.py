@@ -1,7 +1,5 @@
 """``netsum strategies claims``: tries what papers claim of strategies, and prints the numbers."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What `netsum strategies bench` runs: tasks, and strategies with the options that they are compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final

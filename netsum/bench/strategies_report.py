@@ -1,7 +1,5 @@
 """What trainings under different strategies came to: a table, which strategy wins on which links, and a plot of both."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """A training of `netsum strategies bench`: all workers in virtual time, on links that are replaced afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """A Mininet testbed for as long as a benchmark needs it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

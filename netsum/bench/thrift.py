@@ -1,7 +1,5 @@
 """Commands for BMv2 over Thrift, which has what P4Runtime lacks, such as the depth of its queues."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

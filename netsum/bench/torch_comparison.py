@@ -1,7 +1,5 @@
 """netsum beside Gloo inside PyTorch: runs the ranks, and writes what they measured as tables."""
 
-from __future__ import annotations
-
 import os
 import statistics
 from collections import defaultdict

@@ -5,8 +5,6 @@ of the same machine, and every value crosses the kernel twice as UDP datagrams, 
 The table says by how much.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Sequence

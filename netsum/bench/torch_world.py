@@ -3,8 +3,6 @@
 They print lines of JSON as `netsum.allreduce.launch.Ranks` takes them.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

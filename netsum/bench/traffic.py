@@ -1,7 +1,5 @@
 """Packets of an aggregation job as the program under test sees them, and the entries that admit them."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from dataclasses import dataclass

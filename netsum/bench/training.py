@@ -5,8 +5,6 @@ each in turn, several times. The ranks meet over the data network, whose switch 
 like any other traffic.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The slot program by hand, compiled where a C compiler is: what the engine's packets cost a program written for them alone."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ Compiled, and one packet costs it about as much as a switch's port: contribution
 the results as the job has slots. So nothing is lost while queues hold that many packets, and the switch never waits.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

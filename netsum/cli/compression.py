@@ -99,7 +99,7 @@ def convex(
     import time
     from dataclasses import asdict
 
-    from netsum.convex import cases_of, run_case
+    from netsum.bench.claims.convex import cases_of, run_case
     from netsum.terminal import Rows, print_json
 
     outcomes = []

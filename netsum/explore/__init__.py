@@ -1,7 +1,5 @@
 """What `netsum explore` does: runs explorations, shows how far they are, writes what they find."""
 
-from __future__ import annotations
-
 from netsum.explore.at_random import run_at_random
 from netsum.explore.runs import go_on, print_configurations, replay, run
 

@@ -1,7 +1,5 @@
 """`netsum explore --random`: random runs on all processors, with their coverage."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import time

@@ -1,7 +1,5 @@
 """The files of a violation: text, diagram, capture, and a schedule for `--replay`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from netsum.terminal import say

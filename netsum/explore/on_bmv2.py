@@ -1,7 +1,5 @@
 """`netsum explore --replay FILE --bmv2`: the packets of a schedule through BMv2, beside the embedded switch's answers."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Explorations with progress, checkpoints and files of what they find."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time

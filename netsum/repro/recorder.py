@@ -10,8 +10,6 @@ NETSUM_REPRO_ORDER   "reversed": every rank contributes to all-reduces and reduc
 NETSUM_REPRO_SEED    of torch, NumPy and random, before the script begins
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import hashlib

@@ -1,7 +1,5 @@
 """The first difference between what two runs recorded."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The runs of `netsum repro`: the same training under one condition after the other."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

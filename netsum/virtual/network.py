@@ -1,7 +1,5 @@
 """How long communication takes on a star of hosts: collectives from the simulator, messages by the rate of the links."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

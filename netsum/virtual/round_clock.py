@@ -1,7 +1,5 @@
 """When rounds with a quorum end, and which activities wait for them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any

@@ -17,8 +17,6 @@ An event is a list that begins with its kind, so that what was recorded can be k
 ========================================  ===========================================================
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence

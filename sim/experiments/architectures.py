@@ -3,8 +3,6 @@
 As torchvision and the papers have them; totals are compared with the published ones by a test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final
 

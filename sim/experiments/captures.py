@@ -1,7 +1,5 @@
 """Captures of links with virtual times, as pcap files with nanoseconds."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """The controller of an experiment: when it writes what, and what a job does while it is away."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A topology as a drawing."""
 
-from __future__ import annotations
-
 from html import escape
 from typing import Final
 

@@ -1,7 +1,5 @@
 """An experiment: a file that names a question, settings, and which of them vary."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """Why a job was not faster: what each of the things that can limit it amounts to, from what was counted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sim.experiments.experiment import Point

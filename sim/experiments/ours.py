@@ -5,8 +5,6 @@ erased (`sim.network.engine.outputs`). What they contribute are windows of one a
 memory than one, apart from their state.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Traces for ui.perfetto.dev: a track for each worker's all-reduces, each link, each queue, and each range of slots."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """What happened on the links of one run, for Wireshark and for Perfetto."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from sim.experiments.captures import write_capture

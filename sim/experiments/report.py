@@ -1,7 +1,5 @@
 """The report of an experiment: one HTML page that needs nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path

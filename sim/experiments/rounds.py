@@ -1,7 +1,5 @@
 """A job of netsum with a quorum in a scenario: workers whose arrays are reduced if they are ready in time."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """One point: build it, run it, and what came out as rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A point as a network: hosts, links and switches, and what goes wrong with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """What an experiment's file can say: each table a class, each key a field with its reader and what it expects."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from reprlib import repr as shown

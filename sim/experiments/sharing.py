@@ -4,8 +4,6 @@ Workers, switch program, controller of jobs, sharing policy and the steps of a m
 controller and workers and writes of table entries take a stated time each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """Medians over seeds, with intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

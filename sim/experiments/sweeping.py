@@ -1,7 +1,5 @@
 """All points of an experiment: which are left to compute, which process computes them, and their results."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import signal

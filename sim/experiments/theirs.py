@@ -1,7 +1,5 @@
 """A job of a peer in a scenario: messages that wait for each other, iteration after iteration."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

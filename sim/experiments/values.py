@@ -3,8 +3,6 @@
 Nothing of the code under test is used: exponents come from frexp, scales are powers of two, sums are of whole numbers.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

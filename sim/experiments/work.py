@@ -1,7 +1,5 @@
 """What a job does, whatever reduces for it: iterations of computing, and buckets to reduce meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A search on disk: written beside the last one and renamed, so that there is always one that is whole."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The configurations; docs/explorer.md has their numbers, and says which of them were explored in full."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Final
 

@@ -1,7 +1,5 @@
 """A schedule as a sequence diagram: time runs down, a line a packet from where it was sent to where it arrived."""
 
-from __future__ import annotations
-
 from html import escape
 
 from sim.explore.engine import step_codes as codes

@@ -1,7 +1,5 @@
 """The jobs of a scenario on its switches, and what the tables of each switch hold at each stage: the controller's own entries."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from controller.entries import (

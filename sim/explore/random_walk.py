@@ -3,44 +3,19 @@
 # Numba's decorators are untyped, and the integers of compiled code are NumPy's.
 # mypy: disable-error-code="untyped-decorator,no-any-return,return-value"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
 
+from sim.explore.engine import step_codes as codes
+from sim.explore.engine import world as w
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
 from sim.explore.engine.fair import all_done, fair_end, someone_is_dead
 from sim.explore.engine.packing import host_at, unpack
-from sim.explore.engine.step_codes import (
-    BEGIN,
-    CONTROL,
-    DELIVER,
-    DRIVE,
-    FAIL,
-    JOIN,
-    KEEP,
-    KILL,
-    LOSE,
-    OFFER,
-    RESTART,
-    TIMERS,
-    step_code,
-)
+from sim.explore.engine.step_codes import step_code
 from sim.explore.engine.steps import apply
 from sim.explore.engine.switch_steps import stage_of
 from sim.explore.engine.worker_steps import timers_of
-from sim.explore.engine.world import (
-    ALIVE,
-    AT_DONE,
-    AT_KILLS,
-    AT_LIFE,
-    MAX_ENTRIES,
-    MAX_PACKETS,
-    PACKET_SHIFT,
-    STUCK,
-    TO_WORKER,
-)
 
 WEIGHTS: Final = ("lose", "keep", "timers", "begin", "kill", "control", "restart", "offer", "deadline")
 """Parts of 65,536: a packet is lost or kept when its turn comes, a worker sends, and its timers may have fired, …"""
@@ -74,8 +49,8 @@ def _rounds_done(world: Record) -> Integer:
     least = world.rounds
     for host in range(world.hosts):
         at = host_at(world, host)
-        if state[at + AT_LIFE] == ALIVE:
-            least = min(least, np.int64(state[at + AT_DONE]))
+        if state[at + w.AT_LIFE] == w.ALIVE:
+            least = min(least, np.int64(state[at + w.AT_DONE]))
     return least
 
 
@@ -136,9 +111,9 @@ def random_runs(
     """
     made = np.int64(0)
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
-    targets = carray(pointer(world.to), (MAX_PACKETS,), np.int8)
-    owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
+    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
+    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
     while made < budget:
         totals[5] = np.int64(generator[0])
         totals[0] += 1
@@ -150,43 +125,46 @@ def random_runs(
             draw = _next(generator)
             chance = draw & 0xFFFF
             host = (draw >> 16) % world.hosts
-            kind = np.int64(DRIVE)
+            kind = np.int64(codes.DRIVE)
             what = host
             if chance < weights[4]:
-                kind = np.int64(KILL)
+                kind = np.int64(codes.KILL)
             elif chance < weights[4] + weights[5]:
-                kind = np.int64(CONTROL)
+                kind = np.int64(codes.CONTROL)
                 if stage_of(world) == 2:
-                    kind = np.int64(JOIN)
+                    kind = np.int64(codes.JOIN)
             elif chance < weights[4] + weights[5] + weights[6]:
-                kind = np.int64(RESTART)
+                kind = np.int64(codes.RESTART)
                 what = (draw >> 16) % world.switches
             elif chance < weights[4] + weights[5] + weights[6] + weights[8]:
-                kind = np.int64(FAIL)
+                kind = np.int64(codes.FAIL)
             elif chance < weights[4] + weights[5] + weights[6] + weights[8] + weights[7]:
-                kind = np.int64(OFFER)
+                kind = np.int64(codes.OFFER)
             elif chance < weights[4] + weights[5] + weights[6] + weights[8] + weights[7] + weights[3]:
-                kind = np.int64(BEGIN)
+                kind = np.int64(codes.BEGIN)
             elif chance >= weights[4:9].sum() + weights[3] + weights[2] and world.entry_count > 0:
                 what = _next(generator) % world.entry_count
                 fate = _next(generator) & 0xFFFF
-                kind = np.int64(DELIVER)
+                kind = np.int64(codes.DELIVER)
                 if fate < weights[0]:
-                    kind = np.int64(LOSE)
+                    kind = np.int64(codes.LOSE)
                 elif fate < weights[0] + weights[1]:
-                    kind = np.int64(KEEP)
+                    kind = np.int64(codes.KEEP)
             # Now and then some of a worker's timers have expired when it sends.
             how = np.int64(0)
-            if kind in (DRIVE, BEGIN, OFFER, DELIVER, KEEP) and _next(generator) & 1:
-                how = _next(generator) & TIMERS
-            if kind == DRIVE and state[host_at(world, host) + AT_LIFE] == ALIVE:
+            if (
+                kind in (codes.DRIVE, codes.BEGIN, codes.OFFER, codes.DELIVER, codes.KEEP)
+                and _next(generator) & 1
+            ):
+                how = _next(generator) & codes.TIMERS
+            if kind == codes.DRIVE and state[host_at(world, host) + w.AT_LIFE] == w.ALIVE:
                 how &= timers_of(world, unpack(world, host))
             fault = np.int64(0)
             up = False
-            if kind in (DELIVER, KEEP):
-                packet = np.int64(entries[what]) >> PACKET_SHIFT
-                up = targets[packet] != TO_WORKER
-                if kind == KEEP:
+            if kind in (codes.DELIVER, codes.KEEP):
+                packet = np.int64(entries[what]) >> w.PACKET_SHIFT
+                up = targets[packet] != w.TO_WORKER
+                if kind == codes.KEEP:
                     fault = np.int64(1)
                 elif what + 1 < world.entry_count and what > 0:
                     fault = np.int64(2)
@@ -195,11 +173,11 @@ def random_runs(
                     fault = np.int64(3)
                 if fault != 3 and restarted:
                     fault = np.int64(4)
-                elif fault != 3 and state[AT_KILLS] > 0:
+                elif fault != 3 and state[w.AT_KILLS] > 0:
                     fault = np.int64(5)
             trail[steps] = np.uint32(step_code(kind, what, how))
             result = apply(world, step_code(kind, what, how), blank)
-            if kind == RESTART and result == 1:
+            if kind == codes.RESTART and result == 1:
                 restarted = True
             if up:
                 _count_outcome(counters, before, pairs, fault)
@@ -215,7 +193,7 @@ def random_runs(
         if not all_done(world):
             totals[3] += 1
             result = fair_end(world, ends, np.int64(ends.shape[0] - 1), blank, seen, work)
-            if result < 0 and not (result == STUCK and someone_is_dead(world)):
+            if result < 0 and not (result == w.STUCK and someone_is_dead(world)):
                 return result
             done = max(done, _rounds_done(world))
         totals[1] += done

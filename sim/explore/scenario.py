@@ -1,7 +1,5 @@
 """What is explored: workers, slots, rounds, and what the network and the controller may do. Plain values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, get_args

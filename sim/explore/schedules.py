@@ -1,7 +1,5 @@
 """Schedules as files: replayed by `netsum explore --replay`, opened by Wireshark."""
 
-from __future__ import annotations
-
 import json
 import struct
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Runs a search: memory for it, progress, checkpoints, and the way to what was found."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Ports have the numbers that `sim.explore.engine.world` says.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """Makes a way to a violation as short as it can be by leaving out steps, as long as the same is violated."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from sim.explore.engine.fair import FAIR_ROUNDS

@@ -1,7 +1,5 @@
 """Builds what is explored: embedded switches, programmed by the controller's own entries, and worker cores, in one record."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +28,7 @@ from host_agent.wire.constants import (
     VERSION,
 )
 from host_agent.wire.header import Header
+from sim.explore.engine import world as w
 from sim.explore.engine.frames import (
     HEADERS_BYTES,
     addressed_to_switch,
@@ -37,26 +36,7 @@ from sim.explore.engine.frames import (
 )
 from sim.explore.engine.packets import index_size, intern
 from sim.explore.engine.packing import unlisted_fields
-from sim.explore.engine.world import (
-    ALIVE,
-    AT_LIFE,
-    AT_OVERTAKER,
-    AT_SEQUENCE,
-    CALL,
-    DOWN,
-    ELEMENTS,
-    HEAD_BYTES,
-    HOST_BYTES,
-    MAX_ENTRIES,
-    MAX_PACKETS,
-    MEMBERS,
-    ORDINARY,
-    PACKET_SHIFT,
-    SLOT_BYTES,
-    TX_ROWS,
-    UP,
-    World,
-)
+from sim.explore.engine.world import World
 from sim.explore.placement import Placement, Stage
 from sim.explore.scenario import Scenario
 from sim.explore.work import Task, make_task, member_sums
@@ -103,7 +83,7 @@ class System:
         cores, passes = np.zeros(owners, CORE), np.zeros((owners, PASS_RING), PASS)
         slot_records = np.zeros((owners, slots), SLOT)
         works = np.zeros((owners, rounds), PASS)
-        words = rounds * ELEMENTS
+        words = rounds * w.ELEMENTS
         targets, expected = np.zeros((owners, words), np.uint32), np.zeros((owners, words), np.uint32)
         acceptable = np.ones((owners, rounds), np.uint8)
         sources = np.zeros((owners, rounds, 2), np.int64)
@@ -124,27 +104,27 @@ class System:
             for at, round_ in enumerate(scenario.rounds):
                 task = make_task(round_, at, self.lanes, number, epoch, worker, scenario.workers)
                 record = task.work.lay_out(self.lanes, slots)
-                record["payload"]["target"] = targets.ctypes.data + (owner * words + at * ELEMENTS) * 4
+                record["payload"]["target"] = targets.ctypes.data + (owner * words + at * w.ELEMENTS) * 4
                 record["payload"]["exponents"] = exponents.ctypes.data + (owner * rounds + at) * 2
                 works[owner, at] = record[0]
                 sources[owner, at] = task.neutral.ctypes.data, task.work.source.ctypes.data
                 if task.expected is None:
                     acceptable[owner, at] = 0
                 else:
-                    expected[owner, at * ELEMENTS : at * ELEMENTS + task.expected.size] = task.expected
+                    expected[owner, at * w.ELEMENTS : at * w.ELEMENTS + task.expected.size] = task.expected
                 tasks.append(task)
             self.tasks.append(tasks)
         row_bytes = self.cores[0].row_bytes
         place = world.place
-        kinds = {"call": CALL, "members": MEMBERS}
-        place("kinds", np.array([kinds.get(each.kind, ORDINARY) for each in scenario.rounds], np.int64))
+        kinds = {"call": w.CALL, "members": w.MEMBERS}
+        place("kinds", np.array([kinds.get(each.kind, w.ORDINARY) for each in scenario.rounds], np.int64))
         place("sources", sources), place("member_sums", member_sums(scenario.rounds, scenario.workers))
         place("cores", cores), place("core_slots", slot_records), place("core_passes", passes)
         place("works", works), place("exponents", exponents), place("targets", targets)
         place("expected", expected), place("acceptable", acceptable), place("tokens", tokens)
         (
-            place("tx", np.zeros((TX_ROWS, row_bytes), np.uint8)),
-            place("tx_lengths", np.zeros(TX_ROWS, np.int32)),
+            place("tx", np.zeros((w.TX_ROWS, row_bytes), np.uint8)),
+            place("tx_lengths", np.zeros(w.TX_ROWS, np.int32)),
         )
         place("rx", np.zeros((1, row_bytes), np.uint8)), place("rx_length", np.zeros(1, np.int32))
         lengths = (HEADER_BYTES, HEADER_BYTES + LANE_BYTES * self.lanes)
@@ -279,7 +259,7 @@ class System:
             for index in range(2 * job * scenario.slots, 2 * (job + 1) * scenario.slots):
                 for name in self.program.registers:
                     lane = name.rpartition("lane_")[2].split(".")[0]
-                    if ".lane_" not in name or int(lane) < ELEMENTS:
+                    if ".lane_" not in name or int(lane) < w.ELEMENTS:
                         cells.append((job, index, name))
         return cells
 
@@ -297,7 +277,7 @@ class System:
 
     def _progress_cells(self) -> list[tuple[int, int]]:
         """Return where in a state the lowest bytes of each pool index's chunk and of its workers' bits are."""
-        offset, found = HEAD_BYTES, {}
+        offset, found = w.HEAD_BYTES, {}
         lowest = (lambda size: 0) if sys.byteorder == "little" else (lambda size: size - 1)
         for _, index, name in self._cells():
             size = self.switches[0].register_view(name).itemsize
@@ -313,30 +293,32 @@ class System:
     def _build_state(self) -> None:
         world, scenario = self.world, self.scenario
         host_bytes = (
-            HOST_BYTES + scenario.slots * SLOT_BYTES + len(scenario.rounds) * (5 if scenario.quorum else 3)
+            w.HOST_BYTES
+            + scenario.slots * w.SLOT_BYTES
+            + len(scenario.rounds) * (5 if scenario.quorum else 3)
         )
-        total = HEAD_BYTES + world.get("switch_bytes") + scenario.hosts * host_bytes
+        total = w.HEAD_BYTES + world.get("switch_bytes") + scenario.hosts * host_bytes
         fixed = (total + 7) // 8 * 8
         world.put(host_bytes=host_bytes, fixed_bytes=fixed)
         for name, entries in (("state", "entries"), ("from_state", "from_entries")):
-            memory = world.place(name, np.zeros(fixed + 4 * MAX_ENTRIES, np.uint8))
+            memory = world.place(name, np.zeros(fixed + 4 * w.MAX_ENTRIES, np.uint8))
             world.record[entries] = memory.ctypes.data + fixed
         for name in ("old_last", "new_last"):
             world.place(name, np.zeros(16, np.int64))
         for name in ("values", "canon"):
             world.place(name, np.zeros(64, np.int64))
         for name in ("queue", "snapshot"):
-            world.place(name, np.zeros(MAX_ENTRIES, np.uint32))
-        world.place("useful", np.zeros(MAX_ENTRIES, np.uint8))
+            world.place(name, np.zeros(w.MAX_ENTRIES, np.uint32))
+        world.place("useful", np.zeros(w.MAX_ENTRIES, np.uint8))
         packet_bytes = self.in_frame.shape[1]
         world.put(packet_bytes=packet_bytes)
-        world.place("packets", np.zeros((MAX_PACKETS, packet_bytes), np.uint8))
-        world.place("lengths", np.zeros(MAX_PACKETS, np.int32))
-        world.place("ways", np.zeros(MAX_PACKETS, np.int8))
-        world.place("of", np.zeros(MAX_PACKETS, np.int16))
-        world.place("ports", np.zeros(MAX_PACKETS, np.int16))
-        world.place("to", np.zeros(MAX_PACKETS, np.int8))
-        world.place("chunks", np.zeros(MAX_PACKETS, np.int32))
+        world.place("packets", np.zeros((w.MAX_PACKETS, packet_bytes), np.uint8))
+        world.place("lengths", np.zeros(w.MAX_PACKETS, np.int32))
+        world.place("ways", np.zeros(w.MAX_PACKETS, np.int8))
+        world.place("of", np.zeros(w.MAX_PACKETS, np.int16))
+        world.place("ports", np.zeros(w.MAX_PACKETS, np.int16))
+        world.place("to", np.zeros(w.MAX_PACKETS, np.int8))
+        world.place("chunks", np.zeros(w.MAX_PACKETS, np.int32))
         world.place("index", np.zeros(index_size(), np.int32))
 
     def counter_address(self, name: str, index: int) -> int:
@@ -351,12 +333,12 @@ class System:
         fixed, host_bytes = world.get("fixed_bytes"), world.get("host_bytes")
         state = world.arrays["state"]
         blank = np.zeros(host_bytes, np.uint8)
-        blank[AT_LIFE] = ALIVE
-        blank[AT_SEQUENCE] = 2
-        blank[AT_OVERTAKER] = 1
+        blank[w.AT_LIFE] = w.ALIVE
+        blank[w.AT_SEQUENCE] = 2
+        blank[w.AT_OVERTAKER] = 1
         self.blank = blank
         for host in range(self.scenario.hosts):
-            at = HEAD_BYTES + world.get("switch_bytes") + host * host_bytes
+            at = w.HEAD_BYTES + world.get("switch_bytes") + host * host_bytes
             state[at : at + host_bytes] = blank
         world.put(entry_count=0)
         if self.scenario.unknown_sources:
@@ -403,18 +385,20 @@ class System:
         if not scenario.quorum:
             fakes.append(good._replace(flags=FLAG_LANES | FLAG_QUORUM))
         frames: list[tuple[int, int, Callable[..., bytes], Header]]
-        frames = [(UP, 0, headers, header) for header in fakes]
+        frames = [(w.UP, 0, headers, header) for header in fakes]
         if job.parent is not None:
             # As if it were the parent's, from a worker's port; and of the parent, what only a worker sends.
             parent = partial(headers, source=job.parent.ip)
             above = good._replace(worker_id=job.parent.worker_id)
-            frames += [(UP, 0, parent, above._replace(kind=kind)) for kind in (KIND_RESULT, KIND_CONTRIBUTE)]
+            frames += [
+                (w.UP, 0, parent, above._replace(kind=kind)) for kind in (KIND_RESULT, KIND_CONTRIBUTE)
+            ]
             down = [
                 above,
                 above._replace(kind=KIND_PROBE, flags=0),
                 above._replace(kind=KIND_RESULT, token=1),
             ]
-            frames += [(DOWN, job.parent.port, parent, header) for header in down]
+            frames += [(w.DOWN, job.parent.port, parent, header) for header in down]
         entries = world.arrays["state"][world.get("fixed_bytes") :].view(np.uint32)
         numbers = []
         for way, port, front, header in frames:
@@ -427,5 +411,5 @@ class System:
             owner, size = world.get("owners"), np.int64(frame.size)
             numbers.append(intern(world.record[0], np.int64(way), owner, port, frame.ctypes.data, size))
         for at, number in enumerate(sorted(numbers)):
-            entries[at] = number << PACKET_SHIFT | 1
+            entries[at] = number << w.PACKET_SHIFT | 1
         world.put(entry_count=len(numbers))

@@ -1,7 +1,5 @@
 """The rounds of each worker: real passes of the worker core over real data, and what must come out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

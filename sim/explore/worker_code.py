@@ -1,7 +1,5 @@
 """The worker core's compiled functions, by address, so that one explorer runs the shipped core and changed ones."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The headers of a worker's datagrams: Ethernet, IPv4 and UDP, as a host's system writes them."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The graph of a network: its hosts, switches and links, and where packets go in it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final

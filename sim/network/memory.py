@@ -1,7 +1,5 @@
 """The arrays that compiled code reads and writes: they grow, and the world's record holds their addresses."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 from collections.abc import Sequence

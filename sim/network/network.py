@@ -1,7 +1,5 @@
 """A network: build it, run it, look at it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Arrays that all workers of a job write their results to, and that are compared while they do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

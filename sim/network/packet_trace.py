@@ -1,7 +1,5 @@
 """What a network writes down: the packets of its links."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

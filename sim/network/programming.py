@@ -1,7 +1,5 @@
 """A switch in this process: the engine with the P4 program, programmed by the controller's own code, without gRPC."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The programs of a network's switches: where their memory is, and what they need Python for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which hosts and switches there are and what connects them: generated, or read from a testbed's topology."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Trees of switches in a network, and the controller of the jobs on them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from controller.job_controller import JobController

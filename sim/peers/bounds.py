@@ -3,8 +3,6 @@
 Latencies, steps that wait for each other and the transport's start are left out: a run takes longer, never less.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -5,8 +5,6 @@ n/4, … 1 exchange halves of what they still have to add; then they give the su
 of two, the first 2 r workers (r = n − 2^k) form pairs before that, of which one stays out and is given the result afterwards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from sim.peers.group import Group, Tokens

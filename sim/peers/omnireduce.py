@@ -8,8 +8,6 @@ only blocks that are not zero at some worker travel, and each worker sends only 
 all.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from sim.peers.group import Group, Tokens

@@ -4,8 +4,6 @@ Every worker sends its array, cut up among the servers; a server that has a piec
 are hosts of their own, or the workers' hosts, each with 1/n of the array.
 """
 
-from __future__ import annotations
-
 from sim.peers.group import Group, Tokens, split
 
 

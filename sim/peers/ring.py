@@ -5,8 +5,6 @@ neighbour, which adds its own; in n − 1 more the sums go round. A segment goes
 NCCL and Gloo do, so that steps overlap.
 """
 
-from __future__ import annotations
-
 from sim.peers.group import Group, Tokens, split
 
 

@@ -3,8 +3,6 @@
 Servers are hosts of their own (`SERVED`) or the workers' hosts (`COLOCATED`).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from sim.peers.group import Peer

@@ -5,8 +5,6 @@ single tree of Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth b
 Computing 2009.
 """
 
-from __future__ import annotations
-
 from sim.peers.group import Group, Tokens
 
 PIECES_PER_LEVEL = 4

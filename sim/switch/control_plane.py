@@ -1,7 +1,5 @@
 """The control plane's requests of a switch: tables, action profiles, externs, replication."""
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

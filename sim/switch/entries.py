@@ -1,7 +1,5 @@
 """Table entries as the control plane writes them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

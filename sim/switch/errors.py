@@ -1,7 +1,5 @@
 """What the engine raises about a program or a control-plane request."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from netsum_common.errors import NetsumError

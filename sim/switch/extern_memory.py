@@ -1,7 +1,5 @@
 """Registers, indirect counters, indirect meters and value sets, as arrays that machine code uses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any

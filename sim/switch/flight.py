@@ -1,7 +1,5 @@
 """Memory for a batch under way: packets in flight, output rows, digests, and running the machine code."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -4,8 +4,6 @@ Names are those of the JSON. Expressions have BMv2's meaning: integers of unlimi
 field's width when they are stored.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -8,8 +8,6 @@ one spare element at the end that takes what an out-of-range index writes.
 The context is an array of 64-bit words: pointers and counts that Python writes and the code reads, and back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 What is not understood is collected by name rather than raised, so that one load reports everything.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sim.switch import ir

@@ -1,7 +1,5 @@
 """Read the controls of BMv2 JSON: tables, constant entries, branches, action profiles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Load BMv2 JSON (p4c-bm2-ss output, format 2.x) as a `Program`, or say by name why not."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

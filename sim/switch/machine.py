@@ -5,8 +5,6 @@ Files are written under a temporary name and renamed, and carry a checksum, so t
 harm.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

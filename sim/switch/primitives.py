@@ -1,7 +1,5 @@
 """The primitives and hashes a v1model target offers: names and argument counts, checked at load."""
 
-from __future__ import annotations
-
 from sim.switch import ir
 
 HASHES = frozenset(

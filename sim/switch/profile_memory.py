@@ -1,7 +1,5 @@
 """One action profile's members and groups: as the control plane wrote them, and as arrays for machine code."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from sim.switch import ir

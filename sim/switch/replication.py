@@ -1,7 +1,5 @@
 """Multicast groups and clone sessions, as arrays that machine code uses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

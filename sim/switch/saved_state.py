@@ -1,7 +1,5 @@
 """What a switch hands out to keep: its whole state, and the digests it made."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

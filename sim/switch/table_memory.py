@@ -1,7 +1,5 @@
 """One table's entries: as the control plane wrote them, and as the arrays that machine code searches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

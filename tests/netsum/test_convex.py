@@ -12,8 +12,8 @@ import torch
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
 from host_agent.compression import Reducer, make_compressor, make_memory, reduce_in_process
-from netsum.convex import ACCURACY, STALL, cases_of, run_case
-from netsum.convex.star import SimulatedStar
+from netsum.bench.claims.convex import ACCURACY, STALL, cases_of, run_case
+from netsum.bench.claims.convex.star import SimulatedStar
 from sim.experiments.captures import write_capture
 
 HEADERS = 62

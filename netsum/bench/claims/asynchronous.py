@@ -1,7 +1,5 @@
 """Asynchronous SGD: time to accuracy when one worker is slow, and where staleness breaks it."""
 
-from __future__ import annotations
-
 import statistics
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """What a claim is, and what came of trying it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

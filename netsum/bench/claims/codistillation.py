@@ -1,7 +1,5 @@
 """Codistillation: steps to a loss beside one group of twice the size, and how far two trainings' predictions differ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

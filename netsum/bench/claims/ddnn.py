@@ -1,7 +1,5 @@
 """DDNN: accuracy at each exit, and what goes upward, as the threshold moves."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Final
 

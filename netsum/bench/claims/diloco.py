@@ -1,7 +1,5 @@
 """DiLoCo: bytes and perplexity of a character model beside synchronous training."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Dynamic model averaging: bytes and cumulative loss beside periodic averaging, before and after a drift."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import torch

@@ -1,7 +1,5 @@
 """FedAvg: rounds to an accuracy on data that is not alike at the clients, by the number of local epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Incremental training: time to accuracy beside training at full resolution and depth from the start."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from netsum.bench.claims.claim import Claim, Outcome, Say

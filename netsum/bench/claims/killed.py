@@ -1,7 +1,5 @@
 """A worker that is killed in the middle of a training, under each strategy: real processes, over Gloo on loopback."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

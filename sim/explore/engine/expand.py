@@ -7,11 +7,11 @@ packets have been found. With it, steps that only add packets are made before al
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 import numpy as np
 
 from host_agent.wire.constants import KIND_STATUS
+from sim.explore.engine import step_codes as codes
+from sim.explore.engine import world as w
 from sim.explore.engine.compiled import (
     Integer,
     Record,
@@ -35,38 +35,9 @@ from sim.explore.engine.states import (
     part_bytes,
     words_of,
 )
-from sim.explore.engine.step_codes import (
-    ANSWERED,
-    BEGIN,
-    CONTROL,
-    DELIVER,
-    DRIVE,
-    FAIL,
-    JOIN,
-    KEEP,
-    KILL,
-    KIND_SHIFT,
-    LOSE,
-    OFFER,
-    RESTART,
-    SATURATE,
-    TIRED,
-    step_code,
-)
+from sim.explore.engine.step_codes import step_code
 from sim.explore.engine.steps import apply, only_packets_differ
 from sim.explore.engine.worker_steps import timers_of
-from sim.explore.engine.world import (
-    ALIVE,
-    AT_KILLS,
-    AT_LIFE,
-    DEAD,
-    LABEL_SHIFT,
-    MAX_ENTRIES,
-    MAX_PACKETS,
-    NOTHING,
-    PACKET_SHIFT,
-    TO_WORKER,
-)
 
 EXHAUSTED, PAUSED, MORE_ROOM, FOUND = range(4)
 """Why `explore` came back: nothing is left; as many states as asked were expanded; memory is short; a violation."""
@@ -89,7 +60,7 @@ def explore(world: Record, search: Record, budget: Integer) -> Integer:
     for _ in range(budget):
         if search.waiting == 0:
             return np.int64(EXHAUSTED)
-        worst = (RECORD_BYTES + 8 + world.fixed_bytes + MAX_ENTRIES) * 1024
+        worst = (RECORD_BYTES + 8 + world.fixed_bytes + w.MAX_ENTRIES) * 1024
         if search.tail + worst > search.arena_bytes or search.states + 4096 > search.capacity:
             return np.int64(MORE_ROOM)
         if search.ends_count * 2 + 8192 > search.ends_mask:
@@ -153,14 +124,14 @@ def _try(world: Record, search: Record, number: Integer, code: Integer) -> bool:
         search.found_state = number
         search.found_code = code
         return False
-    if result == NOTHING:
-        if code & TIRED == 0:
+    if result == w.NOTHING:
+        if code & codes.TIRED == 0:
             world.armed = 0  # with timers it is what DRIVE does with them
         return True
     more = world.reduce != 0 and _only_adds(world)
     if more:
         search.saturated += 1
-    elif code >> KIND_SHIFT == SATURATE:
+    elif code >> codes.KIND_SHIFT == codes.SATURATE:
         return True
     return emit(world, search, number, code) and not more
 
@@ -185,8 +156,8 @@ def _only_adds(world: Record) -> bool:
     """Whether the state that is worked on is the one that is expanded, with more packets: then it can do all that one can."""
     if not only_packets_differ(world):
         return False
-    mine = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
-    before = carray(pointer(world.from_entries), (MAX_ENTRIES,), np.uint32)
+    mine = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    before = carray(pointer(world.from_entries), (w.MAX_ENTRIES,), np.uint32)
     if not contains(mine, world.entry_count, before, world.from_count):
         return False
     if world.entry_count != world.from_count:
@@ -199,74 +170,78 @@ def _only_adds(world: Record) -> bool:
 
 @compiled
 def _expand(world: Record, search: Record, number: Integer) -> None:
-    entries = carray(pointer(world.from_entries), (MAX_ENTRIES,), np.uint32)
-    targets = carray(pointer(world.to), (MAX_PACKETS,), np.int8)
+    entries = carray(pointer(world.from_entries), (w.MAX_ENTRIES,), np.uint32)
+    targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
     state = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
-    useful = carray(pointer(world.useful), (MAX_ENTRIES,), np.uint8)
-    tried = carray(pointer(world.snapshot), (MAX_ENTRIES,), np.uint32)
+    useful = carray(pointer(world.useful), (w.MAX_ENTRIES,), np.uint8)
+    tried = carray(pointer(world.snapshot), (w.MAX_ENTRIES,), np.uint32)
     at = np.int64(0)
     if world.reduce and not _try(
-        world, search, number, step_code(np.int64(SATURATE), np.int64(0), np.int64(0))
+        world, search, number, step_code(np.int64(codes.SATURATE), np.int64(0), np.int64(0))
     ):
         return
     for host in range(world.hosts):
-        if state[host_at(world, host) + AT_LIFE] == ALIVE:
+        if state[host_at(world, host) + w.AT_LIFE] == w.ALIVE:
             reset(world)
             armed = timers_of(world, unpack(world, np.int64(host)))
             chosen = armed
             while True:  # every set of armed timers
-                if not _try(world, search, number, step_code(np.int64(DRIVE), np.int64(host), chosen)):
+                if not _try(world, search, number, step_code(np.int64(codes.DRIVE), np.int64(host), chosen)):
                     return
                 if chosen == 0:
                     break
                 chosen = (chosen - 1) & armed
-            if not _try_all(world, search, number, step_code(np.int64(BEGIN), np.int64(host), np.int64(0))):
+            if not _try_all(
+                world, search, number, step_code(np.int64(codes.BEGIN), np.int64(host), np.int64(0))
+            ):
                 return
             if world.quorum != 0 and not _try_all(
-                world, search, number, step_code(np.int64(OFFER), np.int64(host), np.int64(0))
+                world, search, number, step_code(np.int64(codes.OFFER), np.int64(host), np.int64(0))
             ):
                 return
             if world.deadlines != 0 and not _try(
-                world, search, number, step_code(np.int64(FAIL), np.int64(host), np.int64(0))
+                world, search, number, step_code(np.int64(codes.FAIL), np.int64(host), np.int64(0))
             ):
                 return
-            if world.kills > state[AT_KILLS] and not _try(
-                world, search, number, step_code(np.int64(KILL), np.int64(host), np.int64(0))
+            if world.kills > state[w.AT_KILLS] and not _try(
+                world, search, number, step_code(np.int64(codes.KILL), np.int64(host), np.int64(0))
             ):
                 return
         if world.epochs > 1 and not _try(
-            world, search, number, step_code(np.int64(JOIN), np.int64(host), np.int64(0))
+            world, search, number, step_code(np.int64(codes.JOIN), np.int64(host), np.int64(0))
         ):
             return
     if world.epochs > 1:
-        if not _try(world, search, number, step_code(np.int64(CONTROL), np.int64(0), np.int64(0))):
+        if not _try(world, search, number, step_code(np.int64(codes.CONTROL), np.int64(0), np.int64(0))):
             return
         for switch in range(world.switches):
-            if not _try(world, search, number, step_code(np.int64(RESTART), np.int64(switch), np.int64(0))):
+            if not _try(
+                world, search, number, step_code(np.int64(codes.RESTART), np.int64(switch), np.int64(0))
+            ):
                 return
     for place in range(world.from_count):
-        packet = np.int64(entries[place]) >> PACKET_SHIFT
-        label = np.int64(entries[place]) >> LABEL_SHIFT & 15
-        to_worker = targets[packet] == TO_WORKER
+        packet = np.int64(entries[place]) >> w.PACKET_SHIFT
+        label = np.int64(entries[place]) >> w.LABEL_SHIFT & 15
+        to_worker = targets[packet] == w.TO_WORKER
         if world.reduce != 0 and not to_worker:
             while at < world.snapshot_count and tried[at] < entries[place]:
                 at += 1
             if at < world.snapshot_count and tried[at] == entries[place] and useful[at] == 0:
                 continue
-        if not _try_all(world, search, number, step_code(np.int64(DELIVER), place, np.int64(0))):
+        if not _try_all(world, search, number, step_code(np.int64(codes.DELIVER), place, np.int64(0))):
             return
         answers_probe = to_worker and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS
-        tired = step_code(np.int64(DELIVER), place, np.int64(TIRED))
+        tired = step_code(np.int64(codes.DELIVER), place, np.int64(codes.TIRED))
         if world.attrition and answers_probe and not _try_all(world, search, number, tired):
             return
-        answered = step_code(np.int64(DELIVER), place, np.int64(ANSWERED))
-        again = world.copies == 0 and answers_probe and label != DEAD
+        answered = step_code(np.int64(codes.DELIVER), place, np.int64(codes.ANSWERED))
+        again = world.copies == 0 and answers_probe and label != w.DEAD
         if again and not _try_all(world, search, number, answered):
             return
         if world.copies > 0:
-            if not _try_all(world, search, number, step_code(np.int64(KEEP), place, np.int64(0))):
+            if not _try_all(world, search, number, step_code(np.int64(codes.KEEP), place, np.int64(0))):
                 return
-            if not _try(world, search, number, step_code(np.int64(LOSE), place, np.int64(0))):
+            if not _try(world, search, number, step_code(np.int64(codes.LOSE), place, np.int64(0))):
                 return
 
 

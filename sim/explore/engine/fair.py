@@ -6,13 +6,12 @@ halt before all workers are done, the workers that are left must be able to say 
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
 
 from host_agent.protocol.records import FAILURE_DEADLINE, FAILURE_MISMATCH, FAILURE_NONE
+from sim.explore.engine import world as w
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, pointer
 from sim.explore.engine.packets import remove_copy
 from sim.explore.engine.packing import host_at, unpack
@@ -27,21 +26,6 @@ from sim.explore.engine.worker_steps import (
     offer,
     roll_call,
     timers_of,
-)
-from sim.explore.engine.world import (
-    ALIVE,
-    AT_BEGUN,
-    AT_DONE,
-    AT_FAILURE,
-    AT_LIFE,
-    AT_OBJECTIONS,
-    DEAD_HOST,
-    MAX_ENTRIES,
-    MAX_PACKETS,
-    NOTHING,
-    PACKET_SHIFT,
-    STUCK,
-    TO_WORKER,
 )
 
 FAIR_ROUNDS: Final = 64
@@ -59,15 +43,15 @@ def all_done(world: Record) -> bool:
     notified = False
     for host in range(world.hosts):
         at = host_at(world, host)
-        notified |= state[at + AT_FAILURE] == FAILURE_MISMATCH and state[at + AT_OBJECTIONS] == 0
+        notified |= state[at + w.AT_FAILURE] == FAILURE_MISMATCH and state[at + w.AT_OBJECTIONS] == 0
     for host in range(world.hosts):
         at = host_at(world, host)
-        if state[at + AT_LIFE] != ALIVE or state[at + AT_FAILURE] == FAILURE_DEADLINE:
+        if state[at + w.AT_LIFE] != w.ALIVE or state[at + w.AT_FAILURE] == FAILURE_DEADLINE:
             continue
         if _any_disagreed(world, good[host * world.epochs]):
-            if state[at + AT_FAILURE] == FAILURE_NONE and not notified:
+            if state[at + w.AT_FAILURE] == FAILURE_NONE and not notified:
                 return False
-        elif state[at + AT_DONE] < world.rounds or state[at + AT_FAILURE] != FAILURE_NONE:
+        elif state[at + w.AT_DONE] < world.rounds or state[at + w.AT_FAILURE] != FAILURE_NONE:
             return False
     return True
 
@@ -78,7 +62,7 @@ def someone_is_dead(world: Record) -> bool:
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     for host in range(world.hosts):
         at = host_at(world, np.int64(host))
-        if state[at + AT_LIFE] == DEAD_HOST or state[at + AT_FAILURE] == FAILURE_DEADLINE:
+        if state[at + w.AT_LIFE] == w.DEAD_HOST or state[at + w.AT_FAILURE] == FAILURE_DEADLINE:
             return True
     return False
 
@@ -96,14 +80,14 @@ def fair_round(world: Record, blank: Integer) -> Integer:
     """Let everything happen once; all packets arrive."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     if stage_of(world) > 0 and world.epochs > 1:
-        while control(world) != NOTHING:
+        while control(world) != w.NOTHING:
             pass
         for host in range(world.hosts):
             join(world, np.int64(host), blank)
     for host in range(world.hosts):
-        if state[host_at(world, host) + AT_LIFE] != ALIVE:
+        if state[host_at(world, host) + w.AT_LIFE] != w.ALIVE:
             continue
-        if state[host_at(world, host) + AT_BEGUN] < world.rounds:
+        if state[host_at(world, host) + w.AT_BEGUN] < world.rounds:
             result = begin(world, np.int64(host), np.int64(0))
             if result < 0:
                 return result
@@ -116,7 +100,7 @@ def fair_round(world: Record, blank: Integer) -> Integer:
         result = _deliver_all(world)
         if result < 0:
             return result
-    return np.int64(NOTHING)
+    return np.int64(w.NOTHING)
 
 
 @compiled
@@ -133,25 +117,25 @@ def _is_needed(world: Record, host: Integer) -> bool:
 
 @compiled
 def _deliver_all(world: Record) -> Integer:
-    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
-    targets = carray(pointer(world.to), (MAX_PACKETS,), np.int8)
-    ports = carray(pointer(world.ports), (MAX_PACKETS,), np.int16)
+    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
+    ports = carray(pointer(world.ports), (w.MAX_PACKETS,), np.int16)
     number = np.int64(-1)
     for _ in range(64 * (world.hosts + world.switches - 1) * (world.slots + 1)):
         if world.entry_count == 0:
-            return np.int64(NOTHING)
+            return np.int64(w.NOTHING)
         # In turn: a PROBE that is sent again and again does not keep others from arriving.
         place = np.int64(0)
-        while place < world.entry_count and np.int64(entries[place]) >> PACKET_SHIFT <= number:
+        while place < world.entry_count and np.int64(entries[place]) >> w.PACKET_SHIFT <= number:
             place += 1
         if place == world.entry_count:
             place = np.int64(0)
         entry = np.int64(entries[place])
         remove_copy(world, place)
-        number = entry >> PACKET_SHIFT
+        number = entry >> w.PACKET_SHIFT
         world.fair_calls += 1
         switch = np.int64(targets[number])
-        if switch == TO_WORKER:
+        if switch == w.TO_WORKER:
             result = arrive_at_worker(world, entry, np.int64(0))
             if result >= 0 and world.batches == 1:
                 result = drive(world, np.int64(ports[number]), np.int64(0))
@@ -160,7 +144,7 @@ def _deliver_all(world: Record) -> Integer:
             result = arrive_at_switch(world, entry)
         if result < 0:
             return result
-    return np.int64(NOTHING)
+    return np.int64(w.NOTHING)
 
 
 @compiled
@@ -189,20 +173,20 @@ def fair_end(
     for turn in range(FAIR_ROUNDS):
         world.entry_count = 0
         if all_done(world):
-            return np.int64(NOTHING)
+            return np.int64(w.NOTHING)
         hash_bytes(world.state, words, work.ctypes.data)
         if turn > 0:
             at = np.int64(work[1] & np.uint64(mask))
             while table[at, 0] != 0:
                 if table[at, 0] == work[0] and table[at, 1] == work[1]:
-                    return np.int64(NOTHING)
+                    return np.int64(w.NOTHING)
                 at = (at + 1) & mask
             for each in range(turn):
                 if seen[each, 0] == work[0] and seen[each, 1] == work[1]:
-                    return np.int64(STUCK)
+                    return np.int64(w.STUCK)
         seen[turn, 0] = work[0]
         seen[turn, 1] = work[1]
         result = fair_round(world, blank)
         if result < 0:
             return result
-    return np.int64(STUCK)
+    return np.int64(w.STUCK)

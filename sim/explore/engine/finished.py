@@ -15,46 +15,27 @@ every different combination of all switches and workers that was reached.
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 import numpy as np
 
 from host_agent.wire.constants import KIND_PROBE, KIND_STATUS
+from sim.explore.engine import world as w
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
 from sim.explore.engine.packets import entry_of, packet_kind
 from sim.explore.engine.packing import host_at
 from sim.explore.engine.step_codes import ANSWERED, TIRED
 from sim.explore.engine.switch_steps import arrive_at_switch, restore_switch
 from sim.explore.engine.worker_steps import arrive_at_worker
-from sim.explore.engine.world import (
-    AT_BITS,
-    AT_CHUNK,
-    AT_EPOCH,
-    AT_LIFE,
-    DEAD,
-    DEAD_HOST,
-    DOWN,
-    HEAD_BYTES,
-    HOST_BYTES,
-    LEFT_OUT_WRONGLY,
-    MAX_ENTRIES,
-    MAX_PACKETS,
-    NOTHING,
-    PACKET_SHIFT,
-    SLOT_BYTES,
-    TO_WORKER,
-)
 
 
 @compiled
 def is_finished(world: Record, packet: Integer) -> bool:
     """Whether a packet is finished in the state that is worked on."""
-    owner = np.int64(carray(pointer(world.of), (MAX_PACKETS,), np.int16)[packet])
+    owner = np.int64(carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)[packet])
     if owner < 0 or owner >= world.owners:
         return False
     host = owner // world.epochs
     epoch = owner - host * world.epochs
-    port = np.int64(carray(pointer(world.ports), (MAX_PACKETS,), np.int16)[packet])
+    port = np.int64(carray(pointer(world.ports), (w.MAX_PACKETS,), np.int16)[packet])
     if port < world.hosts:
         return _is_finished_for(world, packet, host, epoch)
     below = carray(pointer(world.below), (world.switches,), np.int64)[port - world.hosts]
@@ -68,26 +49,26 @@ def is_finished(world: Record, packet: Integer) -> bool:
 def _is_finished_for(world: Record, packet: Integer, host: Integer, epoch: Integer) -> bool:
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     at = host_at(world, host)
-    if state[at + AT_EPOCH] != epoch:
-        return state[at + AT_EPOCH] > epoch
+    if state[at + w.AT_EPOCH] != epoch:
+        return state[at + w.AT_EPOCH] > epoch
     if (
-        state[at + AT_LIFE] == DEAD_HOST
-        and carray(pointer(world.ways), (MAX_PACKETS,), np.int8)[packet] == DOWN
+        state[at + w.AT_LIFE] == w.DEAD_HOST
+        and carray(pointer(world.ways), (w.MAX_PACKETS,), np.int8)[packet] == w.DOWN
     ):
         return True
-    chunk = np.int64(carray(pointer(world.chunks), (MAX_PACKETS,), np.int32)[packet])
-    at += HOST_BYTES + ((world.first_chunk + chunk) & (world.slots - 1)) * SLOT_BYTES
-    held = np.int64(state[at + AT_CHUNK]) - 1
-    return bool(held > chunk or (held == chunk and state[at + AT_BITS] & 1 == 0))
+    chunk = np.int64(carray(pointer(world.chunks), (w.MAX_PACKETS,), np.int32)[packet])
+    at += w.HOST_BYTES + ((world.first_chunk + chunk) & (world.slots - 1)) * w.SLOT_BYTES
+    held = np.int64(state[at + w.AT_CHUNK]) - 1
+    return bool(held > chunk or (held == chunk and state[at + w.AT_BITS] & 1 == 0))
 
 
 @compiled
 def leave_out_finished(world: Record) -> None:
     """Take the finished packets out of the state that is worked on."""
-    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
     kept = np.int64(0)
     for place in range(world.entry_count):
-        if not is_finished(world, np.int64(entries[place]) >> PACKET_SHIFT):
+        if not is_finished(world, np.int64(entries[place]) >> w.PACKET_SHIFT):
             entries[kept] = entries[place]
             kept += 1
     world.entry_count = kept
@@ -100,14 +81,14 @@ def moved_back(world: Record) -> bool:
     then = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
     for host in range(world.hosts):
         at = host_at(world, host)
-        if now[at + AT_EPOCH] < then[at + AT_EPOCH]:
+        if now[at + w.AT_EPOCH] < then[at + w.AT_EPOCH]:
             return True
-        if now[at + AT_EPOCH] > then[at + AT_EPOCH]:
+        if now[at + w.AT_EPOCH] > then[at + w.AT_EPOCH]:
             continue
         for slot in range(world.slots):
-            place = at + HOST_BYTES + slot * SLOT_BYTES
-            before = then[place + AT_CHUNK] * 2 + 1 - (then[place + AT_BITS] & 1)
-            if now[place + AT_CHUNK] * 2 + 1 - (now[place + AT_BITS] & 1) < before:
+            place = at + w.HOST_BYTES + slot * w.SLOT_BYTES
+            before = then[place + w.AT_CHUNK] * 2 + 1 - (then[place + w.AT_BITS] & 1)
+            if now[place + w.AT_CHUNK] * 2 + 1 - (now[place + w.AT_BITS] & 1) < before:
                 return True
     return False
 
@@ -129,7 +110,7 @@ def check_part(world: Record, part: Integer, blank: Integer) -> Integer:
     int
         NOTHING, or LEFT_OUT_WRONGLY.
     """
-    front = HEAD_BYTES + world.switch_bytes
+    front = w.HEAD_BYTES + world.switch_bytes
     host = np.int64(carray(pointer(part), (1,), np.uint8)[0])
     if world.switches > 1:
         copy_bytes(np.uintp(world.from_state), np.uintp(part + 1), np.uintp(world.fixed_bytes))
@@ -145,27 +126,27 @@ def check_part(world: Record, part: Integer, blank: Integer) -> Integer:
             np.uintp(world.host_bytes),
         )
     copy_bytes(np.uintp(world.state), np.uintp(world.from_state), np.uintp(world.fixed_bytes))
-    owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
+    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
     for packet in range(world.packet_count):
         mine = owners[packet] // world.epochs == host or world.switches > 1
         if not mine or not is_finished(world, np.int64(packet)):
             continue
         numbered = packet_kind(world, np.int64(packet))[0] in (KIND_PROBE, KIND_STATUS)
-        for label in range(DEAD + 1):
-            if label > 0 and (not numbered or world.slots < label < DEAD):
+        for label in range(w.DEAD + 1):
+            if label > 0 and (not numbered or world.slots < label < w.DEAD):
                 continue
             for how in (0, TIRED, ANSWERED):
                 if not _is_without_effect(world, entry_of(packet, label), how):
-                    return np.int64(LEFT_OUT_WRONGLY)
-    return np.int64(NOTHING)
+                    return np.int64(w.LEFT_OUT_WRONGLY)
+    return np.int64(w.NOTHING)
 
 
 @compiled
 def _is_without_effect(world: Record, entry: Integer, how: Integer) -> bool:
-    switch = np.int64(carray(pointer(world.to), (MAX_PACKETS,), np.int8)[entry >> PACKET_SHIFT])
+    switch = np.int64(carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)[entry >> w.PACKET_SHIFT])
     world.entry_count = 0
     world.finished_calls += 1
-    if switch != TO_WORKER:
+    if switch != w.TO_WORKER:
         if how != 0:
             return True
         restore_switch(world, switch)

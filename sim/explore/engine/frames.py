@@ -1,7 +1,5 @@
 """Frames as workers send them, and the addresses of the explorer's hosts and switches."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 import numpy as np
 
 from host_agent.protocol.records import FAILURE_DEADLINE, FAILURE_NONE

@@ -5,8 +5,6 @@ The number of a PROBE is taken out of it, and of the STATUS that answers it; an 
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 import sys
 from typing import Final
 
@@ -22,6 +20,7 @@ from host_agent.wire.constants import (
     KIND_STATUS,
 )
 from host_agent.wire.header import HEADER_WORDS, read_header
+from sim.explore.engine import world as w
 from sim.explore.engine.compiled import (
     Integer,
     Record,
@@ -32,19 +31,8 @@ from sim.explore.engine.compiled import (
     pointer,
 )
 from sim.explore.engine.frames import HEADERS_BYTES
-from sim.explore.engine.world import (
-    DEAD,
-    DEAD_NUMBER,
-    DOWN,
-    LABEL_SHIFT,
-    MAX_ENTRIES,
-    MAX_PACKETS,
-    PACKET_SHIFT,
-    TO_WORKER,
-    UP,
-)
 
-_INDEX_SIZE: Final = 4 * MAX_PACKETS
+_INDEX_SIZE: Final = 4 * w.MAX_PACKETS
 _NUMBER_AT: Final = HEADERS_BYTES + HEADER_OFFSET_EXPONENT
 _TOKEN_AT: Final = HEADERS_BYTES + HEADER_OFFSET_TOKEN
 _SWAPS: Final = sys.byteorder == "little"
@@ -92,10 +80,10 @@ def _equal(one: Integer, other: Integer, length: Integer) -> bool:
 def goes_to(world: Record, way: Integer, port: Integer) -> Integer:
     """Return the switch at which a packet arrives that goes up or down by a port, or TO_WORKER."""
     if port < world.hosts:
-        if way == UP:
+        if way == w.UP:
             return carray(pointer(world.leaf_of), (world.hosts,), np.int64)[port]
-        return np.int64(TO_WORKER)
-    if way == UP:
+        return np.int64(w.TO_WORKER)
+    if way == w.UP:
         return carray(pointer(world.parents), (world.switches,), np.int64)[port - world.hosts]
     return port - world.hosts
 
@@ -106,12 +94,12 @@ def intern(
 ) -> Integer:
     """Return the number of a packet, a new one if it has not been seen; -1 if there are too many."""
     index = carray(pointer(world.index), (_INDEX_SIZE,), np.int32)
-    lengths = carray(pointer(world.lengths), (MAX_PACKETS,), np.int32)
-    ways = carray(pointer(world.ways), (MAX_PACKETS,), np.int8)
-    owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
-    ports = carray(pointer(world.ports), (MAX_PACKETS,), np.int16)
-    chunks = carray(pointer(world.chunks), (MAX_PACKETS,), np.int32)
-    targets = carray(pointer(world.to), (MAX_PACKETS,), np.int8)
+    lengths = carray(pointer(world.lengths), (w.MAX_PACKETS,), np.int32)
+    ways = carray(pointer(world.ways), (w.MAX_PACKETS,), np.int8)
+    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
+    ports = carray(pointer(world.ports), (w.MAX_PACKETS,), np.int16)
+    chunks = carray(pointer(world.chunks), (w.MAX_PACKETS,), np.int32)
+    targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
     at = _hash(frame, length, way * 64 + port)
     while index[at] != 0:
         number = np.int64(index[at]) - 1
@@ -125,7 +113,7 @@ def intern(
             return number
         at = (at + 1) & (_INDEX_SIZE - 1)
     number = world.packet_count
-    if number >= MAX_PACKETS:
+    if number >= w.MAX_PACKETS:
         return np.int64(-1)
     world.packet_count += 1
     index[at] = number + 1
@@ -157,14 +145,14 @@ def datagram_label(world: Record, way: Integer, frame: Integer, length: Integer)
         return np.int64(0)
     header = read_header(carray(pointer(frame + HEADERS_BYTES), (5,), np.uint32))
     kind, flags, number = header[1], header[3], header[10]
-    if way == UP and kind != KIND_PROBE:
+    if way == w.UP and kind != KIND_PROBE:
         return np.int64(0)
-    if way == DOWN and (kind != KIND_STATUS or number > PROBE_NUMBERS):
+    if way == w.DOWN and (kind != KIND_STATUS or number > PROBE_NUMBERS):
         return np.int64(0)
     data = carray(pointer(frame), (length,), np.uint8)
     data[_NUMBER_AT] = np.uint8(0)
     data[_NUMBER_AT + 1] = np.uint8(0)
-    if way == DOWN and flags & FLAG_MISMATCH:
+    if way == w.DOWN and flags & FLAG_MISMATCH:
         return np.int64(0)  # the number in a MISMATCH is not used
     return number
 
@@ -174,7 +162,7 @@ def write_number(world: Record, number: Integer, label: Integer, frame: Integer)
     """Put the number that a label stands for into a copy of a packet."""
     if label == 0:
         return
-    value = np.int64(DEAD_NUMBER) if label == DEAD else label
+    value = np.int64(w.DEAD_NUMBER) if label == w.DEAD else label
     data = carray(pointer(frame), (_NUMBER_AT + 2,), np.uint8)
     data[_NUMBER_AT] = np.uint8(value >> 8)
     data[_NUMBER_AT + 1] = np.uint8(value & 255)
@@ -196,26 +184,26 @@ def down_owner(world: Record, host: Integer, frame: Integer, length: Integer) ->
 @compiled_inline
 def entry_of(number: Integer, label: Integer) -> Integer:
     """Return an entry with one copy."""
-    return number << PACKET_SHIFT | label << LABEL_SHIFT | 1
+    return number << w.PACKET_SHIFT | label << w.LABEL_SHIFT | 1
 
 
 @compiled
 def add_entry(world: Record, entry: Integer) -> bool:
     """Put a copy of a packet into the state that is worked on; returns whether that changes it."""
-    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
-    key = entry >> LABEL_SHIFT
+    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    key = entry >> w.LABEL_SHIFT
     low, high = np.int64(0), world.entry_count
     while low < high:
         middle = (low + high) // 2
-        if np.int64(entries[middle]) >> LABEL_SHIFT < key:
+        if np.int64(entries[middle]) >> w.LABEL_SHIFT < key:
             low = middle + 1
         else:
             high = middle
-    if low < world.entry_count and np.int64(entries[low]) >> LABEL_SHIFT == key:
+    if low < world.entry_count and np.int64(entries[low]) >> w.LABEL_SHIFT == key:
         copies = np.int64(entries[low]) & 255
         if copies >= world.copies:
             return False
-        entries[low] = np.uint32(key << LABEL_SHIFT | copies + 1)
+        entries[low] = np.uint32(key << w.LABEL_SHIFT | copies + 1)
         return True
     for each in range(world.entry_count, low, -1):
         entries[each] = entries[each - 1]
@@ -234,8 +222,8 @@ def contains(large: Record, large_count: Integer, small: Record, small_count: In
         if at < large_count and large[at] == small[each]:
             at += 1
             continue
-        dead = np.int64(small[each]) >> LABEL_SHIFT & 15 == DEAD
-        if not dead or at == 0 or large[at - 1] >> PACKET_SHIFT != small[each] >> PACKET_SHIFT:
+        dead = np.int64(small[each]) >> w.LABEL_SHIFT & 15 == w.DEAD
+        if not dead or at == 0 or large[at - 1] >> w.PACKET_SHIFT != small[each] >> w.PACKET_SHIFT:
             return False
     return True
 
@@ -246,14 +234,14 @@ def merge_labels(world: Record) -> None:
 
     A STATUS with a live label is delivered both ways, and a PROBE brings such a STATUS.
     """
-    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
     kept = np.int64(0)
     for place in range(world.entry_count):
         entry = np.int64(entries[place])
         if (
-            entry >> LABEL_SHIFT & 15 == DEAD
+            entry >> w.LABEL_SHIFT & 15 == w.DEAD
             and kept > 0
-            and np.int64(entries[kept - 1]) >> PACKET_SHIFT == entry >> PACKET_SHIFT
+            and np.int64(entries[kept - 1]) >> w.PACKET_SHIFT == entry >> w.PACKET_SHIFT
         ):
             continue
         entries[kept] = entries[place]
@@ -264,7 +252,7 @@ def merge_labels(world: Record) -> None:
 @compiled
 def remove_copy(world: Record, place: Integer) -> None:
     """Take a copy of the packet at a place out of the state that is worked on."""
-    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
     if np.int64(entries[place]) & 255 > 1:
         entries[place] -= np.uint32(1)
         return

@@ -8,8 +8,6 @@ of the core's records is listed, so that a new one cannot be forgotten.
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -17,41 +15,8 @@ import numpy as np
 from host_agent.codecs.payload import PAYLOAD
 from host_agent.protocol.records import CORE, COUNTERS, DUE_NO, NEVER, PASS, PASS_RING, PROBE_RING, SLOT
 from host_agent.protocol.timeout import REPEATS_AT_ONCE
+from sim.explore.engine import world as w
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer
-from sim.explore.engine.world import (
-    AT_BEGUN,
-    AT_BITS,
-    AT_CHUNK,
-    AT_DONE,
-    AT_DUE,
-    AT_EPOCH,
-    AT_EXPONENT,
-    AT_FAILED_SLOT,
-    AT_FAILURE,
-    AT_FIRST,
-    AT_FLAGS,
-    AT_IN_FLIGHT,
-    AT_INDEX,
-    AT_LAST,
-    AT_NEXT,
-    AT_OBJECTIONS,
-    AT_OLDEST,
-    AT_OVERTAKER,
-    AT_PASS,
-    AT_RESTARTS,
-    AT_SEQUENCE,
-    AT_SLOT_INDEX,
-    AT_SLOT_PASS,
-    AT_SUSPECTS,
-    AT_SUSPECTS_BEFORE,
-    AT_TABLES,
-    AT_TRIES,
-    DEAD,
-    HEAD_BYTES,
-    HOST_BYTES,
-    MEMBERS,
-    SLOT_BYTES,
-)
 
 NOW_NS: Final = 1_000_000_000_000
 """The time at every call of the worker core."""
@@ -144,13 +109,13 @@ def core_of(world: Record, owner: Integer) -> Record:
 @compiled_inline
 def host_at(world: Record, host: Integer) -> Integer:
     """Return where in the fixed part of a state a host's block begins."""
-    return HEAD_BYTES + world.switch_bytes + host * world.host_bytes
+    return w.HEAD_BYTES + world.switch_bytes + host * world.host_bytes
 
 
 @compiled_inline
 def roll_at(world: Record, host: Integer) -> Integer:
     """Return where a host's block says of each round whether it has contributed to the roll call, and whose are in its RESULT."""
-    return host_at(world, host) + HOST_BYTES + world.slots * SLOT_BYTES + world.rounds + world.blocks * 2
+    return host_at(world, host) + w.HOST_BYTES + world.slots * w.SLOT_BYTES + world.rounds + world.blocks * 2
 
 
 @compiled
@@ -160,7 +125,7 @@ def choose_sources(world: Record, host: Integer, owner: Integer) -> None:
     sources = carray(pointer(world.sources), (world.owners, world.rounds, 2), np.int64)
     passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
     for number in range(1, world.rounds):
-        if kinds[number] == MEMBERS:
+        if kinds[number] == w.MEMBERS:
             mine = passes[owner, number - 1].added >> (host % world.workers) & 1
             passes[owner, number].payload.source = sources[owner, number, mine]
 
@@ -168,7 +133,7 @@ def choose_sources(world: Record, host: Integer, owner: Integer) -> None:
 @compiled_inline
 def tables_at(switch: Integer) -> Integer:
     """Return where in the head of a state the version of a switch's tables stands."""
-    return AT_RESTARTS + switch if switch > 0 else np.int64(AT_TABLES)
+    return w.AT_RESTARTS + switch if switch > 0 else np.int64(w.AT_TABLES)
 
 
 @compiled_inline
@@ -182,28 +147,28 @@ def unpack(world: Record, host: Integer) -> Integer:
     """Put a host's block of the state that is worked on into its core's records; returns the owner."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     at = host_at(world, host)
-    owner = owner_of(world, host, np.int64(state[at + AT_EPOCH]))
+    owner = owner_of(world, host, np.int64(state[at + w.AT_EPOCH]))
     core = core_of(world, owner)
     first = world.first_chunk
-    core.next_chunk = first + state[at + AT_NEXT]
-    core.oldest_chunk = first + state[at + AT_OLDEST]
-    core.in_flight = state[at + AT_IN_FLIGHT]
-    core.passes_begun = state[at + AT_BEGUN]
-    core.passes_done = state[at + AT_DONE]
-    core.sending_pass = state[at + AT_PASS]
-    core.sending_index = state[at + AT_INDEX]
-    flags = np.int64(state[at + AT_FLAGS])
+    core.next_chunk = first + state[at + w.AT_NEXT]
+    core.oldest_chunk = first + state[at + w.AT_OLDEST]
+    core.in_flight = state[at + w.AT_IN_FLIGHT]
+    core.passes_begun = state[at + w.AT_BEGUN]
+    core.passes_done = state[at + w.AT_DONE]
+    core.sending_pass = state[at + w.AT_PASS]
+    core.sending_index = state[at + w.AT_INDEX]
+    flags = np.int64(state[at + w.AT_FLAGS])
     core.check_ns = np.int64(LATER_NS) if flags & 1 else np.int64(NEVER)
     core.quiet_ns = np.int64(LATER_NS) if flags & 2 else np.int64(NEVER)
-    core.largest_acked = state[at + AT_OVERTAKER]
+    core.largest_acked = state[at + w.AT_OVERTAKER]
     core.loss_checked_at = core.largest_acked - (1 if flags & 4 else 0)
-    core.failure = state[at + AT_FAILURE]
-    core.next_sequence = state[at + AT_SEQUENCE]
-    core.suspects = state[at + AT_SUSPECTS]
-    core.probe_before = state[at + AT_SUSPECTS_BEFORE]
-    core.due = state[at + AT_DUE]
-    core.objections = state[at + AT_OBJECTIONS]
-    core.failure_chunk = state[at + AT_FAILED_SLOT]
+    core.failure = state[at + w.AT_FAILURE]
+    core.next_sequence = state[at + w.AT_SEQUENCE]
+    core.suspects = state[at + w.AT_SUSPECTS]
+    core.probe_before = state[at + w.AT_SUSPECTS_BEFORE]
+    core.due = state[at + w.AT_DUE]
+    core.objections = state[at + w.AT_OBJECTIONS]
+    core.failure_chunk = state[at + w.AT_FAILED_SLOT]
     core.chunks = 0
     core.progress_ns = NOW_NS
     core.srtt_ns = SRTT_NS
@@ -216,25 +181,25 @@ def unpack(world: Record, host: Integer) -> Integer:
     ranks = carray(pointer(world.old_last), (16,), np.int64)
     count = np.int64(0)
     for number in range(world.slots):
-        at_slot = at + HOST_BYTES + number * SLOT_BYTES
+        at_slot = at + w.HOST_BYTES + number * w.SLOT_BYTES
         slot = slots[owner, number]
-        slot.chunk = first + state[at_slot + AT_CHUNK] - 1
-        if state[at_slot + AT_CHUNK] == 0:
+        slot.chunk = first + state[at_slot + w.AT_CHUNK] - 1
+        if state[at_slot + w.AT_CHUNK] == 0:
             slot.chunk = -1
-        bits = np.int64(state[at_slot + AT_BITS])
+        bits = np.int64(state[at_slot + w.AT_BITS])
         slot.in_flight = bits & 1
         slot.due = (bits >> 1 & 3) | (bits >> 4 & 4)
         slot.check_ns = np.int64(LATER_NS) if bits & 8 else np.int64(NEVER)
         slot.lost = bits >> 4 & 1
         slot.room = bits >> 5 & 1
         slot.quorum = bits >> 7 & 1
-        slot.pass_number = state[at_slot + AT_SLOT_PASS]
-        slot.index = state[at_slot + AT_SLOT_INDEX]
-        slot.first_sequence = state[at_slot + AT_FIRST]
-        slot.last_sequence = state[at_slot + AT_LAST]
-        slot.retransmissions = state[at_slot + AT_TRIES]
+        slot.pass_number = state[at_slot + w.AT_SLOT_PASS]
+        slot.index = state[at_slot + w.AT_SLOT_INDEX]
+        slot.first_sequence = state[at_slot + w.AT_FIRST]
+        slot.last_sequence = state[at_slot + w.AT_LAST]
+        slot.retransmissions = state[at_slot + w.AT_TRIES]
         slot.exponent = (
-            np.int64(state[at_slot + AT_EXPONENT]) | np.int64(state[at_slot + AT_EXPONENT + 1]) << 8
+            np.int64(state[at_slot + w.AT_EXPONENT]) | np.int64(state[at_slot + w.AT_EXPONENT + 1]) << 8
         )
         slot.first_sent_ns = FIRST_NS
         slot.last_sent_ns = NOW_NS
@@ -252,7 +217,7 @@ def unpack(world: Record, host: Integer) -> Integer:
         core.probe_sent_ns[label] = NOW_NS
         core.probe_sequence[label] = ranks[label - 1] if label <= count else 0
     core.probe = world.slots
-    at_more = at + HOST_BYTES + world.slots * SLOT_BYTES
+    at_more = at + w.HOST_BYTES + world.slots * w.SLOT_BYTES
     passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
     for number in range(world.rounds):
         passes[owner, number].results = state[at_more + number]
@@ -278,28 +243,28 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
     slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)[owner]
     _rank(world, core, slots)
     first = world.first_chunk
-    changed = _put(state, at + AT_NEXT, core.next_chunk - first)
-    changed |= _put(state, at + AT_OLDEST, core.oldest_chunk - first)
-    changed |= _put(state, at + AT_IN_FLIGHT, core.in_flight)
-    changed |= _put(state, at + AT_BEGUN, core.passes_begun)
-    changed |= _put(state, at + AT_DONE, core.passes_done)
-    changed |= _put(state, at + AT_PASS, core.sending_pass)
-    changed |= _put(state, at + AT_INDEX, core.sending_index)
-    changed |= _put(state, at + AT_FAILURE, core.failure)
-    changed |= _put(state, at + AT_DUE, core.due)
-    changed |= _put(state, at + AT_OBJECTIONS, core.objections)
+    changed = _put(state, at + w.AT_NEXT, core.next_chunk - first)
+    changed |= _put(state, at + w.AT_OLDEST, core.oldest_chunk - first)
+    changed |= _put(state, at + w.AT_IN_FLIGHT, core.in_flight)
+    changed |= _put(state, at + w.AT_BEGUN, core.passes_begun)
+    changed |= _put(state, at + w.AT_DONE, core.passes_done)
+    changed |= _put(state, at + w.AT_PASS, core.sending_pass)
+    changed |= _put(state, at + w.AT_INDEX, core.sending_index)
+    changed |= _put(state, at + w.AT_FAILURE, core.failure)
+    changed |= _put(state, at + w.AT_DUE, core.due)
+    changed |= _put(state, at + w.AT_OBJECTIONS, core.objections)
     failed_slot = np.int64(0)
     if core.objections > 0:
         failed_slot = core.failure_chunk & (world.slots - 1)  # only the slot is used
-    changed |= _put(state, at + AT_FAILED_SLOT, failed_slot)
+    changed |= _put(state, at + w.AT_FAILED_SLOT, failed_slot)
     armed = overtaken = suspected = False
     for number in range(world.slots):
         slot = slots[number]
-        at_slot = at + HOST_BYTES + number * SLOT_BYTES
-        changed |= _put(state, at_slot + AT_CHUNK, 0 if slot.chunk < 0 else slot.chunk - first + 1)
+        at_slot = at + w.HOST_BYTES + number * w.SLOT_BYTES
+        changed |= _put(state, at_slot + w.AT_CHUNK, 0 if slot.chunk < 0 else slot.chunk - first + 1)
         if slot.in_flight == 0:
-            changed |= _put(state, at_slot + AT_BITS, slot.quorum << 7)
-            for each in range(AT_BITS + 1, SLOT_BYTES):
+            changed |= _put(state, at_slot + w.AT_BITS, slot.quorum << 7)
+            for each in range(w.AT_BITS + 1, w.SLOT_BYTES):
                 changed |= _put(state, at_slot + each, np.int64(0))
             continue
         armed |= slot.check_ns != NEVER
@@ -312,14 +277,14 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
         if slot.check_ns != NEVER:
             bits |= 8
         tries = np.int64(0) if world.attrition else min(slot.retransmissions, np.int64(MANY_TRIES))
-        changed |= _put(state, at_slot + AT_BITS, bits)
-        changed |= _put(state, at_slot + AT_SLOT_PASS, slot.pass_number)
-        changed |= _put(state, at_slot + AT_SLOT_INDEX, slot.index)
-        changed |= _put(state, at_slot + AT_FIRST, _renumbered(world, slot.first_sequence))
-        changed |= _put(state, at_slot + AT_LAST, _renumbered(world, slot.last_sequence))
-        changed |= _put(state, at_slot + AT_TRIES, tries)
-        changed |= _put(state, at_slot + AT_EXPONENT, slot.exponent & 255)
-        changed |= _put(state, at_slot + AT_EXPONENT + 1, slot.exponent >> 8)
+        changed |= _put(state, at_slot + w.AT_BITS, bits)
+        changed |= _put(state, at_slot + w.AT_SLOT_PASS, slot.pass_number)
+        changed |= _put(state, at_slot + w.AT_SLOT_INDEX, slot.index)
+        changed |= _put(state, at_slot + w.AT_FIRST, _renumbered(world, slot.first_sequence))
+        changed |= _put(state, at_slot + w.AT_LAST, _renumbered(world, slot.last_sequence))
+        changed |= _put(state, at_slot + w.AT_TRIES, tries)
+        changed |= _put(state, at_slot + w.AT_EXPONENT, slot.exponent & 255)
+        changed |= _put(state, at_slot + w.AT_EXPONENT + 1, slot.exponent >> 8)
     # An expired check without a slot to check, a look for overtaken chunks of which there are none, and suspects that
     # nothing can be are forgotten at the next call, without effect.
     flags = np.int64(0)
@@ -334,12 +299,12 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
     if core.suspects > 0 and suspected:
         suspects = min(core.suspects, world.slots)
         before = _renumbered(world, core.probe_before)
-    changed |= _put(state, at + AT_FLAGS, flags)
-    changed |= _put(state, at + AT_SUSPECTS, suspects)
-    changed |= _put(state, at + AT_SUSPECTS_BEFORE, before)
-    changed |= _put(state, at + AT_OVERTAKER, _renumbered(world, core.largest_acked))
-    changed |= _put(state, at + AT_SEQUENCE, _renumbered(world, core.next_sequence))
-    at_more = at + HOST_BYTES + world.slots * SLOT_BYTES
+    changed |= _put(state, at + w.AT_FLAGS, flags)
+    changed |= _put(state, at + w.AT_SUSPECTS, suspects)
+    changed |= _put(state, at + w.AT_SUSPECTS_BEFORE, before)
+    changed |= _put(state, at + w.AT_OVERTAKER, _renumbered(world, core.largest_acked))
+    changed |= _put(state, at + w.AT_SEQUENCE, _renumbered(world, core.next_sequence))
+    at_more = at + w.HOST_BYTES + world.slots * w.SLOT_BYTES
     passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
     for number in range(world.rounds):
         changed |= _put(state, at_more + number, passes[owner, number].results)
@@ -428,16 +393,16 @@ def label_of(world: Record, sequence: Integer) -> Integer:
     label = np.int64(0)
     while label < world.new_count and ranks[label] <= sequence:
         label += 1
-    return label if label > 0 else np.int64(DEAD)
+    return label if label > 0 else np.int64(w.DEAD)
 
 
 @compiled
 def relabelled(world: Record, label: Integer) -> Integer:
     """Return the label after `pack` of a PROBE that had this label at `unpack`."""
-    if label == 0 or label == DEAD:
+    if label == 0 or label == w.DEAD:
         return label
     if label > world.old_count:
-        return np.int64(DEAD)
+        return np.int64(w.DEAD)
     return label_of(world, carray(pointer(world.old_last), (16,), np.int64)[label - 1])
 
 

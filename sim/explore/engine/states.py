@@ -10,12 +10,11 @@ state with fewer can. So a state whose packets are a part of those of another on
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
 
+from sim.explore.engine import world as w
 from sim.explore.engine.compiled import (
     Integer,
     Record,
@@ -30,17 +29,6 @@ from sim.explore.engine.names import check_names
 from sim.explore.engine.packets import contains
 from sim.explore.engine.packing import host_at, tables_at
 from sim.explore.engine.visited import hash_bytes, insert
-from sim.explore.engine.world import (
-    AT_BEGUN,
-    AT_DONE,
-    AT_EPOCH,
-    AT_KILLS,
-    AT_NEXT,
-    AT_RESTARTS,
-    HEAD_BYTES,
-    MAX_ENTRIES,
-    STUCK,
-)
 
 BREADTH_FIRST, DEPTH_FIRST, LARGEST_FIRST = range(3)
 
@@ -104,7 +92,7 @@ def links_of(search: Record) -> Record:
 @compiled
 def emit(world: Record, search: Record, parent: Integer, code: Integer) -> bool:
     """Keep the state that is worked on if it is new; returns whether to go on."""
-    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
     count = world.entry_count
     if count & 1:
         entries[count] = np.uint32(0)
@@ -173,13 +161,13 @@ def emit(world: Record, search: Record, parent: Integer, code: Integer) -> bool:
 def progress_of(world: Record) -> Integer:
     """Return how far the workers and the switches are, from 0 to LEVELS - 1. Only the order of the search depends on it."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    total = 8 * (np.int64(state[AT_KILLS]) + state[AT_RESTARTS])
+    total = 8 * (np.int64(state[w.AT_KILLS]) + state[w.AT_RESTARTS])
     for switch in range(world.switches):
         total += 8 * np.int64(state[tables_at(switch)])
     for host in range(world.hosts):
         at = host_at(world, host)
-        total += 2 * np.int64(state[at + AT_NEXT]) + state[at + AT_DONE] + state[at + AT_BEGUN]
-        total += 64 * np.int64(state[at + AT_EPOCH])
+        total += 2 * np.int64(state[at + w.AT_NEXT]) + state[at + w.AT_DONE] + state[at + w.AT_BEGUN]
+        total += 64 * np.int64(state[at + w.AT_EPOCH])
     cells = carray(pointer(world.progress_at), (world.progress_cells, 2), np.int64)
     for cell in range(world.progress_cells):
         seen = np.int64(state[cells[cell, 1]])
@@ -195,7 +183,7 @@ def _keep_parts(world: Record, search: Record) -> None:
     """Keep each worker's block with the head and the switch, or of a tree all of them, if that is new, for `check_parts`."""
     work = carray(pointer(search.work), (2,), np.uint64)
     keys = carray(pointer(search.part_keys), (search.part_mask + 1, 2), np.uint64)
-    front = HEAD_BYTES + world.switch_bytes
+    front = w.HEAD_BYTES + world.switch_bytes
     size = np.int64(part_bytes(world))
     for host in range(world.hosts if world.switches == 1 else 1):
         part = search.parts + search.part_count * size
@@ -223,7 +211,7 @@ def part_bytes(world: Record) -> Integer:
     """
     if world.switches > 1:
         return (1 + world.fixed_bytes + 7) // 8 * 8
-    return (1 + HEAD_BYTES + world.switch_bytes + world.host_bytes + 7) // 8 * 8
+    return (1 + w.HEAD_BYTES + world.switch_bytes + world.host_bytes + 7) // 8 * 8
 
 
 @compiled
@@ -241,7 +229,7 @@ def _place_of_end(world: Record, search: Record) -> Integer:
 @compiled
 def _is_subsumed(world: Record, search: Record, ends: Record, place: Integer) -> bool:
     """Whether a record of a list holds all packets of the state that is worked on; drops those that hold fewer."""
-    mine = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    mine = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
     words, links = words_of(search), links_of(search)
     at = np.int64(ends[place, 2]) - 1
     before = np.int64(-1)
@@ -273,7 +261,7 @@ def check_end(world: Record, search: Record, number: Integer) -> bool:
     table = carray(pointer(search.ends), (search.ends_mask + 1, 3), np.uint64)
     seen = carray(pointer(search.seen), (FAIR_ROUNDS, 2), np.uint64)
     result = fair_end(world, table, search.ends_mask, search.blank, seen, work)
-    if result == STUCK and someone_is_dead(world):
+    if result == w.STUCK and someone_is_dead(world):
         result = check_names(world)
     if result < 0:
         search.found = result

@@ -7,8 +7,6 @@ chunk too often; `ANSWERED`, an earlier copy of it has come.
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 from typing import Final
 
 from sim.explore.engine.compiled import Integer, compiled_inline

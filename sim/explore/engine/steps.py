@@ -2,42 +2,16 @@
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 import numpy as np
 
+from sim.explore.engine import step_codes as codes
+from sim.explore.engine import world as w
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
 from sim.explore.engine.finished import leave_out_finished, moved_back
 from sim.explore.engine.packets import contains, merge_labels, remove_copy
 from sim.explore.engine.packing import host_at, unpack
-from sim.explore.engine.step_codes import (
-    BEGIN,
-    CONTROL,
-    DELIVER,
-    DRIVE,
-    FAIL,
-    HOW,
-    JOIN,
-    KEEP,
-    KILL,
-    KIND_SHIFT,
-    LOSE,
-    OFFER,
-    RESTART,
-    WHAT_SHIFT,
-)
 from sim.explore.engine.switch_steps import arrive_at_switch, control, restart_switch, restore_switch
 from sim.explore.engine.worker_steps import arrive_at_worker, begin, drive, fail, join, kill, offer, timers_of
-from sim.explore.engine.world import (
-    ALIVE,
-    AT_LIFE,
-    LEFT_OUT_WRONGLY,
-    MAX_ENTRIES,
-    MAX_PACKETS,
-    NOTHING,
-    PACKET_SHIFT,
-    TO_WORKER,
-)
 
 
 @compiled
@@ -49,7 +23,7 @@ def apply(world: Record, code: Integer, blank: Integer) -> Integer:
         return result
     if world.collect != 0:
         if moved_back(world):
-            return np.int64(LEFT_OUT_WRONGLY)
+            return np.int64(w.LEFT_OUT_WRONGLY)
         leave_out_finished(world)
     if world.merge != 0:
         merge_labels(world)
@@ -58,37 +32,37 @@ def apply(world: Record, code: Integer, blank: Integer) -> Integer:
 
 @compiled
 def _make(world: Record, code: Integer, blank: Integer) -> Integer:
-    kind, what, how = code >> KIND_SHIFT, code >> WHAT_SHIFT & 0xFFFF, code & HOW
-    if kind in (DELIVER, KEEP, LOSE):
-        entry = np.int64(carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)[what])
-        if world.copies > 0 and kind != KEEP:
+    kind, what, how = code >> codes.KIND_SHIFT, code >> codes.WHAT_SHIFT & 0xFFFF, code & codes.HOW
+    if kind in (codes.DELIVER, codes.KEEP, codes.LOSE):
+        entry = np.int64(carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)[what])
+        if world.copies > 0 and kind != codes.KEEP:
             remove_copy(world, what)
-        if kind == LOSE:
+        if kind == codes.LOSE:
             return np.int64(1)
-        switch = np.int64(carray(pointer(world.to), (MAX_PACKETS,), np.int8)[entry >> PACKET_SHIFT])
-        if switch != TO_WORKER:
+        switch = np.int64(carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)[entry >> w.PACKET_SHIFT])
+        if switch != w.TO_WORKER:
             restore_switch(world, switch)
             result = arrive_at_switch(world, entry)
         else:
             result = arrive_at_worker(world, entry, how)
-        if result == NOTHING and world.copies > 0 and kind != KEEP:
+        if result == w.NOTHING and world.copies > 0 and kind != codes.KEEP:
             return np.int64(1)
         return result
-    if kind == DRIVE:
+    if kind == codes.DRIVE:
         return drive(world, what, how)
-    if kind == BEGIN:
+    if kind == codes.BEGIN:
         return begin(world, what, how)
-    if kind == OFFER:
+    if kind == codes.OFFER:
         return offer(world, what, how)
-    if kind == FAIL:
+    if kind == codes.FAIL:
         return fail(world, what)
-    if kind == KILL:
+    if kind == codes.KILL:
         return kill(world, what)
-    if kind == JOIN:
+    if kind == codes.JOIN:
         return join(world, what, blank)
-    if kind == CONTROL:
+    if kind == codes.CONTROL:
         return control(world)
-    if kind == RESTART:
+    if kind == codes.RESTART:
         return restart_switch(world, what)
     return _saturate(world)
 
@@ -100,12 +74,12 @@ def _saturate(world: Record) -> Integer:
     As packets may arrive any number of times, or never, the state with the answers can do whatever the one without them
     can. `snapshot` and `useful` are left to say which packets change a switch.
     """
-    targets = carray(pointer(world.to), (MAX_PACKETS,), np.int8)
-    useful = carray(pointer(world.useful), (MAX_ENTRIES,), np.uint8)
+    targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
+    useful = carray(pointer(world.useful), (w.MAX_ENTRIES,), np.uint8)
     state = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
     copy_bytes(np.uintp(world.queue), np.uintp(world.entries), np.uintp(4 * world.entry_count))
     for host in range(world.hosts):
-        if state[host_at(world, host) + AT_LIFE] != ALIVE:
+        if state[host_at(world, host) + w.AT_LIFE] != w.ALIVE:
             continue
         armed = timers_of(world, unpack(world, np.int64(host)))
         chosen = armed
@@ -114,7 +88,7 @@ def _saturate(world: Record) -> Integer:
             result = drive(world, np.int64(host), chosen)
             if result < 0:
                 return result
-            if result != NOTHING:
+            if result != w.NOTHING:
                 _keep_or_undo(world, count)
             if chosen == 0:
                 break
@@ -122,19 +96,19 @@ def _saturate(world: Record) -> Integer:
     held = world.entry_count
     world.snapshot_count = held
     copy_bytes(np.uintp(world.snapshot), np.uintp(world.entries), np.uintp(4 * held))
-    before = carray(pointer(world.snapshot), (MAX_ENTRIES,), np.uint32)
+    before = carray(pointer(world.snapshot), (w.MAX_ENTRIES,), np.uint32)
     for place in range(held):
         entry = np.int64(before[place])
         useful[place] = np.uint8(0)
-        switch = np.int64(targets[entry >> PACKET_SHIFT])
-        if switch == TO_WORKER:
+        switch = np.int64(targets[entry >> w.PACKET_SHIFT])
+        if switch == w.TO_WORKER:
             continue
         count = world.entry_count
         restore_switch(world, switch)
         result = arrive_at_switch(world, entry)
         if result < 0:
             return result
-        if result != NOTHING and not _keep_or_undo(world, count):
+        if result != w.NOTHING and not _keep_or_undo(world, count):
             useful[place] = np.uint8(1)
     return np.int64(1)
 
@@ -142,8 +116,8 @@ def _saturate(world: Record) -> Integer:
 @compiled
 def _keep_or_undo(world: Record, count: Integer) -> bool:
     """Keep what a step has added if it has changed nothing else than the packets, of which there were `count`."""
-    mine = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
-    before = carray(pointer(world.queue), (MAX_ENTRIES,), np.uint32)
+    mine = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    before = carray(pointer(world.queue), (w.MAX_ENTRIES,), np.uint32)
     if only_packets_differ(world) and contains(mine, world.entry_count, before, count):
         copy_bytes(np.uintp(world.queue), np.uintp(world.entries), np.uintp(4 * world.entry_count))
         return True

@@ -2,10 +2,9 @@
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 import numpy as np
 
+from sim.explore.engine import world as w
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer, run_program
 from sim.explore.engine.frames import HEADERS_BYTES, IPV4_DESTINATION
 from sim.explore.engine.packets import (
@@ -19,24 +18,6 @@ from sim.explore.engine.packets import (
     write_number,
 )
 from sim.explore.engine.packing import host_at, tables_at
-from sim.explore.engine.world import (
-    AT_RESTARTS,
-    CHANGED,
-    DEAD,
-    DEAD_HOST,
-    DOWN,
-    FOREIGN_SLOT,
-    HEAD_BYTES,
-    LABEL_SHIFT,
-    MACHINE_ERROR,
-    MAX_ENTRIES,
-    MAX_PACKETS,
-    MISADDRESSED,
-    NOTHING,
-    OUTSIDER_ADMITTED,
-    PACKET_SHIFT,
-    UP,
-)
 
 
 @compiled
@@ -44,7 +25,7 @@ def restore_switch(world: Record, switch: Integer) -> None:
     """Put a switch's registers of the state that is worked on into the machine that runs all switches."""
     places = carray(pointer(world.span_at), (world.span_count,), np.int64)
     sizes = carray(pointer(world.span_bytes), (world.span_count,), np.int64)
-    at = np.uintp(world.state + HEAD_BYTES + switch * world.one_switch_bytes)
+    at = np.uintp(world.state + w.HEAD_BYTES + switch * world.one_switch_bytes)
     for span in range(world.span_count):
         copy_bytes(np.uintp(places[span]), at, np.uintp(sizes[span]))
         at += np.uintp(sizes[span])
@@ -57,17 +38,17 @@ def _save_switch(world: Record, switch: Integer, job: Integer) -> Integer:
     sizes = carray(pointer(world.span_bytes), (world.span_count,), np.int64)
     jobs = carray(pointer(world.span_job), (world.span_count,), np.int64)
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    at = np.int64(HEAD_BYTES) + switch * world.one_switch_bytes
-    result = np.int64(NOTHING)
+    at = np.int64(w.HEAD_BYTES) + switch * world.one_switch_bytes
+    result = np.int64(w.NOTHING)
     for span in range(world.span_count):
         cells = carray(pointer(places[span]), (sizes[span],), np.uint8)
         for each in range(sizes[span]):
             if state[at + each] != cells[each]:
                 state[at + each] = cells[each]
                 if jobs[span] != job:
-                    result = np.int64(FOREIGN_SLOT)
-                elif result == NOTHING:
-                    result = np.int64(CHANGED)
+                    result = np.int64(w.FOREIGN_SLOT)
+                elif result == w.NOTHING:
+                    result = np.int64(w.CHANGED)
         at += sizes[span]
     return result
 
@@ -75,22 +56,22 @@ def _save_switch(world: Record, switch: Integer, job: Integer) -> Integer:
 @compiled
 def arrive_at_switch(world: Record, entry: Integer) -> Integer:
     """Run a packet through its switch, whose registers are restored; what leaves is added to the packets in flight."""
-    number = entry >> PACKET_SHIFT
-    lengths = carray(pointer(world.lengths), (MAX_PACKETS,), np.int32)
-    owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
-    ports = carray(pointer(world.ports), (MAX_PACKETS,), np.int16)
+    number = entry >> w.PACKET_SHIFT
+    lengths = carray(pointer(world.lengths), (w.MAX_PACKETS,), np.int32)
+    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
+    ports = carray(pointer(world.ports), (w.MAX_PACKETS,), np.int16)
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     length = np.int64(lengths[number])
     owner = np.int64(owners[number])
     port = np.int64(ports[number])
-    switch = np.int64(carray(pointer(world.to), (MAX_PACKETS,), np.int8)[number])
+    switch = np.int64(carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)[number])
     tables = switch * world.versions + state[tables_at(switch)]
     copy_bytes(np.uintp(world.in_frame), np.uintp(packet_at(world, number)), np.uintp(length))
-    write_number(world, number, entry >> LABEL_SHIFT & 15, world.in_frame)
+    write_number(world, number, entry >> w.LABEL_SHIFT & 15, world.in_frame)
     world.switch_runs += 1
     left = run_switch(world, switch, length, port)
     if left < 0:
-        return np.int64(MACHINE_ERROR)
+        return np.int64(w.MACHINE_ERROR)
     columns = (world.hosts + world.switches) * world.epochs
     admitted = carray(pointer(world.admitted), (world.switches * world.versions, columns + 1), np.uint8)
     known = 0 <= owner < world.owners
@@ -99,8 +80,8 @@ def arrive_at_switch(world: Record, entry: Integer) -> Integer:
     if not outsider:
         job = owner // world.epochs // world.workers
     result = _save_switch(world, switch, job)
-    if outsider and (result != NOTHING or left > 0):
-        return np.int64(OUTSIDER_ADMITTED)
+    if outsider and (result != w.NOTHING or left > 0):
+        return np.int64(w.OUTSIDER_ADMITTED)
     if result < 0:
         return result
     out_ports = carray(pointer(world.out_ports), (left + 1,), np.uint16)
@@ -111,12 +92,12 @@ def arrive_at_switch(world: Record, entry: Integer) -> Integer:
         size = np.int64(out_lengths[each])
         way = way_out(world, switch, leaves_by)
         if way < 0 or not _addressed(world, frame, size, way, leaves_by):
-            return np.int64(MISADDRESSED)
-        if leaves_by < world.hosts and state[host_at(world, leaves_by)] == DEAD_HOST and world.epochs == 1:
+            return np.int64(w.MISADDRESSED)
+        if leaves_by < world.hosts and state[host_at(world, leaves_by)] == w.DEAD_HOST and world.epochs == 1:
             continue
         label = datagram_label(world, way, frame, size)
         if label > world.slots:
-            label = np.int64(DEAD)
+            label = np.int64(w.DEAD)
         host = leaves_by
         if leaves_by >= world.hosts:
             # Between switches a PROBE and its STATUS are the asker's; all else is of the hosts below.
@@ -125,10 +106,10 @@ def arrive_at_switch(world: Record, entry: Integer) -> Integer:
                 host = owner // world.epochs
         whose = down_owner(world, host, frame, size)
         answer = intern(world, way, whose, leaves_by, frame, size)
-        if answer < 0 or world.entry_count + 8 > MAX_ENTRIES:
-            return np.int64(MACHINE_ERROR)
-        if add_entry(world, entry_of(answer, label)) and result == NOTHING:
-            result = np.int64(CHANGED)
+        if answer < 0 or world.entry_count + 8 > w.MAX_ENTRIES:
+            return np.int64(w.MACHINE_ERROR)
+        if add_entry(world, entry_of(answer, label)) and result == w.NOTHING:
+            result = np.int64(w.CHANGED)
     return result
 
 
@@ -137,14 +118,14 @@ def way_out(world: Record, switch: Integer, port: Integer) -> Integer:
     """Return the way of a packet that leaves a switch by a port, UP or DOWN; -1 if the switch has no such port."""
     if port < world.hosts:
         leaf = carray(pointer(world.leaf_of), (world.hosts,), np.int64)[port]
-        return np.int64(DOWN if leaf == switch else -1)
+        return np.int64(w.DOWN if leaf == switch else -1)
     child = port - world.hosts
     if child == 0 or child >= world.switches:
         return np.int64(-1)
     if child == switch:
-        return np.int64(UP)
+        return np.int64(w.UP)
     parent = carray(pointer(world.parents), (world.switches,), np.int64)[child]
-    return np.int64(DOWN if parent == switch else -1)
+    return np.int64(w.DOWN if parent == switch else -1)
 
 
 @compiled
@@ -215,12 +196,12 @@ def control(world: Record) -> Integer:
     for switch in range(world.switches - 1, -1, -1):
         if state[tables_at(switch)] < emptied[switch]:
             state[tables_at(switch)] += np.uint8(1)
-            return np.int64(CHANGED)
+            return np.int64(w.CHANGED)
     for switch in range(world.switches):
         if state[tables_at(switch)] < complete[switch]:
             state[tables_at(switch)] += np.uint8(1)
-            return np.int64(CHANGED)
-    return np.int64(NOTHING)
+            return np.int64(w.CHANGED)
+    return np.int64(w.NOTHING)
 
 
 @compiled
@@ -228,14 +209,14 @@ def restart_switch(world: Record, switch: Integer) -> Integer:
     """Let a switch come up with empty registers and tables."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     emptied = carray(pointer(world.emptied), (world.switches,), np.int64)
-    if state[AT_RESTARTS] >= world.restarts:
-        return np.int64(NOTHING)
+    if state[w.AT_RESTARTS] >= world.restarts:
+        return np.int64(w.NOTHING)
     for each in range(world.switches):
         if state[tables_at(each)] > emptied[each]:
-            return np.int64(NOTHING)
-    state[AT_RESTARTS] += np.uint8(1)
+            return np.int64(w.NOTHING)
+    state[w.AT_RESTARTS] += np.uint8(1)
     state[tables_at(switch)] = np.uint8(emptied[switch])
-    at = HEAD_BYTES + switch * world.one_switch_bytes
+    at = w.HEAD_BYTES + switch * world.one_switch_bytes
     for each in range(world.one_switch_bytes):
         state[at + each] = np.uint8(0)
-    return np.int64(CHANGED)
+    return np.int64(w.CHANGED)

@@ -2,8 +2,6 @@
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 import numpy as np
 
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer

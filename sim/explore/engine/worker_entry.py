@@ -1,7 +1,5 @@
 """The worker core's functions with addresses for arguments, all int64, as `call_worker` calls them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from host_agent.compiled import Integer

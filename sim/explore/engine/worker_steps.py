@@ -2,8 +2,6 @@
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -19,6 +17,7 @@ from host_agent.protocol.records import (
     PASS_RING,
     SLOT,
 )
+from sim.explore.engine import world as w
 from sim.explore.engine.compiled import Integer, Record, call_worker, carray, compiled, copy_bytes, pointer
 from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.packets import add_entry, datagram_label, entry_of, intern, packet_at, write_number
@@ -39,38 +38,6 @@ from sim.explore.engine.packing import (
 )
 from sim.explore.engine.step_codes import ANSWERED, TIRED
 from sim.explore.engine.switch_steps import stage_of
-from sim.explore.engine.world import (
-    AGREED_FALSELY,
-    ALIVE,
-    AT_BEGUN,
-    AT_BITS,
-    AT_CHUNK,
-    AT_DONE,
-    AT_EPOCH,
-    AT_FAILURE,
-    AT_KILLS,
-    AT_LIFE,
-    CALL,
-    CHANGED,
-    DEAD,
-    DEAD_HOST,
-    DISPUTED_FALSELY,
-    ELEMENTS,
-    HOST_BYTES,
-    LABEL_SHIFT,
-    MACHINE_ERROR,
-    MAX_ENTRIES,
-    MAX_PACKETS,
-    MEMBERS,
-    NOTHING,
-    ORDINARY,
-    PACKET_SHIFT,
-    SLOT_BYTES,
-    STRAY_WRITE,
-    TX_ROWS,
-    UP,
-    WRONG_RESULT,
-)
 
 _CORE_BYTES: Final = CORE.itemsize
 _SLOT_RECORD_BYTES: Final = SLOT.itemsize
@@ -84,24 +51,24 @@ def after_worker(world: Record, host: Integer, owner: Integer, sent: Integer) ->
     """Pack a worker after a call of its core, and put what it sent into flight."""
     changed = pack(world, host, owner)
     core = core_of(world, owner)
-    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
-    owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
+    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
     # Labels move when chunks are sent again or done. They become smaller, or dead, so entries may fall together.
     if world.old_count > 0:
         place = np.int64(0)
         while place < world.entry_count:
             entry = np.int64(entries[place])
-            label = entry >> LABEL_SHIFT & 15
-            if label == 0 or owners[entry >> PACKET_SHIFT] != owner:
+            label = entry >> w.LABEL_SHIFT & 15
+            if label == 0 or owners[entry >> w.PACKET_SHIFT] != owner:
                 place += 1
                 continue
             moved = relabelled(world, label)
-            if moved == label or label == DEAD:
+            if moved == label or label == w.DEAD:
                 place += 1
                 continue
             changed = True
             place = _relabel(world, place, moved)
-    lengths = carray(pointer(world.tx_lengths), (TX_ROWS,), np.int32)
+    lengths = carray(pointer(world.tx_lengths), (w.TX_ROWS,), np.int32)
     templates = carray(pointer(world.headers), (world.hosts, 3, HEADERS_BYTES), np.uint8)
     for row in range(sent):
         length = np.int64(lengths[row])
@@ -111,31 +78,31 @@ def after_worker(world: Record, host: Integer, owner: Integer, sent: Integer) ->
         for each in range(HEADERS_BYTES):
             frame[each] = templates[host, 0 if header_only else 1, each]
         copy_bytes(np.uintp(world.in_frame + HEADERS_BYTES), np.uintp(datagram), np.uintp(length))
-        probe = datagram_label(world, np.int64(UP), world.in_frame, length + HEADERS_BYTES)
+        probe = datagram_label(world, np.int64(w.UP), world.in_frame, length + HEADERS_BYTES)
         label = np.int64(0)
         if probe != 0:
             label = label_of(world, probe_sequence_of(core, probe))
-        number = intern(world, np.int64(UP), owner, host, world.in_frame, length + HEADERS_BYTES)
-        if number < 0 or world.entry_count + 8 > MAX_ENTRIES:
-            return np.int64(MACHINE_ERROR)
+        number = intern(world, np.int64(w.UP), owner, host, world.in_frame, length + HEADERS_BYTES)
+        if number < 0 or world.entry_count + 8 > w.MAX_ENTRIES:
+            return np.int64(w.MACHINE_ERROR)
         changed |= add_entry(world, entry_of(number, label))
-    return np.int64(CHANGED if changed else NOTHING)
+    return np.int64(w.CHANGED if changed else w.NOTHING)
 
 
 @compiled
 def _relabel(world: Record, place: Integer, label: Integer) -> Integer:
     """Give the packet at a place another label; returns the place of the next one that has not been looked at."""
-    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
+    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
     entry = np.int64(entries[place])
     copies = entry & 255
     world.entry_count -= 1
     for each in range(place, world.entry_count):
         entries[each] = entries[each + 1]
-    changed = entry >> PACKET_SHIFT << PACKET_SHIFT | label << LABEL_SHIFT
+    changed = entry >> w.PACKET_SHIFT << w.PACKET_SHIFT | label << w.LABEL_SHIFT
     before = world.entry_count
     for _ in range(copies):
         add_entry(world, changed | 1)
-    if label < (entry >> LABEL_SHIFT & 15):
+    if label < (entry >> w.LABEL_SHIFT & 15):
         # It has moved before this place, or into an entry there.
         return place + (world.entry_count - before)
     return place
@@ -144,22 +111,22 @@ def _relabel(world: Record, place: Integer, label: Integer) -> Integer:
 @compiled
 def arrive_at_worker(world: Record, entry: Integer, how: Integer) -> Integer:
     """Hand a packet to the worker it is for."""
-    number = entry >> PACKET_SHIFT
-    host = np.int64(carray(pointer(world.ports), (MAX_PACKETS,), np.int16)[number])
+    number = entry >> w.PACKET_SHIFT
+    host = np.int64(carray(pointer(world.ports), (w.MAX_PACKETS,), np.int16)[number])
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    if state[host_at(world, host)] != ALIVE:
-        return np.int64(NOTHING)
+    if state[host_at(world, host)] != w.ALIVE:
+        return np.int64(w.NOTHING)
     owner = unpack(world, host)
     core = core_of(world, owner)
     slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)
     if how & TIRED:
         for each in range(world.slots):
             slots[owner, each].retransmissions = MANY_TRIES
-    length = np.int64(carray(pointer(world.lengths), (MAX_PACKETS,), np.int32)[number]) - HEADERS_BYTES
+    length = np.int64(carray(pointer(world.lengths), (w.MAX_PACKETS,), np.int32)[number]) - HEADERS_BYTES
     frame = packet_at(world, number)
     copy_bytes(np.uintp(world.in_frame), np.uintp(frame), np.uintp(length + HEADERS_BYTES))
-    label = entry >> LABEL_SHIFT & 15
-    write_number(world, number, np.int64(DEAD) if how & ANSWERED else label, world.in_frame)
+    label = entry >> w.LABEL_SHIFT & 15
+    write_number(world, number, np.int64(w.DEAD) if how & ANSWERED else label, world.in_frame)
     kept = min(length, world.row_bytes)
     copy_bytes(np.uintp(world.rx), np.uintp(world.in_frame + HEADERS_BYTES), np.uintp(kept))
     carray(pointer(world.rx_length), (1,), np.int32)[0] = length
@@ -172,12 +139,12 @@ def arrive_at_worker(world: Record, entry: Integer, how: Integer) -> Integer:
     failure = core.failure
     receive_now(world, owner)
     if failure != FAILURE_NONE and core.chunks > 0:  # the arrays are the caller's again
-        return np.int64(STRAY_WRITE)
+        return np.int64(w.STRAY_WRITE)
     result = _check_targets(world, owner, core.chunks, at_pass, at_index)
     if result < 0:
         return result
     if core.failure == FAILURE_MISMATCH and failure == FAILURE_NONE and not _anyone_disagrees(world, owner):
-        return np.int64(DISPUTED_FALSELY)
+        return np.int64(w.DISPUTED_FALSELY)
     return after_call(world, host, owner, how)
 
 
@@ -203,29 +170,29 @@ def _check_targets(
     good = carray(pointer(world.acceptable), (world.owners, world.rounds), np.uint8)
     works = carray(pointer(world.works), (world.owners, world.rounds), PASS)
     written = np.int64(-1)
-    kind = np.int64(ORDINARY)
+    kind = np.int64(w.ORDINARY)
     sums = carray(pointer(world.member_sums), (1,), np.uint32)
     if accepted > 0:
         if good[owner, number] == 0:
-            return np.int64(AGREED_FALSELY)
+            return np.int64(w.AGREED_FALSELY)
         if world.quorum != 0:
             kind = carray(pointer(world.kinds), (world.rounds,), np.int64)[number]
-        if kind == CALL and not _are_members(world, owner, number):
-            return np.int64(WRONG_RESULT)
-        if kind == MEMBERS:
+        if kind == w.CALL and not _are_members(world, owner, number):
+            return np.int64(w.WRONG_RESULT)
+        if kind == w.MEMBERS:
             passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
             subset = number << world.workers | passes[owner, number - 1].added
-            sums = carray(pointer(world.member_sums + subset * ELEMENTS * 4), (ELEMENTS,), np.uint32)
+            sums = carray(pointer(world.member_sums + subset * w.ELEMENTS * 4), (w.ELEMENTS,), np.uint32)
         if index >= works[owner, number].lead and works[owner, number].payload.elements > 0:
             written = number
     for each in range(world.words):
         word = words[owner, each]
-        if each // ELEMENTS == written:
-            if word != (sums[each % ELEMENTS] if kind == MEMBERS else expected[owner, each]):
-                return np.int64(WRONG_RESULT)
+        if each // w.ELEMENTS == written:
+            if word != (sums[each % w.ELEMENTS] if kind == w.MEMBERS else expected[owner, each]):
+                return np.int64(w.WRONG_RESULT)
         elif word != np.uint32(_BEFORE):
-            return np.int64(STRAY_WRITE)
-    return np.int64(NOTHING)
+            return np.int64(w.STRAY_WRITE)
+    return np.int64(w.NOTHING)
 
 
 @compiled
@@ -327,8 +294,8 @@ def timers_of(world: Record, owner: Integer) -> Integer:
 def drive(world: Record, host: Integer, timers: Integer) -> Integer:
     """Let a worker send, at a time when these of its timers have expired and the others have not."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    if state[host_at(world, host)] != ALIVE:
-        return np.int64(NOTHING)
+    if state[host_at(world, host)] != w.ALIVE:
+        return np.int64(w.NOTHING)
     owner = unpack(world, host)
     fire(world, owner, timers)
     return after_worker(world, host, owner, send_now(world, owner))
@@ -357,14 +324,14 @@ def begin(world: Record, host: Integer, how: Integer) -> Integer:
     """Let a worker begin its next round."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     at = host_at(world, host)
-    begun, done = np.int64(state[at + AT_BEGUN]), np.int64(state[at + AT_DONE])
-    if state[at + AT_LIFE] != ALIVE or state[at + AT_FAILURE] != FAILURE_NONE or begun >= world.rounds:
-        return np.int64(NOTHING)
+    begun, done = np.int64(state[at + w.AT_BEGUN]), np.int64(state[at + w.AT_DONE])
+    if state[at + w.AT_LIFE] != w.ALIVE or state[at + w.AT_FAILURE] != FAILURE_NONE or begun >= world.rounds:
+        return np.int64(w.NOTHING)
     waits = world.ahead == 0
     if world.quorum != 0:  # The reduction begins when its members are known.
-        waits |= carray(pointer(world.kinds), (world.rounds,), np.int64)[begun] == MEMBERS
+        waits |= carray(pointer(world.kinds), (world.rounds,), np.int64)[begun] == w.MEMBERS
     if waits and begun != done:
-        return np.int64(NOTHING)
+        return np.int64(w.NOTHING)
     owner = unpack(world, host)
     world.worker_calls += 1
     call_worker(
@@ -386,12 +353,12 @@ def roll_call(world: Record, host: Integer) -> Integer:
     """Return the number of the roll call that a worker has begun and that is not done, or -1."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     at = host_at(world, host)
-    begun = np.int64(state[at + AT_BEGUN])
-    alive = state[at + AT_LIFE] == ALIVE and state[at + AT_FAILURE] == FAILURE_NONE
-    if world.quorum == 0 or not alive or begun == state[at + AT_DONE]:
+    begun = np.int64(state[at + w.AT_BEGUN])
+    alive = state[at + w.AT_LIFE] == w.ALIVE and state[at + w.AT_FAILURE] == FAILURE_NONE
+    if world.quorum == 0 or not alive or begun == state[at + w.AT_DONE]:
         return np.int64(-1)
     kinds = carray(pointer(world.kinds), (world.rounds,), np.int64)
-    return begun - 1 if kinds[begun - 1] == CALL else np.int64(-1)
+    return begun - 1 if kinds[begun - 1] == w.CALL else np.int64(-1)
 
 
 @compiled
@@ -406,7 +373,7 @@ def offer(world: Record, host: Integer, how: Integer) -> Integer:
     """Let a worker contribute to the roll call that it has begun: its array is there."""
     call = roll_call(world, host)
     if call < 0 or has_offered(world, host, call):
-        return np.int64(NOTHING)
+        return np.int64(w.NOTHING)
     owner = unpack(world, host)
     world.worker_calls += 1
     call_worker(
@@ -428,10 +395,14 @@ def fail(world: Record, host: Integer) -> Integer:
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     failed = np.int64(0)
     for each in range(world.hosts):
-        failed += state[host_at(world, np.int64(each)) + AT_FAILURE] == FAILURE_DEADLINE
+        failed += state[host_at(world, np.int64(each)) + w.AT_FAILURE] == FAILURE_DEADLINE
     at = host_at(world, host)
-    if failed >= world.deadlines or state[at + AT_LIFE] != ALIVE or state[at + AT_FAILURE] != FAILURE_NONE:
-        return np.int64(NOTHING)
+    if (
+        failed >= world.deadlines
+        or state[at + w.AT_LIFE] != w.ALIVE
+        or state[at + w.AT_FAILURE] != FAILURE_NONE
+    ):
+        return np.int64(w.NOTHING)
     owner = unpack(world, host)
     core = core_of(world, owner)
     core.progress_ns = NOW_NS - core.timeout_ns
@@ -443,31 +414,31 @@ def kill(world: Record, host: Integer) -> Integer:
     """Let a worker die."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     at = host_at(world, host)
-    if state[AT_KILLS] >= world.kills or state[at + AT_LIFE] != ALIVE:
-        return np.int64(NOTHING)
-    state[AT_KILLS] += np.uint8(1)
+    if state[w.AT_KILLS] >= world.kills or state[at + w.AT_LIFE] != w.ALIVE:
+        return np.int64(w.NOTHING)
+    state[w.AT_KILLS] += np.uint8(1)
     for each in range(world.host_bytes):
-        slot, field = divmod(each - HOST_BYTES, SLOT_BYTES)
+        slot, field = divmod(each - w.HOST_BYTES, w.SLOT_BYTES)
         # How far it was says which of its packets are finished.
-        if 0 <= slot < world.slots and field == AT_BITS:
+        if 0 <= slot < world.slots and field == w.AT_BITS:
             state[at + each] &= np.uint8(1)
-        elif each != AT_EPOCH and not (0 <= slot < world.slots and field == AT_CHUNK):
+        elif each != w.AT_EPOCH and not (0 <= slot < world.slots and field == w.AT_CHUNK):
             state[at + each] = np.uint8(0)
-    state[at + AT_LIFE] = np.uint8(DEAD_HOST)
-    _bury_labels(world, owner_of(world, host, np.int64(state[at + AT_EPOCH])))
-    return np.int64(CHANGED)
+    state[at + w.AT_LIFE] = np.uint8(w.DEAD_HOST)
+    _bury_labels(world, owner_of(world, host, np.int64(state[at + w.AT_EPOCH])))
+    return np.int64(w.CHANGED)
 
 
 @compiled
 def _bury_labels(world: Record, owner: Integer) -> None:
-    entries = carray(pointer(world.entries), (MAX_ENTRIES,), np.uint32)
-    owners = carray(pointer(world.of), (MAX_PACKETS,), np.int16)
+    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
     place = np.int64(0)
     while place < world.entry_count:
         entry = np.int64(entries[place])
-        label = entry >> LABEL_SHIFT & 15
-        if label != 0 and label != DEAD and owners[entry >> PACKET_SHIFT] == owner:
-            place = _relabel(world, place, np.int64(DEAD))
+        label = entry >> w.LABEL_SHIFT & 15
+        if label != 0 and label != w.DEAD and owners[entry >> w.PACKET_SHIFT] == owner:
+            place = _relabel(world, place, np.int64(w.DEAD))
         else:
             place += 1
 
@@ -477,9 +448,9 @@ def join(world: Record, host: Integer, blank: Integer) -> Integer:
     """Let a worker start again in the second epoch, once the controller has admitted all of it."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     at = host_at(world, host)
-    if world.epochs < 2 or state[at + AT_EPOCH] != 0 or stage_of(world) != 2:
-        return np.int64(NOTHING)
+    if world.epochs < 2 or state[at + w.AT_EPOCH] != 0 or stage_of(world) != 2:
+        return np.int64(w.NOTHING)
     _bury_labels(world, owner_of(world, host, np.int64(0)))
     copy_bytes(np.uintp(world.state + at), np.uintp(blank), np.uintp(world.host_bytes))
-    state[at + AT_EPOCH] = np.uint8(1)
-    return np.int64(CHANGED)
+    state[at + w.AT_EPOCH] = np.uint8(1)
+    return np.int64(w.CHANGED)

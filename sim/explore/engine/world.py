@@ -11,8 +11,6 @@ whether the PROBE was sent before or after each chunk's last transmission. So al
 of these transmissions are one to it. Label n: sent after the n-th of them, in order. `DEAD`: before all of them.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

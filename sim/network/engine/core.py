@@ -5,8 +5,6 @@ They are the shipped ones. Called directly they would be optimized anew in every
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -6,8 +6,6 @@ happens on one link does not move another's dice.
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -9,8 +9,6 @@ arrive, then timers; within a class, what was scheduled first comes first.
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

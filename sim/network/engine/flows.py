@@ -16,8 +16,6 @@ become ready, which is how `sim.peers` write a collective down.
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

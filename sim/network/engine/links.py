@@ -6,8 +6,6 @@ waits says how many bytes are before it.
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from __future__ import annotations
-
 import numpy as np
 
 from sim.network.engine.compiled import Integer, Record, carray, compiled, pointer

@@ -7,8 +7,6 @@ that no sum has, so that the next worker's block is right only if that worker wr
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -5,8 +5,6 @@ A frame begins at `FRAME_AT` of its row, so that the UDP payload behind 42 bytes
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

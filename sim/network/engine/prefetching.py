@@ -6,8 +6,6 @@ spent waiting for memory. What the next events are is at the top of the heap.
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

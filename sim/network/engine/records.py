@@ -3,8 +3,6 @@
 A picosecond is a tenth of what a byte takes at 800 Gbit/s, and 2^63 of them are 106 days.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

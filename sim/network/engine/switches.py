@@ -6,8 +6,6 @@ the same for all packets, so nothing is lost by running the program at once and 
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from __future__ import annotations
-
 import numpy as np
 
 from host_agent.wire.header import HEADER_WORDS, read_header

@@ -6,8 +6,6 @@ then sends leaves when its cost has passed. The core sees that time, cut to its 
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Type information (BTF) for maps whose values the kernel must understand: here, a lock in each."""
 
-from __future__ import annotations
-
 import struct
 
 _INT, _STRUCT = 1, 4

@@ -1,7 +1,5 @@
 """BPF code for a control: tables are maps of the kernel, registers are used under a lock."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir as ll

@@ -1,7 +1,5 @@
 """What a program uses and XDP cannot do, found before any code is made: one sentence each, with its place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from sim.switch import ir

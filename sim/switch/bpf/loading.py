@@ -1,7 +1,5 @@
 """Maps and programs of one switch in the kernel."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import struct

@@ -3,8 +3,6 @@
 LLVM runs in a process of its own: what its `bpf` target does not have ends the process that asks for it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

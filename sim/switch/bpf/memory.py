@@ -4,8 +4,6 @@ Code reaches it by address, without a helper, also under a lock. Its parts are a
 index keeps it inside.
 """
 
-from __future__ import annotations
-
 from sim.switch import ir
 from sim.switch.layout import CONTEXT, Context, align
 from sim.switch.table_layout import TableShape

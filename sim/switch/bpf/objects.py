@@ -1,7 +1,5 @@
 """BPF objects as LLVM writes them: functions, and the places in them that name maps and helpers of the kernel."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Programs are attached by links, which go when their descriptors are closed: when the process ends, however it does.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

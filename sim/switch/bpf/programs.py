@@ -7,8 +7,6 @@ in front of its headers, where ``arrive`` wrote it.
 Each interface and each replica has a small program of its own in front (`stubs`), which says which port it is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

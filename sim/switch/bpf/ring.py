@@ -1,7 +1,5 @@
 """Reading the kernel's ring buffer of packets to the controller."""
 
-from __future__ import annotations
-
 import mmap
 import select
 import struct

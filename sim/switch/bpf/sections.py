@@ -5,8 +5,6 @@ means. A node (table or branch) is inside if an access may have happened before 
 in it. No helper of the kernel may be called inside, so tables that are applied there are looked up at the way in.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass

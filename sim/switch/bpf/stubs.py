@@ -1,7 +1,5 @@
 """The small programs in front: one at each interface and one for each replica, which say who they are and go on."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """A switch in the kernel: a compiled program as XDP, with the control plane of the embedded switch."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from os import PathLike

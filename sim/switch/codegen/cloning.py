@@ -1,7 +1,5 @@
 """Machine code for cloning, from ingress and from egress, and what copies of a packet share with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

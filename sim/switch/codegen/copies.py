@@ -4,8 +4,6 @@ A slot is a packet's state followed by room for a frame. A packet from outside s
 recirculated has its bytes in its slot, so a copy of it must have its own.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir as ll

@@ -1,7 +1,5 @@
 """Machine code for the deparser: ``deparse(ctx, st, out) -> bytes written`` (headers, then the payload)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir as ll

@@ -1,7 +1,5 @@
 """Machine code for digests: a row per packet that asked for one, ``digest id, the fields' words``."""
 
-from __future__ import annotations
-
 from llvmlite import ir as ll
 
 from sim.switch import ir

@@ -1,7 +1,5 @@
 """Division beyond 64 bits, bit by bit: LLVM would call functions of a compiler's runtime, which is not linked here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir as ll

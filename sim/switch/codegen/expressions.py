@@ -8,8 +8,6 @@ What BMv2 leaves undefined is defined here: division by zero gives zero, an inde
 and writes a spare element.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Machine code for registers, counters, meters and the hash primitive."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir as ll

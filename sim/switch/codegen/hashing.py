@@ -4,8 +4,6 @@ As in BMv2, inputs are packed bit after bit, most significant first, fields of i
 byte is filled with zero bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

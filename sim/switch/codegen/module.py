@@ -1,7 +1,5 @@
 """The whole LLVM module of a program."""
 
-from __future__ import annotations
-
 from sim.switch import ir
 from sim.switch.codegen.actions import write_actions
 from sim.switch.codegen.deparser import write_deparser

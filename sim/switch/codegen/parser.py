@@ -4,8 +4,6 @@ States become basic blocks. The parser stops at the end, at an error (noted in t
 `MAX_STATES` states if the program can loop without consuming anything.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir as ll

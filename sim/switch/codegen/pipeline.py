@@ -1,7 +1,5 @@
 """Machine code for a control: ``ingress(ctx, st)`` and ``egress(ctx, st)``, tables and branches as basic blocks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir as ll

@@ -1,7 +1,5 @@
 """Where fields and headers are when a program names them: instances, stack elements, union members."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any

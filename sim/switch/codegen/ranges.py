@@ -1,7 +1,5 @@
 """The range of values that an expression of BMv2 can take, known from the widths of fields."""
 
-from __future__ import annotations
-
 from sim.switch import ir
 from sim.switch.codegen.emit import Fn
 from sim.switch.codegen.places import Places

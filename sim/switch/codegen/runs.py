@@ -4,8 +4,6 @@ p4c writes what a program does with each of 256 lanes as 256 times the same prim
 to vectorize. Within it, fields that are the same in all turns live in variables, which are written back after the last turn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Machine code for looking a key up, one function per table: ``lookup_<id>(ctx, st) -> entry``, 0 on a miss."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir as ll

@@ -8,8 +8,6 @@ resubmitted packets before new ones, each first come, first served.
 packet that goes round for ever is cut off: see `passes_limit` and `steps_limit` in `sim.switch.layout.CONTEXT`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sim.switch.codegen.actions import DROP, DROP_PORT

@@ -1,7 +1,5 @@
 """Machine code for runs: a loop whose body names the fields and registers of the first turn."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

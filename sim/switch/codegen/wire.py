@@ -4,8 +4,6 @@ Fields are moved in the largest units that work: a run of equal fields of 16, 32
 bytes reversed, everything else as the shortest byte-aligned group of fields.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All workers of a group on one simulated switch, as what carries out the rounds of compressors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

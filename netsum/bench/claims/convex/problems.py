@@ -1,7 +1,5 @@
 """The problems: two on data that comes with scikit-learn, and two of a hundred workers on random data."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What is checked of each method: the accuracy it reaches, in how many steps, and what the theorems promise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -9,8 +7,8 @@ from typing import Any, Final
 from host_agent.compression import make_compressor, make_memory
 from host_agent.compression.convex import Progress, minimize, theory
 from host_agent.compression.convex.minimize import Estimator
-from netsum.convex.problems import WORKERS, problem
-from netsum.convex.star import SimulatedStar
+from netsum.bench.claims.convex.problems import WORKERS, problem
+from netsum.bench.claims.convex.star import SimulatedStar
 
 ACCURACY: Final = 1e-10
 """Of the squared distance to the optimum, relative to the start."""
