@@ -21,8 +21,8 @@ from controller.service.states import (
 from controller.trees import Tree
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToWorker
+from host_agent.job_api.tickets import ticket_of
 from host_agent.wire import Admission
-from host_agent.wire.path import one_switch
 
 
 class Kind(Enum):
@@ -300,7 +300,7 @@ class ServiceJob:
         epoch = self.admitted_epoch
         if seat.outbox is None or seat.told_epoch == epoch or epoch != self.record.epoch:
             return
-        ticket = self._ticket(seat)
+        ticket = ticket_of(self.admissions[seat.rank])
         if seat.told_epoch and seat.told_epoch == self.record.moved_from:
             seat.send(ToWorker(moved=jobs_pb2.Moved(admission=ticket, reason=self.reason)))
         elif seat.told_epoch:
@@ -319,28 +319,3 @@ class ServiceJob:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-
-    def _ticket(self, seat: Seat) -> jobs_pb2.AdmissionTicket:
-        admission = self.admissions[seat.rank]
-        path = admission.path
-        if path == one_switch(admission.worker_id, admission.num_workers):
-            path = ()  # As of any job on one switch.
-        return jobs_pb2.AdmissionTicket(
-            job_id=admission.job_id,
-            token=admission.token,
-            epoch=admission.epoch,
-            worker_id=admission.worker_id,
-            num_workers=admission.num_workers,
-            slot_count=admission.slot_count,
-            lanes=admission.lanes,
-            switch_ip=admission.switch[0],
-            switch_port=admission.switch[1],
-            path=[
-                jobs_pb2.TreeLevel(
-                    worker_id=level.worker_id,
-                    children=[jobs_pb2.Ranks(ranks=child) for child in level.children],
-                )
-                for level in path
-            ],
-            quorum=admission.quorum,
-        )

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
+from host_agent.job_api.tickets import admission_of
 from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsError
 from host_agent.joining.states import MEMBERSHIP_TRANSITIONS, MembershipEvent, MembershipState
 from host_agent.wire import Admission
-from host_agent.wire.path import Level
 from netsum_common.states import next_state
 
 _JOINED: Final = (MembershipState.ADMITTED, MembershipState.RESTARTING, MembershipState.ENDED)
@@ -350,22 +350,3 @@ class Membership:
                     raise AbsentWorkersError(message, self._missing) if self._missing else JoinError(message)
                 ask()
                 self._changed.wait(min(left_s, 1.0))
-
-
-def admission_of(ticket: jobs_pb2.AdmissionTicket) -> Admission:
-    """Read an admission."""
-    return Admission(
-        job_id=ticket.job_id,
-        token=ticket.token,
-        epoch=ticket.epoch,
-        worker_id=ticket.worker_id,
-        num_workers=ticket.num_workers,
-        slot_count=ticket.slot_count,
-        lanes=ticket.lanes,
-        switch=(ticket.switch_ip, ticket.switch_port),
-        path=tuple(
-            Level(level.worker_id, tuple(tuple(child.ranks) for child in level.children))
-            for level in ticket.path
-        ),
-        quorum=ticket.quorum,
-    )

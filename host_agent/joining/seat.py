@@ -17,8 +17,9 @@ from host_agent.communicator import Communicator
 from host_agent.errors import PeerError
 from host_agent.job_api import CONTROLLER_VARIABLE, jobs_pb2
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
+from host_agent.job_api.tickets import admission_of
 from host_agent.joining.errors import JoinError
-from host_agent.joining.membership import Membership, Watcher, admission_of
+from host_agent.joining.membership import Membership, Watcher
 from host_agent.joining.report import report_of
 from host_agent.joining.stream import JoinStream
 from host_agent.lifecycle import Lifecycle, State

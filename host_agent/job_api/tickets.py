@@ -1,0 +1,47 @@
+"""Admissions as messages of the job API."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from host_agent.job_api.jobs_pb2 import AdmissionTicket, Ranks, TreeLevel
+from host_agent.wire import Admission
+from host_agent.wire.path import Level, one_switch
+
+_PLAIN_FIELDS: Final = [
+    "job_id",
+    "token",
+    "epoch",
+    "worker_id",
+    "num_workers",
+    "slot_count",
+    "lanes",
+    "quorum",
+]
+"""What an admission and its ticket both have."""
+
+
+def ticket_of(admission: Admission) -> AdmissionTicket:
+    """Return an admission as a message; the path of a job on one switch follows from the rest."""
+    alone = admission.path == one_switch(admission.worker_id, admission.num_workers)
+    return AdmissionTicket(
+        **{name: getattr(admission, name) for name in _PLAIN_FIELDS},
+        switch_ip=admission.switch[0],
+        switch_port=admission.switch[1],
+        path=[
+            TreeLevel(worker_id=level.worker_id, children=[Ranks(ranks=child) for child in level.children])
+            for level in (() if alone else admission.path)
+        ],
+    )
+
+
+def admission_of(ticket: AdmissionTicket) -> Admission:
+    """Read what `ticket_of` wrote."""
+    return Admission(
+        **{name: getattr(ticket, name) for name in _PLAIN_FIELDS},
+        switch=(ticket.switch_ip, ticket.switch_port),
+        path=tuple(
+            Level(level.worker_id, tuple(tuple(child.ranks) for child in level.children))
+            for level in ticket.path
+        ),
+    )
