@@ -81,7 +81,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Job:
-    """One life of a job on a switch; a restart makes a new one with another epoch and token.
+    """One epoch of a job on a switch; a restart makes a new one with another epoch and token.
 
     Attributes
     ----------

@@ -32,7 +32,7 @@ CORNERS = ((0, 0), (0, 3), (3, 0), (3, 3))
 
 @dataclass
 class Passage:
-    """What a pass over the test images came to at one threshold: shares of samples, and payload upward in bytes a sample."""
+    """Result of a pass over the test images at one threshold: shares of samples, and payload upward in bytes a sample."""
 
     threshold: float
     accuracy: float = 0.0

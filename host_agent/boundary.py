@@ -14,8 +14,8 @@ from host_agent.wire import Admission
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How far a communicator has come.
+class Position:
+    """How many collectives a communicator has begun and ended.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Boundary:
     """
 
     def __init__(self) -> None:
-        self.on_reached: Callable[[Standing], None] = lambda standing: None
+        self.on_reached: Callable[[Position], None] = lambda position: None
         self._lock = threading.Lock()  # guards all below
         self._begun = 0
         self._ended = 0
@@ -47,10 +47,10 @@ class Boundary:
         self._next: Admission | None = None
 
     @property
-    def standing(self) -> Standing:
+    def position(self) -> Position:
         """How far it has come."""
         with self._lock:
-            return Standing(self._begun, self._ended)
+            return Position(self._begun, self._ended)
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -58,12 +58,12 @@ class Boundary:
         with self._lock:
             return self._missing
 
-    def hold(self, until: int | None, missing: tuple[int, ...] = ()) -> Standing:
+    def hold(self, until: int | None, missing: tuple[int, ...] = ()) -> Position:
         """Begin no collective from number `until` on; None: no further one."""
         with self._lock:
             self._limit = self._begun if until is None else until
             self._missing = missing
-            return Standing(self._begun, self._ended)
+            return Position(self._begun, self._ended)
 
     def release(self) -> None:
         """Begin collectives without a limit."""
@@ -104,10 +104,10 @@ class Boundary:
         """Count a collective as ended."""
         with self._lock:
             self._ended += 1
-            standing = Standing(self._begun, self._ended)
+            position = Position(self._begun, self._ended)
             reached = self._limit is not None and self._ended == self._limit
         if reached:
-            self.on_reached(standing)
+            self.on_reached(position)
 
     def waited_ns(self, now_ns: int) -> int:
         """Return for how long a collective has waited at the limit; 0 if none does."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from host_agent.activity import Activity, activity_of
-from host_agent.boundary import Standing
+from host_agent.boundary import Position
 from host_agent.claims import claim
 from host_agent.codecs import bitmap
 from host_agent.codecs.accumulator import Accumulator
@@ -426,11 +426,11 @@ class Communicator:
         """Return what it has done so far and what it waits for, in the middle of a collective too; from any thread."""
         return activity_of(self._progress.core)
 
-    def on_boundary(self, reached: Callable[[Standing], None]) -> None:
+    def on_boundary(self, reached: Callable[[Position], None]) -> None:
         """Call back, from the thread that ends a collective, when all collectives before a hold's limit have ended."""
         self._progress.boundary.on_reached = reached
 
-    def hold(self, until: int | None, missing: tuple[int, ...] = ()) -> Standing:
+    def hold(self, until: int | None, missing: tuple[int, ...] = ()) -> Position:
         """Begin no collective from number `until` on, so that the job can move to other slots.
 
         Parameters
@@ -442,7 +442,7 @@ class Communicator:
 
         Returns
         -------
-        Standing
+        Position
             How many collectives have begun and ended.
         """
         return self._progress.hold(until, missing)

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import Future
 from typing import Any, Final
 
-from host_agent.boundary import Boundary, Standing
+from host_agent.boundary import Boundary, Position
 from host_agent.collectives import Collective
 from host_agent.errors import (
     ClosedCommunicatorError,
@@ -117,13 +117,13 @@ class Progress:
             if self.state is not State.CLOSED:
                 self._link.wake()
 
-    def hold(self, until: int | None, missing: tuple[int, ...]) -> Standing:
+    def hold(self, until: int | None, missing: tuple[int, ...]) -> Position:
         """Begin no collective from number `until` on; see `Boundary.hold`."""
         with self._changed:
-            standing = self.boundary.hold(until, missing)
+            position = self.boundary.hold(until, missing)
             if self.state is not State.CLOSED:
                 self._link.wake()  # It may go further than before.
-            return standing
+            return position
 
     def move(self, admission: Admission) -> bool:
         """Let the next collective be the first of another epoch; returns whether that is possible now."""

@@ -58,7 +58,7 @@ def wrapped(text: str, screen: "Console", indent: str = "") -> str:
     return textwrap.fill(shown, screen.width, subsequent_indent=indent, **options)  # type: ignore[arg-type]  # all booleans
 
 
-def say(text: str, style: str = "") -> None:
+def echo(text: str, style: str = "") -> None:
     """Print a line."""
     screen = console()
     indent = " " * (len(text) - len(text.lstrip(" ")))
@@ -66,7 +66,7 @@ def say(text: str, style: str = "") -> None:
     sys.stdout.flush()
 
 
-def say_error(message: str) -> None:
+def echo_error(message: str) -> None:
     """Print `netsum: MESSAGE` on standard error; a message may have several lines, such as notes."""
     screen = console(stderr=True)
     lines = [wrapped(line, screen) for line in f"netsum: {message}".split("\n")]
@@ -78,7 +78,7 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     shown = [(name, str(value)) for name, value in facts if value not in (None, "")]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        say(f"{name + ':':{width + 1}} {value}")
+        echo(f"{name + ':':{width + 1}} {value}")
 
 
 def count_text(number: float) -> str:

@@ -174,7 +174,7 @@ def what_of_certificates(details: str, tls: TlsFiles) -> str:
 
 
 def advice_on_silence(address: str, tls: TlsFiles) -> str:
-    """Say what to do about a server that does not answer, after a look at what listens at its address.
+    """Return what to do about a server that does not answer, after a look at what listens at its address.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ _ALWAYS_S = 10**6
 
 
 def missing_for_mininet() -> str | None:
-    """Tell what keeps this machine from running a Mininet testbed, as a sentence; None if nothing does."""
+    """Return why this machine cannot run a Mininet testbed, as a sentence, or None."""
     lacking = missing_for_namespaces()
     if lacking is not None:
         return lacking
@@ -320,7 +320,7 @@ class MininetStar(MininetTestbed):
 
     @classmethod
     def lacking(cls) -> str | None:
-        """Tell what keeps this machine from running it, as a sentence; None if nothing does."""
+        """Return why this machine cannot run it, as a sentence, or None."""
         return missing_for_switch(cls.switch_kind) or missing_for_mininet()
 
 

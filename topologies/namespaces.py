@@ -28,7 +28,7 @@ def missing_tools() -> list[str]:
 
 
 def missing_for_namespaces() -> str | None:
-    """Tell what keeps this process from using namespaces, as a sentence; None if nothing does."""
+    """Return why this process cannot use namespaces, as a sentence, or None."""
     if os.geteuid() != 0:
         return "network namespaces need root: run it with sudo"
     lacking = missing_tools()

@@ -69,8 +69,8 @@ class Moves:
 
     def begin(self, job: ServiceJob, slots: int, home: bool = False) -> None:
         """Hold a job's workers for a move."""
-        wish = f"it is to have {plural(slots, 'slot')} in place of {job.record.slot_count}"
-        job.on(JobEvent.HOLD, f"it is to return from aggregator {job.record.aggregator}" if home else wish)
+        wanted = f"it is to have {plural(slots, 'slot')} in place of {job.record.slot_count}"
+        job.on(JobEvent.HOLD, f"it is to return from aggregator {job.record.aggregator}" if home else wanted)
         move = self._moves[job] = _Waiting(slots, home)
         self._start_timer(job, move)
         job.send(move.hold(job))

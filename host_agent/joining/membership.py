@@ -42,8 +42,8 @@ class Membership:
 
     Parameters
     ----------
-    wish : jobs_pb2.JoinRequest
-        What is asked for first.
+    request : jobs_pb2.JoinRequest
+        The initial request.
     starts : bool
         Whether to ask for slots as soon as there is a place; else `start` does.
 
@@ -99,7 +99,7 @@ class Membership:
 
     @property
     def trouble(self) -> str:
-        """Why the current admission is of no use, as a sentence; empty while it is valid."""
+        """Why the current admission is invalid, as a sentence; empty while it is valid."""
         with self._changed:
             if self._ended:
                 return f"the job ended: {self._ended}"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from host_agent.boundary import Standing
+from host_agent.boundary import Position
 from host_agent.claims import is_used
 from host_agent.communicator import Communicator
 from host_agent.errors import PeerError
@@ -92,7 +92,7 @@ class Seat:
         """
         message = self._membership.start()
         if message is not None:
-            self._stream.say(message)
+            self._stream.send(message)
         self._membership.joined(self.controller, timeout_s)
         threading.Thread(target=self._report, name="netsum-report", daemon=True).start()
 
@@ -118,7 +118,7 @@ class Seat:
 
     @property
     def trouble(self) -> str:
-        """Why the current admission is of no use, as a sentence; empty while it is valid."""
+        """Why the current admission is invalid, as a sentence; empty while it is valid."""
         return self._membership.trouble
 
     def communicator(self, timeout_s: float = 30.0) -> Communicator:
@@ -171,7 +171,7 @@ class Seat:
         asking = FromWorker(again=jobs_pb2.Again(epoch=used.epoch, broken=broken))
         # Said again and again, as a stream may break and another begin meanwhile.
         return self._membership.epoch_after(
-            used.epoch, self.controller, timeout_s, lambda: self._stream.say(asking)
+            used.epoch, self.controller, timeout_s, lambda: self._stream.send(asking)
         )
 
     def watch(
@@ -250,7 +250,7 @@ class Seat:
             case _:
                 answer = self._membership.take(message)
                 if answer is not None:
-                    self._stream.say(answer)
+                    self._stream.send(answer)
 
     def _hold(self, hold: jobs_pb2.Hold) -> None:
         """Stop the communicator at the limit of a hold, and report how far it has come."""
@@ -261,27 +261,27 @@ class Seat:
         if communicator is None or communicator.admission != used:
             self._held = hold  # For a communicator that is made before the move.
             fixed = "it uses its admission without its seat" if is_used(used) else ""
-            self._stream.say(FromWorker(held=jobs_pb2.Held(epoch=used.epoch, fixed=fixed)))
+            self._stream.send(FromWorker(held=jobs_pb2.Held(epoch=used.epoch, fixed=fixed)))
             return
         failure = communicator.lifecycle.cause
         closed = communicator.lifecycle.state is State.CLOSED
         until = hold.until if hold.HasField("until") else None
-        standing = communicator.hold(until, tuple(hold.missing))
-        self._stream.say(
+        position = communicator.hold(until, tuple(hold.missing))
+        self._stream.send(
             FromWorker(
                 held=jobs_pb2.Held(
                     epoch=used.epoch,
-                    begun=standing.begun,
-                    ended=standing.ended,
+                    begun=position.begun,
+                    ended=position.ended,
                     fixed="its communicator has failed" if failure else "it has closed" if closed else "",
                 )
             )
         )
 
-    def _on_boundary(self, standing: Standing) -> None:
-        self._stream.say(
+    def _on_boundary(self, position: Position) -> None:
+        self._stream.send(
             FromWorker(
-                held=jobs_pb2.Held(epoch=self.admission.epoch, begun=standing.begun, ended=standing.ended)
+                held=jobs_pb2.Held(epoch=self.admission.epoch, begun=position.begun, ended=position.ended)
             )
         )
 
@@ -323,7 +323,7 @@ class Seat:
         while not self._closed.wait(self._membership.report_s):
             communicator = self._communicator()
             if communicator is not None:
-                self._stream.say(FromWorker(report=report_of(communicator)))
+                self._stream.send(FromWorker(report=report_of(communicator)))
             del communicator
 
 

@@ -81,7 +81,7 @@ class JoinStream:
         """Begin; the callbacks are called from here on."""
         self._thread.start()
 
-    def say(self, message: FromWorker) -> None:
+    def send(self, message: FromWorker) -> None:
         """Send something on the present stream."""
         self._outgoing.put(message)
 

@@ -27,7 +27,7 @@ LEAVING_GRACE_S: Final = 2.0
 TELLING_S: Final = 2.0
 """How long ranks that do not agree wait to read what the others called."""
 _AFTERWARDS: Final = (
-    "This group is of no use any more: destroy it and make a new one, or let torchrun restart the job"
+    "This group cannot be used any more: destroy it and make a new one, or let torchrun restart the job"
 )
 
 

@@ -383,7 +383,7 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     group = options.group_id or "0"
     how = backend_options if isinstance(backend_options, Options) else Options.from_environment()
     with _creation:  # The first group of a process may start what the next one shares.
-        store = dist.PrefixStore(f"netsum/{_life(not options.global_ranks_in_group)}/", options.store)
+        store = dist.PrefixStore(f"netsum/{_incarnation(not options.global_ranks_in_group)}/", options.store)
         seat = join(store, rank, ranks, places=places, group=group, timeout=timeout, start=False)
         made = NetsumProcessGroup(store, rank, size, timeout, seat, ranks, how)
         # Other groups may never reduce anything: these take slots with their first collective.
@@ -392,8 +392,8 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
         return made
 
 
-def _life(default_group: bool) -> str:
-    """Name this life of the job, alike at all ranks: what torchrun restarts may find the store of the life before.
+def _incarnation(default_group: bool) -> str:
+    """Name this incarnation of the job, alike at all ranks: what torchrun restarts may find the store of the life before.
 
     Default groups are counted, as all ranks are in each of them; names of other groups differ while a default group lasts.
     """

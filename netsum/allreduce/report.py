@@ -28,7 +28,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """What one exchange came to.
+    """Result of one exchange.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ SERVICE_TIMEOUT_S = START_TIMEOUT_S + PROGRAM_TIMEOUT_S + 20.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an all-reduce between hosts came to.
+    """Result of an all-reduce between hosts.
 
     Attributes
     ----------

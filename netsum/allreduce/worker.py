@@ -24,7 +24,7 @@ from netsum.compiling import ended_by_signals
 from netsum.slots_text import parse_slots
 from topologies.children import ending_in_order
 
-Say = Callable[[dict[str, Any]], None]
+Echo = Callable[[dict[str, Any]], None]
 
 
 class InNetwork:
@@ -73,7 +73,7 @@ def take_part(
     slots: Slots | None,
     join_token: str,
     join_timeout_s: float,
-    say: Say,
+    echo: Echo,
     stay: Callable[[], object] = lambda: None,
 ) -> bool:
     """Be one rank from joining to the end.
@@ -112,7 +112,7 @@ def take_part(
         timeout_s=join_timeout_s,
     ) as seat:
         admission = seat.admission
-        say(
+        echo(
             {
                 "event": "joined",
                 "rank": rank,
@@ -128,12 +128,12 @@ def take_part(
             _ending_with(seat, communicator) as ending,
         ):
             for each in measure(InNetwork(communicator), plan, rank, world_size):
-                say(each.to_message(rank))
+                echo(each.to_message(rank))
                 correct, rounds = correct and each.correct, rounds + 1
             ending.finishing = True
             communicator.barrier()  # None leaves while another still needs an answer.
             spent = communicator.total_stats
-            say(
+            echo(
                 {
                     "event": "done",
                     "rank": rank,
@@ -192,7 +192,7 @@ def _ending_with(seat: Seat, communicator: Communicator) -> Iterator[_Ending]:
         raise JobLostError(ending.reason) from None
 
 
-def say_line(message: dict[str, Any]) -> None:
+def print_line(message: dict[str, Any]) -> None:
     """Print a message as one line."""
     print(json.dumps(message), flush=True)
 
@@ -231,11 +231,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 slots=parse_slots(options.slots),
                 join_token=options.join_token,
                 join_timeout_s=options.join_timeout_s,
-                say=say_line,
+                echo=print_line,
                 stay=sys.stdin.read if options.stay else lambda: None,
             )
     except NetsumError as fault:
-        say_line({"event": "failed", "rank": options.rank, "error": str(fault)})
+        print_line({"event": "failed", "rank": options.rank, "error": str(fault)})
         return 1
     except KeyboardInterrupt:
         return 130

@@ -87,11 +87,11 @@ class Result:
 
 
 class _Bench:
-    def __init__(self, topology: str, slots: str | None, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, topology: str, slots: str | None, folder: Path, echo: Callable[[str], None]) -> None:
         self._topology = topology
         self._slots = slots
         self._folder = folder
-        self._say = say
+        self._echo = echo
         self.results: list[Result] = []
 
     def compare(self, switch: str, lanes: int, rate: str, loss: str, plan: Plan, *, with_gloo: bool) -> None:
@@ -100,7 +100,7 @@ class _Bench:
             workers, rate_bps = len(bed.state["hosts"]), parse_rate_bps(rate)
             where = f"{rate}, {loss} % loss, {switch}"
             name = f"netsum, {lanes} lanes"
-            self._say(f"{name} on {bed.state['topology']}, {where}")
+            self._echo(f"{name} on {bed.state['topology']}, {where}")
             spent = _SwitchTime(bed, plan)
             outcome = run_between(
                 plan,
@@ -113,7 +113,7 @@ class _Bench:
             bound = netsum_bound(rate_bps, lanes)
             self._keep(name, switch, rate, loss, workers, bound, outcome.rows, spent.of_exchanges())
             if with_gloo:
-                self._say(f"{GLOO} on {bed.state['topology']}, {where}")
+                self._echo(f"{GLOO} on {bed.state['topology']}, {where}")
                 rows = gloo_rows(bed, plan, self._logs(f"{switch}-gloo-{rate}-{loss}"))
                 nothing = [None] * len(rows)
                 self._keep(GLOO, switch, rate, loss, workers, gloo_bound(rate_bps, workers), rows, nothing)

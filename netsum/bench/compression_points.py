@@ -125,7 +125,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """What a training came to.
+    """Result of a training.
 
     Attributes
     ----------

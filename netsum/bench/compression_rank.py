@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import netsum.torch  # noqa: F401
 from host_agent.compression import CompressionState, compress
-from netsum.allreduce.worker import say_line
+from netsum.allreduce.worker import print_line
 from netsum.bench.compression_points import UNCOMPRESSED, Curve, Point, method_of
 from netsum.bench.machine import example
 from netsum.bench.torch_world import parse, world
@@ -100,7 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for point in points:
             curve = _train(point, groups[point.backend], options.interface)
             if options.rank == 0:
-                say_line({"event": "curve", "point": dataclasses.asdict(point), **dataclasses.asdict(curve)})
+                print_line(
+                    {"event": "curve", "point": dataclasses.asdict(point), **dataclasses.asdict(curve)}
+                )
     return 0
 
 

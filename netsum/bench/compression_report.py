@@ -1,4 +1,4 @@
-"""What trainings with compressed gradients came to: a table, and a plot with the Pareto front."""
+"""Results of trainings with compressed gradients: a table, and a plot with the Pareto front."""
 
 import statistics
 from collections import defaultdict
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from netsum.bench.compression_points import UNCOMPRESSED, Curve, Point
-from netsum.terminal import Rows, say
+from netsum.terminal import Rows, echo
 
 WITHIN: Final = 0.01
 """How far below the accuracy without compression a run may end to have reached it."""
@@ -107,7 +107,7 @@ def pareto_front(rows: Sequence[Row], task: str) -> list[Row]:
 def report(found: Mapping[Point, Curve], folder: Path) -> None:
     """Print the table, and draw ``compression.svg`` and ``compression.png`` in a folder."""
     if not found:
-        say("no results so far")
+        echo("no results so far")
         return
     rows = rows_of(found)
     table = Rows(
@@ -131,11 +131,11 @@ def report(found: Mapping[Point, Curve], folder: Path) -> None:
             "*" if row.front else "",
         )
     table.print()
-    say(
+    echo(
         "accuracy after all steps ± standard deviation over seeds; half time: after half of the time that uncompressed netsum "
         f"takes; to target: until {100 * WITHIN:.0f} point below its final accuracy; *: Pareto front of time and accuracy"
     )
-    say(f"plot: {_draw(rows, folder)}")
+    echo(f"plot: {_draw(rows, folder)}")
 
 
 def _reference(found: Mapping[Point, Curve], point: Point) -> Curve | None:

@@ -21,7 +21,7 @@ from host_agent.communicator import compile_ahead
 from host_agent.joining import join
 from netsum.allreduce.launch import Ranks
 from netsum.allreduce.session import testbed_sites
-from netsum.allreduce.worker import say_line
+from netsum.allreduce.worker import print_line
 from netsum.bench.exact import LANES, SLOTS, rounded_to
 from netsum.bench.machine import machine_and_date
 from netsum.bench.testbeds import testbed
@@ -37,7 +37,7 @@ def _rank(options: argparse.Namespace) -> None:
     compile_ahead()
     joined = {"job": "exact", "rank": options.rank, "world_size": options.workers, "slots": SLOTS}
     with join(options.controller, **joined) as seat, seat.communicator(timeout_s=TIMEOUT_S) as communicator:
-        say_line({"event": "joined"})
+        print_line({"event": "joined"})
         for dtype in TYPES:
             rng = np.random.default_rng([1, options.rank])
             array = rounded_to(rng.standard_normal(options.elements), dtype)
@@ -50,9 +50,9 @@ def _rank(options: argparse.Namespace) -> None:
                     seconds = time.perf_counter() - begin
                     digest = hashlib.sha256(result.tobytes()).hexdigest()
                     what = [dtype, bool(exact), repeat]
-                    say_line({"event": "round", "what": what, "seconds": seconds, "sha256": digest})
+                    print_line({"event": "round", "what": what, "seconds": seconds, "sha256": digest})
         communicator.barrier()
-        say_line({"event": "done"})
+        print_line({"event": "done"})
         sys.stdin.read()
 
 

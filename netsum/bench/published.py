@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from netsum.bench.machine import machine_and_date
 from netsum.simulation import programs
-from netsum.terminal import say
+from netsum.terminal import echo
 from sim.experiments.experiment import load_experiment, parse_experiment
 from sim.experiments.running import run_point
 
@@ -107,10 +107,10 @@ def omnireduce() -> None:
 
 def main() -> None:
     """Simulate everything and print the tables, in Markdown."""
-    say(f"Million elements/s at each of {', '.join(map(str, WORKERS))} workers. {machine_and_date()}")
+    echo(f"Million elements/s at each of {', '.join(map(str, WORKERS))} workers. {machine_and_date()}")
     switchml()
     print()
-    say("Times faster than a ring, 8 workers, 10 Gbit/s, 32 MiB (netsum sim run zeros)")
+    echo("Times faster than a ring, 8 workers, 10 Gbit/s, 32 MiB (netsum sim run zeros)")
     omnireduce()
 
 

@@ -11,7 +11,7 @@ from netsum.bench.claims.claim import Claim, Outcome
 from netsum.bench.machine import use_examples
 from netsum.bench.results import require
 from netsum.command_errors import CommandError
-from netsum.terminal import Rows, print_json, say
+from netsum.terminal import Rows, echo, print_json
 
 CLAIMS: Final = (
     "fedavg",
@@ -64,12 +64,12 @@ def claim_of(name: str) -> Claim:
 
 def show(claim: Claim, outcome: Outcome) -> None:
     """Print a claim's table and what of it holds."""
-    say(f"{claim.name}: {claim.sentence} ({claim.source})")
-    say(outcome.setting)
+    echo(f"{claim.name}: {claim.sentence} ({claim.source})")
+    echo(outcome.setting)
     table = Rows(*outcome.headings, key=outcome.key)
     for row in outcome.rows:
         table.add(*row)
     table.print()
     for finding, holds in outcome.findings:
-        say(f"{'holds' if holds else 'DOES NOT HOLD'}: {finding}")
-    say("")
+        echo(f"{'holds' if holds else 'DOES NOT HOLD'}: {finding}")
+    echo("")

@@ -117,7 +117,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """What a training came to, and all that is needed to compute its time on other links.
+    """Result of a training, and all that is needed to compute its time on other links.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What trainings under different strategies came to: a table, which strategy wins on which links, and a plot of both."""
+"""Results of trainings under different strategies: a table, which strategy wins on which links, and a plot of both."""
 
 import itertools
 import statistics
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from netsum.bench.strategies_points import TASKS, Curve, Point
-from netsum.terminal import Rows, say
+from netsum.terminal import Rows, echo
 from netsum.virtual.network import NetworkOf, StarLinks, payload_of
 from netsum.virtual.timeline import replay
 from topologies.units import rate_text
@@ -138,7 +138,7 @@ def report(rows: Sequence[Row], networks: Sequence[NetworkOf], folder: Path) -> 
         The first is the one of the table.
     """
     if not rows:
-        say("no results so far")
+        echo("no results so far")
         return
     table = Rows(
         "task", ">workers", "strategy", ">?runs", ">accuracy", ">sent kB", ">?busiest", ">?syncs", ">steps", ">time s",
@@ -158,13 +158,13 @@ def report(rows: Sequence[Row], networks: Sequence[NetworkOf], folder: Path) -> 
             _seconds(row.to_target[networks[0]]),
         )
     table.print()
-    say(
+    echo(
         f"accuracy after all steps ± standard deviation over seeds; sent: by a worker, busiest: one way at the host that has "
         f"most; steps and time: to the target ({', '.join(f'{name} {TASKS[name].target:.0%}' for name in _tasks(rows))}) at "
         f"{network_text(networks[0])}"
     )
     _print_map(rows, networks)
-    say(f"plot: {_draw(rows, networks, folder)}")
+    echo(f"plot: {_draw(rows, networks, folder)}")
 
 
 def network_text(network: NetworkOf) -> str:
@@ -174,7 +174,7 @@ def network_text(network: NetworkOf) -> str:
 
 def _print_map(rows: Sequence[Row], networks: Sequence[NetworkOf]) -> None:
     rtts = sorted({network.rtt_us for network in networks})
-    say("shortest time to the target, in s, by rate and RTT:")
+    echo("shortest time to the target, in s, by rate and RTT:")
     table = Rows("task", ">workers", "rate", *(_rtt_text(NetworkOf(1, rtt)) for rtt in rtts), key=3)
     for task in _tasks(rows):
         for workers in sorted({row.workers for row in rows if row.task == task}):

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 import netsum.torch  # noqa: F401
-from netsum.allreduce.worker import say_line
+from netsum.allreduce.worker import print_line
 from netsum.bench.machine import example
 from netsum.bench.torch_world import parse, world
 
@@ -79,7 +79,7 @@ def _measure(plan: Plan, groups: dict[str, dist.ProcessGroup], run: int) -> None
         for backend, group in groups.items():
             seconds = _seconds_to_reduce(group, size)
             if dist.get_rank() == 0:
-                say_line(
+                print_line(
                     {"event": "allreduce", "run": run, "backend": backend, "bytes": size, "seconds": seconds}
                 )
     for name, steps in plan.examples.items():
@@ -87,7 +87,7 @@ def _measure(plan: Plan, groups: dict[str, dist.ProcessGroup], run: int) -> None
         for group in groups.values():
             report = harness.train_together(harness.task_named(name), steps, seed=0, group=group)
             if report is not None:
-                say_line({"event": "example", "run": run, "name": name, **dataclasses.asdict(report)})
+                print_line({"event": "example", "run": run, "name": name, **dataclasses.asdict(report)})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -57,7 +57,7 @@ def serve(
     from host_agent.joining.addresses import own_addresses
     from netsum.aggregator import Agent
     from netsum.command_errors import UsageError
-    from netsum.terminal import say
+    from netsum.terminal import echo
     from netsum_common.channel import TlsFiles
     from topologies.children import ending_in_order
 
@@ -83,4 +83,4 @@ def serve(
             allow_remote=allow_remote,
         ) as agent,
     ):
-        agent.serve(lambda: say(f"registered with {target}: workers reach this host at {address}"))
+        agent.serve(lambda: echo(f"registered with {target}: workers reach this host at {address}"))

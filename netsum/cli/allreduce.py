@@ -285,14 +285,14 @@ def _progress(rounds: int, quiet: bool) -> "Iterator[Callable[[int, dict[str, An
 def _tell(outcome: "Outcome", as_json: bool) -> None:
     from host_agent.words import plural
     from netsum.allreduce.plan import size_text
-    from netsum.terminal import Rows, count_text, digits_text, print_json, say
+    from netsum.terminal import Rows, count_text, digits_text, echo, print_json
 
     if as_json:
         print_json(outcome.to_json())
         return
     hosts = f"{plural(len(outcome.hosts), 'rank')} on {', '.join(dict.fromkeys(outcome.hosts))}"
-    say(f"job {outcome.job}: {hosts}")
-    say(
+    echo(f"job {outcome.job}: {hosts}")
+    echo(
         f"{outcome.lanes} lanes a packet, {plural(outcome.slots, 'slot')}; {outcome.rows[0].repeats} timed of each"
     )
     rows = Rows(
@@ -322,7 +322,7 @@ def _tell(outcome: "Outcome", as_json: bool) -> None:
         counted = ", ".join(
             f"{count:,} {name.replace('_', ' ')}" for name, count in outcome.counters.items() if count
         )
-        say(f"the switch counted {counted}")
+        echo(f"the switch counted {counted}")
 
 
 def _one_rank(
@@ -338,11 +338,11 @@ def _one_rank(
 ) -> bool:
     from host_agent.words import plural
     from netsum.allreduce.plan import size_text
-    from netsum.allreduce.worker import say_line, take_part
+    from netsum.allreduce.worker import print_line, take_part
     from netsum.slots_text import parse_slots
-    from netsum.terminal import count_text, say
+    from netsum.terminal import count_text, echo
 
-    def say_round(message: dict[str, Any]) -> None:
+    def print_round(message: dict[str, Any]) -> None:
         if message["event"] == "joined":
             line = f"rank {rank} is host {message['host']} of job {job}: {message['lanes']} lanes, "
             line += plural(message["slots"], "slot")
@@ -357,7 +357,7 @@ def _one_rank(
                 + ", "
                 + ("all right" if message["correct"] else "NOT ALL RIGHT")
             )
-        say(line)
+        echo(line)
 
     return take_part(
         plan,
@@ -368,5 +368,5 @@ def _one_rank(
         slots=parse_slots(slots),
         join_token=join_token,
         join_timeout_s=join_timeout,
-        say=say_line if as_json else say_round,
+        echo=print_line if as_json else print_round,
     )

@@ -55,7 +55,7 @@ def netsum(
             "--version",
             callback=_tell_version,
             is_eager=True,
-            help="Say what a bug report needs: the versions of netsum and of what it runs on.",
+            help="Print what a bug report needs: the versions of netsum and of what it runs on.",
         ),
     ] = False,
 ) -> None:

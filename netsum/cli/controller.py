@@ -126,7 +126,7 @@ def controller_serve(
     from controller.service.serve import ServiceOptions, serve
     from host_agent.job_api import DEFAULT_CONTROLLER
     from netsum.programs import compiled_program
-    from netsum.terminal import say
+    from netsum.terminal import echo
     from netsum_common.channel import TlsFiles
 
     if (testbed is None) == (config is None):
@@ -156,7 +156,7 @@ def controller_serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
     def announce(listening: dict[str, object]) -> None:
-        say(f"ready: job API on {', '.join(map(str, listening['addresses']))}")  # type: ignore[call-overload]
+        echo(f"ready: job API on {', '.join(map(str, listening['addresses']))}")  # type: ignore[call-overload]
         if ready_fd is not None:
             with os.fdopen(ready_fd, "w") as pipe:
                 pipe.write(json.dumps(listening) + "\n")

@@ -51,20 +51,20 @@ def doctor(
 def _show(groups: "dict[str, list[Finding]]") -> None:
     from rich.text import Text
 
-    from netsum.terminal import console, say, wrapped
+    from netsum.terminal import console, echo, wrapped
 
     screen = console()
     for group, findings in groups.items():
-        say(group, style="bold")
+        echo(group, style="bold")
         for finding in findings:
             mark, style = _mark(finding)
             line = Text(wrapped(f"{mark}  {finding.subject}: {finding.found}", screen, "    "))
             line.stylize(style, 0, len(mark))
             screen.print(line, soft_wrap=True)
             if finding.needed_for:
-                say(f"    needed for: {finding.needed_for}")
+                echo(f"    needed for: {finding.needed_for}")
             if finding.remedy:
-                say(f"    to do: {finding.remedy}")
+                echo(f"    to do: {finding.remedy}")
 
 
 def _mark(finding: "Finding") -> tuple[str, str]:

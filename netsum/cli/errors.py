@@ -20,7 +20,7 @@ from typer.models import ArgumentInfo
 
 from netsum.command_errors import UsageError
 from netsum.extras import DISTRIBUTIONS, install_command
-from netsum.terminal import say_error
+from netsum.terminal import echo_error
 from netsum_common.errors import NetsumError
 
 FAULT: Final = 1
@@ -82,8 +82,8 @@ def reported_errors() -> Iterator[None]:
 
 
 def fail(message: str, status: int = FAULT) -> NoReturn:
-    """Say what went wrong and exit."""
-    say_error(message)
+    """Print what went wrong and exit."""
+    echo_error(message)
     sys.exit(status)
 
 
@@ -109,7 +109,7 @@ def _report_usage(fault: Any) -> NoReturn:
 
 
 def _usage_sentence(fault: Any, context: Any) -> str:
-    """Say what was expected and what was found."""
+    """Return what was expected and what was found, as a sentence."""
     message = str(fault.message or "").rstrip(".")
     kind = type(fault).__name__
     if kind in ("NoSuchOption", "NoSuchOptionError"):
@@ -154,7 +154,7 @@ class _Parameter:
 
 
 def _expected(kind: Any, least: float | None, most: float | None) -> str:
-    """Say what values a parameter takes."""
+    """Return which values a parameter takes, as words."""
     kind = next((each for each in get_args(kind) if each is not type(None)), kind)
     if isinstance(kind, EnumType):
         return _one_of([each.value for each in kind])  # type: ignore[var-annotated]

@@ -128,7 +128,7 @@ def list_jobs(
 ) -> None:
     """List the jobs of a controller."""
     from netsum.cli.watching import job_state, state_word
-    from netsum.terminal import Rows, print_json, say
+    from netsum.terminal import Rows, echo, print_json
 
     views = client.jobs(ended)
     if as_json:
@@ -137,7 +137,7 @@ def list_jobs(
         print_json([as_dict(view) for view in views])
         return
     if not views:
-        say("no jobs: workers make one when they join, or an operator by `netsum job create`")
+        echo("no jobs: workers make one when they join, or an operator by `netsum job create`")
         return
     rows = Rows(
         "~job",
@@ -169,7 +169,7 @@ def list_jobs(
     rows.print()
     share, jain = client.share()
     if share:
-        say(f"slots are shared ({share}): Jain's index {jain:.3f}")
+        echo(f"slots are shared ({share}): Jain's index {jain:.3f}")
 
 
 @job_app.command(
@@ -225,13 +225,13 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """End a job and free its slots."""
-    from netsum.terminal import print_json, say
+    from netsum.terminal import echo, print_json
 
     client.delete_job(name)
     if as_json:
         print_json({"name": name, "state": "ended"})
     else:
-        say(f"the job {name} has ended")
+        echo(f"the job {name} has ended")
 
 
 @job_app.command(
@@ -310,7 +310,7 @@ def _tell(view: "JobView", as_json: bool) -> None:
     from host_agent.words import plural
     from netsum.cli.job_tree import tree_lines
     from netsum.cli.watching import job_state, sparse_sentence, state_word, stuck_sentences
-    from netsum.terminal import Rows, print_facts, print_json, say
+    from netsum.terminal import Rows, echo, print_facts, print_json
 
     if as_json:
         print_json(as_dict(view))
@@ -351,11 +351,11 @@ def _tell(view: "JobView", as_json: bool) -> None:
         )
     workers.print()
     for line in tree_lines(view):
-        say(line)
+        echo(line)
     if sparse := sparse_sentence(view):
-        say(sparse)
+        echo(sparse)
     for sentence in stuck_sentences(view):
-        say(f"stuck: {sentence}")
+        echo(f"stuck: {sentence}")
     if view.epoch:  # Before its first one the switch has counted nothing for it.
         counted = sorted(view.counters.items())
         print_facts((f"switch counted {name.replace('_', ' ')}", f"{count:,}") for name, count in counted)

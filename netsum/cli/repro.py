@@ -88,7 +88,7 @@ def repro(
     import tempfile
 
     from netsum.repro.runs import CONDITIONS, Training, examine
-    from netsum.terminal import print_json, say
+    from netsum.terminal import echo, print_json
 
     if keep is not None and keep.exists():
         raise UsageError(f"--keep: expected a folder that does not exist yet, not {str(keep)!r}")
@@ -107,13 +107,13 @@ def repro(
         print_json({**document, "runs": [each.to_json() for each in findings.runs]})
     else:
         for sentence in findings.causes or ["all runs have the same bits"]:
-            say(sentence)
+            echo(sentence)
     if not findings.reproducible:
         raise typer.Exit(1)
 
 
 def _show(compared: "Compared") -> None:
-    from netsum.terminal import say
+    from netsum.terminal import echo
 
     where = "" if compared.first is None else f"  {compared.first}"
-    say(f"{compared.over:8}{compared.condition:12}{compared.result}{where}")
+    echo(f"{compared.over:8}{compared.condition:12}{compared.result}{where}")

@@ -66,7 +66,7 @@ def down(
     as_json: AsJson = False,
 ) -> None:
     """Take a testbed down, also what a crashed one left; processes that run on its hosts are ended."""
-    from netsum.terminal import print_json, say
+    from netsum.terminal import echo, print_json
     from topologies.keeper import take_down
     from topologies.run_folder import find_testbed, running_testbeds
 
@@ -80,11 +80,11 @@ def down(
         taken_down.append({"name": testbed.name, "folder": folder})
         if not as_json:
             logs = "its run folder was deleted" if gone else f"its logs are in {path_text(folder)}"
-            say(f"the testbed {testbed.name} is down; {logs}")
+            echo(f"the testbed {testbed.name} is down; {logs}")
     if as_json:
         print_json(taken_down)
     elif not taken_down:
-        say("no testbed is up")
+        echo("no testbed is up")
 
 
 @testbed_app.command(
@@ -140,7 +140,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Tell which testbeds there are, what each consists of, and whether it runs."""
-    from netsum.terminal import print_json, say
+    from netsum.terminal import echo, print_json
     from topologies.run_folder import find_testbed, running_testbeds
 
     testbeds = running_testbeds() if name is None else [find_testbed(name)]
@@ -152,7 +152,7 @@ def status(
         for testbed, said in zip(testbeds, conditions, strict=True):
             show(testbed, said)
         if not testbeds:
-            say("no testbed is up: `netsum testbed up star-4`")
+            echo("no testbed is up: `netsum testbed up star-4`")
     if name is not None and conditions[0] != "up":
         raise typer.Exit(1)
 
@@ -218,7 +218,7 @@ def link(
     What is changed holds for both directions. Packets that wait in the link's queue at that moment are lost.
     """
     from netsum.cli.testbed_links import change, read_changes
-    from netsum.terminal import say
+    from netsum.terminal import echo
     from topologies.run_folder import find_testbed
 
     options = {"rate": rate, "loss": loss, "latency": latency, "queue": queue}
@@ -228,7 +228,7 @@ def link(
     testbed = find_testbed(name)
     require_ready(testbed)
     up = None if state is None else state is LinkState.up
-    say(change(testbed, one, other, up=up, changes=changes))
+    echo(change(testbed, one, other, up=up, changes=changes))
 
 
 @testbed_app.command(
@@ -248,7 +248,7 @@ def shell(name: TestbedName = None) -> None:
     import sys
 
     from netsum.cli.testbed_shell import TestbedShell
-    from netsum.terminal import say
+    from netsum.terminal import echo
     from topologies.run_folder import find_testbed
 
     testbed = find_testbed(name)
@@ -256,7 +256,7 @@ def shell(name: TestbedName = None) -> None:
     script = None if sys.stdin.isatty() else sys.stdin
     prompt = TestbedShell(testbed, script)
     if script is None:
-        say("`help` lists the commands; Ctrl-D leaves the prompt, and the testbed stays up")
+        echo("`help` lists the commands; Ctrl-D leaves the prompt, and the testbed stays up")
     prompt.cmdloop()
     if script is not None and prompt.failed:
         raise typer.Exit(1)
@@ -267,7 +267,7 @@ def shell(name: TestbedName = None) -> None:
 )
 def list_topologies(as_json: AsJson = False) -> None:
     """List the topologies that come with netsum."""
-    from netsum.terminal import Rows, print_json, say
+    from netsum.terminal import Rows, echo, print_json
     from topologies.topology_file import FILES, load_topology, shipped_topologies
 
     topologies = [load_topology(name) for name in shipped_topologies()]
@@ -282,4 +282,4 @@ def list_topologies(as_json: AsJson = False) -> None:
     for one in topologies:
         rows.add(one.name, one.description)
     rows.print()
-    say(f"their files: {path_text(FILES)}")
+    echo(f"their files: {path_text(FILES)}")

@@ -34,7 +34,7 @@ def captures(
     """Merge what came in and what left by each port, over all starts of its switch, into one pcapng file with directions."""
     from host_agent.words import plural
     from netsum.cli.testbed_state import path_text
-    from netsum.terminal import print_json, say
+    from netsum.terminal import echo, print_json
     from topologies.captures import captured_ports, merge
     from topologies.children import TestbedError
     from topologies.run_folder import find_testbed
@@ -50,6 +50,6 @@ def captures(
         packets = merge(folder, each, path)
         merged.append({"port": each, "file": str(path), "packets": packets})
         if not as_json:
-            say(f"{each}: {plural(packets, 'packet')} in {path_text(path)}")
+            echo(f"{each}: {plural(packets, 'packet')} in {path_text(path)}")
     if as_json:
         print_json(merged)

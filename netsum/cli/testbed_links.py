@@ -78,7 +78,7 @@ def change(
 
 
 def change_from_words(testbed: RunningTestbed, one: str, other: str, words: Sequence[str]) -> str:
-    """Change a link as words say: `up`, `down`, or `KEY=VALUE`; say what it is now."""
+    """Change a link as words echo: `up`, `down`, or `KEY=VALUE`; say what it is now."""
     up, written = None, {}
     for word in words:
         key, equals, value = word.partition("=")

@@ -14,7 +14,7 @@ from host_agent.words import plural
 from netsum.cli.testbed_links import CHANGES, change_from_words
 from netsum.cli.testbed_state import condition, node_environment, show
 from netsum.command_errors import CommandError
-from netsum.terminal import Rows, say
+from netsum.terminal import Rows, echo
 from topologies.children import TestbedError
 from topologies.namespaces import inside_of
 from topologies.run_folder import RunningTestbed, find_testbed
@@ -67,7 +67,7 @@ class TestbedShell(cmd.Cmd):
             return super().onecmd(line)
         except (CommandError, TestbedError, ValueError) as fault:
             self.failed = True
-            say(f"{fault}")
+            echo(f"{fault}")
         except KeyboardInterrupt:
             self.failed = True
             print()
@@ -122,11 +122,11 @@ class TestbedShell(cmd.Cmd):
         with ThreadPoolExecutor(len(hosts)) as pool:
             for source, reached in zip(hosts, pool.map(self._reached_from, hosts), strict=True):
                 answered += sum(reached.values())
-                say(f"{source} -> {' '.join(name if ok else 'X' for name, ok in reached.items())}")
+                echo(f"{source} -> {' '.join(name if ok else 'X' for name, ok in reached.items())}")
         pings = len(hosts) * (len(hosts) - 1)
         self.failed = self.failed or answered < pings
         lost = 0 if not pings else 100 * (pings - answered) / pings
-        say(f"{answered} of {plural(pings, 'ping')} answered, {lost:.3g} % lost")
+        echo(f"{answered} of {plural(pings, 'ping')} answered, {lost:.3g} % lost")
 
     def do_iperf(self, line: str) -> None:
         """Measure TCP between two hosts; without hosts, from the first to the last."""
@@ -174,7 +174,7 @@ class TestbedShell(cmd.Cmd):
                 f"iperf from {source} to {target} failed: "
                 + (" ".join((said.stderr or said.stdout).split()) or f"status {said.returncode}")
             )
-        say(f"{source} -> {target}: {rate[-1]} (TCP, {seconds} s)")
+        echo(f"{source} -> {target}: {rate[-1]} (TCP, {seconds} s)")
 
     def do_link(self, line: str) -> None:
         """Change a link while it runs: up, down, rate=10mbit, loss=1, latency=5ms, queue=60."""
@@ -183,7 +183,7 @@ class TestbedShell(cmd.Cmd):
             raise CommandError(
                 f"expected two nodes, and up, down or {', '.join(f'{each}=…' for each in CHANGES)}"
             )
-        say(change_from_words(self._testbed, words[0], words[1], words[2:]))
+        echo(change_from_words(self._testbed, words[0], words[1], words[2:]))
 
     def do_exit(self, line: str) -> bool:
         """Leave the prompt; the testbed stays up. Ctrl-D does the same."""

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netsum.command_errors import CommandError
-from netsum.terminal import Rows, print_json, say
+from netsum.terminal import Rows, echo, print_json
 
 if TYPE_CHECKING:
     from topologies.run_folder import RunningTestbed
 
 
 def condition(testbed: "RunningTestbed") -> str:
-    """Say how a testbed is: "up", or what is not as it should be."""
+    """Return the condition of a testbed: "up", or what is not as it should be."""
     from topologies.runs import runs_as
 
     if testbed.abandoned:
@@ -65,7 +65,7 @@ def print_up(testbed: "RunningTestbed", as_json: bool) -> None:
     show(testbed, "up")
     hosts = list(testbed.state["hosts"])
     address = testbed.state["hosts"][hosts[-1]]["ip"]
-    say(f"try: netsum testbed exec {hosts[0]} ping -c 3 {address}")
+    echo(f"try: netsum testbed exec {hosts[0]} ping -c 3 {address}")
 
 
 def node_environment(testbed: "RunningTestbed") -> dict[str, str]:
@@ -93,11 +93,11 @@ def show(testbed: "RunningTestbed", condition: str) -> None:
 
     state = testbed.state
     if not state["ready"]:
-        say(f"{state['name']}: {condition}")
+        echo(f"{state['name']}: {condition}")
         return
     own = state["own_programs"]
     runs = "programs of your own" if own else f"{state['lanes']} lanes"
-    say(f"{state['name']} ({state['topology']}, {state['switch_kind']}, {runs}): {condition}")
+    echo(f"{state['name']} ({state['topology']}, {state['switch_kind']}, {runs}): {condition}")
     rows = Rows("link", "state", "?addresses", ">rate", ">loss", ">queue", ">latency")
     nodes = {**state["hosts"], **state["switches"]}
     for one, up in zip(state["links"], link_states(testbed), strict=True):
@@ -113,10 +113,10 @@ def show(testbed: "RunningTestbed", condition: str) -> None:
     rows.print()
     controller = state["controller"]
     gives = f", which gives the switches netsum's program of {state['lanes']} lanes"
-    say("controller: " + ("none" if controller is None else controller["address"] + gives))
+    echo("controller: " + ("none" if controller is None else controller["address"] + gives))
     if own:
-        say(f"your own programs: {', '.join(own)}, in {path_text(state['folder'])}/programs")
-    say(f"run folder: {path_text(state['folder'])}")
+        echo(f"your own programs: {', '.join(own)}, in {path_text(state['folder'])}/programs")
+    echo(f"run folder: {path_text(state['folder'])}")
 
 
 def path_text(path: str | Path) -> str:

@@ -97,7 +97,7 @@ def picture(view: JobView, events: Sequence[EventView] = ()) -> "Group":
 
 
 def sparse_sentence(view: JobView) -> str:
-    """Say how many collectives left out zeros, and what that saved; empty if none did.
+    """Return how many collectives left out zeros, and what that saved, as a sentence; empty if none did.
 
     Shares are means over the workers that have reported; all decide alike.
     """
@@ -127,7 +127,7 @@ def state_word(worker: WorkerView) -> str:
 
 
 def stuck_sentences(view: JobView) -> list[str]:
-    """Say, for each slot that a worker waits for in vain, who is missing."""
+    """Return a sentence for each slot that waits, with the missing workers."""
     said: dict[tuple[int, int], tuple[list[int], WorkerView]] = {}
     for worker in view.workers:
         if worker.HasField("report") and worker.report.HasField("stuck"):

@@ -25,7 +25,7 @@ def wireshark(
         Path | None, typer.Option(help="Where to install it. Default: your own folder for Lua plugins.")
     ] = None,
 ) -> None:
-    """Say where the dissector for Wireshark and tshark is, or install it.
+    """Print where the dissector for Wireshark and tshark is, or install it.
 
     The dissector shows every field of the protocol by name (filter fields `netsum.*`), the lanes as int32, which answer belongs
     to which request, retransmissions, which workers a STATUS misses, and marks what is malformed. Without `--install` the path
@@ -33,7 +33,7 @@ def wireshark(
     """
     from netsum.packets.wireshark import PLUGIN, plugin_folder
     from netsum.packets.wireshark import install as put
-    from netsum.terminal import say
+    from netsum.terminal import echo
 
     if not install:
         if folder is not None:
@@ -42,6 +42,6 @@ def wireshark(
         return
     target = folder or plugin_folder()
     try:
-        say(f"installed {put(target)}")
+        echo(f"installed {put(target)}")
     except OSError as error:
         raise CommandError(f"cannot write to {target}: {error.strerror}") from None

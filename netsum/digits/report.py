@@ -16,7 +16,7 @@ from netsum.terminal import Rows
 
 @dataclass(frozen=True)
 class Reference:
-    """What training on the same batches in one process came to.
+    """Result of training on the same batches in one process.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ class TrainingError(NetsumError):
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """What a training run came to.
+    """Result of a training run.
 
     Attributes
     ----------
@@ -239,7 +239,7 @@ class TrainingRun(Conversation):
         )
 
     def _account(self) -> str:
-        """Say who died on one line, and what each survivor said of it on lines of their own."""
+        """Return who died on one line, and what each survivor said of it on lines of their own."""
         dead = [worker.child.how_it_ended() for worker in self._workers if worker.lost]
         if not self._testbed.switch.running:
             dead.append(self._testbed.switch.how_it_ended())

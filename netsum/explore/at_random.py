@@ -12,7 +12,7 @@ from typing import Protocol
 
 from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program
-from netsum.terminal import Rows, say
+from netsum.terminal import Rows, echo
 from sim.explore.random_runs import OUTCOMES, SYSTEMS, RandomRuns, Tally
 from sim.explore.random_walk import FAULT_KINDS
 from sim.explore.worker_code import WorkerCode
@@ -51,7 +51,7 @@ def run_at_random(
     """
     chosen = secrets.randbits(31) if seed is None else seed
     processes = os.cpu_count() or 1
-    say(f"seed {chosen}, {processes} processes")
+    echo(f"seed {chosen}, {processes} processes")
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         futures = [
             pool.submit(_run, chosen, process, 60 * minutes, counting, out) for process in range(processes)
@@ -67,7 +67,7 @@ def run_at_random(
         for name, count in counted.items():
             taken[name] = taken.get(name, 0) + count
     _print(tallies)
-    say("0 wrong sums, 0 hangs" if clean else f"VIOLATED: see {out}; --seed {chosen} repeats it")
+    echo("0 wrong sums, 0 hangs" if clean else f"VIOLATED: see {out}; --seed {chosen} repeats it")
     return clean, taken
 
 
@@ -127,12 +127,12 @@ def _print(tallies: dict[str, Tally]) -> None:
     counts = (total.runs, total.rounds, total.steps, total.ended)
     shown.add("all", "", "", "", *(f"{count:,}" for count in counts))
     shown.print()
-    say("")
+    echo("")
     pairs = Rows("outcome in the switch", *(f">{kind}" for kind in FAULT_KINDS))
     for outcome, row in zip(OUTCOMES, total.pairs.tolist(), strict=True):
         pairs.add(outcome, *(f"{count:,}" for count in row))
     pairs.print()
-    say("")
+    echo("")
     core = Rows("counted by the worker cores", ">times")
     for name, count in total.core.items():
         core.add(name, f"{count:,}")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from netsum.terminal import say
+from netsum.terminal import echo
 from sim.explore.drawing import svg, text
 from sim.explore.schedules import pcap, write_schedule
 from sim.explore.shrink import shrink
@@ -21,10 +21,10 @@ def write_schedule_files(
     shape = system.shape
     story = text(events, shape, title, ending)
     for line in story.splitlines():
-        say(line)
+        echo(line)
     stem.with_suffix(".txt").write_text(story)
     stem.with_suffix(".svg").write_text(svg(events, shape, title, ending))
     stem.with_suffix(".pcap").write_bytes(pcap(events, shape))
     write_schedule(stem.with_suffix(".json"), system.scenario, fault, violation, events)
-    say(f"written: {stem}.txt, .svg, .pcap, and .json for --replay")
+    echo(f"written: {stem}.txt, .svg, .pcap, and .json for --replay")
     return events

@@ -76,7 +76,7 @@ def run(
         raise UsageError("--checkpoint keeps one exploration: give one configuration")
     clean = True
     program = compiled_program(_LANES).json
-    _say("compiling or loading the explorer …")
+    _echo("compiling or loading the explorer …")
     for name in names:
         system = System(CONFIGURATIONS[name], program)
         search = Search(system, order=order, reduce=reduce, memory_bytes=memory_bytes)
@@ -86,7 +86,7 @@ def run(
 
 def go_on(folder: Path, memory_bytes: int, every_s: float, out: Path) -> bool:
     """Go on with the search in a folder; returns as `run`."""
-    _say("compiling or loading the explorer …")
+    _echo("compiling or loading the explorer …")
     search, program = checkpoints.load(folder, memory_bytes)
     return _run(search, program, folder, every_s, out)
 
@@ -99,7 +99,7 @@ def _run(search: Search, program: Path, checkpoint: Path | None, every_s: float,
         now = time.monotonic()
         if now - last["shown"] >= _PROGRESS_S:
             last["shown"] = now
-            _say(f"{name}: {_counts(progress)}", again=True)
+            _echo(f"{name}: {_counts(progress)}", again=True)
         if checkpoint is not None and now - last["saved"] >= every_s:
             started = time.monotonic()
             checkpoints.save(search, program, checkpoint)
@@ -111,13 +111,13 @@ def _run(search: Search, program: Path, checkpoint: Path | None, every_s: float,
     except KeyboardInterrupt:
         if checkpoint is not None:
             checkpoints.save(search, program, checkpoint)
-            _say(f"\nkept in {checkpoint}: go on with `netsum explore --resume {checkpoint}`")
+            _echo(f"\nkept in {checkpoint}: go on with `netsum explore --resume {checkpoint}`")
         raise
-    _say("", again=True)
+    _echo("", again=True)
     print(f"{name}: {_counts(result.progress)}: {_verdict(result)}", flush=True)
     if result.outcome == "memory" and checkpoint is not None:
         checkpoints.save(search, program, checkpoint)
-        _say(f"kept in {checkpoint}: go on with more --memory and --resume {checkpoint}")
+        _echo(f"kept in {checkpoint}: go on with more --memory and --resume {checkpoint}")
     if result.outcome == "violated" and result.violation not in (LEFT_OUT_WRONGLY, MACHINE_ERROR):
         made = steps_of(search.system, result.way)
         write_schedule_files(search.system, made, result.violation, out / name, "")
@@ -164,7 +164,7 @@ def replay(
         )
     if on_bmv2:
         require_bmv2(scenario)
-    _say("compiling or loading the explorer …")
+    _echo("compiling or loading the explorer …")
     program = compiled_program(_LANES)
     system = faulty(fault, scenario, program.json) if fault and faulty else System(scenario, program.json)
     events = events_of(system, made)
@@ -194,7 +194,7 @@ def _compare_bmv2(system: System, program: CompiledProgram, made: Sequence[Step]
     return True
 
 
-def _say(line: str, *, again: bool = False) -> None:
+def _echo(line: str, *, again: bool = False) -> None:
     """Write a line of progress for people; one that replaces the last only to a terminal."""
     if again and not sys.stderr.isatty():
         return

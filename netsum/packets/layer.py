@@ -1,7 +1,7 @@
 """The slot protocol as a layer of scapy: ``from netsum.packets.layer import Netsum``.
 
 Fields, names and widths come from the protocol's specification (docs/protocol.md). What is malformed is shown as far as it goes,
-and goes out as it came in: nothing is put right behind one's back.
+and goes out as it came in: no field is corrected or filled in.
 
 >>> packet = IP(dst="10.0.0.254") / UDP() / Netsum(kind="PROBE", job_id=1, token=0xC0FFEE)  # doctest: +SKIP
 >>> sr1(packet)[Netsum].workers_seen  # doctest: +SKIP

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from sim.experiments.experiment import Point
-from sim.experiments.ours import OurJob
+from sim.experiments.netsum_job import NetsumJob
+from sim.experiments.peer_job import PeerJob
 from sim.experiments.scenario import Scenario
-from sim.experiments.theirs import TheirJob
 from sim.network.engine.records import PS_PER_NS
 
 _BUSY = 0.9
@@ -32,7 +32,7 @@ class Limit:
 
 
 def limits_of(
-    point: Point, scenario: Scenario, job: OurJob | TheirJob, span_ns: tuple[int, int]
+    point: Point, scenario: Scenario, job: NetsumJob | PeerJob, span_ns: tuple[int, int]
 ) -> list[Limit]:
     """Return what could limit a job, what explains most first."""
     network = scenario.network
@@ -53,7 +53,7 @@ def limits_of(
         )
     lost, packets = network.lost_packets, int(network.link_records["packets"].sum())
     late_ns = _spread_ns(job)
-    if isinstance(job, OurJob):
+    if isinstance(job, NetsumJob):
         found += _of_workers(job, duration_ns, lost, packets)
     else:
         found += _of_flows(scenario, lost, packets)
@@ -92,13 +92,13 @@ def _busiest_link(scenario: Scenario, duration_ns: int) -> Limit:
     )
 
 
-def _spread_ns(job: OurJob | TheirJob) -> int:
+def _spread_ns(job: NetsumJob | PeerJob) -> int:
     times = job.iteration_ns[:-1]
     good = times[(times >= 0).all(axis=1)]
     return int((good.max(axis=1) - good.min(axis=1)).sum()) if len(good) else 0
 
 
-def _of_workers(job: OurJob, duration_ns: int, lost: int, packets: int) -> list[Limit]:
+def _of_workers(job: NetsumJob, duration_ns: int, lost: int, packets: int) -> list[Limit]:
     counters = [worker.core.counters() for worker in job.workers]
     states = [worker.core.state[0] for worker in job.workers]
     busy = max(int(worker.record["busy_total_ps"]) for worker in job.workers) / PS_PER_NS / duration_ns

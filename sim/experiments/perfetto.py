@@ -6,9 +6,9 @@ from typing import Any, Final
 import numpy as np
 
 from sim.errors import SimulationError
-from sim.experiments.ours import OurJob
+from sim.experiments.netsum_job import NetsumJob
+from sim.experiments.peer_job import PeerJob
 from sim.experiments.scenario import Scenario
-from sim.experiments.theirs import TheirJob
 from sim.network.engine.packets import SLOT_PROTOCOL
 from sim.network.engine.records import PS_PER_NS
 from sim.network.engine.trace import LEAVES
@@ -70,7 +70,7 @@ class _Writer:
         packet.track_event.counter_value = value
 
 
-def write_trace(scenario: Scenario, jobs: list[OurJob | TheirJob], path: Path) -> None:
+def write_trace(scenario: Scenario, jobs: list[NetsumJob | PeerJob], path: Path) -> None:
     """Write the trace of a run.
 
     Raises
@@ -85,7 +85,7 @@ def write_trace(scenario: Scenario, jobs: list[OurJob | TheirJob], path: Path) -
     path.write_bytes(writer.trace.SerializeToString(deterministic=True))
 
 
-def _write_job(writer: _Writer, job: OurJob | TheirJob) -> None:
+def _write_job(writer: _Writer, job: NetsumJob | PeerJob) -> None:
     name = job.settings.name
     parent = writer.track(f"job {name}")
     started, ended = job.started_ns, job.ended_ns

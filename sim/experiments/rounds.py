@@ -9,17 +9,17 @@ from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from sim.errors import SettingError
 from sim.experiments.experiment import Point
-from sim.experiments.ours import OurJob, WrongSumError
+from sim.experiments.netsum_job import NetsumJob, WrongSumError
 from sim.experiments.scenario import Scenario
 from sim.experiments.values import expected_sum
 from sim.experiments.work import Work, late_ns, slowness
 from sim.network.worker import Worker
 
 
-class RoundsJob(OurJob):
+class RoundsJob(NetsumJob):
     """The workers of a job with a quorum: an iteration is a round, and a worker that computes for longer leaves some out.
 
-    What `OurJob` says of an iteration is true of a round here, with two differences: `iteration_ns` is when a worker's
+    What `NetsumJob` says of an iteration is true of a round here, with two differences: `iteration_ns` is when a worker's
     communicator had the result of the round before, whether the worker itself was computing or not; and a worker whose array
     was late has submitted nothing, so its `started_ns` is its `ended_ns`.
 

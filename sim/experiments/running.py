@@ -9,11 +9,11 @@ from netsum_common.memory_used import total_bytes
 from sim.errors import SettingError, SimulationError
 from sim.experiments.experiment import HEADERS_BYTES, Point
 from sim.experiments.limits import Limit, limits_of
-from sim.experiments.ours import OurJob
+from sim.experiments.netsum_job import NetsumJob
+from sim.experiments.peer_job import PeerJob
 from sim.experiments.rounds import RoundsJob
 from sim.experiments.scenario import Programs, Scenario, apply_event, build
 from sim.experiments.settings import Event, Job
-from sim.experiments.theirs import TheirJob
 from sim.experiments.work import Work, memory_bytes, work_of
 from sim.network.graph import NetworkError
 
@@ -27,7 +27,7 @@ class PointFailedError(SimulationError):
 
 @dataclass
 class PointResult:
-    """What a point came to.
+    """Result of a point.
 
     Attributes
     ----------
@@ -52,9 +52,9 @@ class Watch:
         self.captured = captured
         self.traced = traced
         self.scenario: Scenario | None = None
-        self.jobs: list[OurJob | TheirJob] = []
+        self.jobs: list[NetsumJob | PeerJob] = []
 
-    def begin(self, scenario: Scenario, jobs: list[OurJob | TheirJob]) -> None:
+    def begin(self, scenario: Scenario, jobs: list[NetsumJob | PeerJob]) -> None:
         """Look at a run that is about to begin."""
         self.scenario, self.jobs = scenario, jobs
         for pattern in self.captured:
@@ -83,7 +83,7 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
             "expected smaller arrays, or simulated_lanes = 64 with 256 lanes"
         )
     scenario = build(point, programs)
-    jobs: list[OurJob | TheirJob] = []
+    jobs: list[NetsumJob | PeerJob] = []
     for number, job in enumerate(point.settings.job):
         jobs.append(_kind_of(job)(point, number, scenario, work_of(job)))
     for at, event in enumerate(point.settings.event):
@@ -120,21 +120,23 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
     return result
 
 
-def _kind_of(job: Job) -> type[OurJob] | type[TheirJob]:
+def _kind_of(job: Job) -> type[NetsumJob] | type[PeerJob]:
     if job.contender != "netsum":
         if job.quorum:
             raise SettingError(f"job {job.name}: quorum: only netsum has quorums, not {job.contender}")
-        return TheirJob
-    return RoundsJob if job.quorum else OurJob
+        return PeerJob
+    return RoundsJob if job.quorum else NetsumJob
 
 
-def _schedule_worker_event(point: Point, scenario: Scenario, jobs: list[OurJob | TheirJob], at: int) -> None:
+def _schedule_worker_event(
+    point: Point, scenario: Scenario, jobs: list[NetsumJob | PeerJob], at: int
+) -> None:
     event = point.settings.event[at]
     names = [job.name for job in point.settings.job]
     if event.job and event.job not in names:
         raise SettingError(f"event[{at}].job: expected one of {', '.join(names)}, found {event.job!r}")
     job = jobs[names.index(event.job) if event.job else 0]
-    if not isinstance(job, OurJob):
+    if not isinstance(job, NetsumJob):
         raise SettingError(f"event[{at}].action: only workers of netsum can be killed or paused")
     if event.worker >= len(job.workers):
         raise SettingError(f"event[{at}].worker: the job has workers 0 to {len(job.workers) - 1}")
@@ -150,10 +152,10 @@ def _schedule_worker_event(point: Point, scenario: Scenario, jobs: list[OurJob |
     scenario.network.at(event.at, change)
 
 
-def _schedule_restart(scenario: Scenario, jobs: list[OurJob | TheirJob], event: Event, at: int) -> None:
+def _schedule_restart(scenario: Scenario, jobs: list[NetsumJob | PeerJob], event: Event, at: int) -> None:
     """Let a switch lose its registers and entries; the controller then starts its jobs in a new epoch."""
     name = scenario.switch_of(event, at).name
-    there = [job for job in jobs if isinstance(job, OurJob) and name in job.admitted.parts]
+    there = [job for job in jobs if isinstance(job, NetsumJob) and name in job.admitted.parts]
 
     def restart() -> None:
         if there:
@@ -201,7 +203,7 @@ def _rows(
     point: Point,
     scenario: Scenario,
     settings: Job,
-    job: OurJob | TheirJob,
+    job: NetsumJob | PeerJob,
     work: Work,
     limits: list[Limit],
 ) -> list[Row]:
@@ -248,9 +250,9 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (int, float, str, bool)) else str(value)
 
 
-def _totals(scenario: Scenario, job: OurJob | TheirJob) -> Row:
+def _totals(scenario: Scenario, job: NetsumJob | PeerJob) -> Row:
     network = scenario.network
-    if isinstance(job, OurJob):
+    if isinstance(job, NetsumJob):
         counters = [worker.core.counters() for worker in (*job.retired, *job.workers)]
         resent = sum(each["retransmissions"] for each in counters)
         sent = sum(each["packets_sent"] for each in counters)

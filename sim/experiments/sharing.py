@@ -17,7 +17,7 @@ import numpy.typing as npt
 from controller.jobs import Job
 from controller.moves import Move, Step, next_count
 from controller.sharing import Claim, jain, share_out
-from host_agent.boundary import Standing
+from host_agent.boundary import Position
 from host_agent.collectives import Collective, plan_allreduce
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
@@ -83,7 +83,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Result:
-    """What one arm came to.
+    """Result of one arm.
 
     Attributes
     ----------
@@ -238,8 +238,8 @@ class _Trace:
 
     def _answer(self, job: _SimulatedJob, worker: Worker) -> None:
         """Send the controller how far a worker has come."""
-        standing = worker.schedule.boundary.standing
-        self._later(self._take, job, worker, job.first + standing.begun, job.first + standing.ended)
+        position = worker.schedule.boundary.position
+        self._later(self._take, job, worker, job.first + position.begun, job.first + position.ended)
 
     def _take(self, job: _SimulatedJob, worker: Worker, begun: int, ended: int) -> None:
         """Process a worker's answer, as the service does."""
@@ -281,8 +281,8 @@ class _Trace:
 
     # Workers
 
-    def _on_reached(self, job: _SimulatedJob, worker: Worker, standing: Standing) -> None:
-        del standing
+    def _on_reached(self, job: _SimulatedJob, worker: Worker, position: Position) -> None:
+        del position
         self._answer(job, worker)
 
     def _on_ended(self, job: _SimulatedJob) -> Callable[[Worker, Outcome], None]:

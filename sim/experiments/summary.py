@@ -71,7 +71,7 @@ def median_of(values: Sequence[float]) -> Median:
 
 
 def checked(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return sentences that say what was compared in the runs that came to these rows."""
+    """Return sentences that say what was compared in the runs behind these rows."""
     runs = {
         (row["seed"], row["job"], *(str(row.get(name)) for name in row if "." in name)): row for row in rows
     }

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from sim.errors import SettingError, SimulationError
 from sim.experiments.experiment import Experiment, Point
-from sim.experiments.ours import WrongSumError
+from sim.experiments.netsum_job import WrongSumError
 from sim.experiments.running import PointFailedError, PointResult, run_point
 from sim.experiments.scenario import Programs
 from sim.experiments.store import Store

@@ -71,7 +71,7 @@ _PACKETS_LIMIT: Final = 1 << 15
 
 @dataclass
 class Tally:
-    """What random runs came to.
+    """Result of random runs.
 
     Attributes
     ----------

@@ -434,7 +434,7 @@ def test_a_watch_shows_rates_and_who_is_stuck_until_the_job_ends(bench: Bench) -
     stuck = jobs_pb2.StuckSlot(slot=3, chunk=67, waiting_ns=10**9, switch_answered=True, missing=[1])
     for chunks in (100, 300):
         report = jobs_pb2.Report(chunks=chunks, retransmissions=chunks // 10, stuck=stuck)
-        seats[0]._stream.say(jobs_pb2.FromWorker(report=report))
+        seats[0]._stream.send(jobs_pb2.FromWorker(report=report))
         view = next(one for one in views if one.workers[0].report.chunks == chunks)
     assert view.workers[0].report.stuck.missing == [1]
     assert view.workers[0].chunks_per_s > 0
@@ -468,7 +468,7 @@ def test_an_unknown_switch_and_an_unknown_job_are_said_to_be(bench: Bench) -> No
 def test_a_worker_that_says_twice_where_it_receives_does_not_restart_the_job(bench: Bench) -> None:
     seats = bench.join_all("job", 2)
     epoch = bench.operator.job("job").epoch
-    seats[0]._stream.say(jobs_pb2.FromWorker(receive=jobs_pb2.Receiver(udp_port=1234)))
+    seats[0]._stream.send(jobs_pb2.FromWorker(receive=jobs_pb2.Receiver(udp_port=1234)))
     until(lambda: seats[0].trouble)
     assert seats[0].trouble == "the job ended: a worker sends its receiver once, before its job runs"
     assert bench.operator.job("job").epoch == epoch

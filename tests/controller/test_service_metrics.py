@@ -22,7 +22,7 @@ def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: p
         with join(
             service.address, job="job", rank=0, world_size=1, slots=256, addresses=["127.0.2.3"]
         ) as seat:
-            seat._stream.say(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=12, retransmissions=3)))
+            seat._stream.send(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=12, retransmissions=3)))
             while 'netsum_worker_chunks_total{job="job",rank="0"} 12.0' not in (
                 text := urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=30).read().decode()
             ):

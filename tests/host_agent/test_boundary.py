@@ -1,7 +1,7 @@
 """Where a communicator stops between two collectives."""
 
 from host_agent import Admission
-from host_agent.boundary import Boundary, Standing
+from host_agent.boundary import Boundary, Position
 
 NEXT = Admission(1, 2, 3, 0, 1, 4, 64)
 
@@ -12,20 +12,20 @@ def begun(boundary: Boundary, count: int) -> int:
 
 def test_it_goes_on_until_the_limit_and_says_so_once() -> None:
     boundary = Boundary()
-    reached: list[Standing] = []
+    reached: list[Position] = []
     boundary.on_reached = reached.append
     assert begun(boundary, 2) == 2
     boundary.end()
-    assert boundary.hold(None) == Standing(2, 1)
+    assert boundary.hold(None) == Position(2, 1)
     assert begun(boundary, 1) == 0
-    assert boundary.hold(4) == Standing(2, 1)
+    assert boundary.hold(4) == Position(2, 1)
     assert begun(boundary, 5) == 2
     for _ in range(2):
         boundary.end()
     assert not boundary.move(NEXT), "a collective is under way"
     assert reached == []
     boundary.end()
-    assert reached == [Standing(4, 4)]
+    assert reached == [Position(4, 4)]
 
 
 def test_the_next_collective_waits_until_the_epoch_is_entered() -> None:

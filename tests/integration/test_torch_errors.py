@@ -107,7 +107,7 @@ def test_ranks_that_do_not_agree_are_told_who_called_what(ranks: Ranks) -> None:
 
 
 def _disagreements(rank: int, world: int) -> dict[str, tuple[str, str]]:
-    """Each in a group of its own: one that failed is of no use any more."""
+    """Each in a group of its own: one that failed cannot be used any more."""
     told = {}
     for what, (common, odd, *_) in DISAGREEMENTS.items():
         group = dist.new_group()

@@ -48,7 +48,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: Any) -> Any:
             with join(
                 service.address, job="job", rank=0, world_size=1, slots=256, addresses=["127.0.2.3"]
             ) as seat:
-                seat._stream.say(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=12, probes=3)))
+                seat._stream.send(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=12, probes=3)))
                 return then(f"{host}:{port}")
     finally:
         bench.close()

@@ -411,7 +411,7 @@ def test_a_stuck_slot_names_who_is_missing_and_the_end_of_the_job_ends_its_ranks
     go_on = threading.Event()
 
     def rank(number: int) -> bool:
-        def say(message: dict[str, Any]) -> None:
+        def echo(message: dict[str, Any]) -> None:
             if number == 1 and message["event"] == "round":
                 go_on.wait(DEADLINE_S)
 
@@ -424,7 +424,7 @@ def test_a_stuck_slot_names_who_is_missing_and_the_end_of_the_job_ends_its_ranks
             slots=None,
             join_token="",
             join_timeout_s=DEADLINE_S,
-            say=say,
+            echo=echo,
         )
 
     with ThreadPoolExecutor(2) as pool:

@@ -40,7 +40,7 @@ def test_every_claim_has_a_sentence_and_a_source(name: str) -> None:
 def test_what_does_not_hold_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = Outcome((">rounds",), [("12",)], [("fewer rounds", True), ("fewer bytes", False)], "digits")
     assert not outcome.holds
-    show(Claim("mine", "less of all", "me", lambda say: outcome), outcome)
+    show(Claim("mine", "less of all", "me", lambda echo: outcome), outcome)
     printed = capsys.readouterr().out
     assert "holds: fewer rounds\nDOES NOT HOLD: fewer bytes\n" in printed
 

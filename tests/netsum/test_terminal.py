@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from host_agent.words import plural
-from netsum.terminal import Rows, count_text, digits_text, say, say_error, visible
+from netsum.terminal import Rows, count_text, digits_text, echo, echo_error, visible
 
 HOSTILE = [
     "[/red]",
@@ -28,8 +28,8 @@ def rendered(rows: Rows, width: int) -> list[str]:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_from_outside_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    say(text)
-    say_error(f"no job {text}".replace("\n", " "))
+    echo(text)
+    echo_error(f"no job {text}".replace("\n", " "))
     rows = Rows("job", "~reason")
     rows.add(text, text)
     rows.print()
@@ -46,11 +46,11 @@ def test_a_terminal_breaks_lines_between_words(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     sentence = "  to do: install the package of p4lang's from https://github.com/p4lang/behavioral-model"
-    say(sentence)
+    echo(sentence)
     assert capsys.readouterr().out == f"{sentence}\n"
     monkeypatch.setenv("FORCE_COLOR", "1")
-    say(sentence)
-    say_error(sentence.strip())
+    echo(sentence)
+    echo_error(sentence.strip())
     out, err = capsys.readouterr()
     assert out.splitlines() == [
         "  to do: install the package",

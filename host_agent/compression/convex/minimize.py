@@ -20,7 +20,7 @@ Estimator = Literal["full", "sampled", "l-svrg", "saga"]
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run came to.
+    """End of a run.
 
     Attributes
     ----------

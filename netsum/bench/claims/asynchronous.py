@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import netsum
-from netsum.bench.claims.claim import Claim, Outcome, Say
+from netsum.bench.claims.claim import Claim, Echo, Outcome
 from netsum.bench.strategies_training import BATCH, accuracy, mlp, shards
 from netsum.virtual.group import run_workers
 from netsum.virtual.network import UniformLinks
@@ -81,7 +81,7 @@ def train(
     return reached, looks[-1][1], statistics.fmean(results[0]) if results[0] else 0.0
 
 
-def _run(say: Say) -> Outcome:
+def _run(echo: Echo) -> Outcome:
     kinds: list[tuple[str, dict[str, Any]]] = [
         ("synchronous", {"scale_rate": True, "warmup_steps": 20}),
         ("downpour", {}),
@@ -94,7 +94,7 @@ def _run(say: Say) -> Outcome:
     for name, options in kinds:
         label = f"{name} {options['bound']}" if "bound" in options else name
         for slower in (1, _SLOWER):
-            say(f"{label}, a worker {slower} times slower")
+            echo(f"{label}, a worker {slower} times slower")
             reached, last, stale = train(name, options, 160, slower=slower)
             times[label, slower] = reached
             rows.append(
@@ -102,7 +102,7 @@ def _run(say: Say) -> Outcome:
             )
     broken = {}
     for workers, push_every in ((4, 16), (4, 64), (16, 16)):
-        say(f"downpour, {workers} workers, pushes of {push_every} steps")
+        echo(f"downpour, {workers} workers, pushes of {push_every} steps")
         options = {"push_every": push_every, "fetch": push_every}
         reached, last, stale = train("downpour", options, 160, workers=workers)
         broken[workers, push_every] = last

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-Say = Callable[[str], None]
-"""Tells how far it is, in a few words."""
+Echo = Callable[[str], None]
+"""Prints progress, in a few words."""
 
 
 @dataclass(frozen=True)
@@ -42,4 +42,4 @@ class Claim:
     name: str
     sentence: str
     source: str
-    run: Callable[[Say], Outcome] = field(repr=False)
+    run: Callable[[Echo], Outcome] = field(repr=False)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import netsum
-from netsum.bench.claims.claim import Claim, Outcome, Say
+from netsum.bench.claims.claim import Claim, Echo, Outcome
 from netsum.bench.strategies_training import mlp
 from netsum.digits.dataset import load_digits
 from netsum.virtual.group import run_workers
@@ -204,12 +204,12 @@ def _or_dash(steps: int | None) -> str:
     return "-" if steps is None else str(steps)
 
 
-def _run(say: Say) -> Outcome:
+def _run(echo: Echo) -> Outcome:
     trainings: dict[str, dict[float, list[Training]]] = {}
     for name, kind in KINDS.items():
         trainings[name] = {}
         for rate in RATES:
-            say(f"{name}, rate {rate:.2g}")
+            echo(f"{name}, rate {rate:.2g}")
             trainings[name][rate] = [train(kind, rate, seed) for seed in SEEDS]
     return outcome(trainings)
 

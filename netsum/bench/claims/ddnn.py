@@ -3,7 +3,7 @@
 import math
 from typing import Any, Final
 
-from netsum.bench.claims.claim import Claim, Outcome, Say
+from netsum.bench.claims.claim import Claim, Echo, Outcome
 from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
 
@@ -11,7 +11,7 @@ _STEPS: Final = 400
 _DEVICES: Final = 4
 
 
-def _run(say: Say) -> Outcome:
+def _run(echo: Echo) -> Outcome:
     ddnn: Any = example("ddnn")
 
     size = ddnn.FIRST_DEVICE + _DEVICES
@@ -20,7 +20,7 @@ def _run(say: Say) -> Outcome:
         lower = group.divided(list(range(ddnn.EDGE, size))) if rank != ddnn.CLOUD else None
         return ddnn.run(rank, size, group, lower, _STEPS)
 
-    say(f"{_STEPS} steps")
+    echo(f"{_STEPS} steps")
     passages = run_workers(size, node)[0][ddnn.CLOUD]
     rows = [
         (

@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 
 import netsum
-from netsum.bench.claims.claim import Claim, Outcome, Say
+from netsum.bench.claims.claim import Claim, Echo, Outcome
 from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
 
@@ -44,10 +44,10 @@ def train(name: str, options: dict[str, Any], steps: int, seed: int = 0) -> tupl
     return run_workers(WORKERS, worker)[0][1]
 
 
-def _run(say: Say) -> Outcome:
+def _run(echo: Echo) -> Outcome:
     found = {}
     for name, options in _OPTIONS.items():
-        say(name)
+        echo(name)
         found[name] = train(name, options, STEPS)
     (plain, sent), (perplexity, less) = found["synchronous"], found["diloco"]
     rows = [

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import netsum
-from netsum.bench.claims.claim import Claim, Outcome, Say
+from netsum.bench.claims.claim import Claim, Echo, Outcome
 from netsum.virtual.group import run_workers
 
 WORKERS: Final = 4
@@ -57,10 +57,10 @@ def halves(name: str, options: dict[str, Any], seed: int = 0, steps: int = STEPS
     ]
 
 
-def _run(say: Say) -> Outcome:
-    say("periodic averaging")
+def _run(echo: Echo) -> Outcome:
+    echo("periodic averaging")
     periodic = halves("local-sgd", {"every": EVERY})
-    say("dynamic averaging")
+    echo("dynamic averaging")
     dynamic = halves("dynamic-averaging", {"threshold": THRESHOLD, "every": EVERY})
     rows, findings = [], []
     for when, (loss, sent), (ours, less) in zip(("before", "after"), periodic, dynamic, strict=True):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import netsum
-from netsum.bench.claims.claim import Claim, Outcome, Say
+from netsum.bench.claims.claim import Claim, Echo, Outcome
 from netsum.bench.strategies_training import mlp, shards
 from netsum.virtual.group import run_workers
 
@@ -154,13 +154,13 @@ def crossings(curve: Sequence[float], target: float) -> float | None:
     return at - 1 + float((target - best[at - 1]) / (best[at] - best[at - 1]))
 
 
-def _run(say: Say) -> Outcome:
+def _run(echo: Echo) -> Outcome:
     rows: list[tuple[str, ...]] = []
     fastest: list[float] = []
     for name, epochs, batch in _SETTINGS:
         rounds: list[list[float | None]] = []
         for seed in SEEDS:
-            say(f"{name}, seed {seed}")
+            echo(f"{name}, seed {seed}")
             rounds.append([crossings(curve, TARGET) for curve in curves(epochs, batch, seed)])
         by_rate = [[each for each in of_rate if each is not None] for of_rate in zip(*rounds, strict=True)]
         means = [sum(each) / len(each) if len(each) == len(SEEDS) else np.inf for each in by_rate]

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from netsum.bench.claims.claim import Claim, Outcome, Say
+from netsum.bench.claims.claim import Claim, Echo, Outcome
 from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
 
@@ -11,12 +11,12 @@ _WORKERS: Final = 2
 _TARGETS: Final = (0.8, 0.9, 0.95)
 
 
-def _run(say: Say) -> Outcome:
+def _run(echo: Echo) -> Outcome:
     incremental: Any = example("incremental")
 
     found = {}
     for name, stages in (("incremental", incremental.INCREMENTAL), ("full", incremental.FULL)):
-        say(name)
+        echo(name)
 
         def worker(rank: int, group: Any, world: Any, stages: Any = stages) -> Any:
             return incremental.train(stages, _STEPS, rank, 0, group)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 import netsum
 from host_agent.strategies.base import STRATEGIES
 from host_agent.strategies.parameter_server import ServedStrategy
-from netsum.bench.claims.claim import Claim, Outcome, Say
+from netsum.bench.claims.claim import Claim, Echo, Outcome
 
 _RANKS: Final = 3
 _VICTIM: Final = 2
@@ -97,10 +97,10 @@ def _fates(name: str) -> list[str]:
                 process.join()
 
 
-def _run(say: Say) -> Outcome:
+def _run(echo: Echo) -> Outcome:
     rows, failed = [], []
     for name, kind in sorted(STRATEGIES.items()):
-        say(name)
+        echo(name)
         fates = _fates(name)
         rows.append((name, *fates))
         served = issubclass(kind, ServedStrategy)

@@ -159,7 +159,7 @@ class Pipeline:
         return self.switch.save_state(), [store.save() for store in self._stores()]
 
     def restore(self, saved: Any) -> None:
-        """Go back to what was saved, which is of no use afterwards."""
+        """Go back to what was saved, which cannot be used afterwards."""
         state, kept = saved
         self.switch.restore_state(state)
         for store, each in zip(self._stores(), kept, strict=True):

@@ -223,7 +223,7 @@ class ActionProfiles:
         }
 
     def restore(self, saved: Any) -> None:
-        """Go back to what was saved, which is of no use afterwards."""
+        """Go back to what was saved, which cannot be used afterwards."""
         self._states = saved
 
     def _asked(self, profile_id: int) -> Iterable[_State]:

@@ -192,7 +192,7 @@ class Attachments:
             self._set_spinning()
 
     def _drop(self, at: int) -> bool:
-        """End the connection of rings that are of no use, which the thread then closes; returns whether there is one."""
+        """End the connection of rings that failed, which the thread then closes; returns whether there is one."""
         found = [connection for connection, its in list(self._connections.items()) if its == at]
         for connection in found:
             _LOG.warning("the worker at port %d wrote impossible indices: detached", self.rings[at]["port"])

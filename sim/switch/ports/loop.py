@@ -97,7 +97,7 @@ def forward(
     once : bool
         Whether Python must see every batch.
     outcome : int64[3]
-        Left here: what the last batch came to.
+        Filled with the result of the last batch.
 
     Returns
     -------

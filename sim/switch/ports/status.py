@@ -67,7 +67,7 @@ class StatusSocket:
             except TimeoutError:
                 continue
             except OSError:
-                _LOG.exception("the status socket is of no use any more")
+                _LOG.exception("the status socket failed")
                 return
             with client, contextlib.suppress(OSError):
                 client.settimeout(_SEND_TIMEOUT_S)

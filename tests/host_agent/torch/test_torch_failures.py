@@ -25,7 +25,7 @@ def test_a_restart_of_the_switch_is_told_as_such_and_what_to_do(failures: Failur
     told = _told(failures, ClosedCommunicatorError("closed"))
     assert isinstance(told, dist.DistBackendError)
     assert str(told) == (
-        "all_reduce: switch s1 was restarted, so what was added for this group is lost. This group is of no use any "
+        "all_reduce: switch s1 was restarted, so what was added for this group is lost. This group cannot be used any "
         "more: destroy it and make a new one, or let torchrun restart the job"
     )
 

@@ -12,7 +12,7 @@ from host_agent.collectives import Reduced
 from sim.errors import SettingError
 from sim.experiments import rounds
 from sim.experiments.experiment import Point, parse_experiment
-from sim.experiments.ours import WrongSumError
+from sim.experiments.netsum_job import WrongSumError
 from sim.experiments.running import PointFailedError, PointResult, run_point
 from sim.experiments.summary import checked
 from sim.experiments.values import contributions, expected_sum

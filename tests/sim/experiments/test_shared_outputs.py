@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sim.experiments.experiment import parse_experiment
-from sim.experiments.ours import OurJob, WrongSumError
+from sim.experiments.netsum_job import NetsumJob, WrongSumError
 from sim.experiments.running import PointResult, Watch, run_point
 from sim.experiments.values import expected_sum
 
@@ -18,7 +18,7 @@ LATE_NS = 150_000
 class Meddling(Watch):
     """Does something to the job at a time."""
 
-    def __init__(self, meddle: Callable[[OurJob], None], at_ns: int = LATE_NS) -> None:
+    def __init__(self, meddle: Callable[[NetsumJob], None], at_ns: int = LATE_NS) -> None:
         super().__init__()
         self._meddle, self._at_ns = meddle, at_ns
 
@@ -31,7 +31,7 @@ def run(programs: dict[int, str], watch: Watch | None = None, text: str = TEXT) 
     return run_point(parse_experiment(text, "x", None).points[0], programs, watch)
 
 
-def only_output(job: OurJob) -> Any:
+def only_output(job: NetsumJob) -> Any:
     (output,) = job._outputs.values()
     return output
 
@@ -40,7 +40,7 @@ def test_all_sums_are_compared_and_no_output_is_kept(programs: dict[int, str]) -
     watch = Watch()
     assert run(programs, watch).rows[0]["sums_checked"] == 9
     (job,) = watch.jobs
-    assert isinstance(job, OurJob)
+    assert isinstance(job, NetsumJob)
     assert not job._outputs
     assert not job._inputs
     assert not any(worker.outcomes for worker in job.workers)
@@ -58,13 +58,13 @@ def test_one_wrong_element_is_found(
         sums[element] += 1
         return sums
 
-    monkeypatch.setattr("sim.experiments.ours.expected_sum", wrong)
+    monkeypatch.setattr("sim.experiments.netsum_job.expected_sum", wrong)
     with pytest.raises(WrongSumError, match=f"of worker [012]: element {element} is not the sum"):
         run(programs)
 
 
 def test_a_block_that_only_other_workers_wrote_is_missing(programs: dict[int, str]) -> None:
-    def forget_one(job: OurJob) -> None:
+    def forget_one(job: NetsumJob) -> None:
         only_output(job)._blocks[1] -= 1
 
     with pytest.raises(WrongSumError, match="of worker 1: 255 of 256 blocks were written"):
@@ -76,7 +76,7 @@ def test_a_block_that_a_worker_left_unwritten_does_not_hold_the_sum_of_another(
 ) -> None:
     """What was compared is erased, so a worker that takes a RESULT and writes nothing is found."""
 
-    def stop_writing(job: OurJob) -> None:
+    def stop_writing(job: NetsumJob) -> None:
         core = job.workers[2].core
         at = int(core.state["passes_done"][0]) % len(core.records[2])
         core.records[2]["payload"]["decode"][at] = 0
@@ -86,7 +86,7 @@ def test_a_block_that_a_worker_left_unwritten_does_not_hold_the_sum_of_another(
 
 
 def test_a_stray_write_is_found(programs: dict[int, str]) -> None:
-    def write(job: OurJob) -> None:
+    def write(job: NetsumJob) -> None:
         only_output(job).array[0] = 1.0
 
     with pytest.raises(WrongSumError, match="element 0 was written without a RESULT"):

@@ -61,7 +61,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a case came to.
+    """Result of a case.
 
     Attributes
     ----------

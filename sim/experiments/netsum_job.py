@@ -33,7 +33,7 @@ class WrongSumError(SimulationError):
     """A sum is not what it must be, bit for bit."""
 
 
-class OurJob:
+class NetsumJob:
     """The workers of a job, each of which begins its next iteration when it has ended the one before.
 
     Attributes

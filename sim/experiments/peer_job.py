@@ -33,8 +33,8 @@ def _window(point: Point, scenario: Scenario) -> int:
     return min(max(1 << (packets - 1).bit_length(), _LEAST_WINDOW), _MOST_WINDOW)
 
 
-class TheirJob:
-    """The hosts of a job that a peer reduces for; the arrays of times are those of `OurJob`."""
+class PeerJob:
+    """The hosts of a job that a peer reduces for; the arrays of times are those of `NetsumJob`."""
 
     def __init__(self, point: Point, number: int, scenario: Scenario, work: Work) -> None:
         job = point.settings.job[number]
