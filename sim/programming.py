@@ -10,6 +10,9 @@ from controller.table_writer import Change, Key
 from sim.switch import Exact, Lpm, Switch, SwitchError, TableEntry
 from sim.switch.entries import Match
 
+TOKEN_STEP = 0x9E3779B1
+"""Odd, so that its multiples modulo 2^32 are tokens that do not repeat, the same in every run."""
+
 
 class InProcessWriter:
     """The `controller.table_writer.TableWriter` of an embedded switch in the same process."""

@@ -8,7 +8,7 @@ links: a chunk takes one frame of each worker each way, and a ring sends 2(n - 1
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -111,26 +111,16 @@ class _Bench:
                 on_message=spent.on_message,
             )
             bound = netsum_bound(rate_bps, lanes)
-            self._keep(name, switch, rate, loss, workers, bound, outcome.rows, spent.of_exchanges())
+            measured = zip(outcome.rows, spent.of_exchanges(), strict=True)
+            self._keep(Result(name, switch, rate, loss, workers, bound, *each) for each in measured)
             if with_gloo:
                 self._echo(f"{GLOO} on {bed.state['topology']}, {where}")
                 rows = gloo_rows(bed, plan, self._logs(f"{switch}-gloo-{rate}-{loss}"))
-                nothing = [None] * len(rows)
-                self._keep(GLOO, switch, rate, loss, workers, gloo_bound(rate_bps, workers), rows, nothing)
+                bound = gloo_bound(rate_bps, workers)
+                self._keep(Result(GLOO, switch, rate, loss, workers, bound, row, None) for row in rows)
 
-    def _keep(
-        self,
-        name: str,
-        switch: str,
-        rate: str,
-        loss: str,
-        workers: int,
-        bound: float,
-        rows: Sequence[Row],
-        switch_seconds: Sequence[float | None],
-    ) -> None:
-        for row, seconds in zip(rows, switch_seconds, strict=True):
-            self.results.append(Result(name, switch, rate, loss, workers, bound, row, seconds))
+    def _keep(self, results: Iterable[Result]) -> None:
+        self.results += results
         # What was measured stays, whatever becomes of the rest.
         (self._folder / "results.json").write_text(
             json.dumps([asdict(one) for one in self.results], indent=1), encoding="utf-8"

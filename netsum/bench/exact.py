@@ -20,6 +20,7 @@ from host_agent.protocol.passes import Pass
 from host_agent.wire import Admission
 from netsum.bench.machine import machine_and_date
 from netsum.programs import compiled_program
+from netsum.terminal import Rows
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters
 from sim.network.programming import ProgrammedSwitch
@@ -101,12 +102,22 @@ def main() -> None:
     rate_bps = options.rate_mbit * 10**6
     print(f"{machine_and_date()}; load {os.getloadavg()[0]:.1f}")
     print(f"{options.elements:,} elements, links of {options.rate_mbit} Mbit/s, {LANES} lanes, virtual time")
-    # The plain sum takes the same time whatever the values.
-    print("type      distribution        workers  plain, s  exact, s  exact / plain  host, ns an element")
+    table = Rows(
+        *(
+            "type",
+            "distribution",
+            ">workers",
+            ">plain, s",
+            ">exact, s",
+            ">exact / plain",
+            ">host, ns an element",
+        ),
+        key=3,
+    )
     for workers in options.workers:
         for dtype in ("float32", "bfloat16", "float16"):
             exact: Exact = "bfloat16" if dtype == "bfloat16" else True
-            plain = None
+            plain = None  # It takes the same time whatever the values.
             for name in options.distributions:
                 rng = np.random.default_rng(1)
                 arrays = [
@@ -115,10 +126,9 @@ def main() -> None:
                 plain = plain or virtual_seconds(arrays, False, rate_bps)
                 seconds = virtual_seconds(arrays, exact, rate_bps)
                 cost = min(host_ns(arrays[0], exact) for _ in range(3))
-                print(
-                    f"{dtype:10}{name:20}{workers:7}{plain:10.3f}{seconds:10.3f}{seconds / plain:15.2f}{cost:21.1f}",
-                    flush=True,
-                )
+                numbers = (f"{plain:.3f}", f"{seconds:.3f}", f"{seconds / plain:.2f}", f"{cost:.1f}")
+                table.add(dtype, name, str(workers), *numbers)
+    table.print()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from netsum.bench.machine import machine_and_date
 from netsum.simulation import programs
-from netsum.terminal import echo
+from netsum.terminal import Rows, echo
 from sim.experiments.experiment import load_experiment, parse_experiment
 from sim.experiments.running import run_point
 
@@ -72,23 +72,19 @@ def _apart(published: Sequence[int], simulated: Sequence[float]) -> str:
     return shares[0] if len(shares) == 1 else f"{shares[0]} to {shares[-1]}"
 
 
-def _row(*cells: str) -> None:
-    print(f"| {' | '.join(cells)} |", flush=True)
-
-
 def switchml() -> None:
     """Print SwitchML's figure 3 beside simulated rates."""
-    _row("SwitchML, figure 3", "published", "simulated", "apart", "reason")
-    _row(*["---"] * 5)
+    table = Rows("SwitchML, figure 3", "published", "simulated", "apart", "~reason")
     for name, settings, published, reason in SWITCHML:
         simulated = [_million_elements_per_s(settings, workers) for workers in WORKERS]
-        _row(
+        table.add(
             name,
             ", ".join(f"{each:,}" for each in published) if published else "no figures",
             ", ".join(f"{each:,.0f}" for each in simulated),
             _apart(published, simulated) if published else "",
             reason,
         )
+    table.print()
 
 
 def omnireduce() -> None:
@@ -97,19 +93,18 @@ def omnireduce() -> None:
     for point in load_experiment("zeros").points:
         job = point.settings.job[0]
         times[job.contender, job.density] = run_point(point, programs()).rows[0]["duration_ns"]
-    _row("blocks of zeros", "OmniReduce, simulated", "netsum, simulated")
-    _row(*["---"] * 3)
+    table = Rows(">blocks of zeros", ">OmniReduce, simulated", ">netsum, simulated")
     for density in sorted({density for _, density in times}, reverse=True):
         ring_ns = times["ring", density]
         found = [f"{ring_ns / times[name, density]:.1f}" for name in ("omnireduce", "netsum")]
-        _row(f"{1 - density:.0%}", *found)
+        table.add(f"{1 - density:.0%}", *found)
+    table.print()
 
 
 def main() -> None:
-    """Simulate everything and print the tables, in Markdown."""
+    """Simulate everything and print the tables."""
     echo(f"Million elements/s at each of {', '.join(map(str, WORKERS))} workers. {machine_and_date()}")
     switchml()
-    print()
     echo("Times faster than a ring, 8 workers, 10 Gbit/s, 32 MiB (netsum sim run zeros)")
     omnireduce()
 

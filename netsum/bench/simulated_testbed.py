@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from host_agent.wire.constants import HEADER_BYTES
+from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.allreduce.plan import Plan
 from netsum.allreduce.session import run_between, testbed_sites
 from netsum.bench.machine import machine_and_date
@@ -31,8 +33,6 @@ from topologies.units import parse_rate_bps
 
 QUEUE_BYTES = 1000 * 1514
 """As long as the queue that the testbed gives an interface."""
-FRAME_BYTES = 62
-"""Of a packet without its lanes: Ethernet, IPv4, UDP and the slot protocol."""
 LINKS_LIMIT_BELOW = 0.5
 """Share of the machine's processors that a scenario may need at its links' rate so that its links are the limit.
 
@@ -72,7 +72,7 @@ class Measured:
         pair_us
             Processor time of a contribution and its result, at all parts of the testbed together.
         """
-        packets_per_s = parse_rate_bps(self.rate) / 8 / (FRAME_BYTES + 4 * self.lanes)
+        packets_per_s = parse_rate_bps(self.rate) / 8 / (FRAME_HEADERS_BYTES + HEADER_BYTES + 4 * self.lanes)
         return packets_per_s * self.workers * pair_us / 1e6 / (os.cpu_count() or 1)
 
 

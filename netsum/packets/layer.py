@@ -27,35 +27,13 @@ from scapy.fields import (
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_bottom_up, bind_layers
 
-from host_agent.wire import constants
-from host_agent.wire.constants import (
-    EXPONENT_ALL_ZERO,
-    EXPONENT_BIAS,
-    EXPONENT_NON_FINITE,
-    FLAG_LANES,
-    FLAG_QUORUM,
-    HEADER_FIELDS,
-    KIND_CONTRIBUTE,
-    KIND_PROBE,
-    KIND_RESULT,
-    KIND_STATUS,
-    LANE_BYTES,
-    MAX_CHILDREN,
-    OP_SUM,
-    POOL_VERSIONS,
-    STATUS_FIELDS,
-    TREE_LEVEL_SHIFT,
-    UDP_PORT,
-    VERSION,
-)
+from host_agent.wire import constants as c
 from host_agent.wire.parts import BLOCK_EXPONENT, part_of
 
 
 def _names(prefix: str) -> dict[int, str]:
     """Return the names of an enumeration of the specification, by value."""
-    return {
-        value: name.removeprefix(prefix) for name, value in vars(constants).items() if name.startswith(prefix)
-    }
+    return {value: name.removeprefix(prefix) for name, value in vars(c).items() if name.startswith(prefix)}
 
 
 KINDS: Final = _names("KIND_")
@@ -68,13 +46,13 @@ class _FlagsField(FlagsField):  # type: ignore[misc]  # scapy ships no types
 
     def i2m(self, pkt: Any, x: Any) -> Any:
         if x is None:
-            x = FLAG_LANES if pkt.getfieldval("lanes") else 0
+            x = c.FLAG_LANES if pkt.getfieldval("lanes") else 0
         return super().i2m(pkt, x)
 
     def i2repr(self, pkt: Any, x: Any) -> str:
         if x is None or pkt is None or not _is_status(pkt):
             return str(super().i2repr(pkt, x))
-        level, flags = divmod(int(x), 1 << TREE_LEVEL_SHIFT)
+        level, flags = divmod(int(x), 1 << c.TREE_LEVEL_SHIFT)
         return f"{super().i2repr(pkt, self.any2i(pkt, flags))} (level {level})"
 
 
@@ -82,14 +60,14 @@ class _ExponentField(ShortField):  # type: ignore[misc]
     """A block's exponent as sent, shown as what it means; a PROBE has its number there, and a STATUS that of its PROBE."""
 
     def i2repr(self, pkt: Any, x: Any) -> str:
-        if pkt is not None and pkt.kind in (KIND_PROBE, KIND_STATUS):
+        if pkt is not None and pkt.kind in (c.KIND_PROBE, c.KIND_STATUS):
             return f"{x} (number of the PROBE)"
-        if x == EXPONENT_ALL_ZERO:
+        if x == c.EXPONENT_ALL_ZERO:
             return f"{x} (all zero)"
-        if x == EXPONENT_NON_FINITE:
+        if x == c.EXPONENT_NON_FINITE:
             return f"{x} (non-finite present)"
         part = part_of(x) or "unknown meaning"
-        return f"{x} (2^{x - EXPONENT_BIAS})" if part == BLOCK_EXPONENT else f"{x} ({part})"
+        return f"{x} (2^{x - c.EXPONENT_BIAS})" if part == BLOCK_EXPONENT else f"{x} ({part})"
 
 
 class _SeenField(IntField):  # type: ignore[misc]
@@ -105,7 +83,7 @@ class _LanesField(Field):  # type: ignore[misc]
     islist = 1
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, [], f"{LANE_BYTES}s")
+        super().__init__(name, [], f"{c.LANE_BYTES}s")
 
     def any2i(self, pkt: Any, x: Any) -> list[int]:
         return [] if x is None else [int(lane) for lane in x]
@@ -117,41 +95,41 @@ class _LanesField(Field):  # type: ignore[misc]
         return f"[{shown}, … {len(x)} in all]" if len(x) > 4 else f"[{shown}]"
 
     def i2len(self, pkt: Any, x: Any) -> int:
-        return LANE_BYTES * len(x)
+        return c.LANE_BYTES * len(x)
 
     def addfield(self, pkt: Any, s: bytes, val: Iterable[int]) -> bytes:
         lanes = list(val)
         return s + struct.pack(f"!{len(lanes)}i", *lanes)
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[int]]:
-        count = len(s) // LANE_BYTES
-        end = count * LANE_BYTES
+        count = len(s) // c.LANE_BYTES
+        end = count * c.LANE_BYTES
         return s[end:], list(struct.unpack(f"!{count}i", s[:end]))
 
 
 def _has_lanes(packet: Any) -> bool:
     """Whether lanes follow: as the flags say, or, without flags, if there are any."""
     flags = packet.getfieldval("flags")
-    return bool(packet.getfieldval("lanes")) if flags is None else bool(int(flags) & FLAG_LANES)
+    return bool(packet.getfieldval("lanes")) if flags is None else bool(int(flags) & c.FLAG_LANES)
 
 
 def _is_status(packet: Any) -> bool:
-    return bool(packet.getfieldval("kind") == KIND_STATUS)
+    return bool(packet.getfieldval("kind") == c.KIND_STATUS)
 
 
 def _is_of_roll_call(packet: Any) -> bool:
     """Whether a packet is for the slot of a roll call; in a STATUS the bit is one of the level's."""
-    return not _is_status(packet) and bool(int(packet.getfieldval("flags") or 0) & FLAG_QUORUM)
+    return not _is_status(packet) and bool(int(packet.getfieldval("flags") or 0) & c.FLAG_QUORUM)
 
 
 def _has_seen(packet: Any) -> bool:
-    return _is_status(packet) or (packet.getfieldval("kind") == KIND_RESULT and _is_of_roll_call(packet))
+    return _is_status(packet) or (packet.getfieldval("kind") == c.KIND_RESULT and _is_of_roll_call(packet))
 
 
 _SPECIAL: Final[dict[str, Callable[[str, int], Any]]] = {
-    "version": lambda name, bits: BitField(name, VERSION, bits),
-    "kind": lambda name, bits: BitEnumField(name, KIND_CONTRIBUTE, bits, KINDS),
-    "op": lambda name, bits: BitEnumField(name, OP_SUM, bits, OPS),
+    "version": lambda name, bits: BitField(name, c.VERSION, bits),
+    "kind": lambda name, bits: BitEnumField(name, c.KIND_CONTRIBUTE, bits, KINDS),
+    "op": lambda name, bits: BitEnumField(name, c.OP_SUM, bits, OPS),
     "flags": lambda name, bits: _FlagsField(name, None, bits, FLAGS),
     "token": lambda name, _: XIntField(name, 0),
     "exponent": lambda name, _: _ExponentField(name, 0),
@@ -173,25 +151,25 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
 
     name = "netsum"
     fields_desc = [  # noqa: RUF012  # scapy's way
-        *(_field(name, bits) for name, bits in HEADER_FIELDS),
-        *(ConditionalField(_field(name, bits), _has_seen) for name, bits in STATUS_FIELDS),
+        *(_field(name, bits) for name, bits in c.HEADER_FIELDS),
+        *(ConditionalField(_field(name, bits), _has_seen) for name, bits in c.STATUS_FIELDS),
         ConditionalField(_LanesField("lanes"), _has_lanes),
     ]
 
     @property
     def slot(self) -> int:
         """The slot, relative to the job's range."""
-        return int(self.pool_index) // POOL_VERSIONS
+        return int(self.pool_index) // c.POOL_VERSIONS
 
     @property
     def pool_version(self) -> int:
         """Which of the slot's versions."""
-        return int(self.pool_index) % POOL_VERSIONS
+        return int(self.pool_index) % c.POOL_VERSIONS
 
     @property
     def part(self) -> str | None:
         """What a CONTRIBUTE or RESULT is part of, as its exponent encodes it; None if it does not."""
-        return part_of(int(self.exponent)) if self.kind in (KIND_CONTRIBUTE, KIND_RESULT) else None
+        return part_of(int(self.exponent)) if self.kind in (c.KIND_CONTRIBUTE, c.KIND_RESULT) else None
 
     @property
     def workers_seen(self) -> list[int]:
@@ -207,7 +185,9 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
             for name in ("job_id", "token", "worker_id", "pool_index", "chunk")
         )
         return (
-            same and self.kind in (KIND_RESULT, KIND_STATUS) and other.kind in (KIND_CONTRIBUTE, KIND_PROBE)
+            same
+            and self.kind in (c.KIND_RESULT, c.KIND_STATUS)
+            and other.kind in (c.KIND_CONTRIBUTE, c.KIND_PROBE)
         )
 
     def mysummary(self) -> str:
@@ -217,7 +197,7 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
         if _is_status(self):
             said += f" seen {self.workers_seen} of chunk {self.slot_chunk}"
         if _is_of_roll_call(self):
-            said += " roll call" + (f" of workers {self.workers_seen}" if self.kind == KIND_RESULT else "")
+            said += " roll call" + (f" of workers {self.workers_seen}" if self.kind == c.KIND_RESULT else "")
         said += f" {len(self.lanes)} lanes" if _has_lanes(self) else ""
         return said + (f", {self.part}" if self.part else "")
 
@@ -229,8 +209,8 @@ def bind_port(port: int) -> None:
 
 
 def _workers(bitmap: int) -> list[int]:
-    return [worker_id for worker_id in range(MAX_CHILDREN) if bitmap >> worker_id & 1]
+    return [worker_id for worker_id in range(c.MAX_CHILDREN) if bitmap >> worker_id & 1]
 
 
-bind_port(UDP_PORT)
-bind_layers(UDP, Netsum, sport=UDP_PORT, dport=UDP_PORT)
+bind_port(c.UDP_PORT)
+bind_layers(UDP, Netsum, sport=c.UDP_PORT, dport=c.UDP_PORT)

@@ -2,6 +2,7 @@
 
 from html import escape
 
+from host_agent.wire.header import FRAME_HEADERS_BYTES
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine.world import DOWN, UP
 from sim.explore.shape import Shape
@@ -127,5 +128,5 @@ def _arrows(events: list[Event], shape: Shape) -> list[tuple[int, int, int, Pack
 
 def _plain(packet: Packet) -> bytes:
     """Return a frame without the number of a PROBE, which labels stand for."""
-    at = 42 + 16
+    at = FRAME_HEADERS_BYTES + 16
     return packet.frame[:at] + packet.frame[at + 2 :] if packet.way in (UP, DOWN) else packet.frame

@@ -17,9 +17,9 @@ from controller.trees import Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.admission import Admission
 from sim.explore.engine.frames import WORKER_UDP_PORT, host_ip, host_mac, switch_ip, switch_mac
 from sim.explore.scenario import Scenario, ScenarioError
+from sim.programming import TOKEN_STEP
 
 _FIRST_EPOCH = 1
-_SHIFT_OF_EPOCH = 0x9E3779B1
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Placement:
             f"job{number}",
             number + 1,
             count,
-            count * _SHIFT_OF_EPOCH & 0xFFFFFFFF,
+            count * TOKEN_STEP & 0xFFFFFFFF,
             SlotRange(number * scenario.slots, scenario.slots),
             self._lanes,
             children,

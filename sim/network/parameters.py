@@ -172,7 +172,3 @@ class SwitchCost:
             _check(self, name, 0, MAX_TIME_NS, "0 to an hour, in ns")
         if self.queue_pkts is not None:
             _check(self, "queue_pkts", 1, 10**9, "1 packet or more")
-
-
-IDEAL_HOST: Final = HostCost()
-IDEAL_SWITCH: Final = SwitchCost()

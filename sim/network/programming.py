@@ -8,13 +8,11 @@ from controller.jobs import Job, WorkerEndpoint
 from controller.one_switch import OneSwitch
 from controller.switch_tables import SwitchTables
 from host_agent.wire.constants import POOL_SLOTS
-from sim.programming import InProcessWriter
+from sim.programming import TOKEN_STEP, InProcessWriter
 from sim.switch import Switch, ir, load_program
 
 DEFAULT_IP = "10.0.0.254"
 DEFAULT_MAC = "02:00:0a:00:00:fe"
-TOKEN_STEP = 0x9E3779B1
-"""Odd, so that its multiples modulo 2^32 are tokens that do not repeat, the same in every run."""
 
 
 @cache

@@ -7,7 +7,8 @@ from controller.trees import Place, TreeSwitch
 from host_agent.wire.constants import POOL_SLOTS
 from sim.network.graph import Node
 from sim.network.network import Network
-from sim.network.programming import TOKEN_STEP, ProgrammedSwitch
+from sim.network.programming import ProgrammedSwitch
+from sim.programming import TOKEN_STEP
 
 
 def tree_controller(

@@ -158,11 +158,6 @@ class ControlPlane(ABC):
         with self._lock:
             write_meter(self._direct_meter(table, entry), None if rates is None else tuple(rates))
 
-    def direct_meter_read(self, table: str, entry: TableEntry) -> tuple[MeterRate, ...] | None:
-        """Return the rates of an entry's meter; as `meter_read`."""
-        with self._lock:
-            return read_meter(self._direct_meter(table, entry))
-
     def _direct_meter(self, table: str, entry: TableEntry) -> NDArray[np.uint64]:
         memory = self._table(table)
         if memory.meter is None:

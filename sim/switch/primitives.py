@@ -7,50 +7,30 @@ HASHES = frozenset(
 )
 
 _ARGUMENTS = {
-    "assign": 2,
-    "assign_VL": 2,
-    "assign_header": 2,
-    "assign_union": 2,
-    "assign_header_stack": 2,
-    "assign_union_stack": 2,
-    "push": 2,
-    "pop": 2,
-    "_jump": 1,
-    "_jump_if_zero": 2,
-    "exit": 0,
-    "assume": 1,
-    "assert": 1,
-    "log_msg": 2,
-    "modify_field": 2,
-    "add_to_field": 2,
-    "subtract_from_field": 2,
-    "add": 3,
-    "subtract": 3,
-    "bit_xor": 3,
-    "bit_or": 3,
-    "bit_and": 3,
-    "shift_left": 3,
-    "shift_right": 3,
-    "modify_field_rng_uniform": 3,
-    "modify_field_with_hash_based_offset": 4,
-    "drop": 0,
-    "mark_to_drop": 1,
-    "generate_digest": 2,
-    "add_header": 1,
-    "add_header_fast": 1,
-    "remove_header": 1,
-    "copy_header": 2,
-    "clone_ingress_pkt_to_egress": 2,
-    "clone_egress_pkt_to_egress": 2,
-    "resubmit": 1,
-    "recirculate": 1,
-    "no_op": 0,
-    "execute_meter": 3,
-    "count": 2,
-    "register_read": 3,
-    "register_write": 3,
-    "truncate": 1,
+    name: count
+    for count, names in (
+        (0, "exit drop no_op"),
+        (
+            1,
+            "_jump assume assert mark_to_drop add_header add_header_fast remove_header resubmit "
+            "recirculate truncate",
+        ),
+        (
+            2,
+            "assign assign_VL assign_header assign_union assign_header_stack assign_union_stack push pop "
+            "_jump_if_zero log_msg modify_field add_to_field subtract_from_field generate_digest "
+            "copy_header clone_ingress_pkt_to_egress clone_egress_pkt_to_egress count",
+        ),
+        (
+            3,
+            "add subtract bit_xor bit_or bit_and shift_left shift_right modify_field_rng_uniform "
+            "execute_meter register_read register_write",
+        ),
+        (4, "modify_field_with_hash_based_offset"),
+    )
+    for name in names.split()
 }
+"""How many arguments each primitive takes."""
 
 _CONSTANT_LAST = {
     "_jump": "jump to a place",
