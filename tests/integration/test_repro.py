@@ -86,23 +86,29 @@ dist.destroy_process_group()
 
 
 SCATTERED = """
-import torch, torch.distributed as dist
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-rank, size = dist.get_rank(), dist.get_world_size()
-weight = torch.nn.Parameter(torch.zeros(1000))
-optimizer = torch.optim.SGD([weight], 0.1)
-for step in range(2):
-    weight.grad = torch.empty(1000)
-    given = torch.randn(1000 * size, generator=torch.Generator().manual_seed(rank))
+import tempfile, torch, torch.distributed as dist, torch.multiprocessing as processes
+
+def train(rank, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
+    weight = torch.nn.Parameter(torch.zeros(1000))
+    optimizer = torch.optim.SGD([weight], 0.1)
+    given = torch.randn(3000, generator=torch.Generator().manual_seed(rank))
     before = given.clone()
-    if step == 0:
-        dist.reduce_scatter_tensor(weight.grad, given)
-    else:
-        dist.reduce_scatter(weight.grad, list(given.chunk(size)))
-    assert torch.equal(given, before)
-    optimizer.step()
-dist.destroy_process_group()
+    for step in range(2):
+        weight.grad = torch.empty(1000)
+        if step == 0:
+            dist.reduce_scatter_tensor(weight.grad, given)
+        else:
+            dist.reduce_scatter(weight.grad, list(given.chunk(3)))
+        assert torch.equal(given, before)
+        optimizer.step()
+    dist.barrier()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        processes.start_processes(train, (folder,), nprocs=3, start_method="fork")
 """
 
 
@@ -192,8 +198,7 @@ def test_order_of_ranks_alone_and_their_number_under_torchrun(tmp_path: Path) ->
 @pytest.mark.slow
 def test_order_of_ranks_in_a_reduce_scatter(tmp_path: Path) -> None:
     options = ["--over", "exact", "--over", "gloo", "--condition", "order"]
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1")
-    found = document(tmp_path, SCATTERED, *options, launcher=(*launcher, "--nproc-per-node", "3"))
+    found = document(tmp_path, SCATTERED, *options)
     assert found["causes"] == ["over gloo: the training depends on the order of the ranks"]
     results = [(each["over"], each["condition"], each["result"]) for each in found["runs"]]
     assert results == [
