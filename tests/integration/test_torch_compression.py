@@ -1,7 +1,5 @@
 """Compressed gradients through the slots: the same bits as computed in one process, with and without loss, and DDP's hook."""
 
-import json
-import os
 import subprocess
 import sys
 from typing import Any
@@ -25,6 +23,7 @@ from host_agent.compression import (
 from host_agent.compression.exchange import run
 from host_agent.errors import MisuseError
 from tests.integration.compressed_worker import reducer
+from tests.integration.kernel_counts import ISOLATED, ROUTES
 from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
@@ -145,27 +144,18 @@ def test_identity_gives_the_bits_of_ddp_without_a_hook(ranks: Ranks) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [2, 4, 8])
-def test_counted_bytes_are_those_of_the_kernel(world: int) -> None:
-    # One datagram a message, so that the kernel sees each frame.
-    isolated = [
-        "unshare",
-        "--map-root-user",
-        "--net",
-        "sh",
-        "-c",
-        'ip link set lo up gso_max_segs 1 && exec "$@"',
-        "sh",
-    ]
-    if subprocess.run([*isolated, "true"], capture_output=True, check=False).returncode:
+@pytest.mark.parametrize(("world", "lanes"), [(2, 256), (4, 64), (8, 256)])
+def test_counted_bytes_are_those_of_the_kernel_on_every_route(world: int, lanes: int) -> None:
+    if subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs network namespaces: unshare --map-root-user --net")
-    command = [*isolated, sys.executable, "-m", "tests.integration.kernel_counts", str(world)]
-    # Shared memory does not pass the kernel.
-    environment = {**os.environ, "NETSUM_LINK": "udp"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False, env=environment)
+    command = [sys.executable, "-m", "tests.integration.kernel_counts", str(world), str(lanes)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
     assert done.returncode == 0, done.stderr
-    for route, (counted, carried) in json.loads(done.stdout).items():
-        assert counted == pytest.approx(carried, rel=0.01), route
+    rows = [line.split(" | ") for line in done.stdout.splitlines()]
+    assert [row[2] for row in rows] == list(ROUTES)
+    for row in rows:
+        kernel, counted = (int(each.replace(",", "")) for each in row[3:5])
+        assert counted == pytest.approx(kernel, rel=0.01), row
 
 
 def _alone(world: int) -> torch.Tensor:
