@@ -155,7 +155,9 @@ class _Parameter:
 
 def _expected(kind: Any, least: float | None, most: float | None) -> str:
     """Return which values a parameter takes, as words."""
-    kind = next((each for each in get_args(kind) if each is not type(None)), kind)
+    # The type of an option that may be repeated stands inside a list.
+    while kinds := [each for each in get_args(kind) if each is not type(None)]:
+        kind = kinds[0]
     if isinstance(kind, EnumType):
         return _one_of([each.value for each in kind])  # type: ignore[var-annotated]
     said = {int: "a whole number", float: "a number", bool: "yes or no"}.get(kind, "a text")

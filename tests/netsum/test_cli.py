@@ -41,6 +41,7 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         ("run digits --lanes 65", "--lanes: expected 64 or 256, not '65'"),
         ("run digits --drop-percent 99", "--drop-percent: expected a number between 0.0 and 50.0, not '99'"),
         ("run digits --switch tofino", "--switch: expected embedded or bmv2, not 'tofino'"),
+        ("repro --over nothing -- true", "--over: expected exact, plain or gloo, not 'nothing'"),
         ("switch serve --ports 0", "--ports: expected a whole number between 1 and 509, not '0'"),
         ("switch serve --interface eth0", "--interface: expected PORT@NAME"),
         ("testbed link h1 s1 sideways", "expected up or down, not 'sideways'"),
