@@ -31,6 +31,7 @@ from netsum_common.rings import (
     Shape,
     attach,
 )
+from sim.switch.ports.attaching import MOST_RINGS
 from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 
 DEADLINE_S = 60.0
@@ -217,6 +218,14 @@ def test_rings_of_other_shapes_are_refused(switch: LoopbackSwitch, shape: Shape)
         own.bind((host, 0))
         with pytest.raises(AttachError, match="shares no memory: the request is none"):
             attach(admission.switch, own, shape, DEADLINE_S)
+
+
+def test_workers_come_and_go_faster_than_the_switch_tidies_up(switch: LoopbackSwitch) -> None:
+    """The switch takes memory back twice a second; no worker is refused for the memory of workers that have left."""
+    (admission, (host, _)), *_ = switch.start_job()
+    for _ in range(2 * MOST_RINGS):
+        with nonsense(admission.switch, host):
+            pass
 
 
 def test_an_address_must_be_bound(switch: LoopbackSwitch) -> None:

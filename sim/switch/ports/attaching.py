@@ -7,6 +7,7 @@ import select
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 
@@ -28,6 +29,7 @@ MOST_RINGS = 128
 SPIN_NS = 20_000
 """How long an idle switch looks at the rings before it sleeps, where it has a processor for itself."""
 _STOP_TIMEOUT_S = 5.0
+_TIDY_TIMEOUT_S = 2.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +67,7 @@ class Attachments:
         self._positions = positions
         self._poller = poller
         self._held: dict[int, tuple[Grant, mmap.mmap]] = {}
+        self._freed = threading.Event()
         self._connections: dict[socket.socket, int | None] = {}
         self._ports: dict[socket.socket, int] = {}
         self._selector = selectors.DefaultSelector()
@@ -151,7 +154,7 @@ class Attachments:
                 bound = theirs.family == socket.AF_INET and theirs.type == socket.SOCK_DGRAM and udp_port != 0
         except (OSError, ValueError, TypeError):
             bound = False
-        free = next((at for at in range(MOST_RINGS) if self.rings[at]["state"] == FREE), None)
+        free = self._free_rings()
         if shape is None or not bound or free is None:
             reason = (
                 "it has no rings left" if shape is not None and bound else "the request is none that it knows"
@@ -182,6 +185,17 @@ class Attachments:
         except OSError:
             self._leave(connection)
 
+    def _free_rings(self) -> int | None:
+        """Return rings that are free, if need be once `tidy` has taken back those of workers that have left."""
+        until = time.monotonic() + _TIDY_TIMEOUT_S
+        while True:
+            self._freed.clear()
+            states = self.rings["state"]
+            if (states == FREE).any():
+                return int(np.argmax(states == FREE))
+            if not (states == LEFT).any() or not self._freed.wait(max(0.0, until - time.monotonic())):
+                return None
+
     def _leave(self, connection: socket.socket) -> None:
         """End a connection; its rings are not used from now on."""
         at = self._connections.pop(connection)
@@ -207,6 +221,7 @@ class Attachments:
         memory.close()
         grant.close()
         self.rings[at]["state"] = FREE
+        self._freed.set()
 
     def _set_spinning(self) -> None:
         attached = int((self.rings["state"] == ATTACHED).sum())
