@@ -20,19 +20,6 @@ if TYPE_CHECKING:
     from controller.jobs import Job, WorkerEndpoint
     from controller.switch_controller import SwitchController
 
-_HOME = {
-    "ControllerError": "controller.errors",
-    "Job": "controller.jobs",
-    "JobRefusedError": "controller.errors",
-    "NotPrimaryError": "controller.errors",
-    "SwitchController": "controller.switch_controller",
-    "SwitchRefusedError": "controller.errors",
-    "SwitchUnreachableError": "controller.errors",
-    "UnknownJobError": "controller.errors",
-    "WorkerEndpoint": "controller.jobs",
-    "WrongProgramError": "controller.errors",
-}
-
 __all__ = [
     "ControllerError",
     "Job",
@@ -48,6 +35,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'controller' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    home = (
+        "jobs"
+        if name in ("Job", "WorkerEndpoint")
+        else "errors"
+        if name.endswith("Error")
+        else "switch_controller"
+    )
+    return getattr(import_module(f"controller.{home}"), name)

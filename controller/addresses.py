@@ -1,4 +1,7 @@
-"""Addresses as people write them, checked and turned into the integers that table entries hold."""
+"""Addresses as people write them, checked and turned into the integers that table entries hold.
+
+Failures raise `ValueError`; the message says what is wrong.
+"""
 
 import ipaddress
 import re
@@ -7,13 +10,7 @@ _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 
 
 def ipv4_int(text: str) -> int:
-    """Return an IPv4 address such as ``10.0.0.1`` as an integer.
-
-    Raises
-    ------
-    ValueError
-        The text is not an IPv4 address.
-    """
+    """Return an IPv4 address such as ``10.0.0.1`` as an integer."""
     try:
         return int(ipaddress.IPv4Address(text))
     except ipaddress.AddressValueError:
@@ -21,26 +18,14 @@ def ipv4_int(text: str) -> int:
 
 
 def mac_int(text: str) -> int:
-    """Return a MAC address such as ``02:00:0a:00:00:01`` as an integer.
-
-    Raises
-    ------
-    ValueError
-        The text is not a MAC address.
-    """
+    """Return a MAC address such as ``02:00:0a:00:00:01`` as an integer."""
     if not _MAC.fullmatch(text):
         raise ValueError(f"expected a MAC address such as 02:00:0a:00:00:01, not {text!r}")
     return int(text.replace(":", ""), 16)
 
 
 def ipv4_prefix(text: str) -> tuple[int, int]:
-    """Return an IPv4 network such as ``10.0.1.0/24`` as (network address, prefix length).
-
-    Raises
-    ------
-    ValueError
-        The text is not an IPv4 network, or has bits set behind its prefix.
-    """
+    """Return an IPv4 network such as ``10.0.1.0/24`` as (network address, prefix length)."""
     try:
         network = ipaddress.IPv4Network(text)
     except (ipaddress.AddressValueError, ipaddress.NetmaskValueError, ValueError):

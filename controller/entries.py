@@ -40,8 +40,7 @@ TREE_COUNTERS = (
 )
 """Counted by programs that know parents."""
 
-QUORUM_COUNTERS = ("late",)
-"""Counted by programs that know quorums."""
+QUORUM_COUNTERS = ("late",)  # Counted by programs that know quorums.
 
 FLOOD_GROUP = 256
 """The multicast group of frames to unknown stations; jobs use the groups of their ids, 1 to 255."""
@@ -60,22 +59,14 @@ Match = int | Prefix
 
 @dataclass(frozen=True)
 class Entry:
-    """One table entry by name.
+    """One table entry by name."""
 
-    Attributes
-    ----------
-    table, action
-        Last component of their names in the P4 program.
-    match
-        (field, value) of every key field, in the table's order. Empty: the table's default action.
-    params
-        (parameter, value) of the action.
-    """
-
+    # table, action: last component of their names in the P4 program.
     table: str
+    # (field, value) of every key field, in the table's order. Empty: the table's default action.
     match: tuple[tuple[str, Match], ...]
     action: str
-    params: tuple[tuple[str, int], ...]
+    params: tuple[tuple[str, int], ...]  # (parameter, value) of the action.
 
     @property
     def key(self) -> tuple[str, tuple[tuple[str, Match], ...]]:

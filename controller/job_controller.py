@@ -25,21 +25,11 @@ from host_agent.wire.admission import Admission
 
 @dataclass(frozen=True)
 class PlacedJob:
-    """One epoch of a job on a tree of switches, which may be a single one.
+    """One epoch of a job on a tree of switches, which may be a single one."""
 
-    Attributes
-    ----------
-    name
-        For people; unique among the controller's jobs.
-    tree
-        Which switch does what.
-    parts
-        What each switch holds, by its name, the root first.
-    """
-
-    name: str
-    tree: Tree
-    parts: dict[str, Job]
+    name: str  # For people; unique among the controller's jobs.
+    tree: Tree  # Which switch does what.
+    parts: dict[str, Job]  # What each switch holds, by its name, the root first.
 
     @property
     def root(self) -> Job:
@@ -57,8 +47,6 @@ class JobController:
 
     Parameters
     ----------
-    switches
-        All switches, by name.
     tables
         The tables of each; only read here. Their programs and addresses have been set.
     slot_capacity
@@ -69,11 +57,6 @@ class JobController:
         Makes 32 bits that no one can guess.
     unix_seconds
         Returns the time, which epochs follow.
-
-    Attributes
-    ----------
-    ledgers
-        What jobs hold on each switch, by its name.
     """
 
     def __init__(
@@ -86,6 +69,7 @@ class JobController:
         new_token: Callable[[], int] = lambda: secrets.randbits(32),
         unix_seconds: Callable[[], float] = time.time,
     ) -> None:
+        # What jobs hold on each switch, by its name.
         self.ledgers = {name: JobLedger(slot_capacity, lanes) for name in switches}
         self._new_token = new_token
         self._unix_seconds = unix_seconds
@@ -110,10 +94,6 @@ class JobController:
 
         Parameters
         ----------
-        name
-            Unique among the controller's jobs.
-        workers
-            Where they are, by rank.
         slots
             Chunks in flight at most; a power of two.
         quorum
@@ -163,8 +143,6 @@ class JobController:
 
         Parameters
         ----------
-        job
-            Any epoch of it.
         tree
             The same switches, with the places of its children now; None: they are where they were.
         slots
@@ -220,13 +198,7 @@ class JobController:
         }
 
     def current(self, job: PlacedJob | Job) -> PlacedJob:
-        """Return the present epoch of a job, given any epoch of it.
-
-        Raises
-        ------
-        UnknownJobError
-            It has ended.
-        """
+        """Return the present epoch of a job, given any epoch of it; `UnknownJobError` if it has ended."""
         present = self._jobs.get(job.name)
         if present is None:
             raise UnknownJobError(f"job {job.name!r} has ended, or belongs to another controller")

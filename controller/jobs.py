@@ -9,36 +9,22 @@ from controller.errors import JobRefusedError
 from controller.slots import SlotRange
 from host_agent.wire.admission import Admission
 
-LEAST_QUORUM_SLOTS = 2
-"""Of a job with a quorum: docs/protocol.md says why."""
+LEAST_QUORUM_SLOTS = 2  # Of a job with a quorum: docs/protocol.md says why.
 
 
 @dataclass(frozen=True)
 class WorkerEndpoint:
-    """Where a worker is, as the switch sees it.
+    """Where a worker is, as the switch sees it."""
 
-    Attributes
-    ----------
-    port
-        The switch port its packets come in on.
-    ip, mac
-        Its addresses; results are sent to them.
-    udp_port
-        The UDP port it receives on.
-    worker_id
-        Its bit in the worker bitmap; None takes its place in the list.
-    switch
-        (address, UDP port) this worker sends to; None takes the switch's own address.
-    is_switch
-        It is a switch below this one. Switches distinguish jobs by their numbers, so several jobs may name the same one.
-    """
-
-    port: int
+    port: int  # The switch port its packets come in on.
+    # ip, mac: its addresses; results are sent to them.
     ip: str
     mac: str
-    udp_port: int
-    worker_id: int | None = None
+    udp_port: int  # The UDP port it receives on.
+    worker_id: int | None = None  # Its bit in the worker bitmap; None takes its place in the list.
+    # (address, UDP port) this worker sends to; None takes the switch's own address.
     switch: tuple[str, int] | None = None
+    # It is a switch below this one. Switches distinguish jobs by their numbers, so several jobs may name the same one.
     is_switch: bool = False
 
     def __post_init__(self) -> None:
@@ -52,22 +38,13 @@ class WorkerEndpoint:
 
 @dataclass(frozen=True)
 class ParentLink:
-    """Where a switch sends what its children have added: its parent in the job's tree of switches.
+    """Where a switch sends what its children have added: its parent in the job's tree of switches."""
 
-    Attributes
-    ----------
-    port
-        The switch port that leads to the parent.
-    ip, mac
-        The parent's addresses.
-    worker_id
-        The switch's worker id at the parent.
-    """
-
-    port: int
+    port: int  # The switch port that leads to the parent.
+    # ip, mac: the parent's addresses.
     ip: str
     mac: str
-    worker_id: int
+    worker_id: int  # The switch's worker id at the parent.
 
 
 @dataclass(frozen=True)
@@ -81,36 +58,21 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Job:
-    """One epoch of a job on a switch; a restart makes a new one with another epoch and token.
+    """One epoch of a job on a switch; a restart makes a new one with another epoch and token."""
 
-    Attributes
-    ----------
-    name
-        For people; unique among the switch's jobs.
-    job_id, epoch, token
-        What its packets carry and what the switch admits them by.
-    slots
-        Its slot range.
-    lanes
-        int32 values a packet carries, fixed by the switch's program.
-    workers
-        Its workers, in order of their ids; `worker_id` and `switch` are always filled in. In a tree these are the
-        children of the switch, workers and switches below it.
-    parent
-        The switch above in the job's tree; None: there is none, the switch makes the results.
-    quorum
-        So many contributions complete a roll call; 0: the job has none.
-    """
-
-    name: str
+    name: str  # For people; unique among the switch's jobs.
+    # job_id, epoch, token: what its packets carry and what the switch admits them by.
     job_id: int
     epoch: int
     token: int
-    slots: SlotRange
-    lanes: int
+    slots: SlotRange  # Its slot range.
+    lanes: int  # int32 values a packet carries, fixed by the switch's program.
+    # Its workers, in order of their ids; `worker_id` and `switch` are always filled in. In a tree these are the
+    # children of the switch, workers and switches below it.
     workers: tuple[WorkerEndpoint, ...]
+    # The switch above in the job's tree; None: there is none, the switch makes the results.
     parent: ParentLink | None = None
-    quorum: int = 0
+    quorum: int = 0  # So many contributions complete a roll call; 0: the job has none.
 
     @property
     def admissions(self) -> list[Admission]:

@@ -13,12 +13,10 @@ from controller.jobs import Job, ParentLink, Reservation, WorkerEndpoint, check_
 from controller.slots import SlotAllocator, SlotRange
 from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID
 
-JOB_IDS = range(1, MAX_JOB_ID + 1)
-"""Job 0 is where the switch counts packets of jobs it does not know."""
+JOB_IDS = range(1, MAX_JOB_ID + 1)  # Job 0 is where the switch counts packets of jobs it does not know.
 
 MAX_EPOCH = 0xFFFF_FFFF
-DEFAULT_SLOTS = 64
-"""Of a job that names no number."""
+DEFAULT_SLOTS = 64  # Of a job that names no number.
 
 
 class JobLedger:
@@ -26,8 +24,6 @@ class JobLedger:
 
     Parameters
     ----------
-    slot_capacity
-        Number of slots the switch's program has.
     lanes
         int32 values a packet of the switch's program carries.
     last_epoch
@@ -92,26 +88,14 @@ class JobLedger:
         return held
 
     def release(self, name: str) -> None:
-        """Give up a reservation.
-
-        Raises
-        ------
-        UnknownJobError
-            There is none.
-        """
+        """Give up a reservation; `UnknownJobError` if there is none."""
         held = self._reserved.pop(name, None)
         if held is None:
             raise UnknownJobError(f"nothing is reserved for job {name!r}")
         self._allocator.free(held.slots)
 
     def restore(self, held: "Job | Reservation") -> None:
-        """Take up what an earlier ledger of the same switch held.
-
-        Raises
-        ------
-        JobRefusedError
-            Its id or its slots are not free.
-        """
+        """Take up what an earlier ledger of the same switch held; `JobRefusedError` if its id or its slots are not free."""
         if held.job_id not in self.free_job_ids:
             raise JobRefusedError(f"job id {held.job_id} of job {held.name!r} is taken")
         self._allocator.take(held.slots)
@@ -122,13 +106,7 @@ class JobLedger:
             self._last_epoch = max(self._last_epoch, held.epoch)
 
     def current(self, job: Job) -> Job:
-        """Return the present life of a job, given any life of it.
-
-        Raises
-        ------
-        UnknownJobError
-            It has ended.
-        """
+        """Return the present life of a job, given any life of it; `UnknownJobError` if it has ended."""
         present = self._jobs.get(job.job_id)
         if present is None or present.name != job.name:
             raise UnknownJobError(f"job {job.name!r} has ended, or belongs to another controller")
@@ -197,12 +175,8 @@ class JobLedger:
 
         Parameters
         ----------
-        job
-            Any life of it.
         token
             32 random bits, not those of its present life.
-        unix_seconds
-            The time now.
         workers
             Where its workers are now; None: where they and its parent were.
         parent
@@ -264,13 +238,7 @@ class JobLedger:
             self.release(name)
 
     def end(self, job: Job) -> None:
-        """Forget a job and free its slots.
-
-        Raises
-        ------
-        UnknownJobError
-            It has ended already.
-        """
+        """Forget a job and free its slots; `UnknownJobError` if it has ended already."""
         self._allocator.free(self.current(job).slots)
         del self._jobs[job.job_id]
 

@@ -69,16 +69,10 @@ class Ledgers:
 
         Parameters
         ----------
-        name
-            The job.
         tree
             Which switch adds for which children.
-        slots
-            How many it has reserved.
         token
             32 random bits, not those of its present epoch.
-        unix_seconds
-            The time now.
         quorum
             Contributions that complete a roll call; 0: it has none.
         last_epoch

@@ -13,34 +13,21 @@ from enum import Enum, auto
 class Step(Enum):
     """What follows from a worker's answer."""
 
-    WAIT = auto()
-    """For the other workers."""
-    HOLD = auto()
-    """The boundary is known now: the workers hear of it."""
-    CARRY_OUT = auto()
-    """No worker has anything under way."""
+    WAIT = auto()  # For the other workers.
+    HOLD = auto()  # The boundary is known now: the workers hear of it.
+    CARRY_OUT = auto()  # No worker has anything under way.
 
 
 @dataclass
 class Move:
-    """A move that waits for a job's workers.
+    """A move that waits for a job's workers."""
 
-    Attributes
-    ----------
-    slots
-        How many slots the job is to have on each of its switches.
-    home
-        Whether it returns from an aggregator host to its switches.
-    begun, ended
-        Collectives, by rank, as far as the workers have said.
-    until
-        The boundary; None while workers have not said how many collectives they have begun.
-    """
-
-    slots: int
-    home: bool = False
+    slots: int  # How many slots the job is to have on each of its switches.
+    home: bool = False  # Whether it returns from an aggregator host to its switches.
+    # begun, ended: collectives, by rank, as far as the workers have said.
     begun: dict[int, int] = field(default_factory=dict)
     ended: dict[int, int] = field(default_factory=dict)
+    # The boundary; None while workers have not said how many collectives they have begun.
     until: int | None = None
 
     def missing(self, ranks: Iterable[int]) -> list[int]:
@@ -71,8 +58,6 @@ def next_count(held: int, share: int, waiting: bool, most: Callable[[int], int])
 
     Parameters
     ----------
-    held, share
-        How many it has, and its share of the slots.
     waiting
         Whether a job waits for slots; then no other gets more.
     most

@@ -31,12 +31,8 @@ class OneSwitch:
 
     Attributes
     ----------
-    ledger
-        What jobs hold of the switch.
     ip, mac
         Where workers send to that have no other address; empty before `set_switch_address`.
-    programmed
-        Whether the switch has its program.
     """
 
     def __init__(
@@ -51,12 +47,12 @@ class OneSwitch:
         self._tables = {_SWITCH: tables}
         self.lanes = lanes
         self.ip = self.mac = ""
-        self.programmed = True
+        self.programmed = True  # Whether the switch has its program.
         alone = {_SWITCH: TreeSwitch(_SWITCH, "", "", {})}
         self._controller = JobController(
             alone, self._tables, slots, lanes, new_token=new_token, unix_seconds=unix_seconds
         )
-        self.ledger = self._controller.ledgers[_SWITCH]
+        self.ledger = self._controller.ledgers[_SWITCH]  # What jobs hold of the switch.
 
     @property
     def tables(self) -> SwitchTables:

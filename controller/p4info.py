@@ -13,13 +13,7 @@ MatchField = p4info_pb2.MatchField
 
 
 def read_p4info(path: Path) -> p4info_pb2.P4Info:
-    """Read a P4Info file in protobuf text form.
-
-    Raises
-    ------
-    WrongProgramError
-        It cannot be read, or is not a P4Info.
-    """
+    """Read a P4Info file in protobuf text form; `WrongProgramError` if it cannot be read, or is not a P4Info."""
     try:
         p4info = p4info_pb2.P4Info()
         text_format.Parse(path.read_text(encoding="utf-8"), p4info, allow_unknown_field=True)
@@ -62,8 +56,6 @@ class ProgramNames:
         ----------
         tables
             Table to (key fields, action to parameters).
-        counters
-            Names.
 
         Returns
         -------
@@ -141,13 +133,7 @@ class ProgramNames:
         return entity
 
     def entry_message(self, entry: Entry) -> p4runtime_pb2.Entity:
-        """Return a table entry as P4Runtime writes it.
-
-        Raises
-        ------
-        ValueError
-            A value does not fit its field.
-        """
+        """Return a table entry as P4Runtime writes it; `ValueError` if a value does not fit its field."""
         table = self._tables[entry.table]
         action = self._actions[entry.action]
         entity = p4runtime_pb2.Entity()

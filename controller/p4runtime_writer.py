@@ -17,8 +17,6 @@ class P4RuntimeWriter:
 
     Parameters
     ----------
-    session
-        Of the primary controller.
     files
         The program that the switch runs, or that `set_pipeline` gives it.
     """

@@ -42,8 +42,6 @@ def require_control_surface(names: ProgramNames, where: str) -> None:
 
     Parameters
     ----------
-    names
-        The program's.
     where
         Its P4Info file, for the message.
 
@@ -61,8 +59,7 @@ def require_control_surface(names: ProgramNames, where: str) -> None:
         )
 
 
-NEXT_PASS = "next_pass"
-"""The table of a program through which a packet passes more than once."""
+NEXT_PASS = "next_pass"  # The table of a program through which a packet passes more than once.
 
 
 def lanes_of(names: ProgramNames) -> int:
@@ -115,11 +112,5 @@ class CompiledFiles:
         self.knows_quorums = entries.JOB_QUORUM in self.names.tables
 
     def device_config(self) -> bytes:
-        """Return what the switch is given.
-
-        Raises
-        ------
-        WrongProgramError
-            The file cannot be read.
-        """
+        """Return what the switch is given; `WrongProgramError` if the file cannot be read."""
         return device_config(self.path)

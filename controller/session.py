@@ -1,6 +1,8 @@
 """One P4Runtime session with one switch: every wait has a deadline, every failure is an error of one sentence.
 
 The errors of a batch of updates are read as P4Runtime 1.3, section 12.3, encodes them.
+
+Failures raise `ControllerError`; the message says what is wrong.
 """
 
 import contextlib
@@ -19,10 +21,8 @@ from netsum_common.p4rt import code_pb2, p4info_pb2, p4runtime_pb2, p4runtime_pb
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 64 << 20),)
 
 Update = p4runtime_pb2.Update
-PROGRAM_TIMEOUT_S = 600.0
-"""A switch may have to compile the program first."""
-GRACE_S = 1.0
-"""For a switch to end a stream that is over."""
+PROGRAM_TIMEOUT_S = 600.0  # A switch may have to compile the program first.
+GRACE_S = 1.0  # For a switch to end a stream that is over.
 
 OPENING = "opening the session"
 
@@ -36,8 +36,6 @@ class P4RuntimeSession:
         gRPC address of its P4Runtime server, such as ``127.0.0.1:9559`` or ``unix:/run/switch.sock``.
     device_id
         The switch's P4Runtime device id.
-    election_id
-        The controller with the highest is primary.
     timeout_s
         Deadline of connecting and of every request, in seconds.
     tls
@@ -136,13 +134,7 @@ class P4RuntimeSession:
         return self._primary
 
     def pipeline_cookie(self) -> int:
-        """Return the cookie of the program the switch runs; 0 if it runs none, or one without.
-
-        Raises
-        ------
-        ControllerError
-            The switch does not answer.
-        """
+        """Return the cookie of the program the switch runs; 0 if it runs none, or one without."""
         request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
             device_id=self.device_id,
             response_type=p4runtime_pb2.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
@@ -157,13 +149,7 @@ class P4RuntimeSession:
                 raise
 
     def configure(self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int = 0) -> None:
-        """Give the switch a program; it starts empty.
-
-        Raises
-        ------
-        ControllerError
-            The switch refused it, or does not answer.
-        """
+        """Give the switch a program; it starts empty."""
         request = p4runtime_pb2.SetForwardingPipelineConfigRequest(device_id=self.device_id)
         self._set_election_id(request.election_id)
         request.action = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
@@ -200,13 +186,7 @@ class P4RuntimeSession:
             self.stub.Write(request, timeout=self.timeout_s)
 
     def fetch(self, asked: Sequence[p4runtime_pb2.Entity], what: str) -> list[p4runtime_pb2.Entity]:
-        """Read every entity that some requests stand for, in one request.
-
-        Raises
-        ------
-        ControllerError
-            The switch refused, or does not answer.
-        """
+        """Read every entity that some requests stand for, in one request."""
         request = p4runtime_pb2.ReadRequest(device_id=self.device_id, entities=asked)
         with self._translating(what):
             answers = self.stub.Read(request, timeout=self.timeout_s)

@@ -7,37 +7,21 @@ double together or not at all: what is left over is less than it takes to double
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Literal
 
 Policy = Literal["fixed", "fair", "weighted", "demand"]
 """By what jobs share slots: not at all, alike, by their weights, or by their demand (rate times round trip)."""
 
-POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
-
 
 @dataclass(frozen=True)
 class Claim:
-    """What a job claims of the switches that add for it.
+    """What a job claims of the switches that add for it."""
 
-    Attributes
-    ----------
-    name
-        The job.
-    switches
-        Those switches; it has the same number of slots on each.
-    most
-        Slots that it can use, a power of two.
-    weight
-        Above 0; equal jobs have equal weights.
-    fixed
-        The slots that it has and keeps; None if they may change.
-    """
-
-    name: str
-    switches: Collection[str]
-    most: int
-    weight: float = 1.0
-    fixed: int | None = None
+    name: str  # The job.
+    switches: Collection[str]  # Those switches; it has the same number of slots on each.
+    most: int  # Slots that it can use, a power of two.
+    weight: float = 1.0  # Above 0; equal jobs have equal weights.
+    fixed: int | None = None  # The slots that it has and keeps; None if they may change.
 
 
 def share_out(claims: Sequence[Claim], capacities: Mapping[str, int], least: int = 1) -> dict[str, int]:
@@ -47,8 +31,6 @@ def share_out(claims: Sequence[Claim], capacities: Mapping[str, int], least: int
     ----------
     claims
         The jobs, in the order in which they get slots where not all can.
-    capacities
-        Slots of each switch.
     least
         Slots below which a job gets none, a power of two; a job that can use fewer gets those.
 

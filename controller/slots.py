@@ -14,18 +14,10 @@ from host_agent.words import plural
 
 @dataclass(frozen=True, order=True)
 class SlotRange:
-    """Slots ``base`` to ``base + count - 1`` of a switch.
+    """Slots ``base`` to ``base + count - 1`` of a switch."""
 
-    Attributes
-    ----------
-    base
-        First slot of the range; a multiple of `count`.
-    count
-        Number of slots; a power of two.
-    """
-
-    base: int
-    count: int
+    base: int  # First slot of the range; a multiple of `count`.
+    count: int  # Number of slots; a power of two.
 
     @property
     def end(self) -> int:
@@ -38,13 +30,7 @@ class SlotRange:
 
 
 class SlotAllocator:
-    """Hands out disjoint slot ranges of one switch.
-
-    Parameters
-    ----------
-    capacity
-        Number of slots the switch's program has.
-    """
+    """Hands out disjoint slot ranges of one switch."""
 
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
@@ -94,13 +80,7 @@ class SlotAllocator:
         self._taken.add(slots)
 
     def free(self, slots: SlotRange) -> None:
-        """Give a range back.
-
-        Raises
-        ------
-        KeyError
-            The range is not in use.
-        """
+        """Give a range back; `KeyError` if the range is not in use."""
         self._taken.remove(slots)
 
     def resize(self, slots: SlotRange, count: int) -> SlotRange:

@@ -5,16 +5,16 @@ process and are forgotten with it; `controller.service` is the controller that k
 """
 
 from pathlib import Path
-from types import TracebackType
 
 from controller.one_switch import OneSwitch
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
 from controller.switch_tables import SwitchTables
+from netsum_common.closing import Closing
 
 
-class SwitchController(OneSwitch):
+class SwitchController(OneSwitch, Closing):
     """One switch's controller; a context manager that ends its session. Not for several threads at once.
 
     Made by `connect`.
@@ -67,14 +67,6 @@ class SwitchController(OneSwitch):
         except BaseException:
             session.tear_down()
             raise
-
-    def __enter__(self) -> "SwitchController":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the session; the switch keeps what it holds."""

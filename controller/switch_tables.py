@@ -30,21 +30,14 @@ _OWNED = (
 
 @dataclass
 class Reconciled:
-    """How a switch differed from what it should hold, before it was made to hold that.
+    """How a switch differed from what it should hold, before it was made to hold that."""
 
-    Attributes
-    ----------
-    kept, removed, written, changed
-        Numbers of entries and groups.
-    findings
-        The differences in words, one for each table.
-    """
-
+    # kept, removed, written, changed: numbers of entries and groups.
     kept: int = 0
     removed: int = 0
     written: int = 0
     changed: int = 0
-    findings: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)  # The differences in words, one for each table.
 
     def find(self, what: str, **counts: int) -> None:
         """Note a difference, unless all counts are 0."""
@@ -70,8 +63,6 @@ class SwitchTables:
 
     Parameters
     ----------
-    writer
-        Reads and writes the switch.
     program
         The compiled program of the switch (see `controller.targets.device_config`).
     """

@@ -10,8 +10,7 @@ from typing import Protocol
 
 from controller.entries import Entry, Group, Match
 
-Key = tuple[str, tuple[tuple[str, Match], ...]]
-"""`Entry.key`: the table, and the value of each key field."""
+Key = tuple[str, tuple[tuple[str, Match], ...]]  # `Entry.key`: the table, and the value of each key field.
 
 
 class Change(Enum):

@@ -16,22 +16,13 @@ from host_agent.wire.path import Level, Path
 
 @dataclass(frozen=True)
 class TreeSwitch:
-    """A switch as trees see it.
+    """A switch as trees see it."""
 
-    Attributes
-    ----------
-    name
-        For people.
-    ip, mac
-        Its address on the data network.
-    links
-        Port to each neighbouring switch, by that switch's name.
-    """
-
-    name: str
+    name: str  # For people.
+    # ip, mac: its address on the data network.
     ip: str
     mac: str
-    links: Mapping[str, int]
+    links: Mapping[str, int]  # Port to each neighbouring switch, by that switch's name.
 
     def endpoint(self, port: int) -> WorkerEndpoint:
         """Return the switch as a child of another one, which reaches it by `port`."""
@@ -48,40 +39,21 @@ class Place:
 
 @dataclass(frozen=True)
 class Branch:
-    """What one switch does for a job.
+    """What one switch does for a job."""
 
-    Attributes
-    ----------
-    switch
-        Its name.
-    children
-        Its children, by worker id: first the workers on it by rank, then switches by name.
-    ranks
-        The ranks behind each child.
-    parent
-        The switch above; None at the root.
-    """
-
-    switch: str
+    switch: str  # Its name.
+    # Its children, by worker id: first the workers on it by rank, then switches by name.
     children: tuple[WorkerEndpoint, ...]
-    ranks: tuple[tuple[int, ...], ...]
-    parent: ParentLink | None
+    ranks: tuple[tuple[int, ...], ...]  # The ranks behind each child.
+    parent: ParentLink | None  # The switch above; None at the root.
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A job's switches.
+    """A job's switches."""
 
-    Attributes
-    ----------
-    branches
-        From the root to the leaves: a switch comes after its parent.
-    above
-        The parent of each switch but the root, by names.
-    """
-
-    branches: tuple[Branch, ...]
-    above: Mapping[str, str]
+    branches: tuple[Branch, ...]  # From the root to the leaves: a switch comes after its parent.
+    above: Mapping[str, str]  # The parent of each switch but the root, by names.
 
     @property
     def root(self) -> str:
@@ -149,10 +121,6 @@ def place_tree(
 
     Parameters
     ----------
-    switches
-        All there are, by name.
-    workers
-        The job's, by rank.
     load
         Tells how loaded a switch is; a lower value is better.
     root

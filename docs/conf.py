@@ -1,8 +1,11 @@
 """Sphinx configuration of the site: `make docs`. Its pages are the Markdown files of the repository, where they are."""
 
 import importlib.metadata
+import importlib.util
 import re
 from typing import Any
+
+from sphinx.ext.autodoc.mock import _MockObject
 
 project = "netsum"
 author = copyright = "the netsum authors"
@@ -21,6 +24,10 @@ extensions = [
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 
+if importlib.util.find_spec("torch") is None:  # The pages are the same without PyTorch.
+    autodoc_mock_imports = ["torch"]
+    # Annotations such as `Tensor | None` are evaluated.
+    _MockObject.__or__ = _MockObject.__ror__ = lambda mocked, _: mocked
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 autodoc_member_order = "bysource"
@@ -29,7 +36,8 @@ napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = f"netsum {release}"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
 copybutton_prompt_text = r"\$ |# |>>> "
 copybutton_prompt_is_regexp = True

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import EnumType
 from types import UnionType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
@@ -109,40 +109,44 @@ def _section(command: Command) -> Iterator[str]:
 
 def _row(parameter: inspect.Parameter) -> str:
     assert get_origin(parameter.annotation) is Annotated, f"{parameter.name} has no help"
-    kind, told = get_args(parameter.annotation)[:2]
-    if get_origin(kind) in (UnionType, list):
+    kind, declared = get_args(parameter.annotation)[:2]
+    if get_origin(kind) in (UnionType, Union, list):
         kind = next(each for each in get_args(kind) if each is not type(None))
     if get_origin(kind) is list:
         kind = get_args(kind)[0]
     default = parameter.default
-    if isinstance(told, typer.models.ArgumentInfo):
-        names = f"`{(told.metavar or parameter.name.upper()).strip('[]')}`"
+    if isinstance(declared, typer.models.ArgumentInfo):
+        names = f"`{(declared.metavar or parameter.name.upper()).strip('[]')}`"
     else:
         option = parameter.name.replace("_", "-")
         # Typer takes the first name that is given in an annotation for a default, and sorts that out later.
-        written = [name for name in (told.default, *(told.param_decls or ())) if isinstance(name, str)]
+        written = [
+            name for name in (declared.default, *(declared.param_decls or ())) if isinstance(name, str)
+        ]
         written = written or ([f"--{option}", f"--no-{option}"] if kind is bool else [f"--{option}"])
         names = ", ".join(f"`{name}`" for name in written)
-        names += "" if kind is bool else f" {_value(kind, told)}"
+        names += "" if kind is bool else f" {_value(kind, declared)}"
     if default is inspect.Parameter.empty:
         shown = "required"
     elif kind is bool:
         shown = "on" if default else ""
     else:
         shown = "" if default in (None, "", ()) else f"`{getattr(default, 'value', default)}`"
-    said = told.help or ""
-    if told.envvar:
-        said += f" Environment: `{told.envvar}`."
+    said = declared.help or ""
+    if declared.envvar:
+        said += f" Environment: `{declared.envvar}`."
     return f"| {_cell(names)} | {shown} | {_cell(said)} |"
 
 
-def _value(kind: Any, told: Any) -> str:
+def _value(kind: Any, declared: Any) -> str:
     if isinstance(kind, EnumType):
         return "|".join(str(choice.value) for choice in kind)  # type: ignore[var-annotated]
-    name = told.metavar or {"int": "N", "float": "X", "Path": "PATH", "str": "TEXT"}[kind.__name__]
-    if told.min is not None and told.max is not None:
-        return f"{name}, {told.min:g} to {told.max:g}"
-    return name if told.min is None else f"{name}, at least {told.min:g}"
+    if get_origin(kind) is Literal:
+        return "|".join(get_args(kind))
+    name = declared.metavar or {"int": "N", "float": "X", "Path": "PATH", "str": "TEXT"}[kind.__name__]
+    if declared.min is not None and declared.max is not None:
+        return f"{name}, {declared.min:g} to {declared.max:g}"
+    return name if declared.min is None else f"{name}, at least {declared.min:g}"
 
 
 def _cell(text: str) -> str:

@@ -43,70 +43,43 @@ def adam(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
 
 @dataclass(frozen=True)
 class Task:
-    """Something to train.
+    """Something to train."""
 
-    Attributes
-    ----------
-    name
-        For the first line printed.
-    model
-        Makes the model; called with torch's generator seeded.
-    batch
-        (step, worker, workers) to the inputs and targets of that worker, each with as many rows as any other worker's.
-    loss
-        (outputs, targets) to their mean loss.
-    accuracy
-        The model's share of right answers on what it was not trained on.
-    optimizers
-        Given the model and the rate, makes what updates its parameters.
-    """
-
-    name: str
-    model: Callable[[], nn.Module]
+    name: str  # For the first line printed.
+    model: Callable[[], nn.Module]  # Makes the model; called with torch's generator seeded.
+    # (step, worker, workers) to the inputs and targets of that worker, each with as many rows as any other worker's.
     batch: Callable[[int, int, int], tuple[Tensor, Tensor]]
-    loss: Callable[[Tensor, Tensor], Tensor]
+    loss: Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) to their mean loss.
+    # The model's share of right answers on what it was not trained on.
     accuracy: Callable[[nn.Module], float]
     rate: float
     steps: int
+    # Given the model and the rate, makes what updates its parameters.
     optimizers: Callable[[nn.Module, float], list[torch.optim.Optimizer]] = adam
 
 
 @dataclass
 class Report:
-    """What came out of a run.
+    """What came out of a run."""
 
-    Attributes
-    ----------
-    backend, workers
-        "netsum", "gloo" or "single", and by how many processes, or for how many processes' batches.
-    losses
-        Of each step, the mean over all workers' batches, before the step.
-    accuracy
-        After the last step.
-    step_ms
-        Median time of a step.
-    compute_ms
-        Median time of a step that communicates nothing: forward, backward, optimizer, in all processes at once. The rest of
-        `step_ms` is communication that was not hidden behind computing.
-    gradient_bytes, sent_bytes
-        Size of the gradients, and what each worker sent of them a step, headers and retransmissions included; None where
-        the backend does not count.
-    digests
-        Of the parameters, one of each worker.
-    deviation, rounding
-        With --check: the largest difference of a loss from one process's, and what that is between runs in one process
-        that take the rows of a batch, and so add, in different orders; at least the distance of two float32 losses.
-    """
-
+    # backend, workers: "netsum", "gloo" or "single", and by how many processes, or for how many processes' batches.
     backend: str
     workers: int
+    # Of each step, the mean over all workers' batches, before the step.
     losses: list[float] = field(default_factory=list)
-    accuracy: float = 0.0
-    step_ms: float = 0.0
+    accuracy: float = 0.0  # After the last step.
+    step_ms: float = 0.0  # Median time of a step.
+    # Median time of a step that communicates nothing: forward, backward, optimizer, in all processes at once. The rest of
+    # `step_ms` is communication that was not hidden behind computing.
     compute_ms: float = 0.0
+    # gradient_bytes, sent_bytes: size of the gradients, and what each worker sent of them a step, headers and
+    # retransmissions included; None where the backend does not count.
     gradient_bytes: int = 0
     sent_bytes: float | None = None
-    digests: list[str] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)  # Of the parameters, one of each worker.
+    # deviation, rounding: with --check: the largest difference of a loss from one process's, and what that is between runs
+    # in one process that take the rows of a batch, and so add, in different orders; at least the distance of two float32
+    # losses.
     deviation: float | None = None
     rounding: float | None = None
 
@@ -131,8 +104,6 @@ def main(task: Task, sparse_task: Task | None = None) -> None:
 
     Parameters
     ----------
-    task
-        What to train.
     sparse_task
         The same with sparse gradients, for ``--sparse``.
     """

@@ -29,8 +29,7 @@ SIDE, PARTS, CHANNELS, BATCH, TEST_IMAGES = 32, 4, 16, 16, 360
 NOISE = 0.3
 LOOK_EVERY = 10
 INCREMENTAL = ((8, 1, 0.3), (16, 2, 0.3), (32, 3, 0.4))
-FULL = ((32, 3, 1.0),)
-"""Stages: pixels of a side, blocks, share of the steps."""
+FULL = ((32, 3, 1.0),)  # Stages: pixels of a side, blocks, share of the steps.
 
 
 @dataclass
@@ -122,8 +121,6 @@ def train(
     ----------
     stages
         Pixels of a side, blocks, share of the steps.
-    steps : int
-        In all.
     group : ProcessGroup, optional
         The default group if None.
     """

@@ -20,24 +20,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 MICRO_BATCHES, ROWS, FEATURES, CLASSES = 8, 16, 64, 10
-HOW = ("exact", "netsum", "gloo")
-"""Exact sums, plain sums on the switch, Gloo."""
+HOW = ("exact", "netsum", "gloo")  # Exact sums, plain sums on the switch, Gloo.
 
 
 @dataclass
 class Run:
-    """What a training leaves.
+    """What a training leaves."""
 
-    Attributes
-    ----------
-    state
-        Of the model and the optimizer, to go on from.
-    gradients
-        After each step's all-reduce, flat.
-    """
-
-    state: dict[str, Any]
-    gradients: list[Tensor] = field(default_factory=list)
+    state: dict[str, Any]  # Of the model and the optimizer, to go on from.
+    gradients: list[Tensor] = field(default_factory=list)  # After each step's all-reduce, flat.
 
     @property
     def digest(self) -> str:
@@ -61,8 +52,6 @@ def train(how: str, first: int, last: int, state: dict[str, Any] | None = None) 
     ----------
     how : {"exact", "netsum", "gloo"}
         See `HOW`; the group's backend is the caller's matter.
-    first, last : int
-        Steps.
     state : dict, optional
         Of an earlier run that ended before step `first`, of any number of ranks.
     """

@@ -1,7 +1,5 @@
 """What a worker is doing, read from outside while it does it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -15,44 +13,24 @@ STUCK_AFTER_NS: Final = 500_000_000
 
 @dataclass(frozen=True)
 class Stuck:
-    """The oldest chunk a worker waits for.
+    """The oldest chunk a worker waits for."""
 
-    Attributes
-    ----------
-    slot, chunk : int
-        Which one; the slot is relative to the job's range.
-    waiting_ns : int
-        Since when nothing has completed.
-    missing : tuple of int, optional
-        Workers whose contribution the switch does not hold, by its last answer; None if it gave none.
-    """
-
+    # slot, chunk: which one; the slot is relative to the job's range.
     slot: int
     chunk: int
-    waiting_ns: int
+    waiting_ns: int  # Since when nothing has completed.
+    # Workers whose contribution the switch does not hold, by its last answer; None if it gave none.
     missing: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
 class Activity:
-    """A worker's counts so far, and what it waits for.
+    """A worker's counts so far, and what it waits for."""
 
-    Attributes
-    ----------
-    counters : dict
-        As in `WorkerCore.counters`, since the communicator was made.
-    in_flight : int
-        Chunks.
-    srtt_ns : int
-        Smoothed round trip to the switch; 0 before the first.
-    stuck : Stuck, optional
-        Unset while chunks complete.
-    """
-
-    counters: dict[str, int]
-    in_flight: int
-    srtt_ns: int
-    stuck: Stuck | None
+    counters: dict[str, int]  # As in `WorkerCore.counters`, since the communicator was made.
+    in_flight: int  # Chunks.
+    srtt_ns: int  # Smoothed round trip to the switch; 0 before the first.
+    stuck: Stuck | None  # Unset while chunks complete.
 
 
 def activity_of(core: WorkerCore) -> Activity:

@@ -1,7 +1,5 @@
 """A caller's arrays as the flat ones that passes work on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +23,7 @@ class Delivery:
     dtype: np.dtype[Any]
     out: Array | None
 
-    def after_rounding(self, wider: Array) -> Delivery:
+    def after_rounding(self, wider: Array) -> "Delivery":
         """Deliver from an array of a wider type instead."""
         return replace(self, flat=wider)
 
@@ -53,8 +51,6 @@ def flat_target(
 
     Parameters
     ----------
-    values : array
-        What is contributed.
     dtype : numpy.dtype
         Its type in native byte order, and that of the result.
     out : array or None

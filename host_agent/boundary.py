@@ -4,8 +4,6 @@ The controller holds the workers of a job, learns how many collectives each has 
 the same number, and moves them. Its messages come in one thread, collectives are driven by another: a lock guards the counts.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,28 +13,18 @@ from host_agent.wire import Admission
 
 @dataclass(frozen=True)
 class Position:
-    """How many collectives a communicator has begun and ended.
+    """How many collectives a communicator has begun and ended."""
 
-    Attributes
-    ----------
-    begun, ended : int
-        Collectives, over all its epochs.
-    """
-
+    # begun, ended: collectives, over all its epochs.
     begun: int
     ended: int
 
 
 class Boundary:
-    """The collectives that a communicator may begin, and the epoch that the next one belongs to.
-
-    Attributes
-    ----------
-    on_reached : callable
-        Called, from whichever thread ends a collective, when all collectives before the limit have ended.
-    """
+    """The collectives that a communicator may begin, and the epoch that the next one belongs to."""
 
     def __init__(self) -> None:
+        # Called, from whichever thread ends a collective, when all collectives before the limit have ended.
         self.on_reached: Callable[[Position], None] = lambda position: None
         self._lock = threading.Lock()  # guards all below
         self._begun = 0

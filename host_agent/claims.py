@@ -4,8 +4,6 @@ A second communicator would start at the first chunk number again, in the same e
 that hold the sums of the first one.
 """
 
-from __future__ import annotations
-
 import threading
 
 from host_agent.errors import UsedAdmissionError

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -33,6 +32,7 @@ from host_agent.collectives.exact import Exact, plan_exact_allreduce
 from host_agent.collectives.rows import Rows, plan_allreduce_rows
 from host_agent.collectives.sparse import Sparse
 from host_agent.compilation_news import news
+from host_agent.durations import Sample
 from host_agent.errors import MisuseError, UsedAdmissionError
 from host_agent.lifecycle import Lifecycle
 from host_agent.progress import Progress
@@ -44,6 +44,7 @@ from host_agent.transport.link import Link
 from host_agent.transport.shared_memory import link_to
 from host_agent.transport.udp import UdpLink
 from host_agent.wire import Admission
+from netsum_common.closing import Closing
 
 if TYPE_CHECKING:  # It needs PyTorch.
     from host_agent.compression import Compression
@@ -53,7 +54,7 @@ _PLAIN = ("raise", "auto", "full", "nearest", 0)
 """What `on_overflow`, `sparse`, `bits`, `rounding` and `seed` are unless the caller says otherwise."""
 
 
-class Communicator:
+class Communicator(Closing):
     """One worker's membership in one epoch of a job.
 
     All workers of the job must call the same collectives in the same order, with the same operation, data type and
@@ -426,6 +427,10 @@ class Communicator:
         """Return what it has done so far and what it waits for, in the middle of a collective too; from any thread."""
         return activity_of(self._progress.core)
 
+    def durations(self) -> Sample | None:
+        """Return how long collectives took since the last call, for the controller; None if there were none."""
+        return self._progress.durations.take()
+
     def on_boundary(self, reached: Callable[[Position], None]) -> None:
         """Call back, from the thread that ends a collective, when all collectives before a hold's limit have ended."""
         self._progress.boundary.on_reached = reached
@@ -474,17 +479,6 @@ class Communicator:
     def close(self) -> None:
         """Close the socket. Collectives that are not done fail with `ClosedCommunicatorError`."""
         self._progress.close()
-
-    def __enter__(self) -> Communicator:
-        return self
-
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _submit(self, plan: Callable[..., Collective], label: str, *arguments: Any) -> Future[Any]:
         """Submit what `plan` makes of the arguments for its place in the order."""

@@ -1,7 +1,5 @@
 """Lines on standard error while machine code is compiled."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -5,8 +5,6 @@ network between did not do its part; after one the communicator is broken until 
 admission.
 """
 
-from __future__ import annotations
-
 from netsum_common.errors import MisuseError as MisuseError
 from netsum_common.errors import NetsumError as NetsumError
 

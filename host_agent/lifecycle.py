@@ -1,7 +1,5 @@
 """The states of a communicator, as a table. An event that is not in it raises and leaves the state as it was."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Final
 
@@ -45,16 +43,13 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self.state = State.IDLE
-        self.cause: BaseException | None = None
-        """The error that broke it; kept after it is closed."""
+        self.cause: BaseException | None = None  # The error that broke it; kept after it is closed.
 
     def on(self, event: Event, cause: BaseException | None = None) -> None:
         """Change the state.
 
         Parameters
         ----------
-        event : Event
-            What happened.
         cause : exception, optional
             Why, for FAIL; named by the errors that follow.
 

@@ -4,8 +4,6 @@
 ``__init__`` runs, so that no step begins with a value that has no meaning.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Iterable, Mapping
@@ -19,22 +17,21 @@ from host_agent.errors import MisuseError
 Count = Annotated[int, "[1, ∞)"]
 Natural = Annotated[int, "[0, ∞)"]
 Fraction = Annotated[float, "(0, 1]"]
-_NOUNS = {int: "an integer", float: "a number", bool: "True or False", str: "a name", NoneType: "None"}
+_NOUNS = {
+    int: "an integer",
+    float: "a number",
+    bool: "True or False",
+    str: "a name",
+    NoneType: "None",
+    Any: "an object",
+}
 
 
 class Configured:
-    """Something made with options.
+    """Something made with options."""
 
-    Attributes
-    ----------
-    KIND : str
-        What it is called in errors, before its name.
-    options : dict of str to object
-        What it was made with, defaults included.
-    """
-
-    options: dict[str, Any]
-    KIND: ClassVar[str]
+    options: dict[str, Any]  # What it was made with, defaults included.
+    KIND: ClassVar[str]  # What it is called in errors, before its name.
     name: ClassVar[str]
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
@@ -52,7 +49,7 @@ class Configured:
             expected = parameters[name].annotation
             require(
                 _fits(value, expected),
-                f"{cls._label()}: {name} must be {_described(expected)}, got {value!r}",
+                f"{cls._label()}: {name} must be {described(expected)}, got {value!r}",
             )
         return made
 
@@ -127,7 +124,8 @@ def _is_within(value: Any, interval: str) -> bool:
     return bool(above and (value < most if interval[-1] == ")" else value <= most))
 
 
-def _described(expected: Any) -> str:
+def described(expected: Any) -> str:
+    """Return what values an annotation stands for, in words."""
     origin = get_origin(expected)
     if origin is Annotated:
         kind, interval = get_args(expected)
@@ -136,7 +134,7 @@ def _described(expected: Any) -> str:
             return f"{_NOUNS[kind]} {'of at least' if interval[0] == '[' else 'above'} {least}"
         return f"{_NOUNS[kind]} in {interval}"
     if origin in (Union, UnionType):
-        return " or ".join(_described(each) for each in get_args(expected))
+        return " or ".join(described(each) for each in get_args(expected))
     if origin is Literal:
         return " or ".join(map(repr, get_args(expected)))
     return _NOUNS.get(expected) or f"a {expected.__name__}"

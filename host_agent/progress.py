@@ -1,7 +1,5 @@
 """What makes collectives progress: the caller's thread while it waits, or a thread of its own."""
 
-from __future__ import annotations
-
 import atexit
 import threading
 import time
@@ -10,6 +8,7 @@ from typing import Any, Final
 
 from host_agent.boundary import Boundary, Position
 from host_agent.collectives import Collective
+from host_agent.durations import Durations
 from host_agent.errors import (
     ClosedCommunicatorError,
     MissingWorkersError,
@@ -35,20 +34,13 @@ class Progress:
 
     Parameters
     ----------
-    core : WorkerCore
-        The worker's protocol state.
     link : Link
         Its way to the switch; closed by `close`.
-
-    Attributes
-    ----------
-    boundary : Boundary
-        Where it stops between two collectives, to go on in another epoch.
     """
 
     def __init__(self, core: WorkerCore, link: Link) -> None:
         self.core = core
-        self.boundary = Boundary()
+        self.boundary = Boundary()  # Where it stops between two collectives, to go on in another epoch.
         self._link = link
         self._changed = threading.Condition()  # guards what was submitted, the lifecycle and the statistics
         self._driving = threading.Lock()  # held by the one thread that touches schedule, core and link
@@ -57,8 +49,8 @@ class Progress:
         self._thread: threading.Thread | None = None
         self.last = Statistics()
         self.total = Statistics()
-        self.restarted = ""
-        """Why the job has another epoch by now, for the error of what fails in this one."""
+        self.durations = Durations(core.admission.epoch)
+        self.restarted = ""  # Why the job has another epoch by now, for the error of what fails in this one.
 
     @property
     def state(self) -> State:
@@ -194,6 +186,7 @@ class Progress:
                         continue  # it did not run to its end
                     self.last = outcome.statistics
                     self.total.add(outcome.statistics)
+                    self.durations.add(outcome.statistics.duration_ns)
                 failure = self._schedule.failure or late
                 if failure is not None and self.state is State.RUNNING:
                     self.lifecycle.on(Event.FAIL, failure)

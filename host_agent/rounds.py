@@ -1,7 +1,5 @@
 """Rounds of a job with a quorum: each reduces the arrays of the workers that are ready first."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -20,17 +18,11 @@ AHEAD: Final = 32
 
 
 class Round:
-    """A round under way; made by `Communicator.begin_round`.
-
-    Attributes
-    ----------
-    future : Future of Reduced
-        Its result.
-    """
+    """A round under way; made by `Communicator.begin_round`."""
 
     def __init__(self, offer: Offer, future: Future[Reduced], look: Callable[[], None]) -> None:
         self._offer = offer
-        self.future = future
+        self.future = future  # Its result.
         self._look = look
 
     @property
@@ -72,10 +64,6 @@ class Rounds:
 
     Parameters
     ----------
-    begin : callable
-        Begins a round.
-    count : int
-        How many there are.
     ahead : int
         So many results are kept that were not taken.
 

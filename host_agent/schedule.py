@@ -4,8 +4,6 @@ Collectives are begun in the order in which they were submitted, several at once
 one's first chunks follow the last ones of the one before without waiting for their results.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -130,11 +128,6 @@ class Schedule:
         again as soon as it has sent and received what it can. Without, computations are made at once.
     boundary : Boundary, optional
         How far it may go before the worker enters another epoch.
-
-    Attributes
-    ----------
-    failure : PeerError, optional
-        What the collectives failed with that ended because the core failed; set by `take_ended`.
     """
 
     def __init__(
@@ -146,6 +139,7 @@ class Schedule:
         self._waiting: deque[Collective] = deque()
         self._running: deque[_Running] = deque()
         self._counted = core.counters()  # when a collective ended last
+        # What the collectives failed with that ended because the core failed; set by `take_ended`.
         self.failure: PeerError | None = None
 
     def __len__(self) -> int:
@@ -191,8 +185,6 @@ class Schedule:
 
         Parameters
         ----------
-        now_ns : int
-            The time.
         trouble : str
             What the driver knows about the way to the switch, for the message of a failure.
         restarted : str

@@ -1,7 +1,5 @@
 """What a call cost, and what the network did meanwhile."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 
 
@@ -61,11 +59,11 @@ class Statistics:
         """Throughput; 0 if nothing was timed."""
         return self.elements / self.duration_ns * 1e9 if self.duration_ns else 0.0
 
-    def __sub__(self, before: Statistics) -> Statistics:
+    def __sub__(self, before: "Statistics") -> "Statistics":
         """Return what was counted since an earlier reading; the round-trip and result times are the later ones."""
         return replace(self, **{name: getattr(self, name) - getattr(before, name) for name in _COUNTED})
 
-    def add(self, other: Statistics) -> None:
+    def add(self, other: "Statistics") -> None:
         """Add another's counts; the round-trip and result times are taken over."""
         for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -80,8 +80,14 @@ __all__ = [
 ]
 
 
+_NAMES = __all__
+del __all__  # `__getattr__` leaves out what this installation lacks, for ``from netsum import *``.
+
+
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name == "__all__":
+        return __dir__()
+    if name not in _NAMES:
         raise AttributeError(f"module 'netsum' has no attribute {name!r}")
     from importlib import import_module
 
@@ -97,12 +103,20 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as missing:
         if missing.name != "torch":
             raise
+        import sys
+
         from netsum.extras import install_command
 
-        raise ModuleNotFoundError(
-            f"netsum.{name} needs PyTorch: {install_command('torch')}", name="torch"
-        ) from None
+        reason = f"netsum.{name} needs PyTorch: {install_command('torch')}"
+        # Python drops the words of an AttributeError of ``from netsum import ...``. No class can be both: CPython lays them out
+        # differently.
+        if sys._getframe(1).f_globals["__name__"] in ("importlib._bootstrap", "_frozen_importlib"):
+            raise ModuleNotFoundError(reason, name="torch") from None
+        raise AttributeError(reason) from None
 
 
 def __dir__() -> list[str]:
-    return [*__all__]
+    from importlib.util import find_spec
+
+    lacking = () if find_spec("torch") else (*_COMPRESSION, *_STRATEGIES)
+    return [name for name in _NAMES if name not in lacking]

@@ -1,7 +1,5 @@
 """The agent of an aggregator host: registers with a controller, and runs the embedded switch when the controller asks for it."""
 
-from __future__ import annotations
-
 import json
 import queue
 import sys
@@ -15,20 +13,20 @@ from host_agent.errors import NetsumError
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.wire.constants import UDP_PORT
 from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel
+from netsum_common.closing import Closing
 from sim.switch.serve import ServeError, ServeOptions, check
 from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, TestbedError, uninterrupted
 
 DEVICE_ID: Final = 1
-MAX_FAILURE: Final = 1000
-"""Characters of a failure to start that the controller accepts."""
+MAX_FAILURE: Final = 1000  # Characters of a failure to start that the controller accepts.
 
 
 class AggregatorError(NetsumError):
     """The agent cannot go on; the message says why."""
 
 
-class Agent:
+class Agent(Closing):
     """An agent; a context manager that stops its switch.
 
     Parameters
@@ -67,12 +65,6 @@ class Agent:
         self._outgoing: queue.SimpleQueue[jobs_pb2.FromAggregator | None] = queue.SimpleQueue()
         self._switch: Child | None = None
         self._call: Any = None
-
-    def __enter__(self) -> Agent:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Leave the controller, and stop the switch; `serve`, in another thread, returns."""

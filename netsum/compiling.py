@@ -38,13 +38,7 @@ def compiling(folder: Path) -> Iterator[Child]:
 
 
 def await_compiled(compiler: Child) -> None:
-    """Wait for the end of `compiling`.
-
-    Raises
-    ------
-    CompileError
-        It failed, or took longer than `COMPILE_TIMEOUT_S`.
-    """
+    """Wait for the end of `compiling`; `CompileError` if it failed, or took longer than `COMPILE_TIMEOUT_S`."""
     compiler.wait_until(time.monotonic() + COMPILE_TIMEOUT_S)
     if not compiler.succeeded:
         raise CompileError(compiler.how_it_ended())

@@ -17,16 +17,10 @@ ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_
 
 
 class Conversation(ABC):
-    """Processes for as long as the ``with`` block; `start_all` starts them.
-
-    Attributes
-    ----------
-    children
-        In the order in which they were started.
-    """
+    """Processes for as long as the ``with`` block; `start_all` starts them."""
 
     def __init__(self) -> None:
-        self.children: list[Child] = []
+        self.children: list[Child] = []  # In the order in which they were started.
         self._heard: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
 
     @abstractmethod

@@ -1,4 +1,7 @@
-"""Rates, losses and round trips of links, as options of commands write them."""
+"""Rates, losses and round trips of links, as options of commands write them.
+
+Failures raise `LinksError`; the message says what is wrong.
+"""
 
 from collections.abc import Callable
 
@@ -11,35 +14,17 @@ class LinksError(ArgumentError):
 
 
 def rate_of(text: str, option: str = "--rate") -> int:
-    """Read a rate such as "100mbit", in bit/s.
-
-    Raises
-    ------
-    LinksError
-        It is none.
-    """
+    """Read a rate such as "100mbit", in bit/s."""
     return _read(parse_rate_bps, text, option)
 
 
 def loss_of(text: str, option: str = "--loss") -> int:
-    """Read a loss such as "0.1", in percent; return it in packets of a million.
-
-    Raises
-    ------
-    LinksError
-        It is none.
-    """
+    """Read a loss such as "0.1", in percent; return it in packets of a million."""
     return _read(parse_loss_ppm, text, option)
 
 
 def rtt_us_of(text: str, option: str = "--rtt") -> float:
-    """Read a time such as "1ms", in microseconds.
-
-    Raises
-    ------
-    LinksError
-        It is none.
-    """
+    """Read a time such as "1ms", in microseconds."""
     return _read(parse_latency_ns, text, option) / 1000
 
 

@@ -26,10 +26,8 @@ from topologies.loopback import LoopbackTestbed
 from topologies.run_folder import CONTROLLER_SOCKET
 from topologies.runs import run_folder
 
-FIRST_WORKER_TIMEOUT_S = 60.0
-"""How long a service that ends with its last worker waits for the first one."""
-LOOK_S = 0.2
-"""How often the service checks whether its switch still runs, and whether a worker is connected."""
+FIRST_WORKER_TIMEOUT_S = 60.0  # How long a service that ends with its last worker waits for the first one.
+LOOK_S = 0.2  # How often the service checks whether its switch still runs, and whether a worker is connected.
 FAILED_RUNS = Path("runs")
 
 
@@ -127,9 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lanes", type=int, default=256, help="int32 values a packet carries: 64 or 256")
     parser.add_argument("--slots", type=int, default=64, help="slots of a job, a power of two")
     parser.add_argument("--drop-ppm", type=int, default=0, help="packets per million to lose, each way")
-    parser.add_argument(
-        "--switches", type=int, choices=(1, 2), default=1, help="two have a cable between them"
-    )
+    parser.add_argument("--switches", type=int, default=1, help="1, or 2 with a cable between them")
     parser.add_argument(
         "--listen", metavar="HOST:PORT", help="default: a unix socket, which no TLS variable concerns"
     )
@@ -140,6 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not 1 <= options.places <= MAX_CHILDREN:
             raise LocalServiceError(f"one switch serves 1 to {MAX_CHILDREN} processes, not {options.places}")
+        if options.switches not in (1, 2):
+            raise LocalServiceError(f"expected 1 or 2 switches, not {options.switches}")
         with (
             ending_in_order(),
             run_folder(keep_on_error=FAILED_RUNS) as folder,

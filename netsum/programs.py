@@ -6,13 +6,11 @@ from pathlib import Path
 
 from host_agent.errors import NetsumError
 
-BUILD = Path(__file__).resolve().parents[1] / "p4" / "build"
-"""In a source checkout."""
+BUILD = Path(__file__).resolve().parents[1] / "p4" / "build"  # In a source checkout.
 INSTALLED = Path(sysconfig.get_path("data")) / "share" / "netsum"
 """Where a wheel puts them (pyproject.toml, data-files)."""
 
-LANES = (64, 256)
-"""int32 values a packet carries; one compiled program each."""
+LANES = (64, 256)  # int32 values a packet carries; one compiled program each.
 
 
 class ProgramMissingError(NetsumError):
@@ -21,18 +19,10 @@ class ProgramMissingError(NetsumError):
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """A compiled P4 program.
+    """A compiled P4 program."""
 
-    Attributes
-    ----------
-    json
-        What p4c made for BMv2; the embedded engine reads the same file.
-    p4info
-        The names and numbers of its tables, for P4Runtime.
-    """
-
-    json: Path
-    p4info: Path
+    json: Path  # What p4c made for BMv2; the embedded engine reads the same file.
+    p4info: Path  # The names and numbers of its tables, for P4Runtime.
 
 
 def compiled_program(lanes: int) -> CompiledProgram:

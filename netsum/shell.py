@@ -29,21 +29,11 @@ class Standing:
 
 @dataclass(frozen=True)
 class Target:
-    """A switch.
+    """A switch."""
 
-    Attributes
-    ----------
-    address
-        gRPC address of its P4Runtime server, HOST:PORT or unix:PATH.
-    device_id
-        What it is known by there.
-    tls
-        Certificates for it; a unix socket is spoken to in clear.
-    """
-
-    address: str
-    device_id: int
-    tls: TlsFiles = PLAINTEXT
+    address: str  # gRPC address of its P4Runtime server, HOST:PORT or unix:PATH.
+    device_id: int  # What it is known by there.
+    tls: TlsFiles = PLAINTEXT  # Certificates for it; a unix socket is spoken to in clear.
 
 
 def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> Standing:

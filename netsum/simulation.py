@@ -41,8 +41,6 @@ def run_experiment(
     ----------
     experiment
         A shipped one's name, a file's path, or one that was read.
-    folder
-        Where results are kept.
     settings
         Values in place of those in the file, by key: ``{"job.workers": [2, 4, 8]}``.
     executor

@@ -12,13 +12,7 @@ class SlotsError(ArgumentError):
 
 
 def parse_slots(text: str | None) -> Slots | None:
-    """Read "64", "25%" or "10gbit*50us"; None stays None.
-
-    Raises
-    ------
-    SlotsError
-        It is none of these.
-    """
+    """Read "64", "25%" or "10gbit*50us"; None stays None; `SlotsError` if it is none of these."""
     if text is None:
         return None
     if text.isascii() and text.isdigit() and int(text).bit_count() == 1:

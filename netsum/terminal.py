@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
-UNLIMITED_WIDTH: Final = 10_000
-"""Columns of an output that is not a terminal, unless COLUMNS limits it."""
+UNLIMITED_WIDTH: Final = 10_000  # Columns of an output that is not a terminal, unless COLUMNS limits it.
 NARROWEST_TEXT: Final = 24
 """Columns below which a column of sentences is not folded; the rows are stacked instead."""
 

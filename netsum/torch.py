@@ -3,7 +3,8 @@
 PyTorch calls `register` by itself when it is imported (entry point group ``torch.backends``); where that is switched
 off, ``import netsum.torch`` does it. `netsum.torch.allreduce_hook` is a DDP communication hook,
 `netsum.torch.Options` says how a group reduces, `netsum.torch.monitored_barrier` is a barrier that names the ranks that do
-not come, and `netsum.torch.MicroBatches` makes a training independent of the number of ranks.
+not come, `netsum.torch.MicroBatches` makes a training independent of the number of ranks, and
+`netsum.torch.write_flight_recorder` writes the last collectives for ``torchfrtrace``.
 """
 
 import os
@@ -49,6 +50,10 @@ def __getattr__(name: str) -> Any:
         from host_agent.torch.monitored_barrier import monitored_barrier
 
         return monitored_barrier
+    if name == "write_flight_recorder":
+        from host_agent.torch.flight_recorder import write_flight_recorder
+
+        return write_flight_recorder
     raise AttributeError(f"module 'netsum.torch' has no attribute {name!r}")
 
 

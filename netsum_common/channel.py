@@ -1,6 +1,7 @@
-"""gRPC connections of the project: where to, with which certificates, and never through a proxy."""
+"""gRPC connections of the project: where to, with which certificates, and never through a proxy.
 
-from __future__ import annotations
+Failures raise `ChannelError`; the message says what is wrong.
+"""
 
 import os
 import socket
@@ -40,17 +41,11 @@ class ChannelError(MisuseError):
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """PEM files for one side of a TLS connection.
+    """PEM files for one side of a TLS connection."""
 
-    Attributes
-    ----------
-    ca : path, optional
-        Certificates of the trusted authorities. A server with them requires certificates of its clients (mutual TLS).
-    cert, key : path, optional
-        The certificate of this side and its private key; both or none.
-    """
-
+    # Certificates of the trusted authorities. A server with them requires certificates of its clients (mutual TLS).
     ca: Path | None = None
+    # cert, key: the certificate of this side and its private key; both or none.
     cert: Path | None = None
     key: Path | None = None
 
@@ -59,19 +54,13 @@ class TlsFiles:
         return bool(self.ca or self.cert or self.key)
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> TlsFiles:
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "TlsFiles":
         """Read the variables NETSUM_TLS_CA, NETSUM_TLS_CERT and NETSUM_TLS_KEY."""
         named = (environment.get(f"NETSUM_TLS_{part}") for part in ("CA", "CERT", "KEY"))
         return cls(*(Path(name) if name else None for name in named))
 
     def channel_credentials(self) -> Any:
-        """Return what a client needs.
-
-        Raises
-        ------
-        ChannelError
-            A file cannot be read, or one of `cert` and `key` is missing.
-        """
+        """Return what a client needs; `ChannelError` if a file cannot be read, or one of `cert` and `key` is missing."""
         self._require_pair()
         return grpc.ssl_channel_credentials(_read(self.ca), _read(self.key), _read(self.cert))
 
@@ -130,11 +119,6 @@ def open_channel(target: str, tls: TlsFiles = PLAINTEXT, options: Sequence[tuple
         Certificates; none for a connection in clear, as over unix sockets always.
     options : sequence of (str, int)
         More of gRPC's channel options.
-
-    Raises
-    ------
-    ChannelError
-        The target is written otherwise, or a certificate cannot be read.
     """
     check_target(target)
     arguments = [*_OPTIONS, *options]
@@ -144,13 +128,7 @@ def open_channel(target: str, tls: TlsFiles = PLAINTEXT, options: Sequence[tuple
 
 
 def check_target(target: str) -> None:
-    """Refuse an address that is not written as "HOST:PORT" or "unix:PATH".
-
-    Raises
-    ------
-    ChannelError
-        It is not.
-    """
+    """Refuse an address that is not written as "HOST:PORT" or "unix:PATH"."""
     scheme, _, path = target.partition(":")
     host, _, port = target.rpartition(":")
     if scheme == "unix":
@@ -180,8 +158,6 @@ def advice_on_silence(address: str, tls: TlsFiles) -> str:
     ----------
     address : str
         "HOST:PORT" or "unix:PATH".
-    tls : TlsFiles
-        What it was spoken to with.
 
     Returns
     -------
@@ -210,13 +186,7 @@ def advice_on_silence(address: str, tls: TlsFiles) -> str:
 
 
 def split_host_port(address: str) -> tuple[str, int]:
-    """Return host and port of "HOST:PORT".
-
-    Raises
-    ------
-    ChannelError
-        It is written otherwise.
-    """
+    """Return host and port of "HOST:PORT"."""
     if address.startswith("unix:"):
         raise ChannelError(f"expected HOST:PORT, not {address!r}")
     check_target(address)

@@ -5,8 +5,6 @@ the protocol's constants, so after a change of `wire/constants.py` Numba would r
 therefore stamped with all sources that its module imports, directly or through others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
@@ -25,14 +23,12 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 Array: TypeAlias = npt.NDArray[Any]
 
-Integer: TypeAlias = Any
-"""An int64 in compiled code, which NumPy's stubs do not take for an int."""
+Integer: TypeAlias = Any  # An int64 in compiled code, which NumPy's stubs do not take for an int.
 
 Record: TypeAlias = Any
 """One element of a structured array; compiled code reads and writes its fields as attributes."""
 
-Records: TypeAlias = Any
-"""A structured array of such; NumPy's stubs know no attributes of elements."""
+Records: TypeAlias = Any  # A structured array of such; NumPy's stubs know no attributes of elements.
 
 
 def compiled(function: _Function) -> _Function:

@@ -1,7 +1,5 @@
 """Where machine code is kept on disk."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

@@ -3,8 +3,6 @@
 # Numba's decorators are untyped.
 # mypy: disable-error-code="untyped-decorator"
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How much memory a process has used, and how much there is."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -5,8 +5,6 @@ p4runtime-shell pins; those of this one import with 3.20 and with all later ones
 runs on, so it is installed in a temporary environment.
 """
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 import venv

@@ -9,8 +9,6 @@ no file, belongs to one network namespace, and ends with the process. Both sides
 proves its address by passing the UDP socket that is bound to it. A side that ends closes the Unix socket, however it ends.
 """
 
-from __future__ import annotations
-
 import array
 import fcntl
 import mmap
@@ -25,8 +23,7 @@ from netsum_common.errors import NetsumError
 UP_HEAD, UP_TAIL, DOWN_HEAD, DOWN_TAIL, SWITCH_SLEEPS, WORKER_SLEEPS = range(0, 6 * 128, 128)
 """Where these 32-bit words are: each in cache lines of its own. A side that sleeps says so in the last two, and is woken by
 its eventfd; the other side takes the word back to 0."""
-FOR_DATAGRAMS, FOR_ROOM = 1, 2
-"""What a side sleeps for."""
+FOR_DATAGRAMS, FOR_ROOM = 1, 2  # What a side sleeps for.
 
 MOST_ROWS: Final = 4096
 MOST_ROW_BYTES: Final = 1 << 12
@@ -42,14 +39,9 @@ _SEALS: Final = 0x1 | 0x2 | 0x4
 
 
 class Shape(NamedTuple):
-    """How large the rings of a worker are.
+    """How large the rings of a worker are."""
 
-    Attributes
-    ----------
-    rows, row_bytes : int
-        Of each ring; the first a power of two.
-    """
-
+    # rows, row_bytes: of each ring; the first a power of two.
     rows: int
     row_bytes: int
 
@@ -164,14 +156,10 @@ def attach(
 
     Parameters
     ----------
-    switch
-        Address and UDP port of the switch.
     own
         The UDP socket that is bound to the worker's address.
     shape
         How large the rings must be.
-    timeout_s
-        How long to wait for an answer.
 
     Returns
     -------

@@ -7,8 +7,6 @@ that code which calls them can be kept in Numba's cache. Addresses are integers.
 # The integers of compiled code are NumPy's.
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 import socket
 from typing import Any, Final
 
@@ -18,8 +16,7 @@ from numba import types
 
 from netsum_common.compiled import Array, Integer, compiled_inline
 
-IO_VECTOR: Final = np.dtype([("base", np.uint64), ("length", np.uint64)])
-"""`struct iovec`."""
+IO_VECTOR: Final = np.dtype([("base", np.uint64), ("length", np.uint64)])  # `struct iovec`.
 
 MESSAGE: Final = np.dtype(
     {
@@ -53,11 +50,9 @@ SOL_UDP: Final = 17
 UDP_SEGMENT: Final = 103
 UDP_GRO: Final = 104
 MSG_DONTWAIT: Final = 0x40
-BUFFER_BYTES: Final = 8 << 20
-"""The buffer size requested from the kernel for each direction of a UDP socket."""
+BUFFER_BYTES: Final = 8 << 20  # The buffer size requested from the kernel for each direction of a UDP socket.
 
-_FORCED: Final = {socket.SO_RCVBUF: 33, socket.SO_SNDBUF: 32}
-"""SO_RCVBUFFORCE and SO_SNDBUFFORCE."""
+_FORCED: Final = {socket.SO_RCVBUF: 33, socket.SO_SNDBUF: 32}  # SO_RCVBUFFORCE and SO_SNDBUFFORCE.
 _CLOCK_MONOTONIC: Final = 1
 _NS_PER_S: Final = 1_000_000_000
 

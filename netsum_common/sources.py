@@ -1,7 +1,5 @@
 """Which modules of netsum a module imports, and a hash of them: results and machine code on disk are stale when it changes."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re

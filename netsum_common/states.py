@@ -17,10 +17,6 @@ def next_state(table: Mapping[tuple[State, Event], State], state: State, event: 
 
     Parameters
     ----------
-    table
-        The transitions.
-    state, event
-        The present state; what happens.
     what
         Names the subject in the error, such as "job digits".
 

@@ -103,13 +103,7 @@ class CabledBmv2:
         return found
 
     def require_running(self) -> None:
-        """See that it still runs.
-
-        Raises
-        ------
-        TestbedError
-            It has ended; the message says how.
-        """
+        """See that it still runs; `TestbedError` if it has ended; the message says how."""
         if self._switch is not None and not self._switch.running:
             raise TestbedError(self._switch.how_it_ended())
 

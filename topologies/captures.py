@@ -16,8 +16,7 @@ from topologies.children import TestbedError
 WAYS: Final = {"in": 1, "out": 2}
 """The direction of packets to its code in pcapng's epb_flags: inbound, outbound."""
 _FILE: Final = re.compile(r"(?P<port>.+)_(?P<way>in|out)(?:\.(?P<start>\d+))?\.pcap")
-_MAGICS: Final = {0xA1B23C4D: 1, 0xA1B2C3D4: 1000}
-"""Of pcap files to the nanoseconds of their times' unit."""
+_MAGICS: Final = {0xA1B23C4D: 1, 0xA1B2C3D4: 1000}  # Of pcap files to the nanoseconds of their times' unit.
 _FILE_HEADER_BYTES: Final = 24
 _RECORD: Final = struct.Struct("=IIII")
 _ETHERNET: Final = 1
@@ -55,12 +54,8 @@ def merge(folder: Path, port: str, merged: Path) -> int:
 
     Parameters
     ----------
-    folder
-        That has the captures.
     port
         Its interface, such as ``s1-eth1``.
-    merged
-        The pcapng file to write.
 
     Raises
     ------

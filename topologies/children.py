@@ -17,8 +17,7 @@ from topologies.interruptions import Unwinding
 DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 STOP_GRACE_S = 3.0
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_living: set["Child"] = set()
-"""What was started and not yet waited for; see `ending_in_order`."""
+_living: set["Child"] = set()  # What was started and not yet waited for; see `ending_in_order`.
 
 
 class TestbedError(NetsumError):
@@ -38,10 +37,6 @@ class Child:
         File its standard error goes to, and its standard output unless `pipes`.
     pipes
         Whether standard input and output are pipes to us.
-    environment
-        Added to ours.
-    pass_fds
-        File descriptors that it inherits.
     """
 
     def __init__(

@@ -10,27 +10,15 @@ from topologies.children import Child
 
 @dataclass(frozen=True)
 class Host:
-    """A place for one worker.
-
-    Attributes
-    ----------
-    port
-        The switch port it is on.
-    udp_port
-        A UDP port that is free there.
-    switch
-        (address, UDP port) at which it reaches the switch.
-    prefix
-        What a command line must begin with to run there.
-    """
+    """A place for one worker."""
 
     name: str
-    port: int
+    port: int  # The switch port it is on.
     ip: str
     mac: str
-    udp_port: int
-    switch: tuple[str, int]
-    prefix: tuple[str, ...] = ()
+    udp_port: int  # A UDP port that is free there.
+    switch: tuple[str, int]  # (address, UDP port) at which it reaches the switch.
+    prefix: tuple[str, ...] = ()  # What a command line must begin with to run there.
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """Return a command line that runs on this host."""

@@ -2,6 +2,8 @@
 
 It brings the testbed up, says so, and then waits: for requests on its socket, and for SIGTERM or Ctrl-C, upon which it
 takes all of it down. All that it starts dies with it, whatever it dies of.
+
+Failures raise `TestbedError`; the message says what is wrong.
 """
 
 import contextlib
@@ -36,8 +38,7 @@ from topologies.run_folder import (
 from topologies.runs import new_run_id, owner_is_gone
 from topologies.topology import Topology
 
-CONTROLLER = "controller"
-"""What users call the controller's process, beside the switches' names."""
+CONTROLLER = "controller"  # What users call the controller's process, beside the switches' names.
 
 LINK_FIELDS = frozenset({"rate_bps", "latency_ns", "loss_ppm", "queue_pkts"})
 """What of a link can be changed while it is up."""
@@ -47,38 +48,27 @@ UP_TIMEOUT_S = 2 * START_TIMEOUT_S
 DOWN_TIMEOUT_S = 60.0
 LOAD_TIMEOUT_S = START_TIMEOUT_S
 REQUEST_TIMEOUT_S = 5.0
-RESTART_TIMEOUT_S = START_TIMEOUT_S + 20.0
-"""So that the sentence of the part that did not start comes first."""
+RESTART_TIMEOUT_S = START_TIMEOUT_S + 20.0  # So that the sentence of the part that did not start comes first.
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a keeper is to keep up.
-
-    Attributes
-    ----------
-    topology, kind, capture, udp_port
-        See `topologies.mininet_testbed.MininetTestbed`.
-    lanes
-        int32 values a packet of the program carries, which the controller gives the switches.
-    controller
-        The controller's command line, to which the testbed's folder and a descriptor to say that it is ready are added. None:
-        no controller.
-    own_programs
-        The switches that get programs of the user's own, which are in the run folder.
-    loader
-        The command line that gives switches those programs, to which the testbed's folder and their names are added.
-    """
+    """What a keeper is to keep up."""
 
     name: str
+    # topology, kind, capture, udp_port: see `topologies.mininet_testbed.MininetTestbed`.
     topology: Topology
     kind: str
-    lanes: int
+    lanes: int  # int32 values a packet of the program carries, which the controller gives the switches.
     folder: Path
     udp_port: int
     capture: bool = False
+    # The controller's command line, to which the testbed's folder and a descriptor to say that it is ready are added. None:
+    # no controller.
     controller: Sequence[str] | None = None
+    # The switches that get programs of the user's own, which are in the run folder.
     own_programs: Sequence[str] = ()
+    # The command line that gives switches those programs, to which the testbed's folder and their names are added.
     loader: Sequence[str] = ()
 
 
@@ -208,10 +198,11 @@ class _Keeper:
             )
             return self._controller
 
-        child, _ = start_announced(start, START_TIMEOUT_S)
+        child, said = start_announced(start, START_TIMEOUT_S)
         self._state["controller"] = {
             "pid": child.pid,
             "address": f"unix:{self._path / CONTROLLER_SOCKET}",
+            "window": json.loads(said)["http"],
             "log": "logs/controller.log",
         }
 
@@ -328,13 +319,7 @@ def _ended_unless_done(pid: int) -> Any:
 
 
 def take_down(testbed: RunningTestbed) -> None:
-    """Ask the keeper of a testbed to end; end what is left, if it does not or has been killed.
-
-    Raises
-    ------
-    TestbedError
-        Something does not end.
-    """
+    """Ask the keeper of a testbed to end; end what is left, if it does not or has been killed."""
     keeper = int(testbed.state["keeper"]["pid"])
     if not testbed.abandoned:
         os.kill(keeper, signal.SIGTERM)
@@ -347,13 +332,7 @@ def take_down(testbed: RunningTestbed) -> None:
 
 
 def restart(testbed: RunningTestbed, name: str) -> None:
-    """Have the keeper end a switch or the controller if it runs, and start it anew; return when it is ready.
-
-    Raises
-    ------
-    TestbedError
-        There is none of that name, it does not come up, or the keeper does not answer.
-    """
+    """Have the keeper end a switch or the controller if it runs, and start it anew; return when it is ready."""
     _request(testbed, {"restart": name})
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from topologies.children import TestbedError
 
-MARK = "NETSUM_TESTBED_RUN"
-"""The environment variable that every process of a testbed inherits: the run id."""
+MARK = "NETSUM_TESTBED_RUN"  # The environment variable that every process of a testbed inherits: the run id.
 
 END_TIMEOUT_S = 60.0
 

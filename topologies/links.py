@@ -1,4 +1,7 @@
-"""The links of a running testbed: which carry packets, pulling a cable, and changing what a link is like."""
+"""The links of a running testbed: which carry packets, pulling a cable, and changing what a link is like.
+
+Failures raise `TestbedError`; the message says what is wrong.
+"""
 
 import contextlib
 import json
@@ -11,13 +14,7 @@ from topologies.run_folder import RunningTestbed
 
 
 def find_link(testbed: RunningTestbed, one: str, other: str) -> int:
-    """Return the place of a link in the testbed's `links`.
-
-    Raises
-    ------
-    TestbedError
-        There is no link between these nodes.
-    """
+    """Return the place of a link in the testbed's `links`."""
     for number, link in enumerate(testbed.state["links"]):
         if {_node(end) for end in link["ends"]} == {one, other}:
             return number
@@ -25,13 +22,7 @@ def find_link(testbed: RunningTestbed, one: str, other: str) -> int:
 
 
 def set_link(testbed: RunningTestbed, number: int, up: bool) -> None:
-    """Pull a cable out, or plug it in again.
-
-    Raises
-    ------
-    TestbedError
-        The command fails.
-    """
+    """Pull a cable out, or plug it in again."""
     link = testbed.state["links"][number]
     # The end at the switch: the host sees its carrier go, and keeps its addresses and routes.
     node, interface = _node(link["ends"][1]), link["interfaces"][1]

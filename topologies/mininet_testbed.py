@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     from mininet.net import Mininet
 
 MININET_PROGRAMS = ("mnexec", "ifconfig")
-FLOW_PORT = 5001
-"""iperf's own."""
+FLOW_PORT = 5001  # iperf's own.
 
-_ALWAYS_S = 10**6
-"""Longest run of cross traffic: eleven days."""
+_ALWAYS_S = 10**6  # Longest run of cross traffic: eleven days.
 
 
 def missing_for_mininet() -> str | None:
@@ -156,8 +154,6 @@ class MininetTestbed:
 
         Parameters
         ----------
-        number
-            Which of the topology's links.
         link
             What it is from now on; its ends are the same.
 

@@ -2,6 +2,8 @@
 
 Every namespace is named ``netsum-RUN_ID-ROLE``; interfaces are created inside the namespaces, so the
 machine's own never see one, and they go when the namespace goes.
+
+Failures raise `TestbedError`; the message says what is wrong.
 """
 
 import contextlib
@@ -46,11 +48,6 @@ def run(*command: str, node: str = "") -> str:
         Program and arguments, with what `inside` or `inside_of` returned before it.
     node
         What errors call the place where it runs: a host or a switch.
-
-    Raises
-    ------
-    TestbedError
-        It failed, or took too long.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
@@ -110,13 +107,7 @@ def add_cable(namespace: str, interface: str, peer_namespace: str, peer_interfac
 
 
 def await_cable(namespace: str, interface: str, peer_namespace: str, peer_interface: str) -> None:
-    """Wait until a cable whose ends are set up carries packets: the kernel learns by and by that the other end is up.
-
-    Raises
-    ------
-    TestbedError
-        It does not come up.
-    """
+    """Wait until a cable whose ends are set up carries packets: the kernel learns by and by that the other end is up."""
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     for where, name in ((namespace, interface), (peer_namespace, peer_interface)):
         await_interface(inside(where), name, deadline)
@@ -131,11 +122,6 @@ def await_interface(prefix: Sequence[str], interface: str, deadline: float) -> N
         What a command line must begin with to run in its namespace.
     deadline
         By `time.monotonic`.
-
-    Raises
-    ------
-    TestbedError
-        It does not come up.
     """
     while " state UP " not in run(*prefix, "ip", "-o", "link", "show", "dev", interface):
         if time.monotonic() > deadline:

@@ -3,6 +3,8 @@
 The folder holds ``testbed.json`` (what the testbed consists of), ``logs/``, ``pcaps/`` and sockets. ``/run/netsum/NAME``
 points to it: that makes names unique on the machine, and the sockets' paths short wherever the folder is (the path of a
 socket has at most 107 characters). A copy of ``testbed.json`` beside the names is for testbeds whose run folder was deleted.
+
+Failures raise `TestbedError`; the message says what is wrong.
 """
 
 import contextlib
@@ -18,8 +20,7 @@ from topologies.children import TestbedError
 from topologies.leftovers import end_processes
 from topologies.runs import owner_is_gone
 
-RUNNING = Path("/run/netsum")
-"""Where the names of running testbeds are; empty after a start of the machine."""
+RUNNING = Path("/run/netsum")  # Where the names of running testbeds are; empty after a start of the machine.
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 STATE_FILE = "testbed.json"
@@ -29,19 +30,11 @@ KEEPER_SOCKET = "keeper.sock"
 
 @dataclass(frozen=True)
 class RunningTestbed:
-    """A testbed that was brought up, as its ``testbed.json`` describes it.
-
-    Attributes
-    ----------
-    folder
-        Its run folder, by its short path.
-    state
-        The contents of ``testbed.json``; see docs/testbed.md.
-    """
+    """A testbed that was brought up, as its ``testbed.json`` describes it."""
 
     name: str
-    folder: Path
-    state: dict[str, Any]
+    folder: Path  # Its run folder, by its short path.
+    state: dict[str, Any]  # The contents of ``testbed.json``; see docs/testbed.md.
 
     @property
     def run_id(self) -> str:
@@ -64,13 +57,7 @@ class RunningTestbed:
         return f"unix:{self.folder / CONTROLLER_SOCKET}"
 
     def namespace_pid(self, node: str) -> int:
-        """Return a process id in the namespace of a host or switch.
-
-        Raises
-        ------
-        TestbedError
-            There is no such node.
-        """
+        """Return a process id in the namespace of a host or switch."""
         nodes = {**self.state["hosts"], **self.state["switches"]}
         if node not in nodes:
             raise TestbedError(f"the testbed {self.name} has no node {node!r}: expected {', '.join(nodes)}")
@@ -81,11 +68,6 @@ def claim(name: str, folder: Path) -> Path:
     """Give a run folder, which has its state file, a name; return the short path.
 
     What an abandoned testbed of the same name left is cleared away.
-
-    Raises
-    ------
-    TestbedError
-        The name is taken, or none.
     """
     if not NAME.fullmatch(name):
         raise TestbedError(
@@ -154,11 +136,6 @@ def find_testbed(name: str | None = None) -> RunningTestbed:
     ----------
     name
         Its name; None: that in NETSUM_TESTBED, else the only one there is.
-
-    Raises
-    ------
-    TestbedError
-        There is none of that name, or more than one to choose from.
     """
     name = name or os.environ.get("NETSUM_TESTBED") or None
     testbeds = running_testbeds()
@@ -192,13 +169,7 @@ def clear_away(testbed: RunningTestbed) -> list[int]:
 
 
 def new_run_folder(runs: Path, name: str) -> Path:
-    """Make the folder of a run, ``runs/NAME-DATE-TIME``.
-
-    Raises
-    ------
-    TestbedError
-        It cannot be made.
-    """
+    """Make the folder of a run, ``runs/NAME-DATE-TIME``."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for number in range(1, 1000):
         folder = runs / (f"{name}-{stamp}" if number == 1 else f"{name}-{stamp}-{number}")

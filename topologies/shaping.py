@@ -9,8 +9,7 @@ from topologies.children import TestbedError
 from topologies.topology import LinkSpec
 from topologies.units import rate_text
 
-DEFAULT_QUEUE_PKTS = 1000
-"""As long as the queue that Linux gives an Ethernet interface."""
+DEFAULT_QUEUE_PKTS = 1000  # As long as the queue that Linux gives an Ethernet interface.
 
 ETHERNET_HEADER_BYTES = 14
 BURST_US = 1000
@@ -103,13 +102,7 @@ def loss_commands(interface: str, loss_ppm: int) -> list[str]:
 
 
 def require_kernel_support(links: tuple[LinkSpec, ...]) -> None:
-    """See that this kernel can delay packets, if a link wants that.
-
-    Raises
-    ------
-    TestbedError
-        It cannot; the message names the link.
-    """
+    """See that this kernel can delay packets, if a link wants that; `TestbedError` if it cannot; the message names the link."""
     late = next((link for link in links if link.latency_ns), None)
     if late is not None and not _kernel_has("netem delay 1ms"):
         raise TestbedError(

@@ -27,10 +27,6 @@ class SwitchProcess(ABC):
 
     Parameters
     ----------
-    spec
-        Its name and device id.
-    run_id
-        What marks its processes.
     socket
         The socket file of its P4Runtime server, seen from every namespace.
     folder
@@ -66,13 +62,7 @@ class SwitchProcess(ABC):
         return self._child
 
     def start(self, namespace_pid: int, interfaces: Mapping[int, str]) -> None:
-        """Start it in the namespace of a process and wait until it answers.
-
-        Raises
-        ------
-        TestbedError
-            It ends, or takes too long.
-        """
+        """Start it in the namespace of a process and wait until it answers; `TestbedError` if it ends, or takes too long."""
         self._prefix, self.interfaces = inside_of(namespace_pid), interfaces
         self._start()
 

@@ -29,50 +29,26 @@ class TopologyError(TestbedError):
 
 @dataclass(frozen=True)
 class HostSpec:
-    """A host.
+    """A host."""
 
-    Attributes
-    ----------
-    name
-        At most eight letters and digits.
-    address
-        Its IPv4 address and the length of its subnet's prefix.
-    mac
-        Its Ethernet address, ``02:00:0a:00:00:01``.
-    commands
-        Shell commands that it runs when it comes up, such as routes.
-    """
-
-    name: str
-    address: IPv4Interface
-    mac: str
-    commands: tuple[str, ...] = ()
+    name: str  # At most eight letters and digits.
+    address: IPv4Interface  # Its IPv4 address and the length of its subnet's prefix.
+    mac: str  # Its Ethernet address, ``02:00:0a:00:00:01``.
+    commands: tuple[str, ...] = ()  # Shell commands that it runs when it comes up, such as routes.
 
 
 @dataclass(frozen=True)
 class SwitchSpec:
-    """A switch.
+    """A switch."""
 
-    Attributes
-    ----------
-    name
-        At most eight letters and digits.
-    ip, mac
-        The address at which workers reach it, if it runs netsum's program.
-    device_id
-        Of P4Runtime.
-    cpu_port
-        The port by which its program reaches the controller.
-    program, p4info, runtime_json
-        Files of a P4 program of the user's own, as the topology's file writes them: compiled for BMv2, its P4Info, its table
-        entries. Empty: none.
-    """
-
-    name: str
+    name: str  # At most eight letters and digits.
+    # ip, mac: the address at which workers reach it, if it runs netsum's program.
     ip: IPv4Address
     mac: str
-    device_id: int
-    cpu_port: int = CPU_PORT
+    device_id: int  # Of P4Runtime.
+    cpu_port: int = CPU_PORT  # The port by which its program reaches the controller.
+    # program, p4info, runtime_json: files of a P4 program of the user's own, as the topology's file writes them: compiled
+    # for BMv2, its P4Info, its table entries. Empty: none.
     program: str = ""
     p4info: str = ""
     runtime_json: str = ""
@@ -91,26 +67,14 @@ class LinkEnd:
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """A link; what it says holds for each direction by itself.
+    """A link; what it says holds for each direction by itself."""
 
-    Attributes
-    ----------
-    ends
-        A host's end comes first.
-    latency_ns
-        How long a bit is under way.
-    rate_bps
-        Bits per second, counting frames from the destination address to the end of the payload; None: as fast as the machine.
-    loss_ppm
-        How many of a million packets are lost at random.
-    queue_pkts
-        How many packets wait before a link with a rate; None: `DEFAULT_QUEUE_PKTS`.
-    """
-
-    ends: tuple[LinkEnd, LinkEnd]
-    latency_ns: int = 0
+    ends: tuple[LinkEnd, LinkEnd]  # A host's end comes first.
+    latency_ns: int = 0  # How long a bit is under way.
+    # Bits per second, counting frames from the destination address to the end of the payload; None: as fast as the machine.
     rate_bps: int | None = None
-    loss_ppm: int = 0
+    loss_ppm: int = 0  # How many of a million packets are lost at random.
+    # How many packets wait before a link with a rate; None: `DEFAULT_QUEUE_PKTS`.
     queue_pkts: int | None = None
 
     def __str__(self) -> str:
@@ -140,41 +104,21 @@ class FlowSpec:
 
 @dataclass(frozen=True)
 class Topology:
-    """A network of hosts on switches.
+    """A network of hosts on switches."""
 
-    Attributes
-    ----------
-    name
-        For people; the file's name without its suffix.
-    hosts, switches
-        By name, in the order of the file.
-    links
-        In the order of the file.
-    jobs
-        By name; one of all hosts that send no cross traffic, if the file names none.
-    traffic
-        Cross traffic that runs as long as the testbed is up.
-    mtu
-        Of all interfaces, bytes of an IP packet.
-    """
-
-    name: str
+    name: str  # For people; the file's name without its suffix.
+    # hosts, switches: by name, in the order of the file.
     hosts: Mapping[str, HostSpec]
     switches: Mapping[str, SwitchSpec]
-    links: tuple[LinkSpec, ...]
+    links: tuple[LinkSpec, ...]  # In the order of the file.
+    # By name; one of all hosts that send no cross traffic, if the file names none.
     jobs: Mapping[str, JobSpec] = field(default_factory=dict)
-    traffic: tuple[FlowSpec, ...] = ()
-    mtu: int = DEFAULT_MTU
+    traffic: tuple[FlowSpec, ...] = ()  # Cross traffic that runs as long as the testbed is up.
+    mtu: int = DEFAULT_MTU  # Of all interfaces, bytes of an IP packet.
     description: str = ""
 
     def place(self, host: str) -> tuple[str, int]:
-        """Return the switch that a host is on, and its port there.
-
-        Raises
-        ------
-        KeyError
-            There is no such host.
-        """
+        """Return the switch that a host is on, and its port there; `KeyError` if there is no such host."""
         for link in self.links:
             if link.ends[0].node == host and link.ends[1].port is not None:
                 return link.ends[1].node, link.ends[1].port
@@ -263,13 +207,7 @@ def star(hosts: int) -> Topology:
 
 
 def check(topology: Topology) -> Topology:
-    """Return a topology whose parts fit together.
-
-    Raises
-    ------
-    FieldError
-        They do not.
-    """
+    """Return a topology whose parts fit together; `FieldError` if they do not."""
     if not topology.switches:
         raise FieldError("switches", "expected at least one switch")
     _check_unique(topology)

@@ -33,8 +33,7 @@ from topologies.topology import (
 )
 from topologies.units import parse_latency_ns, parse_loss_ppm, parse_rate_bps
 
-FILES = Path(__file__).with_name("files")
-"""The topologies that come with netsum."""
+FILES = Path(__file__).with_name("files")  # The topologies that come with netsum.
 
 
 def shipped_topologies() -> list[str]:

@@ -1,4 +1,7 @@
-"""Quantities as topology files and commands write them: rates, delays, shares of packets."""
+"""Quantities as topology files and commands write them: rates, delays, shares of packets.
+
+Failures raise `ValueError`; the message says what is wrong.
+"""
 
 import re
 from collections.abc import Mapping
@@ -12,13 +15,7 @@ _BYTES = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, 
 
 
 def parse_rate_bps(written: object) -> int:
-    """Read a rate in bits per second: a number is Mbit/s (as p4lang's tutorials have it), a text has a unit, as tc's.
-
-    Raises
-    ------
-    ValueError
-        It is neither; the message says what was expected.
-    """
+    """Read a rate in bits per second: a number is Mbit/s (as p4lang's tutorials have it), a text has a unit, as tc's."""
     expected = 'a rate above 0, in Mbit/s (100) or with a unit ("100mbit", "1.5gbit", "500kbit")'
     rate_bps = _parse(written, _BITS_PER_SECOND, "mbit", expected)
     if not 1000 <= rate_bps <= 10**12:
@@ -27,13 +24,7 @@ def parse_rate_bps(written: object) -> int:
 
 
 def parse_latency_ns(written: object) -> int:
-    """Read a delay in ns: a number is milliseconds, a text has a unit.
-
-    Raises
-    ------
-    ValueError
-        It is neither; the message says what was expected.
-    """
+    """Read a delay in ns: a number is milliseconds, a text has a unit."""
     latency_ns = _parse(
         written, _NANOSECONDS, "ms", 'a delay in ms (5) or with a unit ("5ms", "100us", "0ms")'
     )
@@ -43,13 +34,7 @@ def parse_latency_ns(written: object) -> int:
 
 
 def parse_loss_ppm(written: object) -> int:
-    """Read a share of lost packets, in packets per million: a number is percent, a text has a unit.
-
-    Raises
-    ------
-    ValueError
-        It is neither, or more than everything; the message says what was expected.
-    """
+    """Read a share of lost packets, in packets per million: a number is percent, a text has a unit."""
     loss_ppm = _parse(written, _PER_MILLION, "%", 'a loss in percent (0.1) or with a unit ("0.1%", "100ppm")')
     if loss_ppm > 10**6:
         raise ValueError("a loss of at most 100 %")

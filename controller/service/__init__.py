@@ -18,5 +18,7 @@ requests   validation of what workers and operators ask for
 placement  what jobs hold on which switch, in which order they get it, and how it is written there
 rpc        the job API over gRPC
 metrics    Prometheus
+snapshots  what the window shows, once a tick for all viewers
+web        the window and the metrics over HTTP
 ========== ===============================================================================================
 """

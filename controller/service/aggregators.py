@@ -21,8 +21,7 @@ from netsum_common.channel import ChannelError, check_target
 
 log = logging.getLogger(__name__)
 
-START_S = 120.0
-"""How long an agent may take to start its switch, in seconds: a first start compiles."""
+START_S = 120.0  # How long an agent may take to start its switch, in seconds: a first start compiles.
 
 
 class HostState(Enum):
@@ -35,26 +34,16 @@ class HostState(Enum):
 
 @dataclass(eq=False)
 class AggregatorHost:
-    """A host whose agent has registered.
+    """A host whose agent has registered."""
 
-    Attributes
-    ----------
-    name, ip
-        Its name in messages; where workers send to.
-    outbox
-        The messages to its agent; None or a refusal ends the stream.
-    udp_port
-        Where its switch takes contributions; 0 until it runs.
-    failure
-        Why it did not start the last time; empty if it did, or has not tried.
-    """
-
+    # name, ip: its name in messages; where workers send to.
     name: str
     ip: str
+    # The messages to its agent; None or a refusal ends the stream.
     outbox: asyncio.Queue[ToAggregator | RefusalError | None] = field(default_factory=asyncio.Queue)
     state: HostState = HostState.REGISTERED
-    udp_port: int = 0
-    failure: str = ""
+    udp_port: int = 0  # Where its switch takes contributions; 0 until it runs.
+    failure: str = ""  # Why it did not start the last time; empty if it did, or has not tried.
     timer: asyncio.TimerHandle | None = None
 
     def stop_timer(self) -> None:
@@ -69,33 +58,19 @@ class Aggregators:
 
     Parameters
     ----------
-    network
-        The controller's own switches and hosts.
     start_s
         How long an agent may take to start its switch, in seconds.
-
-    Attributes
-    ----------
-    hosts
-        The hosts, by name.
-    on_changed
-        Called when a job that waits for a host should be looked at again.
     """
 
     def __init__(self, network: Network, start_s: float = START_S) -> None:
-        self.hosts: dict[str, AggregatorHost] = {}
+        self.hosts: dict[str, AggregatorHost] = {}  # The hosts, by name.
+        # Called when a job that waits for a host should be looked at again.
         self.on_changed: Callable[[], None] = lambda: None
         self._network = network
         self._start_s = start_s
 
     def register(self, offer: jobs_pb2.Offer) -> AggregatorHost:
-        """Take in a host.
-
-        Raises
-        ------
-        RefusalError
-            Its name or address cannot be used.
-        """
+        """Take in a host; `RefusalError` if its name or address cannot be used."""
         check_name(offer.name, "an aggregator")
         if offer.name in self.hosts.keys() | self._network.switches.keys() | self._network.hosts.keys():
             raise RefusalError(
@@ -106,7 +81,7 @@ class Aggregators:
         except ValueError as error:
             raise RefusalError(Kind.WRONG, f"aggregator {offer.name}: {error}") from None
         host = self.hosts[offer.name] = AggregatorHost(offer.name, offer.ip)
-        log.info("aggregator %s registered: workers reach it at %s", host.name, host.ip)
+        log.info("aggregator registered: workers reach it at %s", host.ip, extra={"host": host.name})
         self.on_changed()
         return host
 
@@ -159,7 +134,7 @@ class Aggregators:
         """Forget a host whose agent has gone."""
         host.stop_timer()
         self.hosts.pop(host.name, None)
-        log.warning("aggregator %s is gone", host.name)
+        log.warning("aggregator is gone", extra={"host": host.name})
 
     def close(self) -> None:
         """End the streams."""
@@ -171,6 +146,6 @@ class Aggregators:
         self._fail(host, f"aggregator {host.name} at {host.ip} did not start within {self._start_s:g} s")
 
     def _fail(self, host: AggregatorHost, failure: str) -> None:
-        log.warning("%s", failure)
+        log.warning("%s", failure, extra={"host": host.name})
         host.state, host.failure = HostState.REGISTERED, failure
         self.on_changed()

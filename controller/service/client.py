@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, cast
 
 import grpc
@@ -13,6 +12,7 @@ from host_agent.job_api import CONTROLLER_VARIABLE, DEFAULT_CONTROLLER, jobs_pb2
 from host_agent.job_api.job_request import JobRequest
 from host_agent.job_api.jobs_pb2 import EventView, JobView, SwitchView
 from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, what_of_certificates
+from netsum_common.closing import Closing
 
 _AT_CALLER = (
     grpc.StatusCode.UNAVAILABLE,
@@ -23,7 +23,7 @@ _NO_ANSWER = ("connect", "deadline exceeded", "keepalive", "ping timeout", "sock
 """What gRPC's own words for a connection that is no use have; a controller that answers speaks in sentences."""
 
 
-class OperatorClient:
+class OperatorClient(Closing):
     """An operator's connection to a controller service; a context manager that closes it.
 
     Every call raises `ServiceError`, with one sentence, if the service refuses or does not answer.
@@ -51,14 +51,6 @@ class OperatorClient:
         self._tls = TlsFiles.from_environment() if tls is None else tls
         self._channel = open_channel(self.controller, self._tls, KEEPALIVE)
         self._stub: Any = jobs_pb2_grpc.OperatorsStub(self._channel)  # type: ignore[no-untyped-call]
-
-    def __enter__(self) -> "OperatorClient":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the connection."""

@@ -24,26 +24,21 @@ NO_RANK: Final = -1
 
 
 class Subject(NamedTuple):
-    """What a transition is of: a job, the seat of one of its workers, or the connection to a switch.
+    """What a transition is of: a job, the seat of one of its workers, or the connection to a switch."""
 
-    Attributes
-    ----------
-    job
-        The job's name; empty for a connection.
-    rank
-        The worker's rank; `NO_RANK` for a job or a connection.
-    switch
-        The switch's name; empty for a job or a seat.
-    """
-
-    job: str
-    rank: int = NO_RANK
-    switch: str = ""
+    job: str  # The job's name; empty for a connection.
+    rank: int = NO_RANK  # The worker's rank; `NO_RANK` for a job or a connection.
+    switch: str = ""  # The switch's name; empty for a job or a seat.
 
     @property
     def kind(self) -> str:
         """The table that its transitions are in: job, seat or link."""
         return "link" if self.switch else "job" if self.rank == NO_RANK else "seat"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What a record of the log says of it."""
+        return {"switch": self.switch, "job": self.job, "worker": "" if self.rank == NO_RANK else self.rank}
 
     def __str__(self) -> str:
         if self.switch:
@@ -54,28 +49,18 @@ class Subject(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """A transition as the log and the store keep it.
+    """A transition as the log and the store keep it."""
 
-    Attributes
-    ----------
-    at
-        Unix time in seconds.
-    job, rank, switch
-        Its `Subject`.
-    before, event, after
-        The states' and the event's values; `before` is empty where a subject begins.
-    reason
-        A sentence; empty where the event says it all.
-    """
-
-    at: float
+    at: float  # Unix time in seconds.
+    # job, rank, switch: its `Subject`.
     job: str
     rank: int
     switch: str
+    # before, event, after: the states' and the event's values; `before` is empty where a subject begins.
     before: str
     event: str
     after: str
-    reason: str
+    reason: str  # A sentence; empty where the event says it all.
 
     @property
     def subject(self) -> Subject:
@@ -95,15 +80,9 @@ class TransitionStore(Protocol):
 
 @dataclass
 class EventLog:
-    """The transitions of one controller.
+    """The transitions of one controller."""
 
-    Attributes
-    ----------
-    store
-        Where they outlive the process; None: nowhere.
-    """
-
-    store: TransitionStore | None = None
+    store: TransitionStore | None = None  # Where they outlive the process; None: nowhere.
 
     def __post_init__(self) -> None:
         earlier = self.store.transitions() if self.store is not None else []
@@ -149,6 +128,10 @@ class EventLog:
                 found.append(each)
         return found
 
+    def last(self, count: int) -> list[Transition]:
+        """Return the last transitions of all subjects, the oldest first."""
+        return list(self._kept)[-count:]
+
     def save(self) -> None:
         """Write to the store what it does not have."""
         added, self._unsaved = self._unsaved, []
@@ -161,13 +144,8 @@ class EventLog:
 
     def _record(self, subject: Subject, before: str, event: str, after: str, reason: str) -> None:
         self.counts[subject.kind, event] += 1
-        log.info(
-            "%s: %s%s%s",
-            subject,
-            event,
-            f", {after}" if after != before else "",
-            f": {reason}" if reason else "",
-        )
+        line = f"{event}{f', {after}' if after != before else ''}{f': {reason}' if reason else ''}"
+        log.info("%s", line, extra=subject.fields)
         transition = Transition(time.time(), *subject, before, event, after, reason)
         self._kept.append(transition)
         self._unsaved.append(transition)

@@ -1,7 +1,5 @@
 """A job's entries on its switches: written from the root to the leaves, deleted from the leaves to the root, and counted."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 
@@ -15,16 +13,10 @@ from controller.switch_tables import SwitchTables
 
 
 class Installation:
-    """The links to the switches, and what jobs have on them.
-
-    Attributes
-    ----------
-    links
-        The link to each switch, by its name.
-    """
+    """The links to the switches, and what jobs have on them."""
 
     def __init__(self) -> None:
-        self.links: dict[str, SwitchLink] = {}
+        self.links: dict[str, SwitchLink] = {}  # The link to each switch, by its name.
 
     @property
     def ready(self) -> set[str]:
@@ -139,7 +131,7 @@ class Installation:
         admitted: dict[int, int] = {}
         for branch in tree.branches:
             part = parts[branch.switch]
-            packets, of_children = await self.link(branch.switch).call(
+            packets, of_children = await self.link(branch.switch).read(
                 lambda tables, part=part: _counted(tables, part)  # type: ignore[misc]
             )
             by_switch[branch.switch] = packets

@@ -9,6 +9,7 @@ from enum import Enum
 from controller.errors import ControllerError
 from controller.jobs import Job
 from controller.service.events import EventLog, Subject
+from controller.service.last_ranks import LastRanks
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.states import (
     JOB_TRANSITIONS,
@@ -28,10 +29,8 @@ from host_agent.wire import Admission
 class Kind(Enum):
     """The kind of a refusal; the job API maps each to a gRPC status code."""
 
-    WRONG = "wrong"
-    """The request is invalid."""
-    NOT_NOW = "not now"
-    """The request is not possible in the present state."""
+    WRONG = "wrong"  # The request is invalid.
+    NOT_NOW = "not now"  # The request is not possible in the present state.
     FULL = "full"
     UNKNOWN = "unknown"
     FORBIDDEN = "forbidden"
@@ -49,20 +48,13 @@ class RefusalError(ControllerError):
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of a switch for one job.
+    """The counts of a switch for one job."""
 
-    Attributes
-    ----------
-    packets
-        Packets by counter; empty if the switch did not answer.
-    admitted
-        Packets admitted from each worker in the current epoch, by rank; unavailable counts are omitted.
-    by_switch
-        Packets by switch and counter; `packets` are those of the root.
-    """
-
+    # Packets by counter; empty if the switch did not answer.
     packets: Mapping[str, int] = field(default_factory=dict)
+    # Packets admitted from each worker in the current epoch, by rank; unavailable counts are omitted.
     admitted: Mapping[int, int] = field(default_factory=dict)
+    # Packets by switch and counter; `packets` are those of the root.
     by_switch: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
@@ -72,36 +64,18 @@ Outbox = asyncio.Queue[ToWorker | RefusalError | None]
 
 @dataclass(eq=False)
 class Seat:
-    """A worker's place in a job.
+    """A worker's place in a job."""
 
-    Attributes
-    ----------
-    worker
-        Its record in the store.
-    job
-        The job's name.
-    events
-        Where its transitions are recorded.
-    outbox
-        The queue of its stream; None while the worker is detached.
-    told_epoch
-        The last epoch that was sent to the worker; 0 before the first.
-    asked_again
-        The epoch that the worker asked to replace; 0 if it did not.
-    report, reported
-        Its last report, and when that arrived (`time.monotonic`).
-    disconnect_timer
-        Makes the worker leave if it does not reattach in time; None while it is attached.
-    """
-
-    worker: WorkerRecord
-    job: str
-    events: EventLog
-    outbox: Outbox | None = None
-    told_epoch: int = 0
-    asked_again: int = 0
+    worker: WorkerRecord  # Its record in the store.
+    job: str  # The job's name.
+    events: EventLog  # Where its transitions are recorded.
+    outbox: Outbox | None = None  # The queue of its stream; None while the worker is detached.
+    told_epoch: int = 0  # The last epoch that was sent to the worker; 0 before the first.
+    asked_again: int = 0  # The epoch that the worker asked to replace; 0 if it did not.
+    # report, reported: its last report, and when that arrived (`time.monotonic`).
     report: jobs_pb2.Report | None = None
     reported: float = 0.0
+    # Makes the worker leave if it does not reattach in time; None while it is attached.
     disconnect_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -155,10 +129,6 @@ class Seat:
         if self.outbox is not None:
             self.outbox.put_nowait(message)
 
-    def take_report(self, report: jobs_pb2.Report) -> None:
-        """Store the worker's report."""
-        self.report, self.reported = report, time.monotonic()
-
     def stop_disconnect_timer(self) -> None:
         """Cancel the timer that would make the worker leave."""
         if self.disconnect_timer is not None:
@@ -168,63 +138,37 @@ class Seat:
 
 @dataclass(eq=False)
 class ServiceJob:
-    """A job that has not ended.
+    """A job that has not ended."""
 
-    Attributes
-    ----------
-    record
-        Its record in the store.
-    changed
-        Called with the job and an event after its state has changed.
-    events
-        Where its transitions are recorded.
-    seats
-        Its workers by rank. A worker that left a running job keeps its seat until a restart.
-    admitted_epoch
-        The last epoch that all its switches are known to hold; 0 before the first.
-    tree, parts, admissions
-        Of its last epoch: which switches add for it, what each is to hold, the root first, and the admissions by rank.
-    installed
-        The epoch that each switch is known to hold.
-    reason
-        Why it waits, or why it was last restarted.
-    queue_place
-        Its place in its queue, given by `JobQueues`; 0 while it does not wait. A job that is being installed keeps its place
-        until its workers are admitted.
-    timer
-        Ends it after its time in the queue, or without workers.
-    asked_at
-        When it asked for its first slots (`time.monotonic`); None before.
-    waited_s
-        How long it then waited for them; None while it waits.
-    last_counted
-        The switch's counts when the job ended.
-    ended
-        Set when it has ended.
-    state
-        Where it stands; changed by `on` alone. A job that an earlier controller ran is installing until its switch has been
-        reconciled.
-    """
-
-    record: JobRecord
+    record: JobRecord  # Its record in the store.
+    # Called with the job and an event after its state has changed.
     changed: Callable[["ServiceJob", JobEvent], None]
-    events: EventLog = field(default_factory=EventLog)
+    events: EventLog = field(default_factory=EventLog)  # Where its transitions are recorded.
+    # Its workers by rank. A worker that left a running job keeps its seat until a restart.
     seats: dict[int, Seat] = field(default_factory=dict)
-    admitted_epoch: int = 0
+    admitted_epoch: int = 0  # The last epoch that all its switches are known to hold; 0 before the first.
+    # tree, parts, admissions: of its last epoch: which switches add for it, what each is to hold, the root first, and the
+    # admissions by rank.
     tree: Tree | None = None
     parts: dict[str, Job] = field(default_factory=dict)
     admissions: list[Admission] = field(default_factory=list)
-    installed: dict[str, int] = field(default_factory=dict)
-    reason: str = ""
+    installed: dict[str, int] = field(default_factory=dict)  # The epoch that each switch is known to hold.
+    reason: str = ""  # Why it waits, or why it was last restarted.
+    # Its place in its queue, given by `JobQueues`; 0 while it does not wait. A job that is being installed keeps its place
+    # until its workers are admitted.
     queue_place: int = 0
-    timer: asyncio.TimerHandle | None = None
-    asked_at: float | None = None
-    waited_s: float | None = None
-    last_counted: Counted = field(default_factory=Counted)
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    timer: asyncio.TimerHandle | None = None  # Ends it after its time in the queue, or without workers.
+    asked_at: float | None = None  # When it asked for its first slots (`time.monotonic`); None before.
+    waited_s: float | None = None  # How long it then waited for them; None while it waits.
+    last_counted: Counted = field(default_factory=Counted)  # The switch's counts when the job ended.
+    ended: asyncio.Event = field(default_factory=asyncio.Event)  # Set when it has ended.
+    # Where it stands; changed by `on` alone. A job that an earlier controller ran is installing until its switch has been
+    # reconciled.
     state: JobState = field(init=False)
+    last_ranks: LastRanks = field(init=False)  # Which of its workers begin collectives last.
 
     def __post_init__(self) -> None:
+        self.last_ranks = LastRanks(self.record.world_size)
         self.state = JobState.INSTALLING if self.record.running else JobState.GATHERING
 
     @property
@@ -238,13 +182,7 @@ class ServiceJob:
         return Subject(self.name)
 
     def on(self, event: JobEvent, reason: str = "") -> None:
-        """Change the state, and record why.
-
-        Raises
-        ------
-        TransitionError
-            The event is not possible in the present state.
-        """
+        """Change the state, and record why; `TransitionError` if the event is not possible in the present state."""
         self.state = self.events.on(self.subject, JOB_TRANSITIONS, self.state, event, reason)
         self.record.running = self.state in (JobState.INSTALLING, JobState.RUNNING, JobState.HELD)
         self.changed(self, event)
@@ -283,6 +221,12 @@ class ServiceJob:
         """Remove a seat."""
         self.seats.pop(rank).stop_disconnect_timer()
         del self.record.workers[rank]
+
+    def take_report(self, seat: Seat, report: jobs_pb2.Report) -> None:
+        """Keep a worker's report."""
+        seat.report, seat.reported = report, time.monotonic()
+        if not self.record.quorum:  # A worker that a quorum goes on without is not waited for.
+            self.last_ranks.add(seat.rank, report.durations)
 
     def send(self, message: ToWorker | RefusalError | None, but: Seat | None = None) -> None:
         """Send a message to all workers that have not left, except `but`."""

@@ -33,10 +33,6 @@ class SwitchLink:
 
     Parameters
     ----------
-    site
-        The switch.
-    files
-        The program for the switch.
     election_id
         The controller with the highest one is primary.
     bring_up
@@ -89,6 +85,18 @@ class SwitchLink:
             if self.state is not LinkState.READY:
                 raise SwitchUnreachableError(f"switch {self.site.name} is not ready: {self.reason}")
             return await self.do(request)
+
+    async def read(self, request: Callable[[SwitchTables], Result]) -> Result:
+        """Carry out a request for a view: while the link is not ready it fails at once, and waits for no session.
+
+        Raises
+        ------
+        SwitchUnreachableError, ControllerError
+            As `call`.
+        """
+        if self.state is not LinkState.READY:
+            raise SwitchUnreachableError(f"switch {self.site.name} is not ready: {self.reason}")
+        return await self.call(request)
 
     async def do(self, request: Callable[[SwitchTables], Result]) -> Result:
         """Carry out a request during `bring_up`, which alone may call this."""

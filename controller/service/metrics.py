@@ -4,11 +4,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.errors import ConfigError
 from controller.service.jobs import Counted, ServiceJob
 from controller.service.registry import JobRegistry
 from controller.service.states import LinkState
@@ -26,15 +24,7 @@ _STATES = {jobs_pb2.GATHERING: "gathering", jobs_pb2.QUEUED: "queued", jobs_pb2.
 
 
 class ServiceCollector(Collector):
-    """Reads the registry whenever Prometheus asks, in the event loop's thread.
-
-    Parameters
-    ----------
-    registry, workers
-        What is read.
-    loop
-        The event loop that the registry lives in.
-    """
+    """Reads the registry whenever Prometheus asks, in the event loop's thread."""
 
     def __init__(self, registry: JobRegistry, workers: WorkerSeats, loop: asyncio.AbstractEventLoop) -> None:
         self._registry = registry
@@ -87,7 +77,14 @@ class ServiceCollector(Collector):
             )
             for name in WORKER_COUNTERS
         }
+        last = GaugeMetricFamily(
+            "netsum_worker_last_share",
+            "In which share of its job's newest collectives the worker was the last to begin",
+            labels=["job", "rank"],
+        )
         for job in jobs:
+            for number, share in job.last_ranks.shares().items():
+                last.add_metric([job.name, str(number)], share)
             for seat in job.seats.values():
                 rank = str(seat.rank)
                 live.add_metric([job.name, rank, seat.worker.host], float(seat.outbox is not None))
@@ -100,7 +97,7 @@ class ServiceCollector(Collector):
         )
         for labels, count in self._registry.events.counts.items():
             transitions.add_metric(list(labels), count)
-        return [live, *counts.values(), gone, transitions]
+        return [live, last, *counts.values(), gone, transitions]
 
     def _of_switches(self) -> list[Any]:
         ready = GaugeMetricFamily("netsum_switch_ready", "1 if the switch takes jobs", labels=["switch"])
@@ -135,30 +132,3 @@ def _counted(counted: list[tuple[ServiceJob, Counted]]) -> list[Any]:
         for rank, count in counts.admitted.items():
             admitted.add_metric([job.name, str(rank)], count)
     return [packets, admitted]
-
-
-def serve_metrics(
-    registry: JobRegistry, workers: WorkerSeats, address: tuple[str, int]
-) -> tuple[Any, tuple[str, int]]:
-    """Serve metrics over HTTP, for the event loop that runs.
-
-    Returns
-    -------
-    tuple
-        (the server, to be shut down; where it listens).
-
-    Raises
-    ------
-    ConfigError
-        The address cannot be listened on.
-    """
-    prometheus = CollectorRegistry()
-    prometheus.register(ServiceCollector(registry, workers, asyncio.get_running_loop()))
-    try:
-        server, _ = start_http_server(address[1], address[0], prometheus)
-    except OSError as error:
-        raise ConfigError(
-            f"metrics cannot be served on {address[0]}:{address[1]}: {error.strerror}"
-        ) from None
-    host, port = server.server_address[:2]
-    return server, (str(host), int(port))

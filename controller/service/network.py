@@ -1,4 +1,7 @@
-"""The switches and hosts of a controller, and reading them from the folder of a testbed."""
+"""The switches and hosts of a controller, and reading them from the folder of a testbed.
+
+Failures raise `ConfigError`; the message says what is wrong.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -20,77 +23,45 @@ class PortSite:
 
 @dataclass(frozen=True)
 class SwitchSite:
-    """A switch.
+    """A switch."""
 
-    Attributes
-    ----------
-    name
-        Its name in messages.
-    p4runtime
-        gRPC address of its P4Runtime server.
-    device_id
-        Its P4Runtime device id.
-    ip, mac
-        Its address on the data network.
-    stations
-        The port to every host and other switch, by MAC address.
-    ports
-        Names and peers of its ports, where known.
-    spare_ports
-        Ports of links that are not in the network's spanning tree: no flooded packet leaves there, so that none goes round a
-        loop.
-    tls
-        Certificates for its P4Runtime server.
-    """
-
-    name: str
-    p4runtime: str
-    device_id: int
+    name: str  # Its name in messages.
+    p4runtime: str  # gRPC address of its P4Runtime server.
+    device_id: int  # Its P4Runtime device id.
+    # ip, mac: its address on the data network.
     ip: str
     mac: str
-    stations: Mapping[str, int]
-    ports: Mapping[int, PortSite] = field(default_factory=dict)
+    stations: Mapping[str, int]  # The port to every host and other switch, by MAC address.
+    ports: Mapping[int, PortSite] = field(default_factory=dict)  # Names and peers of its ports, where known.
+    # Ports of links that are not in the network's spanning tree: no flooded packet leaves there, so that none goes round a
+    # loop.
     spare_ports: frozenset[int] = frozenset()
-    tls: TlsFiles = PLAINTEXT
+    tls: TlsFiles = PLAINTEXT  # Certificates for its P4Runtime server.
+    # A process in the network namespace of its interfaces, on this machine; None: they are in the controller's own.
+    namespace_pid: int | None = None
 
 
 @dataclass(frozen=True)
 class HostSite:
-    """A host.
+    """A host."""
 
-    Attributes
-    ----------
-    name
-        Its name in messages.
-    ip, mac
-        Its addresses on the data network.
-    switch
-        The switch it is on.
-    sends_to
-        (address, UDP port) at which it reaches the switch, where that is not the switch's own address.
-    """
-
-    name: str
+    name: str  # Its name in messages.
+    # ip, mac: its addresses on the data network.
     ip: str
     mac: str
-    switch: str
+    switch: str  # The switch it is on.
+    # (address, UDP port) at which it reaches the switch, where that is not the switch's own address.
     sends_to: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
 class Network:
-    """All switches and hosts.
+    """All switches and hosts."""
 
-    Attributes
-    ----------
-    switches, hosts
-        By name.
-    any_place
-        Whether a worker with an unknown address may use any host, as on the loopback of one machine.
-    """
-
+    # switches, hosts: by name.
     switches: Mapping[str, SwitchSite]
     hosts: Mapping[str, HostSite]
+    # Whether a worker with an unknown address may use any host, as on the loopback of one machine.
     any_place: bool = False
 
     def __post_init__(self) -> None:
@@ -119,13 +90,7 @@ class Network:
 
 
 def network_of_testbed(folder: Path) -> Network:
-    """Read the ``testbed.json`` of a testbed's run folder.
-
-    Raises
-    ------
-    ConfigError
-        The file is missing or incomplete.
-    """
+    """Read the ``testbed.json`` of a testbed's run folder."""
     path, described = _described(folder)
     try:
         peers = _peers(described.get("links", ()))
@@ -142,6 +107,7 @@ def network_of_testbed(folder: Path) -> Network:
                     number: PortSite(interface, peers.get(interface, ""))
                     for interface, number in one["ports"].items()
                 },
+                namespace_pid=one.get("namespace_pid"),
             )
             for name, one in described["switches"].items()
         }
@@ -155,13 +121,7 @@ def network_of_testbed(folder: Path) -> Network:
 
 
 def lanes_of_testbed(folder: Path) -> int | None:
-    """Return the lane count of a testbed's switches, if it states one.
-
-    Raises
-    ------
-    ConfigError
-        The folder is not that of a testbed.
-    """
+    """Return the lane count of a testbed's switches, if it states one."""
     lanes = _described(folder)[1].get("lanes")
     return lanes if isinstance(lanes, int) else None
 

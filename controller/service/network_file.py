@@ -13,8 +13,7 @@ from controller.targets.tofino import front_panel_ports
 from netsum_common.channel import ChannelError, TlsFiles, check_target
 from topologies.spanning_tree import spanning_tree
 
-LAST_PORT = 509
-"""Of a v1model switch; 510 is the CPU, 511 drops."""
+LAST_PORT = 509  # Of a v1model switch; 510 is the CPU, 511 drops.
 
 
 def network_of_file(path: Path) -> Network:

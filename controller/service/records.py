@@ -11,36 +11,20 @@ from host_agent.job_api.slot_request import Slots
 
 @dataclass
 class WorkerRecord:
-    """A worker of a job.
+    """A worker of a job."""
 
-    Attributes
-    ----------
-    rank
-        Its rank in the job.
-    host, ip, mac
-        Its host, and that host's addresses.
-    port
-        The port of the switch that leads to the worker.
-    udp_port
-        The UDP port it receives on; 0 until it has sent it.
-    switch_ip, switch_port
-        The address and UDP port that it sends to.
-    lease
-        The secret with which it reattaches.
-    left
-        Why it has left; empty if it has not.
-    """
-
-    rank: int
+    rank: int  # Its rank in the job.
+    # host, ip, mac: its host, and that host's addresses.
     host: str
     ip: str
     mac: str
-    port: int
-    udp_port: int
+    port: int  # The port of the switch that leads to the worker.
+    udp_port: int  # The UDP port it receives on; 0 until it has sent it.
+    # switch_ip, switch_port: the address and UDP port that it sends to.
     switch_ip: str
     switch_port: int
-    lease: str
-    left: str = ""
+    lease: str  # The secret with which it reattaches.
+    left: str = ""  # Why it has left; empty if it has not.
 
     @property
     def endpoint(self) -> WorkerEndpoint:
@@ -60,58 +44,32 @@ class JobRecord(JobRequest):
 
     Attributes
     ----------
-    slots
-        As requested, or the controller's default.
     switch
         The switch that adds for it; the root of its tree of switches, empty until that is chosen.
-    operated
-        Whether an operator created it; else its first worker did.
-    created
-        Unix time in seconds.
-    running
-        Whether the switch holds, or may hold, the current epoch.
-    restarts
-        Number of earlier epochs.
-    spread
-        Whether each switch with workers of the job adds for them, in a tree of switches.
-    job_id, slot_base, slot_count
-        Its id and slots; 0 while it has none.
-    below
-        The first slot on each switch below `switch` in its tree, by the switch's name.
-    epoch, token
-        The current epoch and its token; epoch 0 before the first.
-    lanes
-        Of the switch's program.
-    moves
-        How often it has got other slots while it ran.
-    aggregator
-        The host that adds for it in place of switches; empty: none does.
-    home
-        The switch that it returns to from there; empty: whichever its tree has then.
-    moved_from
-        The epoch before the current one, if its workers go on from that without a restart; else 0.
-    workers
-        The workers that have joined, by rank.
     """
 
-    slots: Slots = 0
-    operated: bool = False
-    created: float = 0.0
-    running: bool = False
-    restarts: int = 0
+    slots: Slots = 0  # As requested, or the controller's default.
+    operated: bool = False  # Whether an operator created it; else its first worker did.
+    created: float = 0.0  # Unix time in seconds.
+    running: bool = False  # Whether the switch holds, or may hold, the current epoch.
+    restarts: int = 0  # Number of earlier epochs.
+    # job_id, slot_base, slot_count: its id and slots; 0 while it has none.
     job_id: int = 0
     slot_base: int = 0
     slot_count: int = 0
+    # epoch, token: the current epoch and its token; epoch 0 before the first.
     epoch: int = 0
     token: int = 0
-    lanes: int = 0
-    spread: bool = False
+    lanes: int = 0  # Of the switch's program.
+    spread: bool = False  # Whether each switch with workers of the job adds for them, in a tree of switches.
+    # The first slot on each switch below `switch` in its tree, by the switch's name.
     below: dict[str, int] = field(default_factory=dict)
-    moves: int = 0
+    moves: int = 0  # How often it has got other slots while it ran.
+    # The epoch before the current one, if its workers go on from that without a restart; else 0.
     moved_from: int = 0
-    aggregator: str = ""
-    home: str = ""
-    workers: dict[int, WorkerRecord] = field(default_factory=dict)
+    aggregator: str = ""  # The host that adds for it in place of switches; empty: none does.
+    home: str = ""  # The switch that it returns to from there; empty: whichever its tree has then.
+    workers: dict[int, WorkerRecord] = field(default_factory=dict)  # The workers that have joined, by rank.
 
     @property
     def queue(self) -> str:

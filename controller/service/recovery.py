@@ -29,7 +29,7 @@ def restore_jobs(scheduler: Scheduler, workers: WorkerSeats) -> None:
             except JobRefusedError as refusal:
                 lost = str(refusal)
         if lost:
-            log.warning("job %s is dropped: %s", record.name, lost)
+            log.warning("dropped: %s", lost, extra={"job": record.name})
             registry.store.forget(record.name)
             continue
         job = registry.job_of(record)

@@ -1,6 +1,8 @@
 """What one controller knows: its jobs, what they hold on which switches, and the parts that decide what they could hold.
 
 Nothing here takes a job to its next state: `scheduler` does. All of it is used in the event loop's thread.
+
+Failures raise `RefusalError`; the message says what is wrong.
 """
 
 import time
@@ -32,72 +34,21 @@ MAX_JOBS = 10_000
 
 @dataclass(frozen=True)
 class RegistryOptions:
-    """Sizes and times.
+    """Sizes and times."""
 
-    Attributes
-    ----------
-    slots
-        Slots of a job whose request does not state a number.
-    grace_s
-        How long a worker whose stream broke may take to reattach, in seconds.
-    recovery_s
-        The same after a restart of the controller, in seconds.
-    idle_s
-        How long a created job waits for its first worker, in seconds.
-    report_s
-        Interval of the workers' reports, in seconds.
-    share
-        By what jobs share slots.
-    least_slots
-        The fewest slots that a job gets where jobs share them; a power of two.
-    move_s
-        How long a move to other slots may wait for a worker, in seconds.
-    start_s
-        How long an aggregator on a host may take to start, in seconds.
-    """
-
-    slots: int = 64
-    grace_s: float = 2.0
-    recovery_s: float = 30.0
-    idle_s: float = 600.0
-    report_s: float = 1.0
-    share: Policy = "fixed"
-    least_slots: int = 1
-    move_s: float = 5.0
-    start_s: float = START_S
+    slots: int = 64  # Slots of a job whose request does not state a number.
+    grace_s: float = 2.0  # How long a worker whose stream broke may take to reattach, in seconds.
+    recovery_s: float = 30.0  # The same after a restart of the controller, in seconds.
+    idle_s: float = 600.0  # How long a created job waits for its first worker, in seconds.
+    report_s: float = 1.0  # Interval of the workers' reports, in seconds.
+    share: Policy = "fixed"  # By what jobs share slots.
+    least_slots: int = 1  # The fewest slots that a job gets where jobs share them; a power of two.
+    move_s: float = 5.0  # How long a move to other slots may wait for a worker, in seconds.
+    start_s: float = START_S  # How long an aggregator on a host may take to start, in seconds.
 
 
 class JobRegistry:
-    """The jobs of one controller.
-
-    Parameters
-    ----------
-    network
-        Its switches and hosts.
-    store
-        Its persistent state.
-    files
-        The program for its switches.
-    options
-        Sizes and times.
-
-    Attributes
-    ----------
-    jobs
-        The jobs that have not ended, by name.
-    ended
-        The jobs that ended last.
-    events
-        The transitions of jobs, seats and links.
-    switches
-        The connections to the switches, and what jobs have on them.
-    aggregators
-        The hosts that can add for jobs that no switch takes.
-    trees, shares, reservations
-        Where jobs can be placed, how many slots each is to have, and what each can get now.
-    queues
-        The jobs that wait.
-    """
+    """The jobs of one controller."""
 
     def __init__(
         self, network: Network, store: Store, files: CompiledFiles, options: RegistryOptions
@@ -106,13 +57,15 @@ class JobRegistry:
         self.store = store
         self.files = files
         self.options = options
-        self.jobs: dict[str, ServiceJob] = {}
-        self.ended: deque[ServiceJob] = deque(maxlen=ENDED_JOBS_KEPT)
-        self.events = EventLog(store)
-        self.queues = JobQueues()
-        self.switches = Installation()
+        self.jobs: dict[str, ServiceJob] = {}  # The jobs that have not ended, by name.
+        self.ended: deque[ServiceJob] = deque(maxlen=ENDED_JOBS_KEPT)  # The jobs that ended last.
+        self.events = EventLog(store)  # The transitions of jobs, seats and links.
+        self.queues = JobQueues()  # The jobs that wait.
+        self.switches = Installation()  # The connections to the switches, and what jobs have on them.
+        # The hosts that can add for jobs that no switch takes.
         self.aggregators = Aggregators(network, options.start_s)
         ledgers = {name: self.new_ledger(name) for name in network.switches}
+        # trees, shares, reservations: where jobs can be placed, how many slots each is to have, and what each can get now.
         self.trees = JobTrees(network, ledgers, files.lanes, files.knows_trees)
         self.shares = Shares(options.share, options.least_slots, self.trees, self.jobs)
         self.reservations = Reservations(
@@ -124,13 +77,7 @@ class JobRegistry:
         return JobLedger(self.files.slots, self.files.lanes, self.store.switch(switch)[0])
 
     def find(self, name: str) -> ServiceJob:
-        """Return a job that has not ended.
-
-        Raises
-        ------
-        RefusalError
-            No such job or switch.
-        """
+        """Return a job that has not ended."""
         if name not in self.jobs:
             ended = next((job for job in reversed(self.ended) if job.name == name), None)
             raise RefusalError(
@@ -148,10 +95,6 @@ class JobRegistry:
         ----------
         request
             Of an operator, or of its first worker.
-        host
-            Where that worker is.
-        operated
-            Whether the request is an operator's.
 
         Raises
         ------
@@ -188,11 +131,6 @@ class JobRegistry:
         """Return the switch that adds a job: the requested one, else that of its first worker's host, else the first.
 
         Empty for a job that is spread over a tree of switches, whose root is chosen when all its workers have come.
-
-        Raises
-        ------
-        RefusalError
-            There is no such switch.
         """
         if spread:
             return ""

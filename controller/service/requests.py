@@ -1,4 +1,7 @@
-"""Validation of requests of workers and operators. Every refusal is one sentence."""
+"""Validation of requests of workers and operators. Every refusal is one sentence.
+
+Failures raise `RefusalError`; the message says what is wrong.
+"""
 
 import secrets
 from collections import deque
@@ -32,11 +35,6 @@ def host_for(
     fewest workers, and of those the first from that of the worker's rank on.
 
     With `aggregators`, which workers reach without the network's switches, a worker may be on a host that is on no switch.
-
-    Raises
-    ------
-    RefusalError
-        The worker runs on no host of the controller.
     """
     host = network.host_of(request.addresses)
     if host is not None:
@@ -117,8 +115,7 @@ def same_secret(held: str, shown: str) -> bool:
     return secrets.compare_digest(held.encode(), shown.encode())
 
 
-MAX_NUMBER = 1e15
-"""No duration, rate, weight or share in a message is larger."""
+MAX_NUMBER = 1e15  # No duration, rate, weight or share in a message is larger.
 MAX_TEXT = 1000
 """Characters of a text in a message at most, and elements of a list: errors repeat them, and must fit into a trailer."""
 
@@ -127,11 +124,6 @@ def check_message(message: Message) -> None:
     """Refuse a message with a value, at any depth, that no client of netsum's sends.
 
     That is a floating-point number that is NaN or too large, a negative duration, or a text or list that is too long.
-
-    Raises
-    ------
-    RefusalError
-        The message has one; the error names the field.
     """
     for field, value in message.ListFields():
         several = not isinstance(value, str | bytes | Message) and hasattr(value, "__len__")
@@ -159,13 +151,7 @@ def _check_value(name: str, value: object) -> None:
 
 
 def check_name(name: str, of: str = "a job") -> None:
-    """Refuse an invalid name of a job, or of what else `of` says.
-
-    Raises
-    ------
-    RefusalError
-        The name is invalid.
-    """
+    """Refuse an invalid name of a job, or of what else `of` says."""
     if not name.strip() or len(name) > 200 or not name.isprintable():
         raise RefusalError(
             Kind.WRONG, f"{of} needs a name of 1 to 200 printable characters that are not all blanks"
@@ -173,25 +159,13 @@ def check_name(name: str, of: str = "a job") -> None:
 
 
 def check_udp_port(port: int) -> None:
-    """Refuse an invalid UDP port.
-
-    Raises
-    ------
-    RefusalError
-        It is not 1 to 65535.
-    """
+    """Refuse an invalid UDP port."""
     if not 0 < port < 0x10000:
         raise RefusalError(Kind.WRONG, f"a UDP port is 1 to 65535, not {port}")
 
 
 def check_weight(weight: float) -> float:
-    """Return a job's weight; 0 stands for 1.
-
-    Raises
-    ------
-    RefusalError
-        It is not a positive number.
-    """
+    """Return a job's weight; 0 stands for 1."""
     if not 0 <= weight < 1e6:
         raise RefusalError(Kind.WRONG, f"a job's weight is above 0 and below 1,000,000, not {weight:g}")
     return weight or 1.0
@@ -241,15 +215,8 @@ def check_world(world_size: int, most: int) -> None:
 
     Parameters
     ----------
-    world_size
-        As requested.
     most
         How many workers the switches can add for.
-
-    Raises
-    ------
-    RefusalError
-        The number is out of range.
     """
     if not 1 <= world_size <= most:
         of_a_tree = f" here, {MAX_CHILDREN} at each switch" if most > MAX_CHILDREN else ""

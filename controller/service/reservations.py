@@ -1,7 +1,5 @@
 """The slots that a job gets: on its switches, as its share of them, or on an aggregator host."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from controller.errors import JobRefusedError
@@ -29,14 +27,6 @@ class Reservations:
     ----------
     jobs
         The jobs that have not ended, by name; only read here.
-    queues
-        Those of them that wait.
-    switches
-        The connections to the switches.
-    trees
-        Where jobs can be placed.
-    shares
-        How jobs share slots.
     aggregators
         The hosts that can add for a job that no switch takes.
     """
@@ -58,13 +48,7 @@ class Reservations:
         self._aggregators = aggregators
 
     def reserve(self, job: ServiceJob) -> None:
-        """Reserve a job id and slots for a job.
-
-        Raises
-        ------
-        JobRefusedError
-            They are not available; the message gives the reason.
-        """
+        """Reserve a job id and slots for a job; `JobRefusedError` if they are not available; the message gives the reason."""
         try:
             held = self._on_switches(job)
         except SlotsComingError:

@@ -86,13 +86,7 @@ def _told(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Ans
 
 
 class WorkersService(jobs_pb2_grpc.WorkersServicer):
-    """The service that workers call.
-
-    Parameters
-    ----------
-    registry
-        The seats.
-    """
+    """The service that workers call."""
 
     def __init__(self, registry: WorkerSeats) -> None:
         self._registry = registry
@@ -137,7 +131,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
                     case "receive":
                         self._registry.receive(job, seat, message.receive.udp_port)
                     case "report":
-                        seat.take_report(message.report)
+                        job.take_report(seat, message.report)
                     case "again":
                         await self._registry.again(job, seat, message.again)
                     case "held":
@@ -154,13 +148,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
 
 
 class AggregatorsService(jobs_pb2_grpc.AggregatorsServicer):
-    """The service that agents of aggregator hosts call.
-
-    Parameters
-    ----------
-    sessions
-        With the switches that agents start.
-    """
+    """The service that agents of aggregator hosts call."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -192,13 +180,7 @@ class AggregatorsService(jobs_pb2_grpc.AggregatorsServicer):
 
 
 class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
-    """The service that operators call.
-
-    Parameters
-    ----------
-    scheduler
-        Takes the jobs on.
-    """
+    """The service that operators call."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

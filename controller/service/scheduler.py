@@ -26,24 +26,13 @@ from host_agent.words import plural
 
 
 class Scheduler:
-    """Takes each job of a controller from one state to the next; nothing else does.
-
-    Parameters
-    ----------
-    registry
-        The jobs, and what they can hold.
-
-    Attributes
-    ----------
-    moves
-        The moves of running jobs that wait for workers.
-    closing
-        Whether the controller is stopping. Streams that break then make no worker leave.
-    """
+    """Takes each job of a controller from one state to the next; nothing else does."""
 
     def __init__(self, registry: JobRegistry) -> None:
         self.registry = registry
+        # The moves of running jobs that wait for workers.
         self.moves = Moves(registry.options.move_s, self.rebalance)
+        # Whether the controller is stopping. Streams that break then make no worker leave.
         self.closing = False
         self._trees = registry.trees
         self._switches = registry.switches

@@ -1,4 +1,4 @@
-"""A running controller service: store, registry, job API and metrics, started together and stopped in order."""
+"""A running controller service: store, registry, job API and HTTP, started together and stopped in order."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ import stat
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -29,6 +29,9 @@ from controller.service.workers import WorkerSeats
 from host_agent.job_api import DEFAULT_CONTROLLER, jobs_pb2_grpc
 from netsum_common.channel import PLAINTEXT, TlsFiles, check_target
 
+if TYPE_CHECKING:
+    from controller.service.web import HttpServer
+
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 0.5
@@ -45,64 +48,36 @@ _SERVER_OPTIONS = (
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """The configuration of a controller service.
+    """The configuration of a controller service."""
 
-    Attributes
-    ----------
-    network
-        Its switches and hosts.
-    program, p4info
-        The compiled program for its switches, and its P4Info.
-    state
-        The state file; ":memory:" for none.
-    listen
-        Addresses of the job API: "HOST:PORT" (port 0: any) or "unix:PATH".
-    tls
-        Certificates of the job API; with `ca`, workers and operators need certificates too.
-    allow_remote
-        Whether it may listen without TLS where other machines can reach it.
-    metrics
-        Address of the metrics for Prometheus; None for no metrics.
-    registry
-        Sizes and times.
-    election_id
-        Its election id at all switches.
-    """
-
-    network: Network
+    network: Network  # Its switches and hosts.
+    # program, p4info: the compiled program for its switches, and its P4Info.
     program: Path
     p4info: Path
-    state: Path | str = ":memory:"
+    state: Path | str = ":memory:"  # The state file; ":memory:" for none.
+    # Addresses of the job API: "HOST:PORT" (port 0: any) or "unix:PATH".
     listen: tuple[str, ...] = (DEFAULT_CONTROLLER,)
+    # Certificates of the job API; with `ca`, workers and operators need certificates too.
     tls: TlsFiles = PLAINTEXT
-    allow_remote: bool = False
-    metrics: tuple[str, int] | None = None
-    registry: RegistryOptions = field(default_factory=RegistryOptions)
-    election_id: int = 1
+    allow_remote: bool = False  # Whether it may listen without TLS where other machines can reach it.
+    # Address of the window and of the metrics for Prometheus; None for neither. On loopback it is plain HTTP.
+    http: tuple[str, int] | None = None
+    http_token: str = ""  # What a browser and Prometheus must send; empty: nothing.
+    registry: RegistryOptions = field(default_factory=RegistryOptions)  # Sizes and times.
+    election_id: int = 1  # Its election id at all switches.
 
 
 @dataclass
 class RunningService:
-    """A running service.
+    """A running service."""
 
-    Attributes
-    ----------
-    registry, scheduler, workers
-        Its jobs, what takes them on, and their seats.
-    addresses
-        Addresses of the job API.
-    metrics
-        Address of the metrics.
-    links
-        Ends with an error if the service cannot continue.
-    """
-
+    # registry, scheduler, workers: its jobs, what takes them on, and their seats.
     registry: JobRegistry
     scheduler: Scheduler
     workers: WorkerSeats
-    addresses: tuple[str, ...]
-    metrics: tuple[str, int] | None
-    links: asyncio.Task[None]
+    addresses: tuple[str, ...]  # Addresses of the job API.
+    http: str  # URL of the window; empty: it is not served.
+    links: asyncio.Task[None]  # Ends with an error if the service cannot continue.
 
     async def until_ready(self) -> None:
         """Wait until every switch has its program and its jobs."""
@@ -132,6 +107,9 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
     _check_addresses(options)  # Before the state's file is made.
     logging.getLogger("grpc._cython.cygrpc").addFilter(_without_traceback)
     async with contextlib.AsyncExitStack() as stack:
+        http = _http_server(options)
+        if http is not None:
+            stack.callback(http.server_close)
         store = stack.enter_context(Store(options.state))
         registry = JobRegistry(options.network, store, files, options.registry)
         scheduler = Scheduler(registry)
@@ -146,17 +124,13 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         addresses = tuple(_listen(server, each, options) for each in options.listen)
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
-        metrics = None
-        if options.metrics is not None:
-            from controller.service.metrics import serve_metrics
-
-            http, metrics = serve_metrics(registry, workers, options.metrics)
-            stack.callback(http.server_close)
-            stack.callback(http.shutdown)
+        if http is not None:
+            http.start(registry, workers)
+            stack.callback(http.stop)
         links = asyncio.create_task(sessions.run())
         stack.push_async_callback(_cancelled, links)
         stack.callback(scheduler.close)
-        yield RunningService(registry, scheduler, workers, addresses, metrics, links)
+        yield RunningService(registry, scheduler, workers, addresses, http.url if http else "", links)
 
 
 async def serve(options: ServiceOptions, announce: Callable[[dict[str, Any]], None]) -> None:
@@ -184,7 +158,7 @@ async def serve(options: ServiceOptions, announce: Callable[[dict[str, Any]], No
         ready = asyncio.create_task(service.until_ready())
         await asyncio.wait([stopping, ready, service.links], return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
-            announce({"addresses": service.addresses, "metrics": service.metrics})
+            announce({"addresses": service.addresses, "http": service.http})
             await asyncio.wait([stopping, service.links], return_when=asyncio.FIRST_COMPLETED)
         for task in (stopping, ready):
             task.cancel()
@@ -207,8 +181,19 @@ def _check_addresses(options: ServiceOptions) -> None:
             _refuse_remote(address.rpartition(":")[0], options, "the job API", instead)
     if options.tls:
         options.tls.server_credentials()
-    if options.metrics is not None:
-        _refuse_remote(options.metrics[0], options, "the metrics", "serve them on 127.0.0.1")
+    if options.http is not None and not (options.tls and options.http_token):
+        instead = "give a certificate (--tls-cert, --tls-key) and --http-token, serve them on 127.0.0.1"
+        _refuse_remote(options.http[0], options, "the window and the metrics", instead)
+
+
+def _http_server(options: ServiceOptions) -> "HttpServer | None":
+    """Return the HTTP server, which listens and does not answer yet, if there is to be one."""
+    if options.http is None:
+        return None
+    from controller.service.web import HttpServer
+
+    tls = PLAINTEXT if _is_loopback(options.http[0]) else options.tls
+    return HttpServer(options.http, options.http_token, tls)
 
 
 def _listen(server: Any, address: str, options: ServiceOptions) -> str:
@@ -233,16 +218,17 @@ def _listen(server: Any, address: str, options: ServiceOptions) -> str:
 
 def _refuse_remote(host: str, options: ServiceOptions, what: str, instead: str) -> None:
     """Refuse to serve unencrypted on an address that other machines reach, unless that is allowed."""
-    if options.allow_remote:
-        return
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+    if not (options.allow_remote or _is_loopback(host)):
         raise ConfigError(
             f"{what} would be open to other machines on {host}: {instead}, or give --allow-remote"
         )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _remove_stale_socket(path: Path) -> None:

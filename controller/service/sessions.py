@@ -23,8 +23,6 @@ class Sessions:
     ----------
     scheduler
         Takes the jobs on from where a reconciliation leaves them.
-    election_id
-        The election id at all switches.
     """
 
     def __init__(self, scheduler: Scheduler, election_id: int) -> None:
@@ -98,9 +96,8 @@ class Sessions:
             self._registry.store.mark_switch(name, new_mark)
             if mark:
                 link.restarts += 1
-                log.warning(
-                    "switch %s restarted without its state: %d jobs begin a new epoch", name, len(running)
-                )
+                lost = "restarted without its state: %d jobs begin a new epoch"
+                log.warning(lost, len(running), extra={"switch": name})
             for job in running:
                 job.reason = f"switch {name} was restarted"
                 job.record.restarts += 1
@@ -117,7 +114,7 @@ class Sessions:
         )
         link.reconciled = time.time(), found
         for finding in found.findings:
-            log.info("switch %s: %s", name, finding)
+            log.info("%s", finding, extra={"switch": name})
         for job, part in held:
             if not job.record.running or job.record.epoch != part.epoch:
                 continue  # It ended, or another of its switches was restarted, in the meantime.

@@ -17,12 +17,8 @@ class Shares:
 
     Parameters
     ----------
-    policy
-        By what jobs share slots.
     least_slots
         The fewest slots that a job gets, a power of two.
-    trees
-        Where jobs are added, and what they hold there.
     jobs
         The jobs that have not ended, by name; only read here.
     """
@@ -41,15 +37,7 @@ class Shares:
         return self.policy != "fixed"
 
     def plan(self, ready: Collection[str], also: ServiceJob | None = None) -> dict[str, int]:
-        """Return how many slots each job is to have: those that hold some, and those that wait for some.
-
-        Parameters
-        ----------
-        ready
-            The switches that answer.
-        also
-            A job that asks for slots now.
-        """
+        """Return how many slots each job is to have: those that hold some, and those that wait for some."""
         holding = [job for job in self._jobs.values() if job.record.job_id and not job.record.aggregator]
         # They return where there is room for them beside all others.
         on_hosts = [job for job in self._jobs.values() if job.record.aggregator]
@@ -71,8 +59,6 @@ class Shares:
 
         Parameters
         ----------
-        ready
-            The switches that answer.
         waiting
             Whether a job waits for slots; then no other gets more. The caller changes each job before it takes the next.
         """

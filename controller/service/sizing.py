@@ -25,8 +25,6 @@ def slots_for(request: Slots, lanes: int, capacity: int) -> int:
         What the job's first worker or its operator asked for.
     lanes
         int32 values a packet carries.
-    capacity
-        Slots of the switch.
 
     Raises
     ------

@@ -14,14 +14,11 @@ from typing import Any, Final
 class JobState(Enum):
     """Where a job stands."""
 
-    GATHERING = "gathering"
-    """Workers are missing."""
-    QUEUED = "queued"
-    """It waits for slots, or for its switch."""
+    GATHERING = "gathering"  # Workers are missing.
+    QUEUED = "queued"  # It waits for slots, or for its switch.
     INSTALLING = "installing"
     """Its epoch is on disk, and may be on the switch; no worker has its admission yet."""
-    RUNNING = "running"
-    """The switch holds its epoch, and its workers have their admissions."""
+    RUNNING = "running"  # The switch holds its epoch, and its workers have their admissions.
     HELD = "held"
     """Its workers stop between two collectives, to go on with other slots; the switches hold its epoch."""
     ENDED = "ended"
@@ -69,10 +66,8 @@ entries admits running jobs again; one with a switch that restarted renews them.
 class SeatState(Enum):
     """Where a worker's seat stands."""
 
-    ATTACHED = "attached"
-    """The worker's stream is open."""
-    DETACHED = "detached"
-    """The stream broke; the worker may attach again until its timer expires."""
+    ATTACHED = "attached"  # The worker's stream is open.
+    DETACHED = "detached"  # The stream broke; the worker may attach again until its timer expires.
     LEFT = "left"
 
 
@@ -98,10 +93,8 @@ class LinkState(Enum):
     """Where the connection to a switch stands."""
 
     CONNECTING = "connecting"
-    READY = "ready"
-    """The controller is primary, and the switch holds what it should."""
-    STANDBY = "standby"
-    """Another controller is primary."""
+    READY = "ready"  # The controller is primary, and the switch holds what it should.
+    STANDBY = "standby"  # Another controller is primary.
 
 
 class LinkEvent(Enum):

@@ -2,6 +2,8 @@
 
 A change is on disk before it is on a switch, so what a killed controller leaves is never ahead of its memory. One process
 uses the file at a time.
+
+Failures raise `StoreError`; the message says what is wrong.
 """
 
 import contextlib
@@ -12,12 +14,12 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from controller.errors import StoreError
 from controller.service.records import JobRecord, WorkerRecord
 from host_agent.job_api.slot_request import BandwidthDelay, Share, Slots
+from netsum_common.closing import Closing
 
 SCHEMA_VERSION = 4
 
@@ -50,7 +52,7 @@ CREATE TABLE IF NOT EXISTS event (
 _BOOLEANS = ("operated", "running", "spread")
 
 
-class Store:
+class Store(Closing):
     """The state file; a context manager that closes it.
 
     Parameters
@@ -70,22 +72,14 @@ class Store:
         try:
             self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             with self._explained():
+                self._prepare()  # Before anything is changed in a file of another version.
                 self._database.execute("PRAGMA journal_mode = WAL")
                 self._database.execute("PRAGMA synchronous = FULL")
                 self._database.execute("PRAGMA foreign_keys = ON")
-                self._prepare()
                 self._database.execute(_EVENTS)
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> "Store":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file, for another controller to take."""
@@ -125,25 +119,13 @@ class Store:
             self._database.execute("DELETE FROM job WHERE name = ?", (name,))
 
     def transitions(self) -> list[tuple[Any, ...]]:
-        """Return the transitions of the event log, the oldest first.
-
-        Raises
-        ------
-        StoreError
-            The file cannot be read.
-        """
+        """Return the transitions of the event log, the oldest first."""
         query = "SELECT at, job, rank, switch, before, event, after, reason FROM event ORDER BY number"
         with self._explained():
             return self._database.execute(query).fetchall()
 
     def add_transitions(self, added: Iterable[tuple[Any, ...]], kept: int) -> None:
-        """Append transitions to the event log, and forget the oldest beyond `kept`.
-
-        Raises
-        ------
-        StoreError
-            The file cannot be written.
-        """
+        """Append transitions to the event log, and forget the oldest beyond `kept`."""
         statement = "INSERT INTO event (at, job, rank, switch, before, event, after, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         with self._transaction():
             self._database.executemany(statement, added)
@@ -152,13 +134,7 @@ class Store:
             )
 
     def jobs(self) -> list[JobRecord]:
-        """Return all jobs, the oldest first.
-
-        Raises
-        ------
-        StoreError
-            The file cannot be read.
-        """
+        """Return all jobs, the oldest first."""
         with self._explained():
             found = [_job(row) for row in self._rows("SELECT * FROM job ORDER BY created, name")]
             by_name = {job.name: job for job in found}

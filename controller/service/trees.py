@@ -1,4 +1,7 @@
-"""On which switches a service's jobs are added, and what each switch holds of them. No I/O."""
+"""On which switches a service's jobs are added, and what each switch holds of them. No I/O.
+
+Failures raise `JobRefusedError`; the message says what is wrong.
+"""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -15,10 +18,8 @@ from controller.service.sizing import slots_for
 from controller.trees import Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE
 
-HOST_PORT: Final = 0
-"""The only port of an aggregator on a host."""
-JOBS_OF_A_HOST: Final = 8
-"""So many jobs have room on an aggregator host, whatever they request."""
+HOST_PORT: Final = 0  # The only port of an aggregator on a host.
+JOBS_OF_A_HOST: Final = 8  # So many jobs have room on an aggregator host, whatever they request.
 
 
 class JobTrees:
@@ -26,10 +27,6 @@ class JobTrees:
 
     Parameters
     ----------
-    network
-        The switches and hosts.
-    ledgers
-        What jobs hold on each switch.
     lanes
         int32 values a packet carries.
     possible
@@ -104,11 +101,6 @@ class JobTrees:
         ----------
         usable
             The switches it may have, if it has none yet; none: any.
-
-        Raises
-        ------
-        JobRefusedError
-            There is none; the message says why.
         """
         if record.aggregator:
             return self._on_host(record)
@@ -141,11 +133,6 @@ class JobTrees:
         -------
         dict
             By switch, the root first.
-
-        Raises
-        ------
-        JobRefusedError
-            With the reason.
         """
         names = self._names(record, ready)
         ledgers = [self.ledgers[name] for name in names]
@@ -158,13 +145,7 @@ class JobTrees:
         return self._held.reserve(record.name, names, count)
 
     def free_slots(self, record: JobRecord, ready: Collection[str]) -> int:
-        """Return the longest range that a job which holds nothing could get on all switches that would add for it.
-
-        Raises
-        ------
-        JobRefusedError
-            There is no tree for it.
-        """
+        """Return the longest range that a job which holds nothing could get on all switches that would add for it."""
         names = self._names(record, ready)
         return min(self.ledgers[name].largest_free for name in names)
 

@@ -2,17 +2,26 @@
 
 import contextlib
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from controller.errors import ControllerError
 from controller.service.events import NO_RANK, Transition
 from controller.service.jobs import Counted, Seat, ServiceJob
 from controller.service.link import SwitchLink
-from controller.service.network import PortSite
+from controller.service.network import SwitchSite
 from controller.service.registry import JobRegistry
 from controller.service.states import JobState, LinkState, SeatState
 from host_agent.job_api import jobs_pb2
-from host_agent.job_api.jobs_pb2 import EventView, JobView, PortView, SwitchView, TreeSwitchView, WorkerView
+from host_agent.job_api.jobs_pb2 import (
+    EventView,
+    JobView,
+    LastRank,
+    PortView,
+    SwitchView,
+    TreeSwitchView,
+    WorkerView,
+)
 
 _SWITCH_STATES = {
     LinkState.CONNECTING: jobs_pb2.CONNECTING,
@@ -48,8 +57,15 @@ _OF_THE_RECORD = (
     *("weight", "moves", "quorum"),
 )
 """The fields of a `JobView` that its record has."""
-_INTERFACES = Path("/sys/class/net")
-_INTERFACE_COUNTS = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped")
+_INTERFACE_COUNTS = {
+    "rx_bytes": 0,
+    "rx_packets": 1,
+    "rx_dropped": 3,
+    "tx_bytes": 8,
+    "tx_packets": 9,
+    "tx_dropped": 11,
+}
+"""The columns of /proc/net/dev."""
 
 
 def job_view(job: ServiceJob, counted: Counted) -> JobView:
@@ -67,6 +83,7 @@ def job_view(job: ServiceJob, counted: Counted) -> JobView:
         tree=_tree_view(job, counted),
         waited_s=job.waited_so_far_s,
         on_host=bool(record.aggregator),
+        last=LastRank(**asdict(slow)) if (slow := job.last_ranks.slow()) else None,
     )
 
 
@@ -102,10 +119,13 @@ def add_rates(view: JobView, before: JobView, seconds: float) -> None:
     def rate(now: int, then: int) -> float:
         return max(0, now - then) / seconds
 
-    view.contributions_per_s = rate(view.counters["contributions"], before.counters["contributions"])
-    view.results_per_s = rate(view.counters["results"], before.counters["results"])
-    view.elements_per_s = view.results_per_s * view.lanes
+    if view.counters and before.counters:  # Else the switch did not answer.
+        view.contributions_per_s = rate(view.counters["contributions"], before.counters["contributions"])
+        view.results_per_s = rate(view.counters["results"], before.counters["results"])
+        view.elements_per_s = view.results_per_s * view.lanes
     for now, then in zip(view.workers, before.workers, strict=True):
+        if not then.HasField("report"):  # After a restart of the controller workers have yet to report.
+            continue
         now.chunks_per_s = rate(now.report.chunks, then.report.chunks)
         now.retransmissions_per_s = rate(now.report.retransmissions, then.report.retransmissions)
 
@@ -115,7 +135,7 @@ async def switch_view(registry: JobRegistry, link: SwitchLink) -> SwitchView:
     site, ledger = link.site, registry.trees.ledgers[link.site.name]
     unknown_sources: dict[str, int] = {}
     with contextlib.suppress(ControllerError):  # The view then shows the switch as not ready.
-        unknown_sources = (await link.call(lambda tables: tables.counters([0])))[0]
+        unknown_sources = (await link.read(lambda tables: tables.counters([0])))[0]
     view = SwitchView(
         name=site.name,
         state=_SWITCH_STATES[link.state],
@@ -131,7 +151,7 @@ async def switch_view(registry: JobRegistry, link: SwitchLink) -> SwitchView:
         jobs=[
             job.name for job in registry.jobs.values() if site.name in (job.record.switch, *job.record.below)
         ],
-        ports=[_port_view(number, port) for number, port in sorted(site.ports.items())],
+        ports=_port_views(site),
         unadmitted=unknown_sources,
         reconnects=link.reconnects,
         restarts=link.restarts,
@@ -159,10 +179,24 @@ def _worker_view(rank: int, seat: Seat | None, admitted: int | None) -> WorkerVi
     )
 
 
-def _port_view(number: int, port: PortSite) -> PortView:
-    view = PortView(number=number, name=port.name, peer=port.peer)
-    folder = _INTERFACES / port.name / "statistics"
-    if port.name and folder.is_dir():  # The switch is on this machine, in this namespace.
-        for count in _INTERFACE_COUNTS:
-            setattr(view, count, int((folder / count).read_text()))
-    return view
+def _port_views(site: SwitchSite) -> list[PortView]:
+    """Return a switch's ports, with what the kernel counted on those that are interfaces of this machine."""
+    counted: dict[str, list[str]] = {}
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{site.namespace_pid or 'self'}/net/dev").read_text().splitlines()
+        counted = {
+            name.strip(): counts.split() for name, _, counts in (line.partition(":") for line in lines)
+        }
+    return [
+        PortView(
+            number=number,
+            name=port.name,
+            peer=port.peer,
+            **{
+                name: int(counted[port.name][at])
+                for name, at in _INTERFACE_COUNTS.items()
+                if port.name in counted
+            },
+        )
+        for number, port in sorted(site.ports.items())
+    ]

@@ -26,21 +26,10 @@ from host_agent.wire.constants import UDP_PORT
 
 
 class WorkerSeats:
-    """The seats of all jobs.
-
-    Parameters
-    ----------
-    scheduler
-        Takes the jobs on.
-
-    Attributes
-    ----------
-    streams
-        Number of connected workers.
-    """
+    """The seats of all jobs."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self.streams = 0
+        self.streams = 0  # Number of connected workers.
         self._scheduler = scheduler
         self._registry = scheduler.registry
 
@@ -108,13 +97,7 @@ class WorkerSeats:
         job.send_gathering()
 
     def attach(self, asked: jobs_pb2.Reattachment, outbox: Outbox) -> tuple[ServiceJob, Seat]:
-        """Reattach a worker whose stream broke to its seat.
-
-        Raises
-        ------
-        RefusalError
-            The worker has left or shows the wrong lease.
-        """
+        """Reattach a worker whose stream broke to its seat; `RefusalError` if the worker has left or shows the wrong lease."""
         job = self._registry.jobs.get(asked.job)
         seat = job.seats.get(asked.rank) if job else None
         if job is None or seat is None:

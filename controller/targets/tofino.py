@@ -4,6 +4,8 @@ A Tofino program is three kinds of files: the binary and the context of each pip
 program. Their names are in the ``.conf`` that the compiler writes beside them.
 
 ``python -m controller.targets.tofino netsum.conf --server pi --out netsum.bin`` packs them into one file.
+
+Failures raise `WrongProgramError`; the message says what is wrong.
 """
 
 import argparse
@@ -22,51 +24,26 @@ _PM_SHOW_ROW = re.compile(r"^\s*(\d+/\d+)\s*\|\s*\d+/\s*\d+\s*\|\s*(\d+)\s*\|")
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One pipeline of a program.
+    """One pipeline of a program."""
 
-    Attributes
-    ----------
-    name
-        As the P4 program calls it.
-    context, binary
-        Its ``context.json`` and its ``tofino.bin`` or ``tofino2.bin``.
-    pipes
-        The chip's pipes that run it.
-    """
-
-    name: str
+    name: str  # As the P4 program calls it.
+    # context, binary: its ``context.json`` and its ``tofino.bin`` or ``tofino2.bin``.
     context: bytes
     binary: bytes
-    pipes: tuple[int, ...]
+    pipes: tuple[int, ...]  # The chip's pipes that run it.
 
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled program.
+    """A compiled program."""
 
-    Attributes
-    ----------
-    name
-        The compiler's.
-    bfrt
-        Its ``bf-rt.json``.
-    pipelines
-        At least one.
-    """
-
-    name: str
-    bfrt: bytes
-    pipelines: tuple[Pipeline, ...]
+    name: str  # The compiler's.
+    bfrt: bytes  # Its ``bf-rt.json``.
+    pipelines: tuple[Pipeline, ...]  # At least one.
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file of a compiled program.
-
-    Raises
-    ------
-    WrongProgramError
-        It cannot be read.
-    """
+    """Read a file of a compiled program."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -81,11 +58,6 @@ def read_program(conf: Path) -> Program:
     conf
         The file; the names in it are looked for beside it if they are not there as they stand, for the compiler writes
         them as they were on the machine it ran on.
-
-    Raises
-    ------
-    WrongProgramError
-        It is not such a file, or one that it names cannot be read.
     """
     try:
         described = json.loads(read_file(conf))["p4_devices"][0]["p4_programs"][0]
@@ -144,8 +116,7 @@ def for_pi(program: Program) -> bytes:
     return b"".join(struct.pack("<i", len(part)) + part for part in parts)
 
 
-SERVERS = {"stratum": for_stratum, "pi": for_pi}
-"""P4Runtime server to what packs a program for it."""
+SERVERS = {"stratum": for_stratum, "pi": for_pi}  # P4Runtime server to what packs a program for it.
 
 
 def front_panel_ports(pm_show: str) -> Mapping[str, int]:

@@ -1,4 +1,7 @@
-"""Which program, P4Info and table entries each switch of a topology gets, checked before anything is started."""
+"""Which program, P4Info and table entries each switch of a topology gets, checked before anything is started.
+
+Failures raise `ConfigError`; the message says what is wrong.
+"""
 
 import json
 import shutil
@@ -12,8 +15,7 @@ from controller.p4info import read_p4info
 from controller.user_programs.runtime_file import RuntimeFile
 from topologies.topology import SwitchSpec
 
-FOLDER = "programs"
-"""Of a run folder: what each switch is given, at its start and at each restart."""
+FOLDER = "programs"  # Of a run folder: what each switch is given, at its start and at each restart.
 PROGRAM, P4INFO, ENTRIES = "program.json", "p4info.txtpb", "entries.json"
 
 _P4INFO_SUFFIXES = (".p4info.txtpb", ".p4.p4info.txtpb", ".p4info.txt", ".p4.p4info.txt")
@@ -22,51 +24,26 @@ _P4INFO_SUFFIXES = (".p4info.txtpb", ".p4.p4info.txtpb", ".p4info.txt", ".p4.p4i
 
 @dataclass(frozen=True)
 class UserProgram:
-    """What one switch is given.
+    """What one switch is given."""
 
-    Attributes
-    ----------
-    json, p4info
-        The program, compiled for BMv2, and its P4Info in text form.
-    entries
-        Its runtime file; None: the program starts with empty tables.
-    updates
-        What the runtime file says, as P4Runtime updates.
-    """
-
+    # json, p4info: the program, compiled for BMv2, and its P4Info in text form.
     json: Path
     p4info: Path
-    entries: Path | None
-    updates: Sequence[Any]
+    entries: Path | None  # Its runtime file; None: the program starts with empty tables.
+    updates: Sequence[Any]  # What the runtime file says, as P4Runtime updates.
 
 
 @dataclass(frozen=True)
 class FileOptions:
-    """Files of one kind that a command line names: for single switches, and for all others.
+    """Files of one kind that a command line names: for single switches, and for all others."""
 
-    Attributes
-    ----------
-    option
-        The option's name, for messages.
-    by_switch
-        Those written ``s1=FILE``.
-    default
-        The one written without a switch.
-    """
-
-    option: str
-    by_switch: Mapping[str, Path]
-    default: Path | None
+    option: str  # The option's name, for messages.
+    by_switch: Mapping[str, Path]  # Those written ``s1=FILE``.
+    default: Path | None  # The one written without a switch.
 
     @classmethod
     def read(cls, option: str, written: Sequence[str], switches: Sequence[str]) -> "FileOptions":
-        """Read what a command line says, such as ``["basic.json", "s1=firewall.json"]``.
-
-        Raises
-        ------
-        ConfigError
-            There is no such switch, or a switch has two files.
-        """
+        """Read what a command line says, such as ``["basic.json", "s1=firewall.json"]``."""
         found: dict[str, Path] = {}
         for text in written:
             name, equals, file = text.partition("=")
@@ -93,20 +70,6 @@ def choose(
 
     A file that the command line names for a switch goes before one of the topology, and that before one that the command line
     names for all. A runtime file names a program too, which counts if nothing else names one.
-
-    Parameters
-    ----------
-    switches
-        Of the topology.
-    folder
-        That of the topology's file.
-    programs, p4infos, entries
-        What the command line names.
-
-    Raises
-    ------
-    ConfigError
-        A file is missing or wrong, or does not fit the program.
     """
     found = {}
     for name, spec in switches.items():

@@ -22,13 +22,6 @@ TIMEOUT_S = 30.0
 def load(folder: Path, switch: str) -> None:
     """Give one switch its program and table entries, and leave it to other controllers.
 
-    Parameters
-    ----------
-    folder
-        The run folder of a testbed.
-    switch
-        Its name.
-
     Raises
     ------
     ControllerError

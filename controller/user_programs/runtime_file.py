@@ -1,6 +1,8 @@
 """Table entries, multicast groups and clone sessions in the JSON of p4lang's tutorials, as P4Runtime updates.
 
 The members of such a file: docs/testbed.md.
+
+Failures raise `ConfigError`; the message says what is wrong.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,16 +24,6 @@ _PRIORITIZED = (MatchField.TERNARY, MatchField.RANGE, MatchField.OPTIONAL)
 
 class RuntimeFile:
     """A runtime file of the tutorials, such as ``s1-runtime.json``.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Raises
-    ------
-    ConfigError
-        It cannot be read, or is not such a file; the message says where.
 
     Attributes
     ----------
@@ -55,20 +47,10 @@ class RuntimeFile:
     def updates(self, p4info: p4info_pb2.P4Info) -> list[Any]:
         """Return its entries, groups and sessions as P4Runtime updates, in the file's order.
 
-        Parameters
-        ----------
-        p4info
-            Of the program that they are for.
-
         Returns
         -------
         list of p4runtime_pb2.Update
             Default actions modify, all else is inserted.
-
-        Raises
-        ------
-        ConfigError
-            The program has no such table, field, action or parameter, or a value does not fit; the message says where.
         """
         names = _Names(p4info)
         try:

@@ -15,8 +15,6 @@ def bits_of(found: object, bitwidth: int) -> int:
     found
         An integer (a negative one in two's complement), or a text with an Ethernet, IPv4 or IPv6 address, or any of these alone
         in a list.
-    bitwidth
-        Bits of the field.
 
     Raises
     ------

@@ -16,8 +16,7 @@ from host_agent.compiled import compiled
 from host_agent.errors import ArrayError, MisuseError, UnsupportedTypeError
 
 TYPES: Final = ("float16", "float32", "float64")
-MOST_SUMMANDS: Final = 1 << 16
-"""Of all workers together."""
+MOST_SUMMANDS: Final = 1 << 16  # Of all workers together.
 
 
 @compiled

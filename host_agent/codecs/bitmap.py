@@ -11,8 +11,7 @@ import numpy.typing as npt
 from host_agent.codecs.payload import PAYLOAD, find_exponent
 from host_agent.compiled import Integer, Records, compiled
 
-WORD_BLOCKS: Final = 32
-"""Blocks in a word."""
+WORD_BLOCKS: Final = 32  # Blocks in a word.
 
 Words = npt.NDArray[np.uint32]
 
@@ -31,14 +30,8 @@ def find_blocks(
 
     Parameters
     ----------
-    payloads : PAYLOAD array, one element
-        Of a pass over the whole array.
     routine : int
         Address of `Codec.nonzero`.
-    lane_count : int
-        Of a packet.
-    first, count : int
-        Which blocks.
     own : uint16 array
         Of all blocks of the array; set to what the routine finds in each.
     bitmap : uint32 array

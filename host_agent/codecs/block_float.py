@@ -25,8 +25,7 @@ from host_agent.wire.constants import EXPONENT_BIAS, EXPONENT_NON_FINITE
 from host_agent.wire.header import swap
 from netsum_common.compiled import compiled_inline
 
-SUM_BITS: Final = 30
-"""A sum of quantized values is within ±2^30."""
+SUM_BITS: Final = 30  # A sum of quantized values is within ±2^30.
 
 
 @compiled_inline

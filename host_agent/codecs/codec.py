@@ -25,50 +25,35 @@ class Codec:
 
     Parameters
     ----------
-    name : str
-        In the table; also part of what tests and benches print.
-    encode, decode : Routine, optional
-        Write this worker's block as lanes; read a block of the result. None: packets have headers only.
-    exponent : Routine, optional
-        Finds the wire exponent of this worker's block. The block is encoded when the largest of all workers is known.
-    nonzero : Routine, optional
-        Returns 0 for a block of nothing but zeros, something else for others; given where blocks of zeros can be left
-        out of the operation. By default the exponent.
-    exponents : (int, int)
-        Least and greatest wire exponent beside *all zero* and *non-finite*.
-    non_finite : bool
-        Whether a block's exponent may be *non-finite*.
-    switch_op : int
-        `OP_*`: what the switch does with the lanes.
     reduces : tuple of (str, str)
         The pairs of dtype and operation whose all-reduce uses this codec in its first pass.
-    rounds : int
-        How many lanes an element takes, one after the other: a block of round r is sent when its RESULT of round
-        r - 1 is there.
     partial : dtype, optional
         Of what decoding keeps of each element from one round to the next.
-    per_lane : int
-        Elements in a lane.
-    settings : mapping
-        Fields of the payload's record that the routines read, and their values.
-    error_bound : callable
-        Given the wire exponent of the block over all workers and their number, returns by how much an element of the
-        sum may be off, before it is rounded to its type.
     """
 
-    name: str
+    name: str  # In the table; also part of what tests and benches print.
+    # encode, decode: write this worker's block as lanes; read a block of the result. None: packets have headers only.
     encode: Routine | None = None
     decode: Routine | None = None
+    # Finds the wire exponent of this worker's block. The block is encoded when the largest of all workers is known.
     exponent: Routine | None = None
+    # Returns 0 for a block of nothing but zeros, something else for others; given where blocks of zeros can be left out of
+    # the operation. By default the exponent.
     nonzero: Routine | None = None
+    # Least and greatest wire exponent beside *all zero* and *non-finite*.
     exponents: tuple[int, int] = (0, 0)
-    non_finite: bool = False
-    switch_op: int = OP_SUM
+    non_finite: bool = False  # Whether a block's exponent may be *non-finite*.
+    switch_op: int = OP_SUM  # `OP_*`: what the switch does with the lanes.
     reduces: tuple[tuple[str, str], ...] = ()
+    # How many lanes an element takes, one after the other: a block of round r is sent when its RESULT of round r - 1 is
+    # there.
     rounds: int = 1
     partial: type[np.generic] | None = None
-    per_lane: int = 1
+    per_lane: int = 1  # Elements in a lane.
+    # Fields of the payload's record that the routines read, and their values.
     settings: Mapping[str, int] = field(default_factory=dict)
+    # Given the wire exponent of the block over all workers and their number, returns by how much an element of the sum may
+    # be off, before it is rounded to its type.
     error_bound: Callable[[int, int], Fraction] = exact
 
     def __post_init__(self) -> None:
@@ -100,5 +85,4 @@ def exponent_finder(function: Callable[..., Any]) -> Routine:
     return Routine(function, EXPONENT)
 
 
-NOTHING: Final = Codec("nothing")
-"""Header-only packets, for barriers and empty arrays."""
+NOTHING: Final = Codec("nothing")  # Header-only packets, for barriers and empty arrays.

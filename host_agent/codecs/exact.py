@@ -14,12 +14,9 @@ import numpy.typing as npt
 from host_agent.compiled import compiled
 from netsum_common.compiled import Integer
 
-BLOCK: Final = 256
-"""Elements that share a quantum."""
-NO_DIGITS: Final = -(1 << 30)
-"""The exponent of a block in which nothing is left."""
-LEAST_QUANTUM: Final = -1074
-"""Every float64 is a multiple of 2^-1074."""
+BLOCK: Final = 256  # Elements that share a quantum.
+NO_DIGITS: Final = -(1 << 30)  # The exponent of a block in which nothing is left.
+LEAST_QUANTUM: Final = -1074  # Every float64 is a multiple of 2^-1074.
 IS_NAN: Final = 1
 IS_INFINITY: Final = 2
 IS_MINUS_INFINITY: Final = 4
@@ -33,10 +30,8 @@ PRECISIONS: Final = {
 }
 """Bits of a significand, and the exponent of the least positive number, by type."""
 
-_LIMBS: Final = 74
-"""Of 32 bits: the range of float64, carries, and `_FRACTION` below."""
-_FRACTION: Final = 4
-"""Limbs below 2^-1074, for the bits of a quotient."""
+_LIMBS: Final = 74  # Of 32 bits: the range of float64, carries, and `_FRACTION` below.
+_FRACTION: Final = 4  # Limbs below 2^-1074, for the bits of a quotient.
 _LIMB_MASK: Final = (1 << 32) - 1
 _TOP_BITS: Final = 62
 _FLOAT64_INTEGERS: Final = 1 << 53

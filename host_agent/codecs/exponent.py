@@ -13,8 +13,7 @@ from host_agent.compiled import Integer, compiled
 from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_BIAS, EXPONENT_NON_FINITE
 from netsum_common.compiled import compiled_inline
 
-INT32_BITS: Final = 31
-"""Bits of an int32 beside its sign."""
+INT32_BITS: Final = 31  # Bits of an int32 beside its sign.
 
 _MAGNITUDE32: Final = np.uint32(0x7FFFFFFF)
 _INFINITY32: Final = np.uint32(0x7F800000)

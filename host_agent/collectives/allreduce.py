@@ -1,7 +1,5 @@
 """Reductions over all workers, element by element."""
 
-from __future__ import annotations
-
 from typing import Any, Final, Literal
 
 import numpy as np

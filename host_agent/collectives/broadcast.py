@@ -1,7 +1,5 @@
 """The root's array at every worker, and the barrier."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

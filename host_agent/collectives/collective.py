@@ -1,7 +1,5 @@
 """What a collective is to the schedule: an iterator of passes, and what makes the result of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -35,35 +33,19 @@ Passes = Iterator[Pass | Busy | None]
 
 @dataclass
 class Collective:
-    """One call under way.
+    """One call under way."""
 
-    Attributes
-    ----------
-    what : str
-        For messages: "allreduce number 7 (sum of 100 float32)".
-    elements : int
-        For the statistics.
-    passes : iterator of Pass, BUSY or None
-        The passes, in the order in which all workers begin them. None means that the next one depends on results that
-        are not there yet: the iterator is asked again when a pass of the collective is done (`Pass.done`). BUSY means
-        that there is more to compute: it is asked again at once, or after a look at the network. Until the
-        iterator is exhausted the next collective waits, as all workers number their chunks in the same order.
-    finish : callable
-        Returns the result when all passes are done, or raises.
-    future : Future
-        Receives the result.
-    label_mark : int
-        Becomes part of the fingerprint of every pass.
-    may_offer : callable
-        Whether this worker's contribution to its roll call is there, if it has one.
-    """
-
-    what: str
-    elements: int
+    what: str  # For messages: "allreduce number 7 (sum of 100 float32)".
+    elements: int  # For the statistics.
+    # The passes, in the order in which all workers begin them. None means that the next one depends on results that are not
+    # there yet: the iterator is asked again when a pass of the collective is done (`Pass.done`). BUSY means that there is
+    # more to compute: it is asked again at once, or after a look at the network. Until the iterator is exhausted the next
+    # collective waits, as all workers number their chunks in the same order.
     passes: Passes
-    finish: Callable[[Statistics], Any]
-    future: Future[Any] = field(default_factory=Future)
-    label_mark: int = 0
+    finish: Callable[[Statistics], Any]  # Returns the result when all passes are done, or raises.
+    future: Future[Any] = field(default_factory=Future)  # Receives the result.
+    label_mark: int = 0  # Becomes part of the fingerprint of every pass.
+    # Whether this worker's contribution to its roll call is there, if it has one.
     may_offer: Callable[[], bool] = lambda: False
 
     def agree_on(self, label: str, sequence: int) -> None:

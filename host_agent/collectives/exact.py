@@ -5,8 +5,6 @@ overflow. Blocks in which no worker has anything left drop out. The host adds th
 once (`host_agent.codecs.exact`; docs/protocol.md, "Exact sums").
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -39,10 +37,8 @@ from host_agent.statistics import Statistics
 from host_agent.wire import Admission, describe_dtype, fingerprint
 from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
 
-SUM_BITS: Final = 31
-"""Of an int32 beside its sign."""
-ROUNDED_TOGETHER: Final = 512
-"""Blocks whose sums stay in a processor's cache while they are rounded."""
+SUM_BITS: Final = 31  # Of an int32 beside its sign.
+ROUNDED_TOGETHER: Final = 512  # Blocks whose sums stay in a processor's cache while they are rounded.
 Exact = Literal[False, True, "bfloat16"]
 
 
@@ -78,11 +74,6 @@ class ExactSum:
         What this worker's summands add up to, padded with zeros; see `Accumulator`. They are changed.
     count : int, optional
         Summands of this worker; each part is one by default.
-
-    Attributes
-    ----------
-    count : int
-        Summands of this worker; those of all workers, once they have been counted.
     """
 
     def __init__(self, parts: Sequence[npt.NDArray[np.float64]], count: int | None = None) -> None:
@@ -93,9 +84,10 @@ class ExactSum:
         self._quanta: list[npt.NDArray[np.int64]] = []
         self._flagged = np.zeros(0, np.int64)
         self._flags = np.zeros(0, np.int32)
+        # Summands of this worker; those of all workers, once they have been counted.
         self.count = len(parts) if count is None else count
 
-    def passes(self, mark: Marks) -> Passes:
+    def passes(self, mark: "Marks") -> Passes:
         """Yield exponents and digits in turns; exponents of the next digits travel while digits do."""
         blocks = self._blocks
         non_finite, minus_zero = np.zeros(blocks, np.uint8), np.zeros(blocks, np.uint8)

@@ -4,8 +4,6 @@ Sums: each element in three digits (`host_agent.codecs.digits`). Extremes: the h
 those who hold the winning high word. Bitwise or: each element as two words.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -48,14 +46,8 @@ def plan_allreduce_int64(
 
     Parameters
     ----------
-    admission : Admission
-        This worker's.
-    sequence : int
-        How many collectives came before.
     array : int64 array
         Of any shape; the same shape on all workers.
-    op : {"sum", "min", "max", "bor"}
-        How elements are combined.
     out : array, optional
         Where the result goes; may be `array` itself.
     on_overflow : {"raise", "saturate"}

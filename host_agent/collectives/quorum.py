@@ -6,8 +6,6 @@ is neutral to the operation. So every data chunk has a contribution of every wor
 those that are late.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,18 +26,10 @@ QUORUM_OPS = ("sum", "mean", "min", "max", "bor")
 
 @dataclass(frozen=True)
 class Reduced:
-    """What a round ends with: the same at every worker.
+    """What a round ends with: the same at every worker."""
 
-    Attributes
-    ----------
-    value : array
-        The reduction over the workers in `ranks`.
-    ranks : tuple of int
-        Whose arrays are in it, ascending: as many as the job's quorum.
-    """
-
-    value: Array
-    ranks: tuple[int, ...]
+    value: Array  # The reduction over the workers in `ranks`.
+    ranks: tuple[int, ...]  # Whose arrays are in it, ascending: as many as the job's quorum.
 
     @property
     def added(self) -> int:
@@ -48,20 +38,13 @@ class Reduced:
 
 
 class Offer:
-    """A worker's array for a round, which may come after the round has begun.
-
-    Parameters
-    ----------
-    shape, dtype
-        Of the array; the same at all workers.
-    """
+    """A worker's array for a round, which may come after the round has begun."""
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
         self.shape = shape
         self.dtype = np.dtype(dtype)
         self.array: Array | None = None
-        self.decided = False
-        """Whether it is settled whose arrays are reduced."""
+        self.decided = False  # Whether it is settled whose arrays are reduced.
 
     @property
     def made(self) -> bool:

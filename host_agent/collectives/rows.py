@@ -5,8 +5,6 @@ is reduced like any other: what no worker has does not travel, and blocks of row
 without data (`sparse`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,18 +27,10 @@ _THIN_BITMAP_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of an array; what they do not name is zero.
+    """Some rows of an array; what they do not name is zero."""
 
-    Attributes
-    ----------
-    numbers : int64 array, (k,)
-        Which rows; ascending, none twice.
-    values : array, (k, ...)
-        Their elements.
-    """
-
-    numbers: npt.NDArray[np.int64]
-    values: Array
+    numbers: npt.NDArray[np.int64]  # Which rows; ascending, none twice.
+    values: Array  # Their elements.
 
 
 def plan_allreduce_rows(

@@ -13,8 +13,6 @@ packets a later one takes follows from a union before it, which all workers have
 a thin array is not one round trip after the other.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -43,25 +41,13 @@ AUTO_LEAST_BYTES: Final = 1 << 20
 MOST_BITMAP_PACKETS: Final = 8
 SLICE_BYTES: Final = 2 << 20
 """Of the array, that are searched or cleared between two looks at the network: some tenths of a millisecond."""
-FIRST_SLICES: Final = (1, 2)
-"""Of the first bitmaps."""
-PHASES: Final = 250
-"""Consecutive passes with different fingerprints."""
-BLOCKS_A_TURN: Final = 4
-"""Number of blocks for each slot that a bitmap should announce."""
+FIRST_SLICES: Final = (1, 2)  # Of the first bitmaps.
+PHASES: Final = 250  # Consecutive passes with different fingerprints.
+BLOCKS_A_TURN: Final = 4  # Number of blocks for each slot that a bitmap should announce.
 
 
 def is_sparse(choice: Sparse, work: Pass, op: str) -> bool:
     """Whether a reduction leaves out blocks of zeros; all workers answer alike.
-
-    Parameters
-    ----------
-    choice : {"auto", "always", "never"}
-        The caller's.
-    work : Pass
-        Over the whole array.
-    op : str
-        For the message.
 
     Raises
     ------
@@ -93,17 +79,8 @@ class BlockSparse:
 
     Parameters
     ----------
-    admission : Admission
-        This worker's.
-    whole : Pass
-        What the reduction would be if it were dense.
     mark : callable
         Returns the fingerprint of a pass, given a number that no neighbour has.
-
-    Attributes
-    ----------
-    data : list of Pass
-        Those over blocks of the union, as far as they are known.
     """
 
     def __init__(self, admission: Admission, whole: Pass, mark: Callable[[int], int]) -> None:
@@ -122,7 +99,7 @@ class BlockSparse:
         self._slice_blocks = max(SLICE_BYTES // block_bytes // WORD_BLOCKS, 1) * WORD_BLOCKS
         self._searched = self._in_bitmaps = 0
         self._own_blocks = self._union_blocks = self._bitmap_packets = 0
-        self.data: list[Pass] = []
+        self.data: list[Pass] = []  # Those over blocks of the union, as far as they are known.
 
     def passes(self) -> Passes:
         """Yield bitmaps and data in turns."""

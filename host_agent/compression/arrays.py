@@ -1,7 +1,5 @@
 """Compression of NumPy arrays, for `Communicator.allreduce`."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np
@@ -119,7 +117,7 @@ class Compression(Configured):
         """Take a state that `state_dict` returned, for calls on a communicator."""
         reducer = self._reducer_of(CommunicatorExchange(communicator))
         reducer.load_state_dict(state)
-        self.compressor = reducer.compressor
+        self.compressor, self.memory = reducer.compressor, reducer.memory
 
     def _reducer_of(self, exchange: CommunicatorExchange) -> Reducer:
         place = exchange.rank, exchange.workers

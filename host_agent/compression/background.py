@@ -1,7 +1,5 @@
 """A thread that runs one task after the other."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable

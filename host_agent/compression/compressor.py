@@ -1,7 +1,5 @@
 """What a compressor is: the base class, the payload it makes, and what it declares about itself."""
 
-from __future__ import annotations
-
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -25,60 +23,33 @@ class IncompatibleError(MisuseError):
 class Summability(Enum):
     """Whether the element-wise sum of several workers' payloads means something."""
 
-    INTEGERS = "integers"
-    """Sums of int32 are exact, so the payload goes through a switch's slots as it is."""
-    FLOATS = "floats"
-    """Sums of float32 are meaningful: an all-reduce."""
-    NONE = "none"
-    """Every worker needs every payload: an all-gather."""
+    INTEGERS = "integers"  # Sums of int32 are exact, so the payload goes through a switch's slots as it is.
+    FLOATS = "floats"  # Sums of float32 are meaningful: an all-reduce.
+    NONE = "none"  # Every worker needs every payload: an all-gather.
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all workers must know alike before they compress, such as a common scale.
+    """What all workers must know alike before they compress, such as a common scale."""
 
-    Attributes
-    ----------
-    tensor : Tensor
-        This worker's contribution; same shape and type at all workers.
-    op : {"sum", "max", "broadcast"}
-        How the contributions are combined. For "broadcast" only the root's counts.
-    root : int
-        The sender of a broadcast.
-    """
-
-    tensor: Tensor
+    tensor: Tensor  # This worker's contribution; same shape and type at all workers.
+    # How the contributions are combined. For "broadcast" only the root's counts.
     op: Literal["sum", "max", "broadcast"]
-    root: int = 0
+    root: int = 0  # The sender of a broadcast.
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where and when a tensor is compressed.
+    """Where and when a tensor is compressed."""
 
-    Attributes
-    ----------
-    key : str
-        Which tensor it is: the same at all workers and in all steps. State is kept by it.
-    shape : torch.Size
-        Its shape.
-    device : torch.device
-        Where it lives.
-    rank, workers : int
-        Of the group that reduces it.
-    step : int
-        How often this key was reduced before.
-    seed : int
-        Of the run; the same at all workers.
-    """
-
-    key: str
-    shape: torch.Size
-    device: torch.device
+    key: str  # Which tensor it is: the same at all workers and in all steps. State is kept by it.
+    shape: torch.Size  # Its shape.
+    device: torch.device  # Where it lives.
+    # rank, workers: of the group that reduces it.
     rank: int
     workers: int
-    step: int
-    seed: int = 0
+    step: int  # How often this key was reduced before.
+    seed: int = 0  # Of the run; the same at all workers.
 
     @property
     def elements(self) -> int:
@@ -93,10 +64,6 @@ class Context:
         """Random numbers of this worker; independent of the other workers'."""
         return self._generator(str(self.rank))
 
-    def generator_of(self, rank: int) -> torch.Generator:
-        """Return what `own_generator` gives at another worker."""
-        return self._generator(str(rank))
-
     def _generator(self, stream: str) -> torch.Generator:
         text = f"{self.seed}/{self.key}/{self.step}/{stream}".encode()
         generator = torch.Generator(device=self.device)
@@ -104,52 +71,50 @@ class Context:
         return generator
 
 
-class Compressor(Configured, ABC):
-    """Maps a tensor to a payload and back.
-
-    A subclass is a file in ``methods/``. It declares the class attributes below; the tests hold it to them. A compressor with
-    state (a warm start, a running average) keeps it in `state` by `Context.key`, as tensors, so that it can be saved.
-
-    Attributes
-    ----------
-    name : str
-        In the registry, options and tables.
-    family : {"identity", "quantization", "sparsification", "hybrid", "low rank"}
-        Its class.
-    source : str
-        The paper.
-    summability : Summability
-        Of its payload.
-    unbiased : bool
-        Whether E[decompress(compress(x))] = x.
-    linear : bool
-        Whether decompressing a sum of payloads gives the sum of the decompressed payloads. False for votes, whose payloads
-        are summed on purpose and decompressed to something else.
-    """
-
-    KIND = "compressor"
-    name: ClassVar[str]
-    family: ClassVar[str]
-    source: ClassVar[str]
-    summability: ClassVar[Summability]
-    unbiased: bool
-    linear: ClassVar[bool] = True
+class Stateful(Configured):
+    """Something with options, and with state by key as tensors, so that it can be saved."""
 
     def __init__(self) -> None:
         self.state: dict[str, dict[str, Tensor]] = {}
 
     def with_options(self, **options: Any) -> Self:
-        """Return a compressor with other options and the same state.
+        """Return one with other options and the same state.
 
         Raises
         ------
         MisuseError
             For an unknown option or a value that it does not take.
         """
-        require_known(f"compressor {self.name}", self.options, options)
+        require_known(self._label(), self.options, options)
         made = type(self)(**{**self.options, **options})
         made.state = self.state
         return made
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state by key, for a checkpoint."""
+        return {key: dict(tensors) for key, tensors in self.state.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take a state that `state_dict` returned."""
+        self.state = {key: dict(tensors) for key, tensors in state.items()}
+
+
+class Compressor(Stateful, ABC):
+    """Maps a tensor to a payload and back.
+
+    A subclass is a file in ``methods/``. It declares the class attributes below; the tests hold it to them. A compressor with
+    state (a warm start, a running average) keeps it in `state` by `Context.key`, as tensors, so that it can be saved.
+    """
+
+    KIND = "compressor"
+    name: ClassVar[str]  # In the registry, options and tables.
+    family: ClassVar[str]  # Its class.
+    source: ClassVar[str]  # The paper.
+    summability: ClassVar[Summability]  # Of its payload.
+    unbiased: bool  # Whether E[decompress(compress(x))] = x.
+    # Whether decompressing a sum of payloads gives the sum of the decompressed payloads. False for votes, whose
+    # payloads are summed on purpose and decompressed to something else.
+    linear: ClassVar[bool] = True
 
     def omega(self, elements: int, workers: int = 1) -> float | None:
         """Return ω with Σ E‖C(x_i) − x_i‖² ≤ ω Σ ‖x_i‖² over the workers; None if no such bound is declared.
@@ -193,14 +158,6 @@ class Compressor(Configured, ABC):
 
     def reduced(self, mean: Tensor, context: Context) -> None:
         """Take note of the mean over all workers, for compressors that adapt to it."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state by key, for a checkpoint."""
-        return {key: dict(tensors) for key, tensors in self.state.items()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take a state that `state_dict` returned."""
-        self.state = {key: dict(tensors) for key, tensors in state.items()}
 
 
 def payload_bytes(payload: Payload) -> int:

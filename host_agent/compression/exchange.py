@@ -1,7 +1,5 @@
 """Drivers of a reducer's rounds: over torch.distributed, over a `Communicator`, and for all workers in one process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar, cast
 

@@ -1,7 +1,5 @@
 """Granularities: which tensors are compressed together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -15,20 +13,11 @@ GRANULARITIES: Final = ("layer", "bucket", "model")
 
 @dataclass(frozen=True)
 class Unit:
-    """What is compressed as one tensor: some of the named tensors, or a block of one.
+    """What is compressed as one tensor: some of the named tensors, or a block of one."""
 
-    Attributes
-    ----------
-    key : str
-        The same in all steps, also after DDP has rebuilt its buckets.
-    names : tuple of str
-        The tensors in it, in the order of the model's parameters.
-    start, stop : int or None
-        A range of elements of the only tensor; None for all.
-    """
-
-    key: str
-    names: tuple[str, ...]
+    key: str  # The same in all steps, also after DDP has rebuilt its buckets.
+    names: tuple[str, ...]  # The tensors in it, in the order of the model's parameters.
+    # start, stop: a range of elements of the only tensor; None for all.
     start: int | None = None
     stop: int | None = None
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from host_agent.compression.background import Background
 from host_agent.compression.compressor import Compressor
-from host_agent.compression.exchange import TorchExchange, reduce_over
+from host_agent.compression.exchange import TorchExchange, reduce_over, run
 from host_agent.compression.granularity import Granularity, gathered, scattered, units
 from host_agent.compression.memory import Memory
 from host_agent.compression.methods.identity import Identity
@@ -74,12 +74,10 @@ class CompressionState(Configured):
         self.granularity, self.block, self.skip_below = granularity, block, skip_below
         self.names = names or {}
         self.exchange = exchange or TorchExchange()
-        self.reducer = Reducer(
-            compressor, memory, self.exchange.rank, self.exchange.workers, seed, measure_error
-        )
-        self._plain = Reducer(
-            make_compressor("identity"), make_memory("none"), self.exchange.rank, self.exchange.workers, seed
-        )
+        place = self.exchange.rank, self.exchange.workers
+        division = {"granularity": granularity, "block": block, "skip_below": skip_below}
+        self.reducer = Reducer(compressor, memory, *place, seed, measure_error, division)
+        self._plain = Reducer(make_compressor("identity"), make_memory("none"), *place, seed)
         # Buckets of other types are summed in float32, so in copies. All buckets take one way, or workers would begin them in
         # different orders.
         self._in_place = bool(self.names) and all(each.dtype == torch.float32 for each in self.names)
@@ -103,6 +101,7 @@ class CompressionState(Configured):
 
     def reduce(self, tensors: dict[str, Tensor]) -> None:
         """Replace named tensors by their means over the workers."""
+        self._compare(next(iter(tensors.values())).device)
         small = {name: each for name, each in tensors.items() if each.numel() < self.skip_below}
         large = {name: each for name, each in tensors.items() if name not in small}
         for chosen, reducer in ((large, self.reducer), (small, self._plain)):
@@ -121,15 +120,23 @@ class CompressionState(Configured):
     def on_bucket(self, bucket: Any) -> torch.futures.Future[Tensor]:
         """Reduce a bucket of DDP, or keep it until the model is complete."""
         buffer: Tensor = bucket.buffer()
+        require(
+            not buffer.is_sparse,
+            f"compression takes dense gradients, and that of {self._name(bucket.parameters()[0])} is sparse: make its module "
+            "with sparse=False, or train without compression",
+        )
         tensors = {
             self._name(parameter): gradient
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
         }
         if self.reducer.sends_all and self._in_place:
+            self._compare(buffer.device)
             (unit,) = units([(name, each.numel()) for name, each in tensors.items()], "bucket")
             return self._uncompressed.begin(unit.key, buffer)
         future: torch.futures.Future[Tensor | Exception] = torch.futures.Future()
         self._waiting.append((tensors, buffer, future))
+        # Before DDP looks at the future from C++, which would put its own words before the reason.
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: _buffer_of(future))
         if self.granularity == "model" and not bucket.is_last() and not self.reducer.sends_all:
             return future.then(_buffer_of)
         waiting, self._waiting = self._waiting, []
@@ -174,6 +181,10 @@ class CompressionState(Configured):
         """Take a state that `state_dict` returned."""
         self.reducer.load_state_dict(state)
 
+    def _compare(self, device: torch.device) -> None:
+        """Compare the settings of all workers once, whatever they send: also workers that send gradients as they are."""
+        run(self.reducer.comparison(device), self.exchange)
+
     def _name(self, parameter: Tensor) -> str:
         name = self.names.get(parameter)
         if name is None:
@@ -183,7 +194,7 @@ class CompressionState(Configured):
 
 def _buffer_of(future: torch.futures.Future[Tensor | Exception]) -> Tensor:
     """Return a bucket's buffer, or raise what went wrong: DDP hears of an error only if a callback raises it."""
-    outcome = future.value()
+    outcome = future.wait()
     if isinstance(outcome, Exception):
         raise outcome
     return outcome

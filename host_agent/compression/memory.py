@@ -1,40 +1,30 @@
 """Memories: what is done with what compression lost."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Compressor, IncompatibleError
-from host_agent.options import Configured, Fraction
+from host_agent.compression.compressor import Compressor, IncompatibleError, Stateful
+from host_agent.options import Fraction
 
-Layout = tuple[tuple[str, int], ...]
-"""Names and numbers of elements of the parameters in a tensor, in order."""
+Layout = tuple[tuple[str, int], ...]  # Names and numbers of elements of the parameters in a tensor, in order.
 
 
-class Memory(Configured, ABC):
+class Memory(Stateful, ABC):
     """Decides what is compressed, and what the optimizer gets.
 
     `before` turns a gradient into what is compressed; `after` sees what this worker's payload decompresses to and the mean
     over all workers, updates the state, and returns the estimate of the mean gradient. State is kept by parameter, so it
     survives when a bucket is put together differently.
-
-    Attributes
-    ----------
-    name, source : str
-        As for a compressor.
     """
 
     KIND = "memory"
+    # name, source: as for a compressor.
     name: ClassVar[str]
     source: ClassVar[str]
-
-    def __init__(self) -> None:
-        self.state: dict[str, dict[str, Tensor]] = {}
 
     def attach(self, compressor: Compressor, workers: int) -> None:
         """Learn what compresses for how many workers; raise `IncompatibleError` if that makes no sense."""
@@ -58,14 +48,6 @@ class Memory(Configured, ABC):
         own, mean : Tensor
             What this worker's payload decompresses to, and the mean of that over all workers.
         """
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state by key, for a checkpoint."""
-        return {key: dict(tensors) for key, tensors in self.state.items()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take a state that `state_dict` returned."""
-        self.state = {key: dict(tensors) for key, tensors in state.items()}
 
     def _get(self, layout: Layout, field: str, like: Tensor) -> Tensor:
         """Return a field of the state as a tensor like `like`; zeros where there is none."""

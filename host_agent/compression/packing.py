@@ -1,12 +1,9 @@
 """Small integers in wide ones: fields that sum without a carry in int32 lanes, and fields of bytes for an all-gather."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
-_SUM_BITS = 31
-"""Bits of a lane that the sum of all workers may use: what stays non-negative in int32."""
+_SUM_BITS = 31  # Bits of a lane that the sum of all workers may use: what stays non-negative in int32.
 
 
 def field_bits(largest: int, workers: int) -> int:

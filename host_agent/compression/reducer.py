@@ -4,10 +4,10 @@ A driver (`exchange`) runs the generator: it carries out each round over its gro
 code runs over torch.distributed, over a `Communicator`, and for a hundred simulated workers in one process.
 """
 
-from __future__ import annotations
-
+import hashlib
+import json
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -23,37 +23,23 @@ from host_agent.compression.compressor import (
 )
 from host_agent.compression.memory import Layout, Memory, NoMemory
 from host_agent.compression.methods.identity import Identity
-from host_agent.errors import MisuseError
+from host_agent.options import require
 
 
 @dataclass(frozen=True)
 class Round:
-    """One collective over tensors of one worker.
+    """One collective over tensors of one worker."""
 
-    Attributes
-    ----------
-    tensors : tuple of Tensor
-        This worker's.
-    op : {"sum", "max", "broadcast", "gather"}
-        The result of "gather" is `Gathered`; of the others a tuple like `tensors`.
-    root : int
-        The sender of a broadcast.
-    """
-
-    tensors: Payload
+    tensors: Payload  # This worker's.
+    # The result of "gather" is `Gathered`; of the others a tuple like `tensors`.
     op: Literal["sum", "max", "broadcast", "gather"]
-    root: int = 0
+    root: int = 0  # The sender of a broadcast.
 
 
 class Gathered(list[Payload]):
-    """The payloads of all workers in the order of ranks; the tensors' lengths may differ.
+    """The payloads of all workers in the order of ranks; the tensors' lengths may differ."""
 
-    Attributes
-    ----------
-    total : Tensor or None
-        The sum of what they decompress to, once one worker has computed it: workers in one process share it.
-    """
-
+    # The sum of what they decompress to, once one worker has computed it: workers in one process share it.
     total: Tensor | None = None
 
 
@@ -63,38 +49,23 @@ _NARROW: Final = (torch.float16, torch.bfloat16)
 
 @dataclass
 class CompressionStatistics:
-    """What compression cost and saved, for one key or in sum.
+    """What compression cost and saved, for one key or in sum."""
 
-    Attributes
-    ----------
-    steps : int
-        Reductions.
-    bytes_before : int
-        Of the tensors as they were.
-    bytes_agreed : int
-        Contributed to agreements.
-    bytes_payload : int
-        Of this worker's payloads.
-    bytes_sent, bytes_received : int
-        Of the Ethernet frames of all rounds, headers and retransmissions included, as this worker's communicator counts
-        them; 0 over back ends that count nothing.
-    compress_ns : int
-        Time in compressor and memory, without communication.
-    error, norm : float
-        Sums over the steps of ‖C(y) − y‖² and ‖y‖², y what was compressed; 0 unless the reducer measures errors.
-    """
-
-    steps: int = 0
-    bytes_before: int = 0
-    bytes_agreed: int = 0
-    bytes_payload: int = 0
+    steps: int = 0  # Reductions.
+    bytes_before: int = 0  # Of the tensors as they were.
+    bytes_agreed: int = 0  # Contributed to agreements.
+    bytes_payload: int = 0  # Of this worker's payloads.
+    # bytes_sent, bytes_received: of the Ethernet frames of all rounds, headers and retransmissions included, as this
+    # worker's communicator counts them; 0 over back ends that count nothing.
     bytes_sent: int = 0
     bytes_received: int = 0
-    compress_ns: int = 0
+    compress_ns: int = 0  # Time in compressor and memory, without communication.
+    # error, norm: sums over the steps of ‖C(y) − y‖² and ‖y‖², y what was compressed; 0 unless the reducer measures
+    # errors.
     error: float = 0.0
     norm: float = 0.0
 
-    def add(self, other: CompressionStatistics) -> None:
+    def add(self, other: "CompressionStatistics") -> None:
         """Add another's numbers to these."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
@@ -104,36 +75,67 @@ class CompressionStatistics:
 class Reducer:
     """A compressor with its memory.
 
-    Parameters
-    ----------
-    compressor : Compressor
-        What is sent.
-    memory : Memory
-        What is done with what was lost.
-    rank, workers : int
-        Of the group.
-    seed : int
-        The same at all workers.
-    measure_error : bool
-        Whether statistics have `error` and `norm`: two more passes over each tensor.
-
     Raises
     ------
     IncompatibleError
         If compressor and memory do not fit.
     """
 
-    compressor: Compressor
-    memory: Memory = field(default_factory=NoMemory)
+    compressor: Compressor  # What is sent.
+    memory: Memory = field(default_factory=NoMemory)  # What is done with what was lost.
+    # rank, workers: of the group.
     rank: int = 0
     workers: int = 1
-    seed: int = 0
+    seed: int = 0  # The same at all workers.
+    # Whether statistics have `error` and `norm`: two more passes over each tensor.
     measure_error: bool = False
+    # Settings of the driver that all workers must have alike, such as the granularity.
+    division: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.memory.attach(self.compressor, self.workers)
         self.statistics: dict[str, CompressionStatistics] = {}
         self._steps: dict[str, int] = {}
+        self._difference: str | None = None
+
+    def comparison(self, device: torch.device) -> Generator[Round, Any, None]:
+        """Return the rounds that compare the settings of all workers: one before the first tensor, and none afterwards.
+
+        Raises
+        ------
+        MisuseError
+            At all workers, if one of them has another setting than rank 0.
+        """
+        if self._difference is None:
+            self._difference = yield from self._compared(device)
+        require(
+            not self._difference, self._difference
+        )  # Also later, without a round that not all workers may begin.
+
+    def _compared(self, device: torch.device) -> Generator[Round, Any, str]:
+        """Return how the workers differ; empty if they do not."""
+        settings: dict[str, object] = {"compressor": self.compressor.name}
+        settings |= {f"option {name}": value for name, value in self.compressor.options.items()}
+        settings["memory"] = self.memory.name
+        settings |= {f"memory option {name}": value for name, value in self.memory.options.items()}
+        settings |= {"seed": self.seed, **self.division}
+        text = json.dumps({name: str(value) for name, value in settings.items()}).encode()
+        digest = _words(hashlib.blake2b(text, digest_size=16).digest(), torch.int32, device)
+        largest, inverted = yield Round((digest, ~digest), "max")
+        if torch.equal(largest, ~inverted):  # ~ reverses the order: the least are the largest.
+            return ""
+        payloads = yield Round((_words(text, torch.uint8, device),), "gather")
+        first, *others = (json.loads(bytes(parts[0].tolist())) for parts in payloads)
+        differences = (
+            f"{name} is {wanted} at rank 0 and {given.get(name)} at rank {rank}"
+            for name, wanted in first.items()
+            for rank, given in enumerate(others, start=1)
+            if given.get(name) != wanted
+        )
+        return (
+            f"the ranks compress differently: {next(differences)}: "
+            "give all ranks the same compressor, memory, options, seed and granularity"
+        )
 
     def rounds(self, key: str, gradient: Tensor, layout: Layout | None = None) -> Rounds:
         """Return the rounds that reduce a tensor to (the estimate of) its mean over the workers.
@@ -160,13 +162,14 @@ class Reducer:
         Tensor
             Of the gradient's shape and type.
         """
+        if gradient.numel() == 0:
+            return gradient.clone()
+        yield from self.comparison(gradient.device)
         began = time.perf_counter_ns()
         statistics = CompressionStatistics(steps=1, bytes_before=gradient.numel() * gradient.element_size())
         context = Context(
             key, gradient.shape, gradient.device, self.rank, self.workers, self._steps.get(key, 0), self.seed
         )
-        if gradient.numel() == 0:
-            return gradient.clone()
         # The memory works in the gradient's own precision: differences of float64 may be far below the values.
         values = gradient.to(torch.float32) if gradient.dtype in _NARROW else gradient
         layout = layout or ((key, gradient.numel()),)
@@ -290,11 +293,13 @@ class Reducer:
         return total
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of compressor, memory and random streams, by key; the compressor's options included."""
+        """Return the state of compressor, memory and random streams, by key; their options included."""
         return {
             "name": self.compressor.name,
             "options": dict(self.compressor.options),
             "compressor": self.compressor.state_dict(),
+            "memory_name": self.memory.name,
+            "memory_options": dict(self.memory.options),
             "memory": self.memory.state_dict(),
             "steps": dict(self._steps),
             "seed": self.seed,
@@ -306,18 +311,34 @@ class Reducer:
         Raises
         ------
         MisuseError
-            It is that of another compressor.
+            It is that of another compressor or of another memory, or lacks a part.
         """
-        if state["name"] != self.compressor.name:
-            raise MisuseError(
-                f"the checkpoint was written with compressor {state['name']}, and this one is {self.compressor.name}: "
-                "switch to that compressor first"
+        lacking = [name for name in self.state_dict() if name not in state]
+        require(
+            not lacking,
+            f"the checkpoint lacks {' and '.join(lacking)}: expected what state_dict() returns; "
+            "to one of an earlier version add its memory's name and options",
+        )
+        for kind, name, own in (
+            ("compressor", state["name"], self.compressor.name),
+            ("memory", state["memory_name"], self.memory.name),
+        ):
+            require(
+                name == own,
+                f"the checkpoint was written with {kind} {name}, and this one is {own}: switch to that {kind} first",
             )
-        self.set_options(**state["options"])
+        self.switch_to(
+            self.compressor.with_options(**state["options"]),
+            self.memory.with_options(**state["memory_options"]),
+        )
         self.compressor.load_state_dict(state["compressor"])
         self.memory.load_state_dict(state["memory"])
         self._steps = dict(state["steps"])
         self.seed = state["seed"]
+
+
+def _words(data: bytes, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=dtype).to(device)
 
 
 def _is_finite(tensor: Tensor) -> bool:

@@ -1,7 +1,5 @@
 """All compressors and memories by name."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from host_agent.compression.compressor import Compressor

@@ -1,7 +1,5 @@
 """Random rotations, which spread a tensor's energy over its coordinates: the Hadamard transform's, and uniform ones."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -11,8 +9,7 @@ from torch import Tensor
 
 from host_agent.compiled import compiled
 
-GRID: Final = 2.0**-20
-"""What entries of a uniform rotation are multiples of."""
+GRID: Final = 2.0**-20  # What entries of a uniform rotation are multiples of.
 
 
 def padded_length(elements: int) -> int:

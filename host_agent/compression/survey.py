@@ -1,7 +1,5 @@
 """What every compressor declares about itself, and how much less a worker receives with it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,27 +16,15 @@ ROUTES: Final = {Summability.INTEGERS: "slots", Summability.FLOATS: "sum", Summa
 
 @dataclass(frozen=True)
 class Entry:
-    """A compressor with its default options.
+    """A compressor with its default options."""
 
-    Attributes
-    ----------
-    name, family, source
-        As declared.
-    route : {"slots", "sum", "gather"}
-        By which a payload travels.
-    biased : bool
-        Whether its expectation differs from the tensor.
-    bound : str
-        Its ω or δ for this many elements and workers; empty if it declares none.
-    ratio : float
-        Bytes of a float32 tensor over those that come back to one worker: a sum, or the payloads of all workers.
-    """
-
+    # name, family, source: as declared.
     name: str
     family: str
-    route: str
-    biased: bool
-    bound: str
+    route: str  # By which a payload travels.
+    biased: bool  # Whether its expectation differs from the tensor.
+    bound: str  # Its ω or δ for this many elements and workers; empty if it declares none.
+    # Bytes of a float32 tensor over those that come back to one worker: a sum, or the payloads of all workers.
     ratio: float
     source: str
 

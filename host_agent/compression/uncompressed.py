@@ -1,7 +1,5 @@
 """DDP's buckets that are sent as they are: the all-reduce of DDP itself, and counts of it."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Makes the Python stubs of the job API: ``python -m host_agent.job_api.generate_stubs``."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import tempfile

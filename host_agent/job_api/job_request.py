@@ -1,7 +1,5 @@
 """What is requested for a job: one value from the caller to the messages of the job API, and from those to the job's record."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +31,7 @@ class JobRequest:
     weight
         Among jobs that share slots by weight; 0 stands for 1.
     quorum
-        So many contributions complete a roll call (`Communicator.begin_round`); 0: it has none.
+        Number of contributions that complete a roll call (`Communicator.begin_round`); 0: it has none.
     idle_s
         How long a job that an operator created waits for a worker, in seconds; 0: the controller's default.
     """

@@ -1,7 +1,5 @@
 """How many slots a job is to get: by number, by the link to be filled, or by share of the switch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -31,8 +29,7 @@ class Share:
     part: float
 
 
-Slots = int | BandwidthDelay | Share
-"""A number must be a power of two."""
+Slots = int | BandwidthDelay | Share  # A number must be a power of two.
 
 IfFull = Literal["refuse", "queue", "take less"]
 """What to do if that many are not free: say so, wait, or take the largest power of two that is."""

@@ -1,7 +1,5 @@
 """Admissions as messages of the job API."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from host_agent.job_api.jobs_pb2 import AdmissionTicket, Ranks, TreeLevel

@@ -1,7 +1,5 @@
 """The IPv4 addresses of this machine, by which a controller knows its hosts."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket

@@ -14,14 +14,8 @@ class NoSlotsError(JoinError):
 
 
 class AbsentWorkersError(JoinError, TimeoutError):
-    """Some workers did not join before the deadline.
-
-    Attributes
-    ----------
-    missing : tuple of int
-        Their ranks, ascending.
-    """
+    """Some workers did not join before the deadline."""
 
     def __init__(self, message: str, missing: Sequence[int]) -> None:
         super().__init__(message)
-        self.missing = tuple(missing)
+        self.missing = tuple(missing)  # Their ranks, ascending.

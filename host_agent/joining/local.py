@@ -1,7 +1,5 @@
 """A switch and its controller on this machine's loopback, for those who have no other."""
 
-from __future__ import annotations
-
 import json
 import os
 import select
@@ -20,8 +18,7 @@ SERVICE_MODULE: Final = "netsum.local_service"
 """The module to start if no service is configured. A name only: the host agent does not import the switch."""
 SERVICE_START_TIMEOUT_S: Final = 1600.0
 """Longer than the parts that the service starts may take, which say what went wrong. A service that ends is noticed at once."""
-QUIET_S: Final = 5.0
-"""A start that takes longer compiles something: a message says so."""
+QUIET_S: Final = 5.0  # A start that takes longer compiles something: a message says so.
 SERVICE_NEEDS: Final = {"prometheus_client": "prometheus-client", "llvmlite": "llvmlite"}
 """What the service imports beyond a worker's own needs, by import name: the package that brings it."""
 
@@ -55,7 +52,6 @@ def start_service(places: int) -> str:
             f"no switch can be started on this machine without the Python package {' and '.join(missing)}: "
             f"pip install {' '.join(missing)}, or set NETSUM_CONTROLLER to a running controller"
         )
-    read_end, write_end = os.pipe()
     # -P: files in the working directory must not hide the service's modules.
     command = [sys.executable, "-P", "-m", SERVICE_MODULE, "--places", str(places), "--until-unused"]
     for option, variable in (
@@ -64,8 +60,12 @@ def start_service(places: int) -> str:
         ("--drop-ppm", "NETSUM_DROP_PPM"),
         ("--switches", "NETSUM_SWITCHES"),
     ):
-        if os.environ.get(variable):
-            command += [option, os.environ[variable]]
+        value = os.environ.get(variable)
+        if value:
+            if not (value.isascii() and value.isdigit()):
+                raise JoinError(f"{variable}: expected a whole number, not {value!r}")
+            command += [option, value]
+    read_end, write_end = os.pipe()
     with open(read_end, "rb", buffering=0) as ready:
         try:
             # A session of its own: what ends us, Ctrl-C or a launcher that kills our process group, must not take

@@ -3,8 +3,6 @@
 Messages come in one thread, questions from others; a condition guards the state.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
@@ -22,10 +20,8 @@ from netsum_common.states import next_state
 _JOINED: Final = (MembershipState.ADMITTED, MembershipState.RESTARTING, MembershipState.ENDED)
 """The states of a worker that has been admitted."""
 
-_UNKNOWN: Final = "NOT_FOUND"
-"""The status for an unknown job or worker."""
-_FULL: Final = "RESOURCE_EXHAUSTED"
-"""The status for a switch without free slots."""
+_UNKNOWN: Final = "NOT_FOUND"  # The status for an unknown job or worker.
+_FULL: Final = "RESOURCE_EXHAUSTED"  # The status for a switch without free slots.
 
 
 class Watcher(NamedTuple):
@@ -42,29 +38,16 @@ class Membership:
 
     Parameters
     ----------
-    request : jobs_pb2.JoinRequest
-        The initial request.
     starts : bool
         Whether to ask for slots as soon as there is a place; else `start` does.
-
-    Attributes
-    ----------
-    admission : Admission
-        The present one; there is none before `joined` has returned.
-    host : str
-        The host the controller takes this machine for.
-    bind : (str, int)
-        Where this worker receives.
-    report_s : float
-        How often the controller wants a report.
     """
 
-    admission: Admission
+    admission: Admission  # The present one; there is none before `joined` has returned.
 
     def __init__(self, request: jobs_pb2.JoinRequest, starts: bool = True) -> None:
-        self.host = ""
-        self.bind = ("", 0)
-        self.report_s = 1.0
+        self.host = ""  # The host the controller takes this machine for.
+        self.bind = ("", 0)  # Where this worker receives.
+        self.report_s = 1.0  # How often the controller wants a report.
         self._request = request
         self._changed = threading.Condition()  # guards all below
         self._starts = starts
@@ -110,13 +93,7 @@ class Membership:
             return ""
 
     def placed(self, controller: str, timeout_s: float) -> None:
-        """Wait until the worker has a seat in the job.
-
-        Raises
-        ------
-        JoinError
-            It is refused, or the controller did not answer in time.
-        """
+        """Wait until the worker has a seat in the job; `JoinError` if it is refused, or the controller did not answer in time."""
         self._await(lambda: self._lease != "", controller, timeout_s, "joining")
 
     def start(self) -> FromWorker | None:
@@ -127,13 +104,7 @@ class Membership:
             return self._receiver() if waited else None
 
     def joined(self, controller: str, timeout_s: float) -> None:
-        """Wait until the worker is admitted.
-
-        Raises
-        ------
-        JoinError
-            It is refused, or was not admitted in time.
-        """
+        """Wait until the worker is admitted; `JoinError` if it is refused, or was not admitted in time."""
         self._await(lambda: self._state in _JOINED, controller, timeout_s, "joining")
 
     def restarted(self, controller: str, timeout_s: float) -> Admission:

@@ -1,6 +1,6 @@
 """What a worker reports of itself."""
 
-from __future__ import annotations
+from dataclasses import asdict
 
 from host_agent.communicator import Communicator
 from host_agent.job_api import jobs_pb2
@@ -20,7 +20,7 @@ _SPARSE = ("sparse_collectives", "sparse_blocks", "own_blocks", "union_blocks", 
 
 
 def report_of(communicator: Communicator) -> jobs_pb2.Report:
-    """Return what a communicator has done so far, and which chunk it waits for if it has waited for long."""
+    """Return what a communicator has done so far, what is new since the last report, and which chunk it waits for if for long."""
     now = communicator.activity()
     total = communicator.total_stats
     report = jobs_pb2.Report(
@@ -33,6 +33,9 @@ def report_of(communicator: Communicator) -> jobs_pb2.Report:
         setattr(report, name, now.counters[name])
     for name in _SPARSE:
         setattr(report, name, getattr(total, name))
+    sample = communicator.durations()
+    if sample is not None:
+        report.durations.CopyFrom(jobs_pb2.Durations(**asdict(sample)))
     if now.stuck is not None:
         report.stuck.CopyFrom(
             jobs_pb2.StuckSlot(

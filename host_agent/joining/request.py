@@ -1,7 +1,5 @@
 """Joining a job."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

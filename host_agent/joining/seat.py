@@ -1,14 +1,11 @@
 """A worker's seat in a job, until it leaves."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os
 import threading
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from host_agent.boundary import Position
@@ -25,9 +22,10 @@ from host_agent.joining.stream import JoinStream
 from host_agent.lifecycle import Lifecycle, State
 from host_agent.wire import Admission
 from netsum_common.channel import ChannelError, TlsFiles, connection_fault, what_of_certificates
+from netsum_common.closing import Closing
 
 
-class Seat:
+class Seat(Closing):
     """The seat of this process in a job; a context manager that leaves the job at its end. Made by `join`.
 
     Attributes
@@ -73,14 +71,6 @@ class Seat:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Seat:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def start(self, timeout_s: float) -> None:
         """Wait until the job has started, for which all its workers must call this once.
@@ -151,7 +141,7 @@ class Seat:
         """Return an admission that no communicator has used, in a new epoch of the job if necessary.
 
         All workers close their communicator, call this and make a new one. Where this worker's communicator has failed,
-        the job gets its new epoch at once: the others' collectives fail, and they are told (`watch`). Else it gets it when
+        the job gets its new epoch at once: the others' collectives fail, and they are notified (`watch`). Else it gets it when
         all have called.
 
         Parameters

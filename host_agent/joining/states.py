@@ -1,7 +1,5 @@
 """The states of a worker's membership in a job, as a table."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Final
 
@@ -9,19 +7,13 @@ from typing import Final
 class MembershipState(Enum):
     """Where a worker stands in its job, as far as the controller has said."""
 
-    JOINING = "joining"
-    """It has no seat."""
-    SEATED = "seated"
-    """It has a seat and waits for the other workers, or for slots."""
+    JOINING = "joining"  # It has no seat.
+    SEATED = "seated"  # It has a seat and waits for the other workers, or for slots.
     ADMITTED = "admitted"
-    RESTARTING = "restarting"
-    """The epoch of its admission is over, and workers are missing for the next."""
-    FAILED = "failed"
-    """It could not join."""
-    ENDED = "ended"
-    """The job, or the worker's part in it, has ended after it was admitted."""
-    CLOSED = "closed"
-    """The worker has given up its seat."""
+    RESTARTING = "restarting"  # The epoch of its admission is over, and workers are missing for the next.
+    FAILED = "failed"  # It could not join.
+    ENDED = "ended"  # The job, or the worker's part in it, has ended after it was admitted.
+    CLOSED = "closed"  # The worker has given up its seat.
 
 
 class MembershipEvent(Enum):
@@ -30,8 +22,7 @@ class MembershipEvent(Enum):
     PLACE = "place"
     GATHER = "gather"
     ADMIT = "admit"
-    FORGET = "forget"
-    """A controller that was started again does not know the seat: the job was not complete."""
+    FORGET = "forget"  # A controller that was started again does not know the seat: the job was not complete.
     FAIL = "fail"
     END = "end"
     CLOSE = "close"

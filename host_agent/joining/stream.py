@@ -4,8 +4,6 @@ A thread of its own reads it: what comes is handed to callbacks there. A control
 running job, so a broken stream is no error; only what a controller says is.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import socket
@@ -43,12 +41,8 @@ class JoinStream:
     ----------
     controller : str
         "HOST:PORT" or "unix:PATH".
-    tls : TlsFiles
-        Certificates.
     opening : callable
         Returns what a stream begins with.
-    on_message : callable
-        Takes what the controller says.
     on_refusal : callable
         Takes the sentence of a controller that ends the stream for good; returns whether to begin again all the same.
         Its first argument is the status.

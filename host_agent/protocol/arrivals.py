@@ -13,8 +13,6 @@ stale
     the RESULT or STATUS of any other chunk that is not in flight.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -66,8 +64,7 @@ from netsum_common.compiled import compiled_inline
 from netsum_common.memory import pointer
 
 CHUNK_MASK: Final = 0xFFFFFFFF
-SUSPECTS_PER_LOSS: Final = 4
-"""Chunks probed in addition when one loss is detected: losses come in bursts."""
+SUSPECTS_PER_LOSS: Final = 4  # Chunks probed in addition when one loss is detected: losses come in bursts.
 OBJECTIONS: Final = 8
 """Contributions to a chunk after its MISMATCH arrived. A PROBE that finds a MISMATCH leaves the slot as it was; a contribution
 makes the slot disputed, and the switch sends the MISMATCH to all workers again."""
@@ -86,12 +83,8 @@ def on_datagram(
 
     Parameters
     ----------
-    core : CORE
-        The worker's state.
     slots, passes : structured arrays
         Its others (`WorkerCore.records`).
-    datagram : int
-        Where in memory it is.
     length : int
         Its length in bytes.
     now_ns : int

@@ -1,7 +1,5 @@
 """Queueing a pass, compiled: `WorkerCore.begin` and simulators that keep cores in arrays share it."""
 
-from __future__ import annotations
-
 from host_agent.compiled import Record, Records, compiled
 from host_agent.protocol.records import PASS_RING
 from netsum_common.compiled import borrowed
@@ -17,8 +15,6 @@ def begin_pass(state: Records, passes: Records, record: Record, now_ns: int) -> 
         The worker core, which has not failed and has fewer than `PASS_RING` passes under way.
     record : PASS
         What `Pass.lay_out` returned, its element.
-    now_ns : int
-        The time.
     """
     state, passes = borrowed(state), borrowed(passes)
     core = state[0]

@@ -12,8 +12,6 @@ After a failure nothing is sent any more and nothing that arrives has an effect.
 with a new admission: chunk numbers of this epoch that the others have used cannot be used again.
 """
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np
@@ -36,23 +34,15 @@ class WorkerCore:
 
     Parameters
     ----------
-    admission : Admission
-        Its place in the job.
     timeout_ns : int
         A collective fails if no RESULT comes for that long.
     first_chunk : int
         Chunk number to start with; all workers of the job must agree.
-
-    Attributes
-    ----------
-    records : (state, slots, passes)
-        The structured arrays that the compiled functions take.
-    row_bytes : int
-        Bytes of a row in an array of datagrams: one word more than the longest valid one, so that longer ones show.
     """
 
     def __init__(self, admission: Admission, timeout_ns: int, first_chunk: int = 0) -> None:
         self.admission = admission
+        # Bytes of a row in an array of datagrams: one word more than the longest valid one, so that longer ones show.
         self.row_bytes = 4 * (max(HEADER_WORDS + admission.lanes, STATUS_WORDS) + 1)
         self._under_way: deque[Pass] = deque()
         state = np.zeros(1, CORE)
@@ -79,6 +69,7 @@ class WorkerCore:
         self._counts = _counts_of(state)
         slots = np.zeros(admission.slot_count, SLOT)
         slots["chunk"] = -1
+        # The structured arrays that the compiled functions take.
         self.records = (state, slots, np.zeros(PASS_RING, PASS))
 
     def move_to(self, state: Records, slots: Records, passes: Records) -> None:

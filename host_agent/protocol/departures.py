@@ -16,8 +16,6 @@ waits than it must, and so the delay that it causes for the others. Doubling the
 is always one that waits twice as long as the others, then one that waits twice as long as that one.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -61,8 +59,7 @@ from host_agent.wire.constants import (
 from host_agent.wire.header import HEADER_WORDS, write_header
 from netsum_common.compiled import borrowed, compiled_inline
 
-OLDEST_SUSPECTED: Final = 2
-"""How many chunks are probed when no RESULT has arrived for a while."""
+OLDEST_SUSPECTED: Final = 2  # How many chunks are probed when no RESULT has arrived for a while.
 
 
 @compiled
@@ -78,14 +75,8 @@ def transmit(
 
     Parameters
     ----------
-    state, slots, passes : structured arrays
-        The worker core.
-    now_ns : int
-        The time.
     tx : uint8 array, (at least 2, row_bytes)
         Filled with a datagram a row; `row_bytes` is `WorkerCore.row_bytes`, or a larger multiple of 4.
-    tx_bytes : int32 array
-        Filled with their lengths.
 
     Returns
     -------
@@ -370,8 +361,6 @@ def offer(state: Records, slots: Records, passes: Records, number: int) -> None:
 
     Parameters
     ----------
-    state, slots, passes : structured arrays
-        The worker core.
     number : int
         Of the pass, counted from the core's first.
     """

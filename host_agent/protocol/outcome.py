@@ -1,7 +1,5 @@
 """The error for a failed worker core; it names what is missing."""
 
-from __future__ import annotations
-
 from host_agent.errors import (
     DuplicateWorkerError,
     MismatchError,
@@ -31,8 +29,6 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "", restarted: str = 
 
     Parameters
     ----------
-    core : WorkerCore
-        One that has failed.
     what : str
         The collective in progress, for the message: "allreduce number 7 (sum of 100 float32)".
     trouble : str

@@ -1,7 +1,5 @@
 """One run over the data, as the core executes it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,65 +15,33 @@ _NO_DATA = np.zeros(0, np.uint8)
 
 @dataclass
 class Pass:
-    """What the core is to do with one array, and the memory that it needs until it is done.
+    """What the core is to do with one array, and the memory that it needs until it is done."""
 
-    Parameters
-    ----------
-    codec : Codec
-        How blocks become lanes.
-    op : int
-        `OP_*` of the switch.
-    fingerprint : int
-        16 bits.
-    source, target : contiguous arrays of `elements` elements
-        What is contributed, and where results go; may be the same array, except for the low halves of int32 sums (the
-        pass over the high halves reads the source again). Of the type that the codec takes.
-    flip : int
-        −1 to complement (MIN), else 0.
-    divisor : int
-        What block floating point sums are divided by.
-    contributes : int
-        `CONTRIBUTES_*`: data, header-only, or zeros.
-    part : int
-        What the exponent field holds where no exponent travels: `PART_*` of `host_agent.wire.parts`, or 0.
-    blocks : int64 array, optional
-        The numbers of the blocks to go over; all if unset.
-    own : uint16 array, optional
-        This worker's exponent of every block of the array, found before. Blocks that are *all zero* are then
-        contributed as a worker does that has nothing to add.
-    seed : int, optional
-        Of stochastic rounding; without it numbers are rounded to the nearest.
-    offered : bool, optional
-        It is a roll call: whether this worker contributes from the beginning.
-
-    Attributes
-    ----------
-    exponents : uint16 array
-        Wire exponents of all workers' blocks, in the order of the pass, if the codec has any.
-    slot_count : int
-        Of the epoch that it runs in; 0 before it was laid out.
-    done : bool
-        Whether all RESULTs have come.
-    """
-
-    codec: Codec
-    op: int
-    fingerprint: int
+    codec: Codec  # How blocks become lanes.
+    op: int  # `OP_*` of the switch.
+    fingerprint: int  # 16 bits.
+    # source, target: contiguous arrays of `elements` elements. What is contributed, and where results go; may be the same
+    # array, except for the low halves of int32 sums (the pass over the high halves reads the source again). Of the type
+    # that the codec takes.
     source: npt.NDArray[Any] = field(default_factory=lambda: _NO_DATA)
     target: npt.NDArray[Any] = field(default_factory=lambda: _NO_DATA)
-    flip: int = 0
-    divisor: int = 1
-    contributes: int = CONTRIBUTES_DATA
+    flip: int = 0  # −1 to complement (MIN), else 0.
+    divisor: int = 1  # What block floating point sums are divided by.
+    contributes: int = CONTRIBUTES_DATA  # `CONTRIBUTES_*`: data, header-only, or zeros.
+    # What the exponent field holds where no exponent travels: `PART_*` of `host_agent.wire.parts`, or 0.
     part: int = 0
-    blocks: npt.NDArray[np.int64] | None = None
+    blocks: npt.NDArray[np.int64] | None = None  # The numbers of the blocks to go over; all if unset.
+    # This worker's exponent of every block of the array, found before. Blocks that are *all zero* are then contributed as a
+    # worker does that has nothing to add.
     own: npt.NDArray[np.uint16] | None = None
-    seed: int | None = None
-    offered: bool | None = None
+    seed: int | None = None  # Of stochastic rounding; without it numbers are rounded to the nearest.
+    offered: bool | None = None  # It is a roll call: whether this worker contributes from the beginning.
+    # Wire exponents of all workers' blocks, in the order of the pass, if the codec has any.
     exponents: npt.NDArray[np.uint16] = field(init=False, default_factory=lambda: np.zeros(0, np.uint16))
     partial: npt.NDArray[Any] = field(init=False, default_factory=lambda: _NO_DATA)
     record: Records = field(init=False)
-    slot_count: int = field(init=False, default=0)
-    done: bool = field(init=False, default=False)
+    slot_count: int = field(init=False, default=0)  # Of the epoch that it runs in; 0 before it was laid out.
+    done: bool = field(init=False, default=False)  # Whether all RESULTs have come.
 
     @property
     def added(self) -> int:

@@ -4,8 +4,6 @@ All fields are int64: chunk numbers count on beyond 2^32 here and are cut to 32 
 arithmetic of one width has no surprises. Time is in nanoseconds.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np
@@ -15,28 +13,22 @@ from host_agent.compiled import Integer, Record
 from host_agent.wire.constants import LANE_BYTES, TREE_MAX_LEVELS
 from netsum_common.compiled import compiled_inline
 
-PASS_RING: Final = 16
-"""Passes that may be under way or wait their turn at once, a power of two."""
+PASS_RING: Final = 16  # Passes that may be under way or wait their turn at once, a power of two.
 
-PROBE_RING: Final = 256
-"""Number of PROBEs whose STATUSes can be distinguished, a power of two."""
+PROBE_RING: Final = 256  # Number of PROBEs whose STATUSes can be distinguished, a power of two.
 PROBE_NUMBERS: Final = 8191
 """They are numbered 1 to this on the wire, where other STATUSes carry an exponent: none has such a value but 0."""
 
-NEVER: Final = (1 << 63) - 1
-"""A time that does not come."""
+NEVER: Final = (1 << 63) - 1  # A time that does not come.
 
 FAILURE_NONE: Final = 0
 FAILURE_MISMATCH: Final = 1
 FAILURE_DEADLINE: Final = 2
 
 DUE_NO: Final = 0
-DUE_PROBE: Final = 1
-"""A PROBE is due."""
-DUE_AGAIN: Final = 2
-"""A retransmission and a PROBE are due."""
-DUE_FAST_RETRANSMIT: Final = 3
-"""The same, because RESULTs of chunks sent later have arrived."""
+DUE_PROBE: Final = 1  # A PROBE is due.
+DUE_AGAIN: Final = 2  # A retransmission and a PROBE are due.
+DUE_FAST_RETRANSMIT: Final = 3  # The same, because RESULTs of chunks sent later have arrived.
 DUE_OFFER: Final = 4
 """To be sent for the first time: the chunk of a roll call, which began without this worker's contribution."""
 

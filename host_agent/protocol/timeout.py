@@ -9,16 +9,13 @@ is known to be lost is sent again. Instead of doubling (5.5) intervals grow slow
 many there were; once the switch has said that other workers are late, with what was waited.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from host_agent.compiled import Integer, Record, compiled
 from host_agent.protocol.records import NEVER
 from netsum_common.compiled import compiled_inline
 
-GRANULARITY_NS: Final = 1_000_000
-"""G of RFC 6298; kGranularity of RFC 9002."""
+GRANULARITY_NS: Final = 1_000_000  # G of RFC 6298; kGranularity of RFC 9002.
 QUIET_NS: Final = 10_000_000
 """Least silence before chunks are suspected of being lost: an operating system may leave a worker waiting for some
 milliseconds."""
@@ -26,15 +23,12 @@ INITIAL_RTO_NS: Final = 30_000_000
 MAX_RTO_NS: Final = 1_000_000_000
 EXPIRIES_BEFORE_DEADLINE: Final = 16
 """The timeout expires at least this often before the deadline, so that PROBEs find out who is missing."""
-WAITED_SHARE: Final = 8
-"""The next PROBE of a chunk follows after 1/n of the time that the chunk has waited."""
+WAITED_SHARE: Final = 8  # The next PROBE of a chunk follows after 1/n of the time that the chunk has waited.
 REPEATS_AT_ONCE: Final = 8
 """Retransmissions at intervals of RTO, or at once for known losses, before the interval grows: most losses are by chance, but
 long packets may not get through at all, and a switch may be down."""
-REPEAT_SHARE: Final = 4
-"""Then each interval is longer than the one before by 1/n of it."""
-PACKET_THRESHOLD: Final = 3
-"""kPacketThreshold of RFC 9002, section 6.1.1."""
+REPEAT_SHARE: Final = 4  # Then each interval is longer than the one before by 1/n of it.
+PACKET_THRESHOLD: Final = 3  # kPacketThreshold of RFC 9002, section 6.1.1.
 
 
 @compiled

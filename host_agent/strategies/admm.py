@@ -1,7 +1,5 @@
 """ADMM: consensus over workers whose losses are convex."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any
 
@@ -47,10 +45,8 @@ class ADMM(Strategy):
     source = "Boyd et al. 2011"
     STATE = ("common", "dual_variable", "primal", "dual")
 
-    common: Tensor
-    """z: the same at all workers."""
-    dual_variable: Tensor
-    """u: this worker's, scaled."""
+    common: Tensor  # z: the same at all workers.
+    dual_variable: Tensor  # u: this worker's, scaled.
 
     def __init__(
         self,

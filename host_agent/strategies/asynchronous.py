@@ -1,7 +1,5 @@
 """Downpour and stale-synchronous SGD, and elastic averaging: workers and a parameter server that do not wait for all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -71,7 +69,7 @@ class Downpour(ServedStrategy):
 
 
 class StaleSynchronous(Downpour):
-    """Downpour in which no worker is more than `bound` steps ahead of the slowest.
+    """Downpour in which no worker is more than a given number of steps ahead of the slowest.
 
     A worker that is farther ahead gets the server's parameters only when the slowest has come near enough. With ``bound=0`` no
     worker begins a step before all have ended the one before.
@@ -81,7 +79,7 @@ class StaleSynchronous(Downpour):
     bound : int
         In steps.
     fetch, push_every : int
-        See `Downpour`.
+        See `Downpour`. The bound counts steps: gradients that a worker still adds up are up to ``push_every - 1`` steps older.
     **common
         See `ServedStrategy`.
 
@@ -91,7 +89,7 @@ class StaleSynchronous(Downpour):
     """
 
     name = "stale-synchronous"
-    summary = "asynchronous, but no worker is more than `bound` steps ahead of the slowest"
+    summary = "asynchronous, but no worker is more than a given number of steps ahead of the slowest"
     source = "Ho et al. 2013"
 
     def __init__(self, model: Any, optimizer: Any, *, bound: Natural = 3, **common: Any) -> None:

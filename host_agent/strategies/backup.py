@@ -1,7 +1,5 @@
 """Synchronous SGD with backup workers: a step takes the gradients that are there first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a strategy is: the base class, and what a training loop sees of it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
@@ -17,7 +15,7 @@ from host_agent.options import Configured
 from host_agent.strategies.exchange import Exchange, Traffic
 from host_agent.words import plural
 
-STRATEGIES: dict[str, type[Strategy]] = {}
+STRATEGIES: "dict[str, type[Strategy]]" = {}
 """All strategies by name. A subclass of `Strategy` that has a name of its own enters itself."""
 
 
@@ -52,14 +50,6 @@ class Strategy(Configured):
 
     Attributes
     ----------
-    name, summary, source : str
-        In lists and errors; one sentence; the paper.
-    STATE : tuple of str
-        Attributes that `state_dict` saves.
-    COMPRESSES : bool
-        Whether `compression` has a meaning.
-    steps : int
-        Updates of the model by this worker's optimizer.
     traffic : Traffic
         What this worker sent and received.
 
@@ -70,11 +60,12 @@ class Strategy(Configured):
     """
 
     KIND = "strategy"
+    # name, summary, source: in lists and errors; one sentence; the paper.
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
-    STATE: ClassVar[tuple[str, ...]] = ()
-    COMPRESSES: ClassVar[bool] = True
+    STATE: ClassVar[tuple[str, ...]] = ()  # Attributes that `state_dict` saves.
+    COMPRESSES: ClassVar[bool] = True  # Whether `compression` has a meaning.
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -113,7 +104,7 @@ class Strategy(Configured):
                 f"strategy {self.name} does not take compression: it sends no means of gradients or models"
             )
         self.exchange = Exchange(group, self.name, compression, memory)
-        self.steps = 0
+        self.steps = 0  # Updates of the model by this worker's optimizer.
         self._parameters: list[Tensor] = [each for each in model.parameters() if each.requires_grad]
         if not self._parameters:
             raise MisuseError(f"strategy {self.name}: the model has no parameter that requires a gradient")

@@ -1,7 +1,5 @@
 """Codistillation: groups average gradients within, and learn from one another's predictions."""
 
-from __future__ import annotations
-
 import copy
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """DiLoCo: many local steps, then one outer step with Nesterov momentum on the mean of what the models moved."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import torch
@@ -39,8 +37,7 @@ class DiLoCo(Strategy):
     source = "Douillard et al. 2023"
     STATE = ("reference", "momentum")
 
-    reference: Tensor
-    """The model after the last outer step."""
+    reference: Tensor  # The model after the last outer step.
     momentum: Tensor
 
     def __init__(

@@ -1,7 +1,5 @@
 """Dynamic model averaging: workers average only when a model has moved too far from the last average."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import torch
@@ -49,8 +47,7 @@ class DynamicAveraging(Strategy):
     source = "Kamp et al. 2018"
     STATE = ("reference", "violations", "partial", "full")
 
-    reference: Tensor
-    """The last average over all workers."""
+    reference: Tensor  # The last average over all workers.
 
     def __init__(
         self,

@@ -1,7 +1,5 @@
 """What strategies send: collectives and messages over a process group of torch.distributed, counted."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator
@@ -20,22 +18,14 @@ class Traffic:
     """How much one worker sent and received, without packet headers and without what a back end adds.
 
     An all-reduce counts as the tensor once in each direction, which is what it takes on a worker's link to a switch that adds.
-
-    Attributes
-    ----------
-    bytes_sent, bytes_received : int
-        Payload.
-    synchronizations : int
-        Collectives in which this worker waited for all others.
-    messages : int
-        Point-to-point messages sent.
     """
 
     def __init__(self) -> None:
+        # bytes_sent, bytes_received: payload.
         self.bytes_sent = 0
         self.bytes_received = 0
-        self.synchronizations = 0
-        self.messages = 0
+        self.synchronizations = 0  # Collectives in which this worker waited for all others.
+        self.messages = 0  # Point-to-point messages sent.
         self._lock = threading.Lock()  # A parameter server has a thread for each worker.
 
     def add(self, *, sent: int = 0, received: int = 0, synchronizations: int = 0, messages: int = 0) -> None:
@@ -97,11 +87,6 @@ class Exchange:
         Names the strategy in notes.
     compression, memory
         See `Strategy`.
-
-    Attributes
-    ----------
-    reducer : Reducer or None
-        Compresses what `compressed_mean` sends; None: it is `mean`.
     """
 
     def __init__(self, group: Any, label: str, compression: Any = None, memory: Any = "none") -> None:
@@ -110,7 +95,7 @@ class Exchange:
         self.workers: int = dist.get_world_size() if group is None else group.size()
         self.traffic = Traffic()
         self._label = label
-        self.reducer: Reducer | None = None
+        self.reducer: Reducer | None = None  # Compresses what `compressed_mean` sends; None: it is `mean`.
         if compression is not None:
             compressor = compressor_of(compression, {})
             self.reducer = Reducer(compressor, memory_of(memory), self.rank, self.workers)
@@ -169,7 +154,7 @@ class Exchange:
         self.traffic.add(received=tensor.nbytes)
         return tensor
 
-    def within(self, blocks: list[list[int]]) -> Exchange:
+    def within(self, blocks: list[list[int]]) -> "Exchange":
         """Divide the workers into groups, as all of them must at once, and return this worker's, counted with this one.
 
         Parameters

@@ -1,7 +1,5 @@
 """Federated averaging: clients with data of their own train for some epochs, a sample of them in each round."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,10 +48,8 @@ class FedAvg(Strategy):
     source = "McMahan et al. 2017"
     STATE = ("reference", "round", "sizes")
 
-    reference: Tensor
-    """The model at the beginning of the round."""
-    sizes: list[int]
-    """Samples of each client."""
+    reference: Tensor  # The model at the beginning of the round.
+    sizes: list[int]  # Samples of each client.
 
     def __init__(
         self,

@@ -1,7 +1,5 @@
 """Hierarchical local SGD: models are averaged often within a rack, rarely between racks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor
@@ -43,10 +41,8 @@ class HierarchicalSGD(Strategy):
     source = "Lin et al. 2020"
     STATE = ("reference", "_common", "_sent_within")
 
-    reference: Tensor
-    """The last model that the group had alike."""
-    _common: Tensor
-    """The last model that all workers had alike."""
+    reference: Tensor  # The last model that the group had alike.
+    _common: Tensor  # The last model that all workers had alike.
 
     def __init__(
         self,

@@ -1,7 +1,5 @@
 """Local SGD and post-local SGD: models are averaged every H steps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor
@@ -35,8 +33,7 @@ class LocalSGD(Strategy):
     source = "Stich 2019; post-local: Lin et al. 2020"
     STATE = ("reference",)
 
-    reference: Tensor
-    """The last model that all workers had alike."""
+    reference: Tensor  # The last model that all workers had alike.
 
     def __init__(
         self, model: Any, optimizer: Any, *, every: Count = 8, after: Natural = 0, **common: Any

@@ -3,8 +3,6 @@
 Rank 0 is the server. It has a thread for each worker, so that a worker that fails ends its own thread: the others go on.
 """
 
-from __future__ import annotations
-
 import warnings
 from enum import IntEnum
 from typing import Annotated, Any
@@ -16,21 +14,16 @@ from host_agent.errors import MisuseError, PeerError
 from host_agent.strategies.base import Strategy
 
 SERVER = 0
-_HEADER, _PAYLOAD = 1, 2
-"""Tags."""
+_HEADER, _PAYLOAD = 1, 2  # Tags.
 
 
 class Request(IntEnum):
     """What a worker asks for."""
 
-    PUSH = 1
-    """A gradient follows."""
-    PULL = 2
-    """Send the parameters."""
-    ELASTIC = 3
-    """The worker's parameters follow; send the center."""
-    END = 4
-    """The worker has taken its last step."""
+    PUSH = 1  # A gradient follows.
+    PULL = 2  # Send the parameters.
+    ELASTIC = 3  # The worker's parameters follow; send the center.
+    END = 4  # The worker has taken its last step.
 
 
 class ServedStrategy(Strategy):
@@ -55,17 +48,6 @@ class ServedStrategy(Strategy):
         So long the server waits for the others on behalf of one that is ahead, and a worker for the server's thread.
     **common
         See `Strategy`.
-
-    Attributes
-    ----------
-    serves : bool
-        Whether this is the server.
-    version : int
-        At the server, updates of the parameters; at a worker, the version that it pulled last.
-    staleness : list of int
-        At the server: for each push, how many updates came between the pull of its parameters and it.
-    lost : dict of int to str
-        At the server: workers that failed, and how.
     """
 
     COMPRESSES = False
@@ -79,10 +61,12 @@ class ServedStrategy(Strategy):
                 f"strategy {self.name}: expected a server and at least one worker, not one process"
             )
         self.patience_s = patience_s
-        self.serves = self.rank == SERVER
+        self.serves = self.rank == SERVER  # Whether this is the server.
+        # At the server, updates of the parameters; at a worker, the version that it pulled last.
         self.version = 0
+        # At the server: for each push, how many updates came between the pull of its parameters and it.
         self.staleness: list[int] = []
-        self.lost: dict[int, str] = {}
+        self.lost: dict[int, str] = {}  # At the server: workers that failed, and how.
         self._clocks = dict.fromkeys(range(1, self.workers), 0)
         self._changed = self.exchange.threads.Condition()
         self._served = False

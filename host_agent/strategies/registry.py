@@ -1,7 +1,5 @@
 """Strategies by name."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass
 from typing import Any
@@ -10,24 +8,15 @@ from host_agent.errors import MisuseError
 from host_agent.options import parameters_of, require_known
 from host_agent.strategies.base import STRATEGIES, Strategy
 
-_GIVEN = ("model", "optimizer")
-"""Parameters that are not options."""
+_GIVEN = ("model", "optimizer")  # Parameters that are not options.
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a strategy.
+    """An option of a strategy."""
 
-    Attributes
-    ----------
-    name : str
-        As a keyword.
-    default : object
-        `inspect.Parameter.empty` if it must be given.
-    """
-
-    name: str
-    default: Any
+    name: str  # As a keyword.
+    default: Any  # `inspect.Parameter.empty` if it must be given.
 
     def __str__(self) -> str:
         return self.name if self.default is inspect.Parameter.empty else f"{self.name}={self.default!r}"

@@ -1,7 +1,5 @@
 """Synchronous SGD: the gradients of every step are averaged over the workers."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import torch

@@ -4,8 +4,6 @@ Not the thread that progresses collectives: a callback may wait for one, and tho
 one thread more than there are callbacks that wait.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What torch passes to a process group: tensors, their pieces, options, and the name of a call for messages."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import torch.distributed as dist
@@ -9,8 +7,7 @@ from torch import Tensor
 
 from host_agent.errors import ArrayError
 
-_SHOWN: Final = 3
-"""So many tensors of a call are named in messages."""
+_SHOWN: Final = 3  # So many tensors of a call are named in messages.
 
 
 def listed(tensors: Any) -> list[Tensor]:
@@ -39,10 +36,6 @@ def cut(whole: Tensor, piece: Tensor, count: int) -> list[Tensor]:
     ----------
     whole : Tensor
         Contiguous, of `count` times as many elements as `piece`.
-    piece : Tensor
-        A rank's tensor, of the same type.
-    count : int
-        Number of ranks.
 
     Raises
     ------

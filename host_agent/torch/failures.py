@@ -1,7 +1,5 @@
 """What became of a collective that failed, in the words of those who use torch: ranks, and what each of them called."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time
@@ -24,8 +22,7 @@ from host_agent.joining import AbsentWorkersError, JoinError
 
 LEAVING_GRACE_S: Final = 2.0
 """How long a collective may go on after a worker has left: one that all took part in still ends well."""
-TELLING_S: Final = 2.0
-"""How long ranks that do not agree wait to read what the others called."""
+TELLING_S: Final = 2.0  # How long ranks that do not agree wait to read what the others called.
 _AFTERWARDS: Final = (
     "This group cannot be used any more: destroy it and make a new one, or let torchrun restart the job"
 )
@@ -38,12 +35,8 @@ class Failures:
     ----------
     store : torch.distributed.Store
         The group's own: ranks that do not agree exchange there what they called.
-    rank : int
-        In the group.
     ranks : sequence of int
         The rank in the world of each rank of the group; what people know processes by.
-    timeout_s : float
-        The group's.
     """
 
     def __init__(self, store: dist.Store, rank: int, ranks: Sequence[int], timeout_s: float) -> None:
@@ -82,8 +75,6 @@ class Failures:
 
         Parameters
         ----------
-        what : str
-            The collective.
         error : BaseException
             What it ended with. Anything but netsum's own errors is returned as it is.
         """

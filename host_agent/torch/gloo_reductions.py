@@ -1,7 +1,5 @@
 """The collectives of a communicator, done by Gloo: for groups that the switch has no slots for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
@@ -39,8 +37,6 @@ class GlooReductions:
     ----------
     gloo : ProcessGroupGloo
         For this group alone: its collectives must begin in the same order at all ranks.
-    size : int
-        Of the group.
     """
 
     def __init__(self, gloo: Any, size: int) -> None:

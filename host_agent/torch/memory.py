@@ -1,7 +1,5 @@
 """The memory of tensors: as arrays, and written to."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A global batch of fixed micro-batches: the same gradient bits whichever ranks compute them, and however many there are."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any

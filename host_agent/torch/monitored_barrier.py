@@ -1,7 +1,5 @@
 """`torch.distributed.monitored_barrier` for netsum's groups: torch's own takes groups of Gloo alone."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

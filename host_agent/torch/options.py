@@ -1,7 +1,5 @@
 """How a process group reduces: options of the group, or of the environment."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, fields
 from typing import Any
@@ -26,26 +24,14 @@ class Options:
     """What `Communicator.allreduce` is given for every reduction of a group.
 
     Passed as ``init_process_group("netsum", pg_options=Options(...))``; the same at all ranks.
-
-    Attributes
-    ----------
-    sparse : {"auto", "always", "never"}
-        Whether blocks that are zero at every rank are left out; "always" does not refuse MIN and MAX, which are dense.
-    bits : {"full", 16, 8, 4, 2}
-        Of an element on the wire, for SUM and AVG of float32 and float16.
-    rounding : {"nearest", "stochastic"}
-        To few bits.
-    seed : int
-        Of stochastic rounding.
-    exact : bool
-        Whether SUM and AVG of floats are correctly rounded; not with fewer bits.
     """
 
+    # Whether blocks that are zero at every rank are left out; "always" does not refuse MIN and MAX, which are dense.
     sparse: str = "auto"
-    bits: int | str = "full"
-    rounding: str = "nearest"
-    seed: int = 0
-    exact: bool = False
+    bits: int | str = "full"  # Of an element on the wire, for SUM and AVG of float32 and float16.
+    rounding: str = "nearest"  # To few bits.
+    seed: int = 0  # Of stochastic rounding.
+    exact: bool = False  # Whether SUM and AVG of floats are correctly rounded; not with fewer bits.
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -56,7 +42,7 @@ class Options:
             raise MisuseError("exact sums send all bits: leave out either exact or bits")
 
     @classmethod
-    def from_environment(cls) -> Options:
+    def from_environment(cls) -> "Options":
         """Read NETSUM_SPARSE, NETSUM_BITS, NETSUM_ROUNDING, NETSUM_SEED and NETSUM_EXACT (0 or 1), as far as they are set."""
         values: dict[str, Any] = {}
         for each in fields(cls):

@@ -6,8 +6,6 @@ multicasts has nothing to give; PRODUCT and BXOR; sparse tensors. All ranks choo
 and the data type.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -30,6 +28,7 @@ from host_agent.errors import ArrayError
 from host_agent.joining import NoSlotsError, Seat
 from host_agent.torch.calls import cut, label_of, listed, operation_of, with_values
 from host_agent.torch.failures import Failures
+from host_agent.torch.flight_recorder import Tensors, described, recorder
 from host_agent.torch.gloo_reductions import GlooReductions
 from host_agent.torch.memory import overwrite
 from host_agent.torch.options import Options
@@ -38,6 +37,7 @@ from host_agent.torch.rendezvous import join
 from host_agent.torch.slot_group import SlotGroup
 from host_agent.torch.sparse import reduce_sparse, sparse_on_slots
 from host_agent.torch.staging import staged
+from host_agent.torch.through_gloo import ThroughGloo
 from host_agent.torch.tracing import untraced_methods
 from host_agent.torch.work import NetsumWork
 from host_agent.words import plural
@@ -47,23 +47,15 @@ Finish = Callable[[], None]
 
 
 @untraced_methods
-class NetsumProcessGroup(dist.ProcessGroup):
+class NetsumProcessGroup(ThroughGloo):
     """A process group whose collectives are done by a switch; made by ``init_process_group("netsum")`` and ``new_group``.
 
     Parameters
     ----------
-    store : torch.distributed.Store
-        The group's own.
-    rank, size : int
-        In the group.
-    timeout : timedelta
-        For joining and for each collective.
-    seat : Seat
-        In the job, not started.
     ranks : sequence of int
         The ranks in the world of the group's ranks.
-    group_options : Options, optional
-        How tensors are reduced on the slots.
+    name : str
+        Of the group, for the flight recorder.
     """
 
     def __init__(
@@ -75,10 +67,12 @@ class NetsumProcessGroup(dist.ProcessGroup):
         seat: Seat,
         ranks: Sequence[int],
         group_options: Options | None = None,
+        name: str = "0",
     ) -> None:
         super().__init__(rank, size)
         self._rank, self._size, self._timeout, self._ranks = rank, size, timeout, ranks
         self._calls = itertools.count()
+        self._recorded = recorder.add_group(name, ranks, rank, timeout.total_seconds())
         self._failures = Failures(store, rank, ranks, timeout.total_seconds())
         self._slots = SlotGroup(
             seat,
@@ -129,16 +123,19 @@ class NetsumProcessGroup(dist.ProcessGroup):
         kind = kind_of(operation)
         if all(sparse_on_slots(tensor, kind) for tensor in tensors):
             label = label_of("all_reduce", kind, *tensors)
-            return self._work(label, tensors, [reduce_sparse(self._slots, each, label) for each in tensors])
+            sums = [reduce_sparse(self._slots, each, label) for each in tensors]
+            return self._work(label, tensors, sums, ("all_reduce", tensors, tensors))
         if any(tensor.is_sparse or not on_slots(tensor.dtype, kind) for tensor in tensors):
             # Gloo's plain form would reduce the tensors of a list with one another as well.
             if len(tensors) == 1:
-                return self._gloo.allreduce(tensors, with_values(dist.AllreduceOptions(), reduceOp=operation))
-            return self._gloo.allreduce_coalesced(
-                tensors, with_values(dist.distributed_c10d.AllreduceCoalescedOptions(), reduceOp=operation)
-            )
+                work = self._gloo.allreduce(tensors, with_values(dist.AllreduceOptions(), reduceOp=operation))
+            else:
+                how = with_values(dist.distributed_c10d.AllreduceCoalescedOptions(), reduceOp=operation)
+                work = self._gloo.allreduce_coalesced(tensors, how)
+            return self._call("all_reduce", tensors, tensors, work)
         parts = [self._reduce(each, each, operation, "all_reduce") for each in tensors]
-        return self._work(label_of("all_reduce", kind, *tensors), tensors, parts)
+        called = "all_reduce", tensors, tensors
+        return self._work(label_of("all_reduce", kind, *tensors), tensors, parts, called)
 
     def exact_mean(self, total: Accumulator, output: Tensor) -> Any:
         """Write the mean of what all ranks' accumulators hold, rounded once, into a tensor."""
@@ -146,7 +143,8 @@ class NetsumProcessGroup(dist.ProcessGroup):
         label = label_of("exact mean", "", output)
         exact: Exact = "bfloat16" if output.dtype == torch.bfloat16 else True
         future = self._slots.exact_mean(total, mean, exact, label)
-        return self._work(label, [output], [(future, lambda: overwrite(output, torch.from_numpy(mean)))])
+        parts = [(future, lambda: overwrite(output, torch.from_numpy(mean)))]
+        return self._work(label, [output], parts, ("all_reduce", [output], [output]))
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce several tensors in place."""
@@ -162,12 +160,12 @@ class NetsumProcessGroup(dist.ProcessGroup):
         operation, root = operation_of(opts), opts.rootRank
         kind = kind_of(operation)
         if any(tensor.is_sparse or not on_slots(tensor.dtype, kind) for tensor in tensors):
-            return self._gloo.reduce(tensors, opts)
+            return self._call("reduce", tensors, tensors, self._gloo.reduce(tensors, opts))
         label = f"reduce to rank {self._ranks[root]}"
         parts = [
             self._reduce(each, each if self._rank == root else None, operation, label) for each in tensors
         ]
-        return self._work(label_of(label, kind, *tensors), tensors, parts)
+        return self._work(label_of(label, kind, *tensors), tensors, parts, ("reduce", tensors, tensors))
 
     def reduce_scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None
@@ -183,7 +181,8 @@ class NetsumProcessGroup(dist.ProcessGroup):
                 self._reduce(piece, output if rank == self._rank else None, operation, "reduce_scatter")
                 for rank, piece in enumerate(pieces)
             ]
-        return self._work(label_of("reduce_scatter", kind_of(operation), *outputs), outputs, parts)
+        label = label_of("reduce_scatter", kind_of(operation), *outputs)
+        return self._work(label, outputs, parts, ("reduce_scatter", outputs, outputs))
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         """Reduce a tensor; each rank gets its part of it."""
@@ -205,7 +204,7 @@ class NetsumProcessGroup(dist.ProcessGroup):
         root = 0 if opts is None else opts if isinstance(opts, int) else opts.rootRank
         label = f"broadcast from rank {self._ranks[root]}"
         parts = [self._send_out(tensor, root, label) for tensor in tensors]
-        return self._work(label_of(label, "", *tensors), tensors, parts)
+        return self._work(label_of(label, "", *tensors), tensors, parts, ("broadcast", tensors, tensors))
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gather a tensor of every rank at every rank."""
@@ -225,7 +224,8 @@ class NetsumProcessGroup(dist.ProcessGroup):
                 for rank, piece in enumerate(pieces)
             ]
         written = [piece for pieces in outputs for piece in pieces]
-        return self._work(label_of("all_gather", "", *inputs), written, parts, value=outputs)
+        called = "all_gather", inputs, inputs
+        return self._work(label_of("all_gather", "", *inputs), written, parts, called, value=outputs)
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather several tensors of every rank; `output_lists` has one list for each rank."""
@@ -247,43 +247,8 @@ class NetsumProcessGroup(dist.ProcessGroup):
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Wait for all ranks."""
         given = timedelta(0) if opts is None else opts.timeout  # negative if none was given
-        return self._work("barrier", [], [(self._slots.barrier("barrier"), _nothing)], patience=given)
-
-    # What goes through Gloo
-
-    def gather(self, *arguments: Any) -> Any:
-        """Gather tensors at one rank, through Gloo."""
-        return self._gloo.gather(*arguments)
-
-    def scatter(self, *arguments: Any) -> Any:
-        """Scatter one rank's tensors, through Gloo."""
-        return self._gloo.scatter(*arguments)
-
-    def alltoall(self, *arguments: Any) -> Any:
-        """Exchange tensors between all pairs, through Gloo."""
-        return self._gloo.alltoall(*arguments)
-
-    def all_to_all_single(self, *arguments: Any) -> Any:
-        """Exchange parts of a tensor between all pairs, through Gloo."""
-        return self._gloo.alltoall_base(*arguments)
-
-    alltoall_base = all_to_all_single
-
-    def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
-        """Send to one rank, through Gloo."""
-        return self._gloo.send(listed(tensors), dst, tag)
-
-    def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
-        """Receive from one rank, through Gloo."""
-        return self._gloo.recv(listed(tensors), src, tag)
-
-    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
-        """Receive from any rank, through Gloo."""
-        return self._gloo.recv_anysource(listed(tensors), tag)
-
-    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Wait for all ranks, and name those that do not come, through Gloo."""
-        self._gloo.monitored_barrier(self._timeout if timeout is None else timeout, wait_all_ranks)
+        parts = [(self._slots.barrier("barrier"), _nothing)]
+        return self._work("barrier", [], parts, ("barrier", [], []), patience=given)
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Refuse: what the slots do keeps the timeout that the group was made with."""
@@ -346,23 +311,40 @@ class NetsumProcessGroup(dist.ProcessGroup):
         what: str,
         outputs: Sequence[Tensor],
         parts: list[tuple[Future[Any], Finish]],
+        called: tuple[str, Sequence[Tensor], Sequence[Tensor]],
         value: Any = None,
         patience: timedelta = timedelta(0),
     ) -> NetsumWork:
+        """Return the work of what has begun; `called` is the operation, its inputs and its outputs of one rank."""
+
         def finish() -> None:
             for _, finish_one in parts:
                 finish_one()
 
         futures = [future for future, _ in parts]
-        call = f"{what}, call {next(self._calls)} of this group"
+        number = next(self._calls)
+        call = f"{what}, call {number} of this group"
+        record = recorder.begin(self._recorded, number, *self._sizes(*called))
         value = outputs if value is None else value
+
+        def made() -> NetsumWork:
+            return NetsumWork(call, value, futures, finish, self._failures.explain, patience, record.ended)
+
         if not torch.autograd._profiler_enabled():
-            return NetsumWork(call, value, futures, finish, self._failures.explain, patience)
+            return made()
         size = sum(each.numel() * each.element_size() for each in outputs)
         with torch.profiler.record_function(f"netsum:{what}, {size} bytes") as span:
-            work = NetsumWork(call, value, futures, finish, self._failures.explain, patience)
+            work = made()
             span._call_end_callbacks_on_future(work.get_future())  # the range ends with the collective
         return work
+
+    def _sizes(
+        self, operation: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> tuple[str, Tensors, Tensors]:
+        """Return the shapes of a call; where every rank has a part of one side, of that side together."""
+        gathers, scatters = operation == "all_gather", operation == "reduce_scatter"
+        given = described(inputs, self._size if scatters else 1)
+        return operation, given, described(outputs, self._size if gathers else 1)
 
     def _check_pieces(self, what: str, pieces: Sequence[Tensor]) -> None:
         if len(pieces) != self._size:
@@ -385,7 +367,7 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     with _creation:  # The first group of a process may start what the next one shares.
         store = dist.PrefixStore(f"netsum/{_incarnation(not options.global_ranks_in_group)}/", options.store)
         seat = join(store, rank, ranks, places=places, group=group, timeout=timeout, start=False)
-        made = NetsumProcessGroup(store, rank, size, timeout, seat, ranks, how)
+        made = NetsumProcessGroup(store, rank, size, timeout, seat, ranks, how, group)
         # Other groups may never reduce anything: these take slots with their first collective.
         if not options.global_ranks_in_group:
             made.start()

@@ -1,7 +1,5 @@
 """What a reduction of a tensor becomes on the slots: an array, an operation, and what is left to do with the result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -17,8 +15,7 @@ from host_agent.errors import SumOverflowError, UnsupportedTypeError
 from host_agent.torch.memory import array_of, overwrite
 
 Array = npt.NDArray[Any]
-Kind = str
-"""SUM, AVG, MIN, MAX, BOR, BAND, PRODUCT, BXOR or PREMUL_SUM."""
+Kind = str  # SUM, AVG, MIN, MAX, BOR, BAND, PRODUCT, BXOR or PREMUL_SUM.
 
 _KINDS: Final = ("SUM", "AVG", "MIN", "MAX", "BOR", "BAND", "PRODUCT", "BXOR", "PREMUL_SUM")
 _FLOAT_OPS: Final[dict[str, Op]] = {"SUM": "sum", "AVG": "mean", "MIN": "min", "MAX": "max"}
@@ -33,27 +30,13 @@ _LANE_WIDE: Final = (torch.int32, torch.int64)
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reduction as the slots do it.
+    """A reduction as the slots do it."""
 
-    Attributes
-    ----------
-    array
-        What is contributed.
-    op
-        How it is combined.
-    out
-        Where the result goes; may be `array`.
-    finish
-        Brings the result into the tensor.
-    rounds_to
-        The type whose precision an exact result has.
-    """
-
-    array: Array
-    op: Op
-    out: Array
-    finish: Callable[[], None]
-    rounds_to: str = ""
+    array: Array  # What is contributed.
+    op: Op  # How it is combined.
+    out: Array  # Where the result goes; may be `array`.
+    finish: Callable[[], None]  # Brings the result into the tensor.
+    rounds_to: str = ""  # The type whose precision an exact result has.
 
 
 def kind_of(op: Any) -> Kind:
@@ -80,10 +63,6 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, ranks: int, factor: An
         Of one shape and type; may be the same tensor. Neither need be contiguous.
     kind : str
         One that is `on_slots`.
-    ranks : int
-        Size of the group.
-    factor : float or tensor, optional
-        For PREMUL_SUM.
 
     Raises
     ------

@@ -4,8 +4,6 @@ The first one finds or starts a service; all learn of it and of the job's name. 
 started with, so that those who cannot become one group hear why, and who has not come, before the job begins.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -41,18 +39,10 @@ def join(
 
     Parameters
     ----------
-    store : torch.distributed.Store
-        The group's own.
-    rank : int
-        In the group.
     ranks : sequence of int
         The ranks in the world of the group's ranks.
     places : int
         Size of the world: how many ports a switch needs that is started for it.
-    group : str
-        The group's name, for people.
-    timeout : timedelta
-        How long to wait for the others.
     start : bool
         Whether to wait until the job has started, which takes slots; see `Seat.start`.
 

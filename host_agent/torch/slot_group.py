@@ -1,7 +1,5 @@
 """A process group's membership in a job: its communicator, and what happens when other ranks leave."""
 
-from __future__ import annotations
-
 import functools
 import math
 import threading
@@ -25,10 +23,8 @@ from host_agent.torch.reductions import Reduction
 from host_agent.wire import Admission
 
 Array = npt.NDArray[Any]
-Collectives = Communicator | GlooReductions
-"""What does a group's collectives."""
-Begin = Callable[[Any], Future[Any]]
-"""Begins a collective, given the `Collectives`."""
+Collectives = Communicator | GlooReductions  # What does a group's collectives.
+Begin = Callable[[Any], Future[Any]]  # Begins a collective, given the `Collectives`.
 
 GONE_S: Final = 2.0
 """How long a collective may wait for a switch that refuses packets, while its controller does not answer either."""
@@ -50,12 +46,8 @@ class SlotGroup:
         In the job, not started; closed with the group.
     timeout_s : float
         A collective fails if none of its chunks completes for that long.
-    failures : Failures
-        Is notified of workers that leave.
     without_slots : callable
         Connects the ranks through Gloo; called at all of them, with the switch's refusal, if it has no slots free.
-    options : Options, optional
-        How arrays are reduced on the slots.
     """
 
     def __init__(

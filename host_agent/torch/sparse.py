@@ -1,7 +1,5 @@
 """Sparse tensors on the slots: rows that any rank has are reduced, the others do not travel."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ receives a result, so that no stream need be known later: all that the caller ha
 begins, and the result is there when it ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,18 +15,11 @@ from host_agent.torch.memory import overwrite
 
 
 class Staged(NamedTuple):
-    """A tensor to work on.
+    """A tensor to work on."""
 
-    Attributes
-    ----------
-    tensor
-        On the CPU, its values as they are in memory; the one that was staged, if that is such a tensor.
-    bring_back
-        Puts what was written to it where it belongs.
-    """
-
+    # On the CPU, its values as they are in memory; the one that was staged, if that is such a tensor.
     tensor: Tensor
-    bring_back: Callable[[], None]
+    bring_back: Callable[[], None]  # Puts what was written to it where it belongs.
 
 
 def staged(tensor: Tensor, *, read: bool, write: bool) -> Staged:
@@ -38,10 +29,6 @@ def staged(tensor: Tensor, *, read: bool, write: bool) -> Staged:
     ----------
     tensor : Tensor
         On any device; its values may be the negated or conjugated ones of its memory.
-    read : bool
-        Whether its values are wanted.
-    write : bool
-        Whether it is to be brought new ones.
     """
     if tensor.device.type == "cpu" and not tensor.is_neg() and not tensor.is_conj():
         return Staged(tensor, _nothing)

@@ -1,7 +1,5 @@
 """Keeps `torch.compile` out of the process group: compiled programs break their graph there, and call it as it is."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

@@ -5,8 +5,6 @@ tensors, where an interruption by Ctrl-C becomes a RuntimeError. DDP's built-in 
 can make a future of type ``List[Tensor]``: its interpreter suspends a function that waits, so no thread is held meanwhile.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a collective returns: a `Work` that completes in the background."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -28,8 +26,6 @@ class NetsumWork(dist._Work):
 
     Parameters
     ----------
-    what : str
-        For messages.
     outputs : list of tensor
         What the collective writes; the value of its future.
     parts : sequence of Future
@@ -40,6 +36,8 @@ class NetsumWork(dist._Work):
         Given `what` and the error that occurred, returns the one that `wait` raises.
     patience : timedelta
         How long `wait` waits that is given no time of its own; 0 or less for as long as the group's own timeout allows.
+    ended : callable
+        Called once with the error of `wait`, or None, before waiters go on.
     """
 
     def __init__(
@@ -50,6 +48,7 @@ class NetsumWork(dist._Work):
         finish: Callable[[], None] = lambda: None,
         explain: Callable[[str, BaseException], BaseException] = lambda what, error: error,
         patience: timedelta = timedelta(0),
+        ended: Callable[[BaseException | None], None] = lambda error: None,
     ) -> None:
         super().__init__()
         self._what = what
@@ -57,6 +56,7 @@ class NetsumWork(dist._Work):
         self._finish = finish
         self._explain = explain
         self._patience = patience
+        self._ended = ended
         self._error: BaseException | None = None
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -109,6 +109,8 @@ class NetsumWork(dist._Work):
 
         done = source.then(value)
         if called_by_engine() and all(isinstance(each, Tensor) and each.is_cpu for each in self._outputs):
+            # At the end of the backward pass and before DDP's own wait, which would put TorchScript's words before the reason.
+            torch.autograd.Variable._execution_engine.queue_callback(self.wait)
             return typed_future(done, self._outputs)
         return done
 
@@ -148,6 +150,7 @@ class NetsumWork(dist._Work):
 
     def _complete(self, error: BaseException | None) -> None:
         self._error = None if error is None else self._explain(self._what, error)
+        self._ended(self._error)
         # The closure holds buffers that are not needed any more.
         self._finish = lambda: None
         self._parts.clear()

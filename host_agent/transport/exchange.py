@@ -7,8 +7,6 @@ the link passes. To add a link, write these functions and their line in `LINKS`,
 # Numba's decorators are untyped, and the integers of compiled code are NumPy's.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -34,36 +32,24 @@ TIME_UP: Final = 0
 PASS_DONE: Final = 1
 FAILED: Final = 2
 WOKEN: Final = 3
-INTERRUPTED: Final = 4
-"""A signal arrived, and Python must handle it."""
+INTERRUPTED: Final = 4  # A signal arrived, and Python must handle it.
 
-BATCH: Final = 64
-"""Most datagrams that are taken in before datagrams are sent."""
+BATCH: Final = 64  # Most datagrams that are taken in before datagrams are sent.
 
 
 class Operations(NamedTuple):
-    """What the loop does with a link; each takes the link's named tuple first. None waits but the last.
+    """What the loop does with a link; each takes the link's named tuple first. None waits but the last."""
 
-    Attributes
-    ----------
-    fetch : () -> None
-        See what has come; what was taken before may be overwritten.
-    take : () -> (address, length)
-        The next datagram of what has come, as two int64; length -1: there is none.
-    free_rows : () -> (rows, lengths)
-        A uint8 array for datagrams to be sent, one a row, and an int32 array for their lengths; fewer than two rows while
-        earlier datagrams cannot leave.
-    send : (count) -> bool
-        Send this many of these rows, 0 or more, and what waits; whether something still waits.
-    wait : (core, received, blocked, timeout_ns) -> int
-        Wait for datagrams, if `blocked` for room too, and for `Link.wake`; negative with errno EINTR after a signal.
-        `received` datagrams came last.
-    """
-
-    fetch: Any
+    fetch: Any  # () -> None. See what has come; what was taken before may be overwritten.
+    # () -> (address, length). The next datagram of what has come, as two int64; length -1: there is none.
     take: Any
+    # () -> (rows, lengths). A uint8 array for datagrams to be sent, one a row, and an int32 array for their lengths; fewer
+    # than two rows while earlier datagrams cannot leave.
     free_rows: Any
+    # (count) -> bool. Send this many of these rows, 0 or more, and what waits; whether something still waits.
     send: Any
+    # (core, received, blocked, timeout_ns) -> int. Wait for datagrams, if `blocked` for room too, and for `Link.wake`;
+    # negative with errno EINTR after a signal. `received` datagrams came last.
     wait: Any
 
 

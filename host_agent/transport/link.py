@@ -1,7 +1,5 @@
 """A worker core's way to its switch, of whichever kind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time
@@ -16,19 +14,9 @@ from host_agent.transport.exchange import exchange
 
 
 class Link(ABC):
-    """Carries a worker core's datagrams to its switch and back.
+    """Carries a worker core's datagrams to its switch and back."""
 
-    Parameters
-    ----------
-    core : WorkerCore
-        Whose datagrams it carries.
-
-    Attributes
-    ----------
-    ends : named tuple
-        What compiled code knows of the link, of a class in `exchange.LINKS`; its `wake` is that of the link.
-    """
-
+    # named tuple. What compiled code knows of the link, of a class in `exchange.LINKS`; its `wake` is that of the link.
     ends: Any
 
     def __init__(self, core: WorkerCore) -> None:

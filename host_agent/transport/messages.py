@@ -4,8 +4,6 @@ Where the way allows it (`segmentation`), a run of datagrams of one length is on
 through the network code once. That is most of what a datagram costs.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -41,8 +39,7 @@ from netsum_common.sockets import (
 )
 
 LARGEST_MESSAGE_BYTES: Final = 65_507
-MESSAGES_OF_SEVERAL: Final = 8
-"""Messages a call receives if each can hold many datagrams."""
+MESSAGES_OF_SEVERAL: Final = 8  # Messages a call receives if each can hold many datagrams.
 _MESSAGE_STRIDE: Final = (1 << 16) + 33 * 64
 """Odd in cache lines, so that the beginnings of all messages do not fall into one set of the cache."""
 
@@ -94,28 +91,16 @@ class Outbox(NamedTuple):
 
 
 class UdpSocket(NamedTuple):
-    """What compiled code knows of a link.
+    """What compiled code knows of a link."""
 
-    Attributes
-    ----------
-    wake : int64 array, one element
-        Set by another thread that wants the driver to come back.
-    links : LINK array, one element
-        Its state.
-    inbox, outbox
-        Its buffers.
-    poll_fds : POLLFD array, two elements
-        The socket, and an eventfd that wakes the loop when it waits.
-    work : int64 array, two elements
-        To work in.
-    """
-
-    wake: npt.NDArray[np.int64]
-    links: Records
+    wake: npt.NDArray[np.int64]  # Set by another thread that wants the driver to come back.
+    links: Records  # LINK array, one element. Its state.
+    # inbox, outbox: its buffers.
     inbox: Inbox
     outbox: Outbox
+    # POLLFD array, two elements. The socket, and an eventfd that wakes the loop when it waits.
     poll_fds: Records
-    work: npt.NDArray[np.int64]
+    work: npt.NDArray[np.int64]  # To work in.
 
 
 def make_inbox(row_bytes: int, merged: bool) -> Inbox:

@@ -7,16 +7,13 @@ them up itself, or a virtual one that hands the message over whole, and a softwa
 malformed packet: it is not known which, so messages hold one datagram there.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import socket
 import struct
 from typing import Final
 
-MOST_SEGMENTS: Final = 64
-"""The least limit of any kernel (UDP_MAX_SEGMENTS)."""
+MOST_SEGMENTS: Final = 64  # The least limit of any kernel (UDP_MAX_SEGMENTS).
 
 # linux/ethtool.h, linux/sockios.h
 _ETHTOOL_GSTRINGS, _ETHTOOL_GSSET_INFO, _ETHTOOL_GFEATURES = 0x1B, 0x37, 0x3A

@@ -1,7 +1,5 @@
 """Shared memory as a link: rings of datagrams to a switch on the same machine (`netsum_common.rings`)."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import socket
@@ -57,31 +55,20 @@ _read = types.ExternalFunction("read", types.intp(types.int32, types.uintp, type
 
 
 class MemoryRings(NamedTuple):
-    """What compiled code knows of a link.
+    """What compiled code knows of a link."""
 
-    Attributes
-    ----------
-    wake, work : int64[1], int64[2]
-        As for every link.
-    rings : RINGS[1]
-        The state.
-    up_rows, up_lengths, down_rows, down_lengths : uint8[:, :], int32[:]
-        The rings themselves.
-    poll_fds : POLLFD[3]
-        The eventfd with which the switch wakes this worker, that of `Link.wake`, and the connection.
-    one : int64[1]
-        1.
-    """
-
+    # wake, work: int64[1], int64[2]. As for every link.
     wake: npt.NDArray[np.int64]
     work: npt.NDArray[np.int64]
-    rings: Records
+    rings: Records  # RINGS[1]. The state.
+    # up_rows, up_lengths, down_rows, down_lengths: uint8[:, :], int32[:]. The rings themselves.
     up_rows: npt.NDArray[np.uint8]
     up_lengths: npt.NDArray[np.int32]
     down_rows: npt.NDArray[np.uint8]
     down_lengths: npt.NDArray[np.int32]
+    # POLLFD[3]. The eventfd with which the switch wakes this worker, that of `Link.wake`, and the connection.
     poll_fds: Records
-    one: npt.NDArray[np.int64]
+    one: npt.NDArray[np.int64]  # int64[1]. 1.
 
 
 @compiled
@@ -182,8 +169,6 @@ class LocalLink(UdpLink):
 
     Parameters
     ----------
-    core : WorkerCore
-        Whose datagrams it carries.
     bind : (str, int)
         Local IPv4 address and UDP port, which is the worker's to the switch in any case.
 
@@ -191,16 +176,11 @@ class LocalLink(UdpLink):
     ------
     MisuseError
         As for `UdpLink`.
-
-    Attributes
-    ----------
-    refusal : str
-        Why there is no shared memory.
     """
 
     def __init__(self, core: WorkerCore, bind: tuple[str, int]) -> None:
         self._connection: socket.socket | None = None
-        self.refusal = ""
+        self.refusal = ""  # Why there is no shared memory.
         super().__init__(core, bind)
         self._udp = self.ends
         self._attach()

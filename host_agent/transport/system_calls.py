@@ -1,7 +1,5 @@
 """Linux system calls of the worker's loop, by symbol, so that compiled code can be kept on disk; see `netsum_common.sockets`."""
 
-from __future__ import annotations
-
 import errno
 from typing import Final
 
@@ -19,15 +17,12 @@ ERRNO_INTERRUPTED: Final = errno.EINTR
 ERRNO_IO: Final = errno.EIO
 ERRNO_REFUSED: Final = errno.ECONNREFUSED
 
-DEFAULT_FLOATING_POINT: Final = -1
-"""FE_DFL_ENV of glibc: round to nearest, subnormal numbers are numbers."""
-FENV_WORDS: Final = 8
-"""64-bit words that are enough for a fenv_t."""
+DEFAULT_FLOATING_POINT: Final = -1  # FE_DFL_ENV of glibc: round to nearest, subnormal numbers are numbers.
+FENV_WORDS: Final = 8  # 64-bit words that are enough for a fenv_t.
 
 _NS_PER_S: Final = 1_000_000_000
 
-POLLFD: Final = np.dtype([("fd", np.int32), ("events", np.int16), ("revents", np.int16)])
-"""struct pollfd."""
+POLLFD: Final = np.dtype([("fd", np.int32), ("events", np.int16), ("revents", np.int16)])  # struct pollfd.
 
 fegetenv = types.ExternalFunction("fegetenv", types.int32(types.intp))
 fesetenv = types.ExternalFunction("fesetenv", types.int32(types.intp))

@@ -1,7 +1,5 @@
 """A worker core's UDP socket."""
 
-from __future__ import annotations
-
 import ipaddress
 import logging
 import os
@@ -20,8 +18,7 @@ from netsum_common.sockets import SOL_UDP, UDP_GRO, enlarge
 
 BURST_BYTES: Final = 12_000
 """The most bytes of a message of several datagrams on a network: a link of 100 Mbit/s carries it in a millisecond."""
-_KERNEL_OVERHEAD_BYTES: Final = 1280
-"""What a datagram costs in a socket buffer beside its bytes, roughly."""
+_KERNEL_OVERHEAD_BYTES: Final = 1280  # What a datagram costs in a socket buffer beside its bytes, roughly.
 _IP_MTU_DISCOVER: Final = 10
 _IP_PMTUDISC_DO: Final = 2
 
@@ -33,8 +30,6 @@ class UdpLink(Link):
 
     Parameters
     ----------
-    core : WorkerCore
-        Whose datagrams it carries.
     bind : (str, int)
         Local IPv4 address and port; port 0 lets the system choose.
 

@@ -1,7 +1,5 @@
 """What a worker is given when it joins a job."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -112,7 +110,7 @@ class Admission:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Admission:
+    def from_json(cls, text: str | bytes) -> "Admission":
         """Read what `to_json` wrote.
 
         Raises

@@ -9,26 +9,17 @@ MAX_CHILDREN: Final = 32
 MAX_WORLD_SIZE: Final = 4096
 MAX_JOB_ID: Final = 255
 
-KIND_CONTRIBUTE: Final = 1
-"""worker to switch: one worker's part of a chunk"""
-KIND_RESULT: Final = 2
-"""switch to worker: the chunk with every worker's part in it"""
-KIND_PROBE: Final = 3
-"""worker to switch: what does this slot hold?"""
-KIND_STATUS: Final = 4
-"""switch to worker: what the slot holds"""
+KIND_CONTRIBUTE: Final = 1  # worker to switch: one worker's part of a chunk
+KIND_RESULT: Final = 2  # switch to worker: the chunk with every worker's part in it
+KIND_PROBE: Final = 3  # worker to switch: what does this slot hold?
+KIND_STATUS: Final = 4  # switch to worker: what the slot holds
 
-OP_SUM: Final = 1
-"""int32 addition, saturating"""
-OP_MAX: Final = 2
-"""int32 maximum"""
-OP_BOR: Final = 3
-"""bitwise or"""
+OP_SUM: Final = 1  # int32 addition, saturating
+OP_MAX: Final = 2  # int32 maximum
+OP_BOR: Final = 3  # bitwise or
 
-FLAG_LANES: Final = 1
-"""lanes follow the header"""
-FLAG_MISMATCH: Final = 2
-"""in a STATUS: the workers disagree about the collective"""
+FLAG_LANES: Final = 1  # lanes follow the header
+FLAG_MISMATCH: Final = 2  # in a STATUS: the workers disagree about the collective
 FLAG_QUORUM: Final = 4
 """a quorum of the workers completes the slot; in a RESULT, whose contributions it has follows"""
 

@@ -1,7 +1,5 @@
 """The 16-bit mark by which workers find out that they do not mean the same collective."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from hashlib import blake2b

@@ -4,8 +4,6 @@ A datagram (UDP payload) is handled as an array of words: five for the header, t
 STATUS. Where a field lies follows from `HEADER_FIELDS`, which is generated from the protocol's specification.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Final, NamedTuple
 
@@ -14,8 +12,7 @@ import numpy as np
 from host_agent.compiled import Integer, Words, compiled
 from host_agent.wire.constants import HEADER_BYTES, HEADER_FIELDS, STATUS_BYTES
 
-FRAME_HEADERS_BYTES: Final = 14 + 20 + 8
-"""Ethernet, IPv4 and UDP headers in front of a datagram."""
+FRAME_HEADERS_BYTES: Final = 14 + 20 + 8  # Ethernet, IPv4 and UDP headers in front of a datagram.
 
 _SWAPS: Final = sys.byteorder == "little"
 
@@ -84,7 +81,7 @@ class Header(NamedTuple):
         return words.tobytes()
 
     @classmethod
-    def from_bytes(cls, datagram: bytes) -> Header:
+    def from_bytes(cls, datagram: bytes) -> "Header":
         """Unpack the first 20 bytes of a datagram.
 
         Raises

@@ -4,14 +4,10 @@ Codecs use ranges that do not overlap, and passes whose chunks have no exponent 
 the maximum of the field whatever it means, and workers that agree about the collective put the same into it.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
-PART_BITMAP: Final = 0xFF00
-"""Which blocks of an array are not zero."""
-PART_ROWS: Final = 0xFF01
-"""Which rows of an array a worker has."""
+PART_BITMAP: Final = 0xFF00  # Which blocks of an array are not zero.
+PART_ROWS: Final = 0xFF01  # Which rows of an array a worker has.
 
 BLOCK_EXPONENT: Final = "block exponent"
 

@@ -1,7 +1,5 @@
 """The switches between a worker and the root of its job's tree, and which ranks are behind which of their children."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,17 +11,10 @@ from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, TREE_MAX_LEV
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One switch on the path.
+    """One switch on the path."""
 
-    Parameters
-    ----------
-    worker_id : int
-        The child of this switch that the worker is, or is behind.
-    children : tuple of tuple of int
-        The ranks behind each child, by the child's worker id at this switch.
-    """
-
-    worker_id: int
+    worker_id: int  # The child of this switch that the worker is, or is behind.
+    # The ranks behind each child, by the child's worker id at this switch.
     children: tuple[tuple[int, ...], ...]
 
     @property
@@ -37,8 +28,7 @@ class Level:
         return tuple(sorted(rank for child in missing for rank in child))
 
 
-Path = tuple[Level, ...]
-"""From the worker's own switch to the root."""
+Path = tuple[Level, ...]  # From the worker's own switch to the root.
 
 
 def one_switch(worker_id: int, num_workers: int) -> Path:

@@ -25,21 +25,11 @@ _BITS = {"float32": 24, "float64": 29, "float16": 11, "int32": 30, "int64": 62}
 
 @dataclass(frozen=True)
 class Inputs:
-    """One rank's numbers for all repeats of an exchange.
+    """One rank's numbers for all repeats of an exchange."""
 
-    Attributes
-    ----------
-    contributions
-        Shape (elements + SHIFT x (rounds - 1),).
-    results
-        The same shape: what must come out.
-    elements
-        Of one round.
-    """
-
-    contributions: Array
-    results: Array
-    elements: int
+    contributions: Array  # Shape (elements + SHIFT x (rounds - 1),).
+    results: Array  # The same shape: what must come out.
+    elements: int  # Of one round.
 
     def contribution(self, repeat: int) -> Array:
         """Return the rank's array in a round; shape (elements,), a view."""

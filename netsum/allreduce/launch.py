@@ -25,19 +25,11 @@ class RankError(NetsumError):
 
 @dataclass(frozen=True)
 class Site:
-    """Where a rank runs.
-
-    Attributes
-    ----------
-    prefix
-        What a command line must begin with to run there.
-    environment
-        Added to ours.
-    """
+    """Where a rank runs."""
 
     name: str
-    prefix: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()  # What a command line must begin with to run there.
+    environment: Mapping[str, str] = field(default_factory=dict)  # Added to ours.
 
 
 class Ranks(Conversation):

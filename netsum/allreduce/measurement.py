@@ -27,31 +27,17 @@ class Reducer(Protocol):
 
 @dataclass(frozen=True)
 class Round:
-    """One all-reduce at one rank.
-
-    Attributes
-    ----------
-    repeat
-        0 and up; a warm-up has -1.
-    seconds
-        From the end of the barrier before to the result.
-    processor_seconds
-        What this process had of the processors meanwhile, the system's work for it included.
-    correct
-        Whether the result was right, bit for bit; with few bits, within the bound of their error.
-    checksum
-        First 16 digits of the SHA-256 of its bytes.
-    counts
-        See `Reducer.counts`.
-    """
+    """One all-reduce at one rank."""
 
     exchange: Exchange
-    repeat: int
-    seconds: float
+    repeat: int  # 0 and up; a warm-up has -1.
+    seconds: float  # From the end of the barrier before to the result.
+    # What this process had of the processors meanwhile, the system's work for it included.
     processor_seconds: float
+    # Whether the result was right, bit for bit; with few bits, within the bound of their error.
     correct: bool
-    checksum: str
-    counts: dict[str, Any] = field(default_factory=dict)
+    checksum: str  # First 16 digits of the SHA-256 of its bytes.
+    counts: dict[str, Any] = field(default_factory=dict)  # See `Reducer.counts`.
 
     def to_message(self, rank: int) -> dict[str, Any]:
         """Return the line of JSON on it, as docs/cli.md describes it."""

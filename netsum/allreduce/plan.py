@@ -1,4 +1,7 @@
-"""What is to be reduced, how often; the same for all ranks."""
+"""What is to be reduced, how often; the same for all ranks.
+
+Failures raise `PlanError`; the message says what is wrong.
+"""
 
 import json
 import re
@@ -23,8 +26,7 @@ _UNITS = {
 LARGEST_BYTES = 4 << 30
 
 
-BLOCK = 256
-"""Elements that are zero together in arrays with zeros: those of a packet of 256 lanes."""
+BLOCK = 256  # Elements that are zero together in arrays with zeros: those of a packet of 256 lanes.
 CHOICES: dict[str, tuple[int | str, ...]] = {
     "overlap": ("full", "random", "none"),
     "sparse": ("auto", "always", "never"),
@@ -39,28 +41,17 @@ class PlanError(ArgumentError):
 
 @dataclass(frozen=True)
 class Exchange:
-    """One array to be reduced.
+    """One array to be reduced."""
 
-    Attributes
-    ----------
-    dtype
-        A key of `ITEM_BYTES`.
-    op
-        One of `OPS`.
-    density
-        Share of the blocks of `BLOCK` elements in which a rank has other numbers than zeros.
-    overlap
-        Whether these are the same blocks at all ranks (``full``), chosen by each rank (``random``), or different ones
-        at each (``none``).
-    sparse, bits, rounding
-        As `host_agent.Communicator.allreduce` takes them.
-    """
-
-    dtype: str
-    op: str
+    dtype: str  # A key of `ITEM_BYTES`.
+    op: str  # One of `OPS`.
     elements: int
+    # Share of the blocks of `BLOCK` elements in which a rank has other numbers than zeros.
     density: float = 1.0
+    # Whether these are the same blocks at all ranks (``full``), chosen by each rank (``random``), or different ones at each
+    # (``none``).
     overlap: str = "random"
+    # sparse, bits, rounding: as `host_agent.Communicator.allreduce` takes them.
     sparse: str = "auto"
     bits: int | str = "full"
     rounding: str = "nearest"
@@ -100,22 +91,13 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Plan:
-    """A series of exchanges.
-
-    Attributes
-    ----------
-    repeats
-        How often each is timed.
-    warmups
-        How often each is done before, checked and not timed.
-    timeout_s
-        Deadline of a collective, in seconds: it fails if nothing of it completes for that long.
-    """
+    """A series of exchanges."""
 
     exchanges: tuple[Exchange, ...]
-    repeats: int = 3
-    warmups: int = 1
+    repeats: int = 3  # How often each is timed.
+    warmups: int = 1  # How often each is done before, checked and not timed.
     seed: int = 0
+    # Deadline of a collective, in seconds: it fails if nothing of it completes for that long.
     timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -149,15 +131,8 @@ class Plan:
             Data types, such as "float32,int32".
         op
             One of `OPS`.
-        repeats, warmups, seed, timeout_s
-            See the class.
         how
             Other attributes of `Exchange`.
-
-        Raises
-        ------
-        PlanError
-            The message says what is expected.
         """
         exchanges = tuple(
             Exchange(dtype, op, -(-size // ITEM_BYTES.get(dtype, 1)), **how)
@@ -182,13 +157,7 @@ def _words(text: str) -> list[str]:
 
 
 def parse_size(text: str) -> int:
-    """Read a size in bytes, such as "64MiB".
-
-    Raises
-    ------
-    PlanError
-        It is none.
-    """
+    """Read a size in bytes, such as "64MiB"."""
     match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text)
     if match is None or match[2] not in _UNITS or int(match[1]) == 0:
         raise PlanError(f"a size is a whole number of bytes, KiB, MiB or GiB, such as 64KiB, not {text!r}")
@@ -196,13 +165,7 @@ def parse_size(text: str) -> int:
 
 
 def size_sweep(smallest: str, largest: str, factor: int) -> str:
-    """Return sizes from the smallest to the largest, each `factor` times the one before, as `Plan.of` reads them.
-
-    Raises
-    ------
-    PlanError
-        One is no size, or the largest is below the smallest.
-    """
+    """Return sizes from the smallest to the largest, each `factor` times the one before, as `Plan.of` reads them."""
     size, last = parse_size(smallest), parse_size(largest)
     if size > last:
         raise PlanError(f"expected a largest size of at least the smallest, {smallest}, not {largest}")

@@ -28,61 +28,38 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """Result of one exchange.
+    """Result of one exchange."""
 
-    Attributes
-    ----------
-    dtype, op, elements, bytes
-        What was reduced; the size of one rank's array in memory.
-    seconds
-        From the barrier before to the result at the rank that had it last.
-    elements_per_s
-        Elements of one rank's array over those seconds.
-    algbw_bytes_per_s
-        Algorithm bandwidth as nccl-tests defines it: bytes of one rank's array over the median time.
-    busbw_bytes_per_s
-        Bus bandwidth as nccl-tests defines it for an all-reduce of n ranks: the algorithm bandwidth times 2(n − 1)/n, which
-        is what each link of a ring would carry.
-    processor_seconds
-        What all ranks together had of the processors in the timed repeats.
-    correct
-        Whether all results of all ranks were right bit for bit, warm-ups included.
-    same_bits
-        Whether all ranks had the same bits.
-    packets, retransmissions
-        Of all ranks, in the timed repeats, sent and received; None if that is not known.
-    checksums
-        Of each timed repeat, the first 16 digits of the result's SHA-256 at rank 0.
-    density, overlap, sparse, bits
-        As in `netsum.allreduce.plan.Exchange`.
-    bytes_sent, bytes_received
-        UDP payload of all ranks in the timed repeats; None if that is not known.
-    own_share, union_share
-        Of the array's blocks, those in which a rank had anything but zeros, on the average of the ranks, and those in
-        which any had, which travelled; None if all blocks did, whatever they held.
-    """
-
+    # dtype, op, elements, bytes: what was reduced; the size of one rank's array in memory.
     dtype: str
     op: str
     elements: int
     bytes: int
     repeats: int
-    seconds: Spread
-    elements_per_s: Spread
+    seconds: Spread  # From the barrier before to the result at the rank that had it last.
+    elements_per_s: Spread  # Elements of one rank's array over those seconds.
+    # Algorithm bandwidth as nccl-tests defines it: bytes of one rank's array over the median time.
     algbw_bytes_per_s: float
+    # Bus bandwidth as nccl-tests defines it for an all-reduce of n ranks: the algorithm bandwidth times 2(n − 1)/n, which
+    # is what each link of a ring would carry.
     busbw_bytes_per_s: float
-    processor_seconds: float
-    correct: bool
-    same_bits: bool
+    processor_seconds: float  # What all ranks together had of the processors in the timed repeats.
+    correct: bool  # Whether all results of all ranks were right bit for bit, warm-ups included.
+    same_bits: bool  # Whether all ranks had the same bits.
+    # packets, retransmissions: of all ranks, in the timed repeats, sent and received; None if that is not known.
     packets: int | None
     retransmissions: int | None
-    checksums: list[str]
+    checksums: list[str]  # Of each timed repeat, the first 16 digits of the result's SHA-256 at rank 0.
+    # density, overlap, sparse, bits: as in `netsum.allreduce.plan.Exchange`.
     density: float
     overlap: str
     sparse: str
     bits: int | str
+    # bytes_sent, bytes_received: UDP payload of all ranks in the timed repeats; None if that is not known.
     bytes_sent: int | None
     bytes_received: int | None
+    # own_share, union_share: of the array's blocks, those in which a rank had anything but zeros, on the average of the
+    # ranks, and those in which any had, which travelled; None if all blocks did, whatever they held.
     own_share: float | None
     union_share: float | None
 
@@ -96,8 +73,6 @@ def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
 
     Parameters
     ----------
-    plan
-        What was done.
     rounds
         For each rank its messages of event "round", in order.
     """

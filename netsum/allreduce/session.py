@@ -1,4 +1,7 @@
-"""A whole all-reduce between hosts: of this machine over an embedded switch, of a testbed, or through a given controller."""
+"""A whole all-reduce between hosts: of this machine over an embedded switch, of a testbed, or through a given controller.
+
+Failures raise `TestbedError`; the message says what is wrong.
+"""
 
 import json
 import sys
@@ -26,26 +29,15 @@ SERVICE_TIMEOUT_S = START_TIMEOUT_S + PROGRAM_TIMEOUT_S + 20.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of an all-reduce between hosts.
+    """Result of an all-reduce between hosts."""
 
-    Attributes
-    ----------
-    job
-        Its name at the controller.
-    slots, lanes
-        Chunks in flight at most, and int32 values a packet carries.
-    rows
-        One for each exchange.
-    counters
-        What the switch counted for the job; empty if unknown.
-    """
-
-    job: str
+    job: str  # Its name at the controller.
     hosts: list[str]
+    # slots, lanes: chunks in flight at most, and int32 values a packet carries.
     slots: int
     lanes: int
-    rows: list[Row]
-    counters: dict[str, int]
+    rows: list[Row]  # One for each exchange.
+    counters: dict[str, int]  # What the switch counted for the job; empty if unknown.
 
     @property
     def correct(self) -> bool:
@@ -137,13 +129,7 @@ def _counters(controller: str, job: str) -> dict[str, int]:
 
 @contextmanager
 def loopback_controller(workers: int, lanes: int, drop_ppm: int, folder: Path) -> Iterator[str]:
-    """Run an embedded switch on loopback and its controller, as long as the ``with`` block lasts; give its address.
-
-    Raises
-    ------
-    TestbedError
-        It does not come up; the message says why.
-    """
+    """Run an embedded switch on loopback and its controller, as long as the ``with`` block lasts; give its address."""
 
     def start(ready_fd: int) -> Child:
         return Child(
@@ -178,11 +164,6 @@ def testbed_sites(testbed: RunningTestbed, hosts: Sequence[str]) -> list[Site]:
     ----------
     hosts
         Names; none: all of them.
-
-    Raises
-    ------
-    TestbedError
-        There is no such host.
     """
     there = list(testbed.state["hosts"])
     if unknown := sorted(set(hosts) - set(there)):

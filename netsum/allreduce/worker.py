@@ -80,8 +80,6 @@ def take_part(
 
     Parameters
     ----------
-    plan
-        The same at all ranks.
     job, rank, world_size, controller, slots, join_token
         See `host_agent.joining.join`.
     join_timeout_s
@@ -154,17 +152,10 @@ class JobLostError(PeerError):
 
 @dataclass
 class _Ending:
-    """Whether and why the job ends.
+    """Whether and why the job ends."""
 
-    Attributes
-    ----------
-    reason
-        Why no collective will end any more; empty while it will.
-    finishing
-        Whether this worker is done with all collectives: others may leave then, without harm.
-    """
-
-    reason: str = ""
+    reason: str = ""  # Why no collective will end any more; empty while it will.
+    # Whether this worker is done with all collectives: others may leave then, without harm.
     finishing: bool = False
 
 

@@ -49,31 +49,16 @@ def gloo_bound(rate_bps: int, workers: int) -> float:
 
 @dataclass(frozen=True)
 class Result:
-    """What one contender did with one size at one loss.
+    """What one contender did with one size at one loss."""
 
-    Attributes
-    ----------
-    contender
-        Such as "netsum, 256 lanes".
-    switch
-        ``embedded`` or ``bmv2``.
-    rate
-        Of the links, as tc writes it.
-    loss_percent
-        Of every link, each way.
-    bound
-        The links' own, in elements/s.
-    switch_seconds
-        What the switch had of the processors in the timed repeats; None if that was not measured.
-    """
-
-    contender: str
-    switch: str
-    rate: str
-    loss_percent: str
+    contender: str  # Such as "netsum, 256 lanes".
+    switch: str  # ``embedded`` or ``bmv2``.
+    rate: str  # Of the links, as tc writes it.
+    loss_percent: str  # Of every link, each way.
     workers: int
-    bound: float
+    bound: float  # The links' own, in elements/s.
     row: Row
+    # What the switch had of the processors in the timed repeats; None if that was not measured.
     switch_seconds: float | None
 
     def us_per_packet(self, seconds: float | None) -> str:

@@ -24,11 +24,9 @@ from netsum.links_text import rate_of
 from topologies.run_folder import RunningTestbed
 from topologies.topology_file import load_topology
 
-_SILENCE_S = 600.0
-"""How long the ranks may say nothing: one training, on a slow link."""
+_SILENCE_S = 600.0  # How long the ranks may say nothing: one training, on a slow link.
 _QUICK_TASKS = ("digits_cnn", "transformer_lm")
-_QUICK_SCALE = 0.3
-"""Of the steps, for a quick look."""
+_QUICK_SCALE = 0.3  # Of the steps, for a quick look.
 
 
 def run(

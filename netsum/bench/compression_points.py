@@ -87,24 +87,15 @@ def method_of(text: str) -> tuple[str, Method]:
 
 @dataclass(frozen=True)
 class Point:
-    """One training.
+    """One training."""
 
-    Attributes
-    ----------
-    task, method
-        A key of `TASKS`, and what `method_of` takes or "none".
-    seed : int
-        Of the model, the batches and the compressor.
-    network : str
-        Topology and rate of the links, as tables name them.
-    """
-
+    # task, method: a key of `TASKS`, and what `method_of` takes or "none".
     task: str
     method: str
     backend: str
-    seed: int
+    seed: int  # Of the model, the batches and the compressor.
     steps: int
-    network: str
+    network: str  # Topology and rate of the links, as tables name them.
 
     @property
     def file_name(self) -> str:
@@ -125,25 +116,17 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """Result of a training.
+    """Result of a training."""
 
-    Attributes
-    ----------
-    steps, seconds, accuracies : list
-        At each look: steps made, time spent in them, and the share of right answers.
-    sent_bytes, received_bytes : float
-        A step, counted by the interface of rank 0's host: every frame, of all protocols.
-    compress_ms : float
-        Time of rank 0 in the compressor, a step.
-    """
-
+    # steps, seconds, accuracies: at each look: steps made, time spent in them, and the share of right answers.
     steps: list[int]
     seconds: list[float]
     accuracies: list[float]
+    # sent_bytes, received_bytes: a step, counted by the interface of rank 0's host: every frame, of all protocols.
     sent_bytes: float
     received_bytes: float
     gradient_bytes: int
-    compress_ms: float
+    compress_ms: float  # Time of rank 0 in the compressor, a step.
 
 
 def points_of(

@@ -21,10 +21,8 @@ from netsum.bench.machine import example
 from netsum.bench.torch_world import parse, world
 
 _TIMEOUT = timedelta(seconds=120)
-_LOOKS = 15
-"""How often the accuracy of a training is taken."""
-_SKIP_BELOW = 1024
-"""Elements of a tensor that is sent as it is, where layers are compressed by themselves."""
+_LOOKS = 15  # How often the accuracy of a training is taken.
+_SKIP_BELOW = 1024  # Elements of a tensor that is sent as it is, where layers are compressed by themselves.
 _ADAM_EPS = 1e-6
 
 

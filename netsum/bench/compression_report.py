@@ -10,49 +10,33 @@ from typing import Final
 from netsum.bench.compression_points import UNCOMPRESSED, Curve, Point
 from netsum.terminal import Rows, echo
 
-WITHIN: Final = 0.01
-"""How far below the accuracy without compression a run may end to have reached it."""
-REFERENCE: Final = "netsum"
-"""The back end without compression that others are compared with."""
+WITHIN: Final = 0.01  # How far below the accuracy without compression a run may end to have reached it.
+REFERENCE: Final = "netsum"  # The back end without compression that others are compared with.
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method on a task over a back end, over all seeds.
-
-    Attributes
-    ----------
-    accuracy, spread
-        Mean and standard deviation after all steps.
-    timed
-        Mean accuracy after half of the time that uncompressed netsum takes for all steps.
-    seconds
-        Mean time of all steps.
-    to_target
-        Mean time to the final accuracy of uncompressed netsum with the same seed, less `WITHIN`; None if a seed did not reach
-        it.
-    step_ms, compress_ms
-        Mean time of a step, and in the compressor.
-    sent_kb, received_kb
-        A step, on the wire.
-    front
-        Whether no other row of the task is faster and at least as accurate.
-    """
+    """A method on a task over a back end, over all seeds."""
 
     task: str
     method: str
     backend: str
     runs: int
+    # accuracy, spread: mean and standard deviation after all steps.
     accuracy: float
     spread: float
-    timed: float
-    seconds: float
+    timed: float  # Mean accuracy after half of the time that uncompressed netsum takes for all steps.
+    seconds: float  # Mean time of all steps.
+    # Mean time to the final accuracy of uncompressed netsum with the same seed, less `WITHIN`; None if a seed did not reach
+    # it.
     to_target: float | None
+    # step_ms, compress_ms: mean time of a step, and in the compressor.
     step_ms: float
     compress_ms: float
+    # sent_kb, received_kb: a step, on the wire.
     sent_kb: float
     received_kb: float
-    front: bool = False
+    front: bool = False  # Whether no other row of the task is faster and at least as accurate.
 
 
 def rows_of(found: Mapping[Point, Curve]) -> list[Row]:

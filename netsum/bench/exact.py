@@ -7,7 +7,7 @@ time, which counts links and not hosts. What a host computes for an element is t
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from host_agent.collectives.exact import Exact, ExactSum, Marks, plan_exact_allr
 from host_agent.protocol.passes import Pass
 from host_agent.wire import Admission
 from netsum.bench.machine import machine_and_date
+from netsum.bench.modules import one_sentence, whole
 from netsum.programs import compiled_program
 from netsum.terminal import Rows
 from sim.network.network import Network
@@ -94,42 +95,41 @@ def host_ns(array: Array, exact: Exact) -> float:
 def main() -> None:
     """Print a table over types and distributions."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--elements", type=int, default=1 << 22, help="of an array (default: %(default)s)")
-    parser.add_argument("--workers", type=int, nargs="+", default=[4, 8])
-    parser.add_argument("--rate-mbit", type=int, default=100)
+    parser.add_argument("--elements", type=whole, default=1 << 22, help="of an array (default: %(default)s)")
+    parser.add_argument("--workers", type=whole, nargs="+", default=[4, 8])
+    parser.add_argument("--rate-mbit", type=whole, default=100)
     parser.add_argument("--distributions", nargs="+", choices=DISTRIBUTIONS, default=list(DISTRIBUTIONS))
     options = parser.parse_args()
-    rate_bps = options.rate_mbit * 10**6
     print(f"{machine_and_date()}; load {os.getloadavg()[0]:.1f}")
     print(f"{options.elements:,} elements, links of {options.rate_mbit} Mbit/s, {LANES} lanes, virtual time")
     table = Rows(
-        *(
-            "type",
-            "distribution",
-            ">workers",
-            ">plain, s",
-            ">exact, s",
-            ">exact / plain",
-            ">host, ns an element",
-        ),
+        *("type", "distribution", ">workers", ">plain, s", ">exact, s", ">exact / plain"),
+        ">host, ns an element",
         key=3,
     )
-    for workers in options.workers:
+    try:
+        _fill(table, options.elements, options.workers, options.distributions, options.rate_mbit * 10**6)
+    finally:  # An interrupted run prints what it has.
+        table.print()
+
+
+def _fill(
+    table: Rows, elements: int, counts: Sequence[int], distributions: Sequence[str], rate_bps: int
+) -> None:
+    for workers in counts:
         for dtype in ("float32", "bfloat16", "float16"):
             exact: Exact = "bfloat16" if dtype == "bfloat16" else True
             plain = None  # It takes the same time whatever the values.
-            for name in options.distributions:
+            for name in distributions:
                 rng = np.random.default_rng(1)
-                arrays = [
-                    rounded_to(DISTRIBUTIONS[name](rng, options.elements), dtype) for _ in range(workers)
-                ]
+                arrays = [rounded_to(DISTRIBUTIONS[name](rng, elements), dtype) for _ in range(workers)]
                 plain = plain or virtual_seconds(arrays, False, rate_bps)
                 seconds = virtual_seconds(arrays, exact, rate_bps)
                 cost = min(host_ns(arrays[0], exact) for _ in range(3))
                 numbers = (f"{plain:.3f}", f"{seconds:.3f}", f"{seconds / plain:.2f}", f"{cost:.1f}")
                 table.add(dtype, name, str(workers), *numbers)
-    table.print()
 
 
 if __name__ == "__main__":
-    main()
+    with one_sentence():
+        main()

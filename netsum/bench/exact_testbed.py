@@ -24,9 +24,9 @@ from netsum.allreduce.session import testbed_sites
 from netsum.allreduce.worker import print_line
 from netsum.bench.exact import LANES, SLOTS, rounded_to
 from netsum.bench.machine import machine_and_date
+from netsum.bench.modules import one_sentence, whole
 from netsum.bench.testbeds import testbed
-
-__all__ = ["main"]
+from netsum.terminal import Rows
 
 TYPES: Final[dict[str, Exact]] = {"float32": True, "bfloat16": "bfloat16", "float16": True}
 TIMEOUT_S: Final = 300.0
@@ -87,21 +87,22 @@ def _measure(options: argparse.Namespace) -> None:
     print(
         f"{machine_and_date()}; load {load:.1f} before, {os.getloadavg()[0]:.1f} after; {options.topology}, {options.rate}"
     )
-    print("type      plain, s (least, most)   exact, s (least, most)   exact / plain  same bits")
+    table = Rows("type", ">plain, s (least, most)", ">exact, s (least, most)", ">exact / plain", "same bits")
     for dtype in TYPES:
         both = [[times[dtype, exact, each] for each in range(options.repeats)] for exact in (False, True)]
         texts = [f"{median(each):.3f} ({min(each):.3f}, {max(each):.3f})" for each in both]
         same = "yes" if all(len(digests[dtype, exact]) == 1 for exact in (False, True)) else "NO"
-        print(f"{dtype:10}{texts[0]:25}{texts[1]:25}{median(both[1]) / median(both[0]):13.2f}  {same}")
+        table.add(dtype, *texts, f"{median(both[1]) / median(both[0]):.2f}", same)
+    table.print()
 
 
 def main() -> None:
     """Print a table over types; or be one of its ranks."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("topology", help="such as star-4 or star-8")
-    parser.add_argument("--elements", type=int, default=1 << 22, help="of an array (default: %(default)s)")
+    parser.add_argument("--elements", type=whole, default=1 << 22, help="of an array (default: %(default)s)")
     parser.add_argument("--rate", default="100mbit")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=whole, default=5)
     for option, kind in (("--rank", int), ("--workers", int), ("--controller", str)):
         parser.add_argument(option, type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -109,4 +110,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_sentence():
+        main()

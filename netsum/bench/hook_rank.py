@@ -20,8 +20,7 @@ from netsum.bench.torch_world import parse, world
 
 BACKENDS = ("netsum", "gloo")
 _TIMEOUT = timedelta(seconds=120)
-_WARM_STEPS = 3
-"""DDP rebuilds its buckets in the first one."""
+_WARM_STEPS = 3  # DDP rebuilds its buckets in the first one.
 
 Step = Callable[[DistributedDataParallel], Tensor]
 

@@ -34,8 +34,7 @@ from netsum.bench.machine import machine_and_date
 
 BATCH = 64
 HEADROOM = 2  # four workers
-LEAST_S = 0.2
-"""How long a timed run takes at least."""
+LEAST_S = 0.2  # How long a timed run takes at least.
 
 
 @dataclass
@@ -43,8 +42,7 @@ class Row:
     """Nanoseconds per element of the runs of one operation."""
 
     name: str
-    bytes_moved: int
-    """Read and written per element."""
+    bytes_moved: int  # Read and written per element.
     ns: list[float] = field(default_factory=list)
 
     @property

@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from host_agent.errors import NetsumError
 from netsum.allreduce.plan import Plan
 from netsum.allreduce.report import Message
 from netsum.allreduce.session import run_between, testbed_sites
 from netsum.bench.machine import machine_and_date
+from netsum.bench.modules import one_sentence, positive
 from netsum.bench.testbeds import testbed
 from topologies.children import TestbedError
 
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--lanes", type=int, choices=(64, 256), default=64)
     options.add_argument("--slots", help="chunks in flight; default: the controller's")
     options.add_argument("--size", default="64MiB", help="of the array; it must take longer than the samples")
-    options.add_argument("--seconds", type=float, default=4.0, help="how long samples are taken")
+    options.add_argument("--seconds", type=positive, default=4.0, help="how long samples are taken")
     chosen = options.parse_args(arguments)
     if shutil.which("perf") is None:
         raise TestbedError("perf is not installed: get Debian's package linux-perf")
@@ -210,7 +210,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with one_sentence():
         main()
-    except NetsumError as error:
-        sys.exit(f"netsum: {error}")

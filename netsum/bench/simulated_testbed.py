@@ -24,6 +24,7 @@ from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.allreduce.plan import Plan
 from netsum.allreduce.session import run_between, testbed_sites
 from netsum.bench.machine import machine_and_date
+from netsum.bench.modules import one_sentence, positive, whole
 from netsum.bench.testbeds import testbed
 from netsum.simulation import programs
 from netsum.terminal import Rows
@@ -31,8 +32,7 @@ from sim.experiments.experiment import parse_experiment
 from sim.experiments.running import run_point
 from topologies.units import parse_rate_bps
 
-QUEUE_BYTES = 1000 * 1514
-"""As long as the queue that the testbed gives an interface."""
+QUEUE_BYTES = 1000 * 1514  # As long as the queue that the testbed gives an interface.
 LINKS_LIMIT_BELOW = 0.5
 """Share of the machine's processors that a scenario may need at its links' rate so that its links are the limit.
 
@@ -177,20 +177,20 @@ def print_table(cases: Sequence[Measured], costs: dict[int, float]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what is not in the file yet, and print all of it beside simulated times."""
     options = argparse.ArgumentParser(description=main.__doc__)
-    options.add_argument("--workers", type=int, nargs="+", default=[2, 4])
+    options.add_argument("--workers", type=whole, nargs="+", default=[2, 4])
     options.add_argument("--rates", nargs="+", default=["10mbit", "25mbit"])
     options.add_argument("--lanes", type=int, nargs="+", choices=(64, 256), default=[256, 64])
     options.add_argument("--losses", nargs="+", default=["0", "0.1"], help="percent, each way")
     options.add_argument("--sizes", default="512KiB,2MiB")
-    options.add_argument("--slots", type=int, default=256, help="chunks under way")
-    options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--slots", type=whole, default=256, help="chunks under way")
+    options.add_argument("--repeats", type=whole, default=5)
     options.add_argument(
         "--results", type=Path, default=Path("runs/simulated_testbed.jsonl"), help="what was measured"
     )
     for lanes, us in ((64, 12.9), (256, 22.0)):
         options.add_argument(
             f"--pair-us-{lanes}",
-            type=float,
+            type=positive,
             default=us,
             metavar="US",
             help="processor time of a contribution and its result, from python -m netsum.bench.parts",
@@ -217,4 +217,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_sentence():
+        main()

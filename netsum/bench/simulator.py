@@ -25,6 +25,7 @@ from host_agent.collectives import Collective, plan_allreduce
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from netsum.bench.machine import machine_and_date
+from netsum.bench.modules import one_sentence, whole
 from netsum.programs import compiled_program
 from netsum.terminal import Rows
 from netsum_common.memory_used import most_bytes
@@ -37,10 +38,8 @@ from sim.network.worker import Worker
 SOURCE = Path(__file__).with_name("ns3") / "star.cc"
 LIBRARIES = ("core", "network", "point-to-point", "internet")
 LANES = 256
-SLOTS = 32
-"""Chunks under way: 32 jobs share a switch's 1,024 slots."""
-CHUNKS_AT_ONCE = 1024
-"""Of an all-reduce: 1 MiB."""
+SLOTS = 32  # Chunks under way: 32 jobs share a switch's 1,024 slots.
+CHUNKS_AT_ONCE = 1024  # Of an all-reduce: 1 MiB.
 MOST_WORKERS = 32
 MOST_PORTS = 480
 STACKS = (("ns-3, UDP sockets", "udp"), ("ns-3, links alone", "link"))
@@ -134,9 +133,9 @@ def run_ours(hosts: int, packets: int, lanes: int) -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print packets/s for each number of hosts, netsum and ns-3 in turn."""
     options = argparse.ArgumentParser(description=main.__doc__)
-    options.add_argument("--hosts", type=int, nargs="+", default=[8, 32, 128, 1024])
-    options.add_argument("--packets", type=int, default=320_000, help="of a run, on all links")
-    options.add_argument("--runs", type=int, default=3)
+    options.add_argument("--hosts", type=whole, nargs="+", default=[8, 32, 128, 1024])
+    options.add_argument("--packets", type=whole, default=320_000, help="of a run, on all links")
+    options.add_argument("--runs", type=whole, default=3)
     chosen = options.parse_args(arguments)
     print(f"{machine_and_date()}; load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as folder:
@@ -169,4 +168,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_sentence():
+        main()

@@ -11,24 +11,13 @@ from netsum.virtual.timeline import Event
 
 @dataclass(frozen=True)
 class Task:
-    """Something to train on scikit-learn's handwritten digits.
+    """Something to train on scikit-learn's handwritten digits."""
 
-    Attributes
-    ----------
-    hidden : int
-        Width of the hidden layer; 0: softmax regression, which is convex.
-    skewed : bool
-        Whether each worker has the images of few digits only (two shards of those in the order of digits).
-    rate : float
-        Of plain SGD, the same under every strategy.
-    target : float
-        Accuracy whose time is compared.
-    """
-
-    hidden: int
+    hidden: int  # Width of the hidden layer; 0: softmax regression, which is convex.
+    # Whether each worker has the images of few digits only (two shards of those in the order of digits).
     skewed: bool
-    rate: float
-    target: float
+    rate: float  # Of plain SGD, the same under every strategy.
+    target: float  # Accuracy whose time is compared.
 
 
 TASKS: Final = {
@@ -78,29 +67,16 @@ RECIPES: Final = {
 
 @dataclass(frozen=True)
 class Point:
-    """One training.
+    """One training."""
 
-    Attributes
-    ----------
-    task, recipe
-        Keys of `TASKS` and `RECIPES`.
-    workers : int
-        That train; a parameter server is one more.
-    seed : int
-        Of data, model and batches.
-    step_us : int
-        What a step computes.
-    slowest : float
-        How many times longer the last worker computes.
-    """
-
+    # task, recipe: keys of `TASKS` and `RECIPES`.
     task: str
     recipe: str
-    workers: int
-    seed: int
+    workers: int  # That train; a parameter server is one more.
+    seed: int  # Of data, model and batches.
     steps: int
-    step_us: int
-    slowest: float = 1.0
+    step_us: int  # What a step computes.
+    slowest: float = 1.0  # How many times longer the last worker computes.
 
     @property
     def file_name(self) -> str:
@@ -117,29 +93,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """Result of a training, and all that is needed to compute its time on other links.
+    """Result of a training, and all that is needed to compute its time on other links."""
 
-    Attributes
-    ----------
-    steps, accuracies : list
-        At each look: steps made by the first worker, and the share of right answers.
-    sent_bytes, received_bytes : float
-        Of a worker, the mean.
-    busiest_bytes : int
-        Sent or received by the host that has most.
-    hosts : int
-        Workers, and the parameter server if there is one.
-    events : list
-        As `netsum.virtual.timeline.replay` takes them; marks are the numbers of looks.
-    """
-
+    # steps, accuracies: at each look: steps made by the first worker, and the share of right answers.
     steps: list[int]
     accuracies: list[float]
+    # sent_bytes, received_bytes: of a worker, the mean.
     sent_bytes: float
     received_bytes: float
-    busiest_bytes: int
+    busiest_bytes: int  # Sent or received by the host that has most.
     synchronizations: int
-    hosts: int
+    hosts: int  # Workers, and the parameter server if there is one.
+    # As `netsum.virtual.timeline.replay` takes them; marks are the numbers of looks.
     events: list[list[Event]]
 
 

@@ -34,36 +34,22 @@ class Times:
 
 @dataclass(frozen=True)
 class Row:
-    """A strategy on a task with this many workers, over all seeds.
-
-    Attributes
-    ----------
-    accuracy, spread : float
-        Mean and standard deviation after all steps.
-    sent_kb, busiest_kb : float
-        Sent by a worker, and at the host's link that carries most in one direction.
-    synchronizations : int
-        Of a worker; the mean, rounded.
-    steps : float or None
-        Mean number to the target; None if a seed did not reach it.
-    seconds : float
-        Mean time of all steps on the first network.
-    to_target : dict of NetworkOf to float or None
-        Mean time to the target.
-    """
+    """A strategy on a task with this many workers, over all seeds."""
 
     task: str
     workers: int
     recipe: str
     runs: int
+    # accuracy, spread: mean and standard deviation after all steps.
     accuracy: float
     spread: float
+    # sent_kb, busiest_kb: sent by a worker, and at the host's link that carries most in one direction.
     sent_kb: float
     busiest_kb: float
-    synchronizations: int
-    steps: float | None
-    seconds: float
-    to_target: dict[NetworkOf, float | None]
+    synchronizations: int  # Of a worker; the mean, rounded.
+    steps: float | None  # Mean number to the target; None if a seed did not reach it.
+    seconds: float  # Mean time of all steps on the first network.
+    to_target: dict[NetworkOf, float | None]  # Mean time to the target.
 
 
 def collectives_of(curves: Iterable[Curve]) -> set[tuple[int, int, int]]:

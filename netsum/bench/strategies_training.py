@@ -16,10 +16,8 @@ from netsum.digits.dataset import Images, load_digits
 from netsum.virtual.group import run_workers
 
 BATCH: Final = 16
-_LOOKS: Final = 40
-"""How often the accuracy is taken."""
-_EPOCHS: Final = 1
-"""Of a round of FedAvg."""
+_LOOKS: Final = 40  # How often the accuracy is taken.
+_EPOCHS: Final = 1  # Of a round of FedAvg.
 
 
 @dataclass(frozen=True)
@@ -30,12 +28,10 @@ class Shards:
     ----------
     parts : list of (Tensor, Tensor)
         Images (n, 64) and digits (n,) of each worker.
-    test : (Tensor, Tensor)
-        Of no worker.
     """
 
     parts: list[tuple[Tensor, Tensor]]
-    test: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]  # Of no worker.
 
 
 def shards(workers: int, seed: int, *, skewed: bool) -> Shards:

@@ -56,8 +56,6 @@ def run_ranks(
     ----------
     module
         Of `netsum.bench`; its options are those of `netsum.bench.torch_world.parse`.
-    where
-        A testbed, or a number of processes.
     silence_s, on_message
         As `Ranks.follow` takes them.
 

@@ -15,27 +15,20 @@ from netsum.bench.torch_rank import BACKENDS, Plan
 from netsum.terminal import Rows
 from topologies.run_folder import RunningTestbed
 
-SILENCE_S = 900.0
-"""How long the ranks may say nothing: one training, on a slow link."""
+SILENCE_S = 900.0  # How long the ranks may say nothing: one training, on a slow link.
 EXAMPLES = {"digits_cnn": 30, "char_lstm": 20, "wide_embedding": 10, "wide_embedding_sparse": 10}
 """Steps of a run."""
 
 
 @dataclass
 class Comparison:
-    """What ranks measured.
+    """What ranks measured."""
 
-    Attributes
-    ----------
-    seconds
-        Of an all-reduce, by bytes and backend, one for each run.
-    examples
-        Reports as examples/harness.py makes them, by example and backend, one for each run.
-    """
-
+    # Of an all-reduce, by bytes and backend, one for each run.
     seconds: dict[int, dict[str, list[float]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
+    # Reports as examples/harness.py makes them, by example and backend, one for each run.
     examples: dict[str, dict[str, list[Message]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
@@ -70,13 +63,7 @@ def plan_of(runs: int, sizes: str, examples: str) -> Plan:
 
 
 def compare(plan: Plan, where: RunningTestbed | int, *, controller: str, folder: Path) -> Comparison:
-    """Run a rank on each host of a testbed, or some on loopback, and return what they measured.
-
-    Raises
-    ------
-    RankError
-        A rank failed.
-    """
+    """Run a rank on each host of a testbed, or some on loopback, and return what they measured; `RankError` if a rank failed."""
     comparison = Comparison()
     os.environ["NETSUM_CONTROLLER"] = controller
     run_ranks("torch_rank", plan.to_json(), where, folder, SILENCE_S, comparison.take)

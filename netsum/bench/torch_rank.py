@@ -3,8 +3,6 @@
 What was measured comes from rank 0.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys
@@ -29,28 +27,18 @@ _REPEATED_BYTES, _MOST_REPEATS = 1 << 20, 20
 
 @dataclass(frozen=True)
 class Plan:
-    """What the ranks measure.
+    """What the ranks measure."""
 
-    Attributes
-    ----------
-    runs
-        How often all of it, the two backends in turn.
-    sizes
-        Of the float32 tensors that are all-reduced, in bytes.
-    examples
-        Steps of each example, by the name of its module.
-    """
-
-    runs: int
-    sizes: list[int]
-    examples: dict[str, int]
+    runs: int  # How often all of it, the two backends in turn.
+    sizes: list[int]  # Of the float32 tensors that are all-reduced, in bytes.
+    examples: dict[str, int]  # Steps of each example, by the name of its module.
 
     def to_json(self) -> str:
         """Return it as text."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, text: str) -> "Plan":
         """Return what `to_json` wrote."""
         return cls(**json.loads(text))
 

@@ -6,8 +6,6 @@ Every chunk takes one packet in and one packet out for each worker, so as many p
 pcaps, and the longest queues it can have. Every run starts a switch anew; runs alternate.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -73,7 +71,7 @@ class _Cables:
         self.ports = {number: f"s{number}" for number in range(1, workers + 1)}
         self.ends = [f"h{number}" for number in range(1, workers + 1)]
 
-    def __enter__(self) -> _Cables:
+    def __enter__(self) -> "_Cables":
         namespaces.delete_leftovers()
         try:
             for name in (self.switch, self.hosts):

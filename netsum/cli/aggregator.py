@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from netsum.cli.options import LogFormatOption
 from netsum.cli.texts import epilog
 
 aggregator_app = typer.Typer(
@@ -45,6 +46,7 @@ def serve(
         bool,
         typer.Option("--allow-remote", help="Take table entries on an address that other machines reach."),
     ] = False,
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Register this host as an aggregator, and add for jobs on it, until Ctrl-C.
 
@@ -59,8 +61,10 @@ def serve(
     from netsum.command_errors import UsageError
     from netsum.terminal import echo
     from netsum_common.channel import TlsFiles
+    from netsum_common.logs import configure_logs, recorded
     from topologies.children import ending_in_order
 
+    configure_logs(log_format)
     target = controller or os.environ.get(CONTROLLER_VARIABLE)
     if not target:
         raise UsageError(
@@ -83,4 +87,5 @@ def serve(
             allow_remote=allow_remote,
         ) as agent,
     ):
-        agent.serve(lambda: echo(f"registered with {target}: workers reach this host at {address}"))
+        registered = f"registered with {target}: workers reach this host at {address}"
+        agent.serve(lambda: None if recorded(registered) else echo(registered))

@@ -46,11 +46,11 @@ def allreduce(
     op: Annotated[str, typer.Option(help="sum, min, max; bor of int32 and int64.")] = "sum",
     sparse: Annotated[
         Sparse, typer.Option(help="Leave out blocks that are zero at every rank; auto: from 1 MiB on.")
-    ] = Sparse.auto,
+    ] = "auto",
     bits: Annotated[
         Bits, typer.Option(help="Bits of an element on the wire, for sums of float32 and float16.")
-    ] = Bits.full,
-    rounding: Annotated[Rounding, typer.Option(help="Rounding to few bits.")] = Rounding.nearest,
+    ] = "full",
+    rounding: Annotated[Rounding, typer.Option(help="Rounding to few bits.")] = "nearest",
     density: Annotated[
         float,
         typer.Option(
@@ -62,7 +62,7 @@ def allreduce(
     ] = 100.0,
     overlap: Annotated[
         Overlap, typer.Option(help="Whether these are the same blocks at all ranks.")
-    ] = Overlap.random,
+    ] = "random",
     repeats: Annotated[int, typer.Option(min=1, help="How often each array is reduced and timed.")] = 3,
     warmups: Annotated[int, typer.Option(min=0, help="Repeats before that, checked and not timed.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the numbers; the same at all ranks.")] = 0,
@@ -87,7 +87,7 @@ def allreduce(
     workers: Annotated[
         int | None, typer.Option(min=1, max=32, help="Processes on this machine, one a rank. Default: 4.")
     ] = None,
-    lanes: Annotated[Lanes, typer.Option(help="On loopback: int32 values a packet carries.")] = Lanes.wide,
+    lanes: Annotated[Lanes, typer.Option(help="On loopback: int32 values a packet carries.")] = "256",
     drop_percent: Annotated[
         float, typer.Option(min=0.0, max=50.0, help="On loopback: packets lost on purpose, each way.")
     ] = 0.0,
@@ -149,11 +149,11 @@ def allreduce(
         warmups=warmups,
         seed=seed,
         timeout_s=timeout,
-        sparse=sparse.value,
-        bits=bits.value if bits is Bits.full else int(bits.value),
-        rounding=rounding.value,
+        sparse=sparse,
+        bits=bits if bits == "full" else int(bits),
+        rounding=rounding,
         density=density / 100,
-        overlap=overlap.value,
+        overlap=overlap,
     )
     if rank is not None:
         if job is None or world_size is None or controller is None:

@@ -1,6 +1,6 @@
 """`netsum bench`: the measurements that the docs quote."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -11,8 +11,7 @@ from netsum.command_errors import UsageError
 bench_app = typer.Typer(help="Measure what the docs quote.", no_args_is_help=True)
 
 _EXAMPLES = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse"
-_SPACED = _EXAMPLES.replace(",", ", ")
-"""As help shows it, which does not break words."""
+_SPACED = _EXAMPLES.replace(",", ", ")  # As help shows it, which does not break words.
 
 BothLanes = Annotated[Lanes | None, typer.Option(help="int32 values a packet carries; default: both.")]
 OneLanes = Annotated[Lanes, typer.Option(help="int32 values a packet carries.")]
@@ -24,7 +23,7 @@ Loss = Annotated[str, typer.Option(metavar="PERCENT", help="Loss of every link, 
 
 
 def _lane_counts(lanes: Lanes | None) -> tuple[int, ...]:
-    return tuple(map(int, Lanes if lanes is None else (lanes,)))
+    return tuple(map(int, get_args(Lanes) if lanes is None else (lanes,)))
 
 
 @bench_app.command(
@@ -52,7 +51,7 @@ def bench_engine(
 )
 def bench_host(
     runs: Annotated[int, typer.Option(min=1, help="Runs of each operation.")] = 5,
-    lanes: OneLanes = Lanes.wide,
+    lanes: OneLanes = "256",
 ) -> None:
     """Nanoseconds an element costs the worker library to quantize, beside a plain copy."""
     from netsum.bench.host import run
@@ -161,8 +160,8 @@ def bench_sparse(
     bits: Annotated[
         str, typer.Option(metavar="BITS,…", help="Widths of packed elements; an empty text: none.")
     ] = "16,8,4,2",
-    lanes: OneLanes = Lanes.wide,
-    switch: Annotated[SwitchKind, typer.Option(help="Who runs the P4 program.")] = SwitchKind.embedded,
+    lanes: OneLanes = "256",
+    switch: Annotated[SwitchKind, typer.Option(help="Who runs the P4 program.")] = "embedded",
     repeats: Annotated[int, typer.Option(min=1, help="How often each array is reduced and timed.")] = 3,
     slots: SlotsOption = None,
     gloo: Annotated[bool, typer.Option(help="Measure Gloo too.")] = True,
@@ -182,7 +181,7 @@ def bench_sparse(
         overlaps=overlaps,
         bits=bits,
         lanes=int(lanes),
-        switch=switch.value,
+        switch=switch,
         repeats=repeats,
         slots=slots,
         gloo=gloo,
@@ -203,7 +202,7 @@ def bench_torch(
         str, typer.Option(metavar="SIZES", help="Sizes of the float32 tensors.")
     ] = "4KiB,64KiB,1MiB,16MiB,64MiB",
     runs: TurnRuns = 5,
-    lanes: OneLanes = Lanes.wide,
+    lanes: OneLanes = "256",
     examples: Annotated[
         str,
         typer.Option(metavar="NAME,…", show_default=_SPACED, help="Examples to train as well; empty: none."),
@@ -234,7 +233,7 @@ def bench_training(
     topology: Topology = "star-4",
     rate: Rate = "100mbit",
     loss: Loss = "0",
-    lanes: OneLanes = Lanes.wide,
+    lanes: OneLanes = "256",
     runs: TurnRuns = 3,
     examples: Annotated[
         str, typer.Option(metavar="NAME,…", show_default=_SPACED, help="Examples to train.")

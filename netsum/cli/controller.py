@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.options import Lanes, Share
+from netsum.cli.options import Lanes, LogFormatOption, Share
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
 
@@ -71,7 +71,7 @@ def controller_serve(
             help="How jobs share the slots of a switch: as requested (fixed), alike, by weight, or by the slots that "
             "they request (demand). A request is then the most that a job gets.",
         ),
-    ] = Share.fixed,
+    ] = "fixed",
     least_slots: Annotated[
         int, typer.Option(min=1, help="Fewest slots of a job where jobs share them, a power of two.")
     ] = 1,
@@ -88,9 +88,23 @@ def controller_serve(
         ),
     ] = 30.0,
     idle: Annotated[float, typer.Option(min=0.0, help="Seconds a created job waits for a worker.")] = 600.0,
-    metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics over HTTP.")
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Serve the window, a page that shows network, jobs and events, and /metrics for Prometheus.",
+        ),
     ] = None,
+    http_token: Annotated[
+        str,
+        typer.Option(
+            envvar="NETSUM_HTTP_TOKEN",
+            metavar="TOKEN",
+            help="What a browser and Prometheus must send for --http.",
+        ),
+    ] = "",
     election_id: Annotated[
         int, typer.Option(min=1, help="The controller with the highest is primary at a switch.")
     ] = 1,
@@ -106,6 +120,7 @@ def controller_serve(
         bool,
         typer.Option("--allow-remote", help="Listen without TLS where other machines can reach it."),
     ] = False,
+    log_format: LogFormatOption = "text",
     ready_fd: Annotated[
         int | None, typer.Option(help="Descriptor to write a line of JSON to when all switches are ready.")
     ] = None,
@@ -117,7 +132,6 @@ def controller_serve(
     """
     import asyncio
     import json
-    import logging
 
     from controller.errors import ConfigError
     from controller.service.network import lanes_of_testbed, network_of_testbed
@@ -128,7 +142,9 @@ def controller_serve(
     from netsum.programs import compiled_program
     from netsum.terminal import echo
     from netsum_common.channel import TlsFiles
+    from netsum_common.logs import configure_logs, recorded
 
+    configure_logs(log_format)
     if (testbed is None) == (config is None):
         raise ConfigError("which switches? Give --testbed RUN_FOLDER or --config FILE, one of them")
     if (program is None) != (p4info is None):
@@ -151,12 +167,15 @@ def controller_serve(
         network = network_of_file(config)
         home, default_listen, of_testbed = config.parent, DEFAULT_CONTROLLER, None
     if program is None or p4info is None:
-        shipped = compiled_program(int(lanes or of_testbed or Lanes.wide))
+        shipped = compiled_program(int(lanes or of_testbed or "256"))
         program, p4info = shipped.json, shipped.p4info
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
     def announce(listening: dict[str, object]) -> None:
-        echo(f"ready: job API on {', '.join(map(str, listening['addresses']))}")  # type: ignore[call-overload]
+        ready = f"ready: job API on {', '.join(map(str, listening['addresses']))}"  # type: ignore[call-overload]
+        if listening["http"]:
+            ready += f", window {listening['http']}"
+        if not recorded(ready):
+            echo(ready)
         if ready_fd is not None:
             with os.fdopen(ready_fd, "w") as pipe:
                 pipe.write(json.dumps(listening) + "\n")
@@ -169,13 +188,14 @@ def controller_serve(
         listen=tuple(listen or [default_listen]),
         tls=TlsFiles(tls_ca, tls_cert, tls_key),
         allow_remote=allow_remote,
-        metrics=None if metrics is None else _metrics_address(metrics),
+        http=None if http is None else _http_address(http),
+        http_token=_checked_token(http_token),
         registry=RegistryOptions(
             slots=slots,
             grace_s=grace,
             recovery_s=recovery,
             idle_s=idle,
-            share=share.value,
+            share=share,
             least_slots=least_slots,
         ),
         election_id=election_id,
@@ -183,10 +203,18 @@ def controller_serve(
     asyncio.run(serve(options, announce))
 
 
-def _metrics_address(text: str) -> tuple[str, int]:
+def _http_address(text: str) -> tuple[str, int]:
     from netsum_common.channel import ChannelError, split_host_port
 
     try:
         return split_host_port(text)
     except ChannelError:
-        raise UsageError(f"--metrics: expected an address such as 127.0.0.1:9464, not {text!r}") from None
+        raise UsageError(f"--http: expected an address such as 127.0.0.1:8080, not {text!r}") from None
+
+
+def _checked_token(text: str) -> str:
+    import re
+
+    if text and not re.fullmatch(r"[A-Za-z0-9_.~-]{16,}", text):
+        raise UsageError("--http-token: expected at least 16 letters, digits, or any of _ . ~ -")
+    return text

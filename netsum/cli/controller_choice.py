@@ -15,8 +15,6 @@ def controller_address(controller: str | None, testbed: str | None) -> str:
 
     Parameters
     ----------
-    controller
-        As given by option or environment.
     testbed
         Name of a testbed; it comes first, as it is said where the environment is only there. Without either: that of
         NETSUM_TESTBED, else the only one with a controller, else the default address.

@@ -5,6 +5,7 @@ found, interruptions, and a reader of standard output that has gone.
 """
 
 import inspect
+import logging
 import os
 import re
 import signal
@@ -13,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import EnumType
-from typing import Any, Final, NoReturn, get_args
+from types import NoneType
+from typing import Any, Final, Literal, NoReturn, get_args, get_origin
 
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo
@@ -22,6 +24,7 @@ from netsum.command_errors import UsageError
 from netsum.extras import DISTRIBUTIONS, install_command
 from netsum.terminal import echo_error
 from netsum_common.errors import NetsumError
+from netsum_common.logs import recorded
 
 FAULT: Final = 1
 WRONG_ARGUMENT: Final = 2
@@ -83,7 +86,8 @@ def reported_errors() -> Iterator[None]:
 
 def fail(message: str, status: int = FAULT) -> NoReturn:
     """Print what went wrong and exit."""
-    echo_error(message)
+    if not recorded(message, logging.ERROR):
+        echo_error(message)
     sys.exit(status)
 
 
@@ -156,8 +160,12 @@ class _Parameter:
 def _expected(kind: Any, least: float | None, most: float | None) -> str:
     """Return which values a parameter takes, as words."""
     # The type of an option that may be repeated stands inside a list.
-    while kinds := [each for each in get_args(kind) if each is not type(None)]:
+    while get_origin(kind) is not Literal and (
+        kinds := [each for each in get_args(kind) if each is not NoneType]
+    ):
         kind = kinds[0]
+    if get_origin(kind) is Literal:
+        return _one_of(get_args(kind))
     if isinstance(kind, EnumType):
         return _one_of([each.value for each in kind])  # type: ignore[var-annotated]
     said = {int: "a whole number", float: "a number", bool: "yes or no"}.get(kind, "a text")

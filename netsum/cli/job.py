@@ -8,7 +8,6 @@ from netsum.cli import completions
 from netsum.cli.clients import as_operator
 from netsum.cli.options import (
     AsJson,
-    IfFull,
     IfFullOption,
     JoinTokenOption,
     SlotsOption,
@@ -55,7 +54,7 @@ def create(
     name: NewJobName,
     world_size: Annotated[int, typer.Option(min=1, max=4096, help="Number of workers.")],
     slots: SlotsOption = None,
-    if_full: IfFullOption = IfFull.refuse,
+    if_full: IfFullOption = "refuse",
     queue: Annotated[
         float,
         typer.Option(
@@ -99,7 +98,7 @@ def create(
         name,
         world_size,
         slots=parse_slots(slots),
-        if_full="take less" if if_full is IfFull.take_less else if_full.value,
+        if_full="take less" if if_full == "take-less" else if_full,
         queue_s=queue,
         switch=switch,
         join_token=join_token,
@@ -309,7 +308,7 @@ def _tell(view: "JobView", as_json: bool) -> None:
     from controller.service.client import as_dict
     from host_agent.words import plural
     from netsum.cli.job_tree import tree_lines
-    from netsum.cli.watching import job_state, sparse_sentence, state_word, stuck_sentences
+    from netsum.cli.watching import job_state, last_sentence, sparse_sentence, state_word, stuck_sentences
     from netsum.terminal import Rows, echo, print_facts, print_json
 
     if as_json:
@@ -354,6 +353,8 @@ def _tell(view: "JobView", as_json: bool) -> None:
         echo(line)
     if sparse := sparse_sentence(view):
         echo(sparse)
+    if slow := last_sentence(view):
+        echo(slow)
     for sentence in stuck_sentences(view):
         echo(f"stuck: {sentence}")
     if view.epoch:  # Before its first one the switch has counted nothing for it.

@@ -1,92 +1,25 @@
 """Options that several commands take, each written once."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from netsum.cli.completions import testbeds
+from netsum_common.logs import VARIABLE
 
-
-class SwitchKind(StrEnum):
-    """Which switch runs the P4 program."""
-
-    embedded = "embedded"
-    xdp = "xdp"
-    bmv2 = "bmv2"
-
-
-class DemoSwitch(StrEnum):
-    """Which switch runs the P4 program of `netsum run`, on loopback or in Mininet."""
-
-    embedded = "embedded"
-    bmv2 = "bmv2"
-
-
-class Engine(StrEnum):
-    """Who runs the program of a switch on this host."""
-
-    embedded = "embedded"
-    xdp = "xdp"
-
-
-class Lanes(StrEnum):
-    """Values a packet carries; a compiled program each."""
-
-    narrow = "64"
-    wide = "256"
-
-
-class Sparse(StrEnum):
-    """Whether blocks that are zero at every worker are left out."""
-
-    auto = "auto"
-    always = "always"
-    never = "never"
-
-
-class Bits(StrEnum):
-    """Bits of an element on the wire."""
-
-    full = "full"
-    sixteen = "16"
-    eight = "8"
-    four = "4"
-    two = "2"
-
-
-class Rounding(StrEnum):
-    """How elements are rounded to few bits."""
-
-    nearest = "nearest"
-    stochastic = "stochastic"
-
-
-class Overlap(StrEnum):
-    """Whether the blocks that are not zero are the same at all ranks."""
-
-    full = "full"
-    random = "random"
-    none = "none"
-
-
-class Share(StrEnum):
-    """By what jobs share the slots of a switch."""
-
-    fixed = "fixed"
-    fair = "fair"
-    weighted = "weighted"
-    demand = "demand"
-
-
-class IfFull(StrEnum):
-    """What to do with a job whose slots are not free."""
-
-    refuse = "refuse"
-    queue = "queue"
-    take_less = "take-less"
-
+SwitchKind = Literal["embedded", "xdp", "bmv2"]  # Which switch runs the P4 program.
+# Which switch runs the P4 program of `netsum run`, on loopback or in Mininet.
+DemoSwitch = Literal["embedded", "bmv2"]
+Engine = Literal["embedded", "xdp"]  # Who runs the program of a switch on this host.
+Lanes = Literal["64", "256"]  # Values a packet carries; a compiled program each.
+Sparse = Literal["auto", "always", "never"]  # Whether blocks that are zero at every worker are left out.
+Bits = Literal["full", "16", "8", "4", "2"]  # Bits of an element on the wire.
+Rounding = Literal["nearest", "stochastic"]  # How elements are rounded to few bits.
+LogFormat = Literal["text", "json"]  # How a service writes its log.
+Overlap = Literal["full", "random", "none"]  # Whether the blocks that are not zero are the same at all ranks.
+Share = Literal["fixed", "fair", "weighted", "demand"]  # By what jobs share the slots of a switch.
+IfFull = Literal["refuse", "queue", "take-less"]  # What to do with a job whose slots are not free.
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for scripts.")]
 
@@ -147,6 +80,14 @@ IfFullOption = Annotated[
     IfFull,
     typer.Option(
         help="If that many slots are not free: say so, wait for them, or take the largest power of two that is."
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        envvar=VARIABLE,
+        help="The log on standard error: lines of text, or a JSON object a line.",
     ),
 ]
 JoinTokenOption = Annotated[

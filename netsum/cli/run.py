@@ -39,7 +39,7 @@ def run_digits(
     ] = 1.0,
     switch: Annotated[
         DemoSwitch, typer.Option(help="Who runs the P4 program; BMv2 does so in Mininet.")
-    ] = DemoSwitch.embedded,
+    ] = "embedded",
     mininet: Annotated[
         bool,
         typer.Option("--mininet", help="Hosts and switch in network namespaces, not on loopback (root)."),
@@ -60,7 +60,7 @@ def run_digits(
         steps=steps,
         drop_percent=drop_percent,
         in_mininet=mininet,
-        on_bmv2=switch is DemoSwitch.bmv2,
+        on_bmv2=switch == "bmv2",
     )
     if not run_demo(demo, console()):
         raise typer.Exit(1)

@@ -25,8 +25,7 @@ sim_app = typer.Typer(
     no_args_is_help=True,
 )
 
-_MANY_PACKETS = 60_000_000
-"""From this number on a run takes more than a minute or so."""
+_MANY_PACKETS = 60_000_000  # From this number on a run takes more than a minute or so.
 
 ExperimentArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="An experiment's file (.toml), or the name of a shipped one.")
@@ -87,7 +86,8 @@ def sim_run(
         typer.Option(metavar="LINK", help="Capture a link of the first point: h1>s1; * matches any name."),
     ] = None,
     trace: Annotated[
-        bool, typer.Option(help="Write a trace of the first point for ui.perfetto.dev.")
+        bool,
+        typer.Option(help="Write a trace of the first point for ui.perfetto.dev, and a page of its packets."),
     ] = False,
 ) -> None:
     """Run an experiment in this process; points that its folder has already are not run again."""

@@ -12,6 +12,7 @@ from netsum.cli.options import (
     AsJson,
     ControllerOption,
     Engine,
+    LogFormatOption,
     TestbedOption,
     TlsCaOption,
     TlsCertOption,
@@ -87,7 +88,7 @@ def switch_serve(
     engine: Annotated[
         Engine,
         typer.Option(help="Who runs the program: this process, or the kernel (XDP, at interfaces, root)."),
-    ] = Engine.embedded,
+    ] = "embedded",
     pass_dropped: Annotated[
         bool,
         typer.Option(
@@ -112,6 +113,7 @@ def switch_serve(
         bool,
         typer.Option("--allow-remote", help="Listen where other machines can reach it, unauthenticated."),
     ] = False,
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Run the embedded switch until Ctrl-C: P4Runtime on one side, ports on the other.
 
@@ -120,8 +122,10 @@ def switch_serve(
     """
     from host_agent.wire.constants import UDP_PORT
     from netsum_common.channel import TlsFiles
+    from netsum_common.logs import configure_logs
     from sim.switch.serve import ServeError, ServeOptionError, ServeOptions, run
 
+    configure_logs(log_format)
     options = ServeOptions(
         p4runtime=p4runtime,
         allow_remote=allow_remote,
@@ -134,7 +138,7 @@ def switch_serve(
         json=program,
         p4info=p4info,
         interfaces=_interfaces(interface),
-        engine=engine.value,
+        engine=engine,
         pass_dropped=pass_dropped,
         pcap=pcap,
         statistics=statistics,

@@ -1,7 +1,6 @@
 """`netsum testbed`: hosts, switches and links of a topology file, in network namespaces of this machine."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,17 +13,8 @@ from netsum.command_errors import UsageError
 
 testbed_app = typer.Typer(no_args_is_help=True)
 
-
-class LinkState(StrEnum):
-    """Whether a cable is plugged in."""
-
-    up = "up"
-    down = "down"
-
-
-PROGRAM_MISSING = 127
-"""The status that shells give a command that they do not find."""
-
+LinkState = Literal["up", "down"]  # Whether a cable is plugged in.
+PROGRAM_MISSING = 127  # The status that shells give a command that they do not find.
 
 TestbedName = Annotated[
     str | None,
@@ -227,7 +217,7 @@ def link(
         raise UsageError("expected up, down, --rate, --loss, --latency or --queue")
     testbed = find_testbed(name)
     require_ready(testbed)
-    up = None if state is None else state is LinkState.up
+    up = None if state is None else state == "up"
     echo(change(testbed, one, other, up=up, changes=changes))
 
 

@@ -1,8 +1,12 @@
 """What `netsum testbed up` is to bring up: the topology, the controller's command line, programs of the user's own."""
 
+import contextlib
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from netsum.command_errors import CommandError
 
 if TYPE_CHECKING:
     from controller.user_programs.files import UserProgram
@@ -35,8 +39,12 @@ def own_programs(
     )
 
 
-def controller_command(lanes: int) -> list[str]:
-    """Return the command line of the testbed's controller."""
+WEB_PORTS = range(8080, 8180)
+"""The window takes the first that is free: every testbed of a machine can have one."""
+
+
+def controller_command(lanes: int, web: bool) -> list[str]:
+    """Return the command line of the testbed's controller; with `web` it serves the window, after a restart at the same port."""
     return [
         sys.executable,
         "-P",
@@ -46,7 +54,17 @@ def controller_command(lanes: int) -> list[str]:
         "serve",
         "--lanes",
         str(lanes),
+        *(["--http", f"127.0.0.1:{_free_port()}"] if web else []),
     ]
+
+
+def _free_port() -> int:
+    for port in WEB_PORTS:
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise CommandError(
+        f"--web: the ports {WEB_PORTS[0]} to {WEB_PORTS[-1]} of 127.0.0.1 are in use: free one of them"
+    )
 
 
 def loader_command() -> list[str]:

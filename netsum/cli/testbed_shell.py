@@ -21,8 +21,7 @@ from topologies.run_folder import RunningTestbed, find_testbed
 
 PING_TIMEOUT_S = 2
 IPERF_SECONDS = 5
-IPERF_PORT = 5201
-"""Another than that of a testbed's cross traffic."""
+IPERF_PORT = 5201  # Another than that of a testbed's cross traffic.
 _START_S = 10.0
 
 USAGE: Final = {

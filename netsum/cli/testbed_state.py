@@ -114,6 +114,8 @@ def show(testbed: "RunningTestbed", condition: str) -> None:
     controller = state["controller"]
     gives = f", which gives the switches netsum's program of {state['lanes']} lanes"
     echo("controller: " + ("none" if controller is None else controller["address"] + gives))
+    if controller is not None and controller.get("window"):
+        echo(f"window: {controller['window']}")
     if own:
         echo(f"your own programs: {', '.join(own)}, in {path_text(state['folder'])}/programs")
     echo(f"run folder: {path_text(state['folder'])}")

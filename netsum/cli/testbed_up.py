@@ -12,17 +12,16 @@ from netsum.cli.testbed_state import print_up
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError
 
-IP_HEADERS_BYTES = 28
-"""IPv4 and UDP."""
+IP_HEADERS_BYTES = 28  # IPv4 and UDP.
 
-RUNS = Path("runs")
-"""Where the folders of runs go, as seen from the working directory."""
+RUNS = Path("runs")  # Where the folders of runs go, as seen from the working directory.
 
 EPILOG = epilog(
     (
         "netsum testbed up star-4",
         "four hosts on an embedded switch, links of 100 Mbit/s, and a controller",
     ),
+    ("netsum testbed up leaf-spine-4 --web", "and a page in the browser that shows it"),
     ("netsum testbed up star-4 --switch bmv2 --lanes 64 --rate 10mbit", "the same on BMv2, slower"),
     (
         "netsum testbed up dumbbell --name mine --pcap",
@@ -52,7 +51,7 @@ def up(
             autocompletion=completions.topologies,
         ),
     ],
-    switch: Annotated[SwitchKind, typer.Option(help="Who runs the P4 program.")] = SwitchKind.embedded,
+    switch: Annotated[SwitchKind, typer.Option(help="Who runs the P4 program.")] = "embedded",
     lanes: Annotated[
         Lanes | None, typer.Option(help="int32 values a packet carries. Default: 256; 64 with BMv2.")
     ] = None,
@@ -93,6 +92,10 @@ def up(
             help="Table entries, multicast groups and clone sessions for it: a runtime_json of p4lang's tutorials.",
         ),
     ] = None,
+    web: Annotated[
+        bool,
+        typer.Option("--web", help="Serve the window of the controller: a page that shows network and jobs."),
+    ] = False,
     pcap: Annotated[
         bool, typer.Option("--pcap", help="Write the packets of every switch port to the run folder.")
     ] = False,
@@ -119,9 +122,10 @@ def up(
         option = "--lanes" if lanes is not None else "--no-controller"
         raise UsageError(f"{option} is of netsum's program, and {network.name} runs your own: leave it out")
     controller = controller and not own
-    kind = switch.value
+    if web and not controller:
+        raise UsageError("--web shows what a controller knows: leave out --no-controller and --program")
     name = name or network.name
-    lane_count = int(lanes or (Lanes.narrow if switch is SwitchKind.bmv2 else Lanes.wide))
+    lane_count = int(lanes or ("64" if switch == "bmv2" else "256"))
     needed = IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lane_count
     if controller and network.mtu < needed:
         raise UsageError(
@@ -129,7 +133,7 @@ def up(
             f"{network.mtu:,}: "
             + ("use --lanes 64, or a larger mtu" if lane_count > 64 else "use a larger mtu")
         )
-    lacking = missing_for_mininet() or missing_for_switch(kind)
+    lacking = missing_for_mininet() or missing_for_switch(switch)
     if lacking is not None:
         raise CommandError(lacking)
     folder = new_run_folder(RUNS.resolve(), name)
@@ -137,12 +141,12 @@ def up(
     plan = keeper.Plan(
         name=name,
         topology=network,
-        kind=kind,
+        kind=switch,
         lanes=lane_count,
         folder=folder,
         udp_port=UDP_PORT,
         capture=pcap,
-        controller=controller_command(lane_count) if controller else None,
+        controller=controller_command(lane_count, web) if controller else None,
         own_programs=tuple(own),
         loader=loader_command(),
     )

@@ -1,7 +1,6 @@
 """What the helps of all commands share: examples and exit statuses, in one shape."""
 
-OK, FAULT, USAGE, INTERRUPTED = 0, 1, 2, 130
-"""Exit statuses; the same for every command."""
+OK, FAULT, USAGE, INTERRUPTED = 0, 1, 2, 130  # Exit statuses; the same for every command.
 
 EXIT_STATUSES = {
     OK: "done, and what was asked for holds",
@@ -16,8 +15,6 @@ def epilog(*examples: tuple[str, str], **particular: str) -> str:
 
     Parameters
     ----------
-    examples
-        (command line, what it does).
     particular
         What an exit status means for this command, by its name in lower case: `ok`, `fault`, `interrupted`; empty if the command
         never ends with it.

@@ -34,8 +34,6 @@ def watch_job(client: OperatorClient, name: str, *, interval_s: float, most: int
 
     Parameters
     ----------
-    interval_s
-        How often to look.
     most
         0: until the job ends.
     as_json
@@ -91,6 +89,8 @@ def picture(view: JobView, events: Sequence[EventView] = ()) -> "Group":
     ]
     if sparse := sparse_sentence(view):
         lines.append(Text(sparse))
+    if slow := last_sentence(view):
+        lines.append(Text(slow))
     lines += [Text(f"stuck: {sentence}", style="red") for sentence in stuck_sentences(view)]
     lines += [Text(visible("  ".join(event_cells(event)))) for event in events[-EVENTS_SHOWN:]]
     return Group(*lines)
@@ -113,6 +113,17 @@ def sparse_sentence(view: JobView) -> str:
     return (
         f"sparse: {sparse:,} of {plural(collectives, 'collective')}; not zero: {own:.2%} of a worker's blocks, "
         f"{union:.2%} of all workers'; {count_text(saved)}{'B' if saved >= 1e6 else ' bytes'} saved"
+    )
+
+
+def last_sentence(view: JobView) -> str:
+    """Return which worker the others wait for, as a sentence; empty if they wait for none in particular."""
+    if not view.HasField("last"):
+        return ""
+    last = view.last
+    return (
+        f"slow: worker {last.rank} was the last in {last.share:.0%} of {last.collectives:,} collectives, "
+        f"by {last.late_ns / 1e6:.1f} ms at the median"
     )
 
 

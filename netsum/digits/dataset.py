@@ -7,8 +7,7 @@ import numpy as np
 
 from netsum.digits.model import Floats, Labels
 
-TEST_SHARE = 5
-"""One image in this many is kept for testing."""
+TEST_SHARE = 5  # One image in this many is kept for testing.
 
 
 @dataclass(frozen=True)

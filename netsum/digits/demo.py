@@ -32,27 +32,17 @@ BMV2_TASK = DigitsTask(lanes=64, steps=60, hidden=(64,), slots=32)
 """BMv2 forwards some thousand packets a second, and queues 64 a port."""
 
 GLOBAL_BATCH = 128
-FAILED_RUNS = Path("runs")
-"""Where the logs of a run that failed are kept."""
+FAILED_RUNS = Path("runs")  # Where the logs of a run that failed are kept.
 
 
 @dataclass(frozen=True)
 class Demo:
-    """A demonstration.
-
-    Attributes
-    ----------
-    drop_percent
-        Packets dropped each way in the second run; 0 leaves it out.
-    in_mininet
-        Whether hosts and switch are in network namespaces, and not on loopback.
-    on_bmv2
-        Whether BMv2 runs the P4 program, and not the embedded engine; it does so in Mininet only.
-    """
+    """A demonstration."""
 
     task: DigitsTask
-    drop_percent: float
-    in_mininet: bool
+    drop_percent: float  # Packets dropped each way in the second run; 0 leaves it out.
+    in_mininet: bool  # Whether hosts and switch are in network namespaces, and not on loopback.
+    # Whether BMv2 runs the P4 program, and not the embedded engine; it does so in Mininet only.
     on_bmv2: bool
 
     def testbed(self, folder: Path, drop_percent: float) -> AbstractContextManager[SwitchTestbed]:

@@ -16,18 +16,10 @@ from netsum.terminal import Rows
 
 @dataclass(frozen=True)
 class Reference:
-    """Result of training on the same batches in one process.
+    """Result of training on the same batches in one process."""
 
-    Attributes
-    ----------
-    losses
-        Mean loss of each step's batch.
-    parameters
-        At the end, shape (size,).
-    """
-
-    losses: list[float]
-    parameters: Floats
+    losses: list[float]  # Mean loss of each step's batch.
+    parameters: Floats  # At the end, shape (size,).
     seconds: float
 
 

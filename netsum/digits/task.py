@@ -3,39 +3,22 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-JOB = "digits"
-"""The job's name at the controller."""
+JOB = "digits"  # The job's name at the controller.
 
 
 @dataclass(frozen=True)
 class DigitsTask:
-    """A training run.
-
-    Attributes
-    ----------
-    lanes
-        int32 values a packet carries: 64 or 256.
-    hidden
-        Units of each hidden layer.
-    batch
-        Images a worker takes in a step.
-    seed
-        Of the split, the order of the images and the first parameters.
-    slots
-        Chunks in flight at most; a power of two.
-    timeout_s
-        Deadline of a collective, in seconds.
-    """
+    """A training run."""
 
     workers: int = 4
-    lanes: int = 256
+    lanes: int = 256  # int32 values a packet carries: 64 or 256.
     steps: int = 200
-    hidden: tuple[int, ...] = (512, 256)
-    batch: int = 32
+    hidden: tuple[int, ...] = (512, 256)  # Units of each hidden layer.
+    batch: int = 32  # Images a worker takes in a step.
     rate: float = 0.05
-    seed: int = 0
-    slots: int = 64
-    timeout_s: float = 10.0
+    seed: int = 0  # Of the split, the order of the images and the first parameters.
+    slots: int = 64  # Chunks in flight at most; a power of two.
+    timeout_s: float = 10.0  # Deadline of a collective, in seconds.
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -23,11 +23,9 @@ from netsum.digits.task import JOB, DigitsTask
 from topologies.children import Child
 from topologies.hosts import Host, SwitchTestbed
 
-SILENCE_S = 15.0
-"""How long after every deadline has passed a worker may take to say so."""
+SILENCE_S = 15.0  # How long after every deadline has passed a worker may take to say so.
 
-OnStep = Callable[[int, float], None]
-"""Called with the step and its mean loss."""
+OnStep = Callable[[int, float], None]  # Called with the step and its mean loss.
 
 
 class TrainingError(NetsumError):
@@ -36,36 +34,16 @@ class TrainingError(NetsumError):
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """Result of a training run.
+    """Result of a training run."""
 
-    Attributes
-    ----------
-    losses
-        Mean loss of each step's batch over all workers, before the step.
-    parameters
-        Worker 0's at the end, shape (size,).
-    digests
-        SHA-256 of each worker's parameters.
-    statistics
-        What each worker's communicator counted in the last life of the job.
-    counters
-        What the switch counted in it; empty if it could not be asked.
-    seconds
-        From the first admission to the last worker's end.
-    reduce_seconds
-        Mean over the workers of the time spent in all-reduce.
-    lives
-        1 and the number of restarts.
-    """
-
-    losses: list[float]
-    parameters: Floats
-    digests: tuple[str, ...]
-    statistics: list[dict[str, Any]]
-    counters: dict[str, int]
-    seconds: float
-    reduce_seconds: float
-    lives: int
+    losses: list[float]  # Mean loss of each step's batch over all workers, before the step.
+    parameters: Floats  # Worker 0's at the end, shape (size,).
+    digests: tuple[str, ...]  # SHA-256 of each worker's parameters.
+    statistics: list[dict[str, Any]]  # What each worker's communicator counted in the last life of the job.
+    counters: dict[str, int]  # What the switch counted in it; empty if it could not be asked.
+    seconds: float  # From the first admission to the last worker's end.
+    reduce_seconds: float  # Mean over the workers of the time spent in all-reduce.
+    lives: int  # 1 and the number of restarts.
 
 
 @dataclass
@@ -96,8 +74,6 @@ class TrainingRun(Conversation):
     ----------
     testbed
         Where they run; host i becomes worker i.
-    images
-        The training images, which are split over them.
     controller
         Address of the controller service of the testbed's switch.
     restarts

@@ -5,26 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found.
-
-    Attributes
-    ----------
-    needed_for
-        What does not work without it; empty if all is well.
-    remedy
-        What to do; empty if all is well.
-    required
-        Whether nothing works without it: then `netsum doctor` fails.
-    tried
-        Whether the check was done; `remedy` then says how to have it done.
-    """
+    """What one check found."""
 
     subject: str
     found: str
-    needed_for: str = ""
-    remedy: str = ""
-    required: bool = False
-    tried: bool = True
+    needed_for: str = ""  # What does not work without it; empty if all is well.
+    remedy: str = ""  # What to do; empty if all is well.
+    required: bool = False  # Whether nothing works without it: then `netsum doctor` fails.
+    tried: bool = True  # Whether the check was done; `remedy` then says how to have it done.
 
     @property
     def well(self) -> bool:

@@ -44,8 +44,6 @@ def run_at_random(
     ----------
     seed
         Of everything random; a new one if None. The seed is printed.
-    out
-        Where the files of a violation go.
     counting
         Makes a worker core that takes the place of the shipped one, in each process.
     """

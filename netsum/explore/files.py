@@ -1,12 +1,13 @@
-"""The files of a violation: text, diagram, capture, and a schedule for `--replay`."""
+"""The files of a violation: text, diagram, page, capture, and a schedule for `--replay`."""
 
 from pathlib import Path
 
+from controller.service.page import recorded_page
 from netsum.terminal import echo
 from sim.explore.drawing import svg, text
 from sim.explore.schedules import pcap, write_schedule
 from sim.explore.shrink import shrink
-from sim.explore.story import Event, Step
+from sim.explore.story import Event, Step, recorded_steps
 from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
 
@@ -26,5 +27,6 @@ def write_schedule_files(
     stem.with_suffix(".svg").write_text(svg(events, shape, title, ending))
     stem.with_suffix(".pcap").write_bytes(pcap(events, shape))
     write_schedule(stem.with_suffix(".json"), system.scenario, fault, violation, events)
-    echo(f"written: {stem}.txt, .svg, .pcap, and .json for --replay")
+    stem.with_suffix(".html").write_text(recorded_page(title, shape.links(), recorded_steps(events, shape)))
+    echo(f"written: {stem}.txt, .svg, .html, .pcap, and .json for --replay")
     return events

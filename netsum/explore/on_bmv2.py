@@ -25,36 +25,22 @@ from topologies.children import TestbedError
 from topologies.topology import CPU_PORT
 
 _TIMEOUT_S = 60.0
-_SETTLE_S = 0.02
-"""How long to wait for an answer too many."""
+_SETTLE_S = 0.02  # How long to wait for an answer too many.
 _NUMBER_AT = HEADERS_BYTES + HEADER_OFFSET_EXPONENT
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What both switches answered to one packet.
+    """What both switches answered to one packet."""
 
-    Attributes
-    ----------
-    packet
-        That arrived at the switch.
-    embedded, bmv2
-        (port, frame) of the answers, sorted; the number of a PROBE is zero in them.
-    """
-
-    packet: Packet
+    packet: Packet  # That arrived at the switch.
+    # embedded, bmv2: (port, frame) of the answers, sorted; the number of a PROBE is zero in them.
     embedded: tuple[tuple[int, bytes], ...]
     bmv2: tuple[tuple[int, bytes], ...]
 
 
 def require_bmv2(scenario: Scenario) -> None:
-    """See that BMv2 can run a schedule here.
-
-    Raises
-    ------
-    CommandError
-        It cannot; the message says why.
-    """
+    """See that BMv2 can run a schedule here; `CommandError` if it cannot; the message says why."""
     if scenario.parents:
         raise CommandError("--bmv2 compares one switch, and this schedule is of a tree of switches")
     missing = missing_for_cabled_bmv2()

@@ -28,13 +28,7 @@ def plugin_folder() -> Path:
 
 
 def install(folder: Path) -> Path:
-    """Put the dissector into a folder, in place of an older one.
-
-    Raises
-    ------
-    OSError
-        It cannot be written.
-    """
+    """Put the dissector into a folder, in place of an older one; `OSError` if it cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / PLUGIN.name
     # Renamed into place: Wireshark may be reading the old one.

@@ -14,26 +14,17 @@ _KEY = ("optimizer", "step", "kind", "tensor", "dtype", "shape")
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two runs part.
+    """Where two runs part."""
 
-    Attributes
-    ----------
-    rank, step
-        At which rank, and at which step of the optimizer, from 0.
-    kind, tensor
-        "gradient" or "weight", and the parameter's name; both empty if one run recorded other tensors, or fewer.
-    element
-        Index of the first element that differs.
-    values
-        Its bits in both runs, in hexadecimal.
-    """
-
+    # rank, step: at which rank, and at which step of the optimizer, from 0.
     rank: int
     step: int
+    # kind, tensor: "gradient" or "weight", and the parameter's name; both empty if one run recorded other tensors, or
+    # fewer.
     kind: str = ""
     tensor: str = ""
-    element: tuple[int, ...] = ()
-    values: tuple[str, str] = ("", "")
+    element: tuple[int, ...] = ()  # Index of the first element that differs.
+    values: tuple[str, str] = ("", "")  # Its bits in both runs, in hexadecimal.
 
     def __str__(self) -> str:
         if not self.kind:

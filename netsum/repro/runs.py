@@ -45,22 +45,14 @@ _PROCESSES: Final = re.compile(r"(--nproc[-_]per[-_]node)(=|$)(.*)")
 
 @dataclass
 class Compared:
-    """What a run is, beside the first run over the same sums.
+    """What a run is, beside the first run over the same sums."""
 
-    Attributes
-    ----------
-    over, condition
-        Names of `OVER`, and of `CONDITIONS`, "repeated", "seeded", "workers N" or "controller ADDRESS".
-    result
-        "same", "different", or "not applied" if the training has nothing that the condition changes.
-    first
-        Where they part.
-    """
-
+    # over, condition: names of `OVER`, and of `CONDITIONS`, "repeated", "seeded", "workers N" or "controller ADDRESS".
     over: str
     condition: str
+    # "same", "different", or "not applied" if the training has nothing that the condition changes.
     result: str
-    first: Difference | None = None
+    first: Difference | None = None  # Where they part.
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a document."""
@@ -83,31 +75,15 @@ class Findings:
 
 @dataclass(frozen=True)
 class Training:
-    """A user's command.
-
-    Attributes
-    ----------
-    folder
-        Of the records and outputs of all runs.
-    steps
-        Optimizer steps to record.
-    timeout_s
-        How long a run may take.
-    """
+    """A user's command."""
 
     command: Sequence[str]
-    folder: Path
-    steps: int
-    timeout_s: float
+    folder: Path  # Of the records and outputs of all runs.
+    steps: int  # Optimizer steps to record.
+    timeout_s: float  # How long a run may take.
 
     def run(self, name: str, environment: Mapping[str, str], workers: int | None = None) -> Path:
-        """Run it once, and return the folder with its records.
-
-        Raises
-        ------
-        CommandError
-            It failed, or took too long.
-        """
+        """Run it once, and return the folder with its records; `CommandError` if it failed, or took too long."""
         folder = self.folder / name.replace(" ", "-").replace("/", "-")
         folder.mkdir(parents=True)
         own = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1", **environment}
@@ -132,13 +108,7 @@ class Training:
 
 
 def with_workers(command: Sequence[str], workers: int) -> list[str]:
-    """Return a torchrun command for another number of processes.
-
-    Raises
-    ------
-    UsageError
-        It has no --nproc-per-node.
-    """
+    """Return a torchrun command for another number of processes; `UsageError` if it has no --nproc-per-node."""
     changed = list(command)
     for at, each in enumerate(changed):
         if found := _PROCESSES.fullmatch(each):
@@ -163,8 +133,6 @@ def examine(
     ----------
     overs : sequence of str
         Names of `OVER`.
-    conditions : mapping
-        Environment variables, by name.
     workers : sequence of int
         Other numbers of workers to try.
     """

@@ -1,7 +1,5 @@
 """A process group of torch.distributed over workers in virtual time."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +19,7 @@ Result = TypeVar("Result")
 _SUM: Final = dist.ReduceOp.SUM
 
 
-def groups(world: World) -> list[VirtualGroup]:
+def groups(world: World) -> "list[VirtualGroup]":
     """Return the group of all workers of a world, as each of them has it."""
     exchange = _Shared()
     members = list(range(world.workers))
@@ -69,7 +67,7 @@ class VirtualGroup(dist.ProcessGroup):
         self._place = rank
         self.threads = Threads(world)
 
-    def divided(self, ranks: list[int]) -> VirtualGroup:
+    def divided(self, ranks: list[int]) -> "VirtualGroup":
         """Return the group of some of its ranks, this worker among them."""
         members = [self._members[each] for each in ranks]
         return VirtualGroup(self._world, members, ranks.index(self._place), self._shared)

@@ -10,14 +10,12 @@ from sim.experiments.sweeping import Finished, Swept
 from sim.network.parameters import ETHERNET_FRAMING_BYTES
 
 LANES: Final = 256
-_CHUNK: Final = 4 * LANES
-"""Bytes of an array that a packet carries."""
+_CHUNK: Final = 4 * LANES  # Bytes of an array that a packet carries.
 _SEGMENT: Final = 1448
 _TCP_HEADERS: Final = 66
 _LINKS_OF_A_ROUND_TRIP: Final = 4
 _NS: Final = 1e9
-_COLLECTIVES: Final = 2
-"""One after the other; the last counts, when round trips have been measured."""
+_COLLECTIVES: Final = 2  # One after the other; the last counts, when round trips have been measured.
 _EXPERIMENT: Final = f"""
 question = "How long do the collectives of a training take?"
 [[job]]
@@ -31,18 +29,10 @@ limit = "100000s"
 
 @dataclass(frozen=True)
 class NetworkOf:
-    """A star: every host's link has the same rate, and so has the round trip between any two.
+    """A star: every host's link has the same rate, and so has the round trip between any two."""
 
-    Attributes
-    ----------
-    rate_bps : int
-        Of a link, each way.
-    rtt_us : float
-        Between two hosts, without waiting: four times a link's latency.
-    """
-
-    rate_bps: int
-    rtt_us: float
+    rate_bps: int  # Of a link, each way.
+    rtt_us: float  # Between two hosts, without waiting: four times a link's latency.
 
 
 Durations = Mapping[tuple[int, int, int], float]

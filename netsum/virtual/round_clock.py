@@ -11,15 +11,10 @@ class RoundClock:
     """When rounds end, and which activities go on then.
 
     A round begins when all its members have entered it and no host is `ahead` results behind; it ends for all at once.
-
-    Attributes
-    ----------
-    ends : dict of int to float
-        When each round ends, in seconds, of those that have begun.
     """
 
     def __init__(self, duration: Callable[[int, int, int], float], hosts: int) -> None:
-        self.ends: dict[int, float] = {}
+        self.ends: dict[int, float] = {}  # When each round ends, in seconds, of those that have begun.
         self._duration = duration
         self._taken = [0] * hosts
         self._waiting: dict[int, list[tuple[int, int, Event]]] = defaultdict(list)

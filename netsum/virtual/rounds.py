@@ -3,8 +3,6 @@
 docs/protocol.md#quorums says what a round is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,7 +90,7 @@ class VirtualCommunicator:
 
     def rounds(
         self, count: int, shape: tuple[int, ...], dtype: npt.DTypeLike, *, ahead: int = AHEAD
-    ) -> VirtualRounds:
+    ) -> "VirtualRounds":
         """Run `count` rounds that take means; see `Communicator.rounds`."""
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         return VirtualRounds(self._world, self.worker_id, self._job, count, size, ahead)
@@ -103,19 +101,12 @@ class VirtualRounds:
 
     Parameters
     ----------
-    size : int
-        Bytes of an array.
     ahead : int
         So many results are kept that a worker has not taken; then the others wait.
-
-    Attributes
-    ----------
-    number : int
-        How many results have been taken.
     """
 
     def __init__(self, world: World, rank: int, job: RoundsOfJob, count: int, size: int, ahead: int) -> None:
-        self.number = 0
+        self.number = 0  # How many results have been taken.
         self._world, self._rank, self._job = world, rank, job
         self._count, self._size, self._ahead = count, size, ahead
 

@@ -40,22 +40,12 @@ class Links(Protocol):
 
         Parameters
         ----------
-        op : {"sum", "max", "broadcast", "gather"}
-            What it does.
         size : int
             Bytes that a worker contributes.
         """
 
     def round(self, size: int, workers: int, quorum: int) -> float:
-        """Return how long a round takes once its members are ready: its roll call and its reduction, in seconds.
-
-        Parameters
-        ----------
-        size : int
-            Bytes of an array.
-        workers, quorum : int
-            In the job, and of them in the round.
-        """
+        """Return how long a round takes once its members are ready: its roll call and its reduction, in seconds."""
 
     def message(self, sender: int, receiver: int, size: int, now: float) -> tuple[float, float]:
         """Return when the sender's link has taken a message that is sent now, and when the receiver has it, in seconds."""
@@ -70,22 +60,13 @@ class Timeline:
     ----------
     hosts : int
         How many; activities 0, 1, … are theirs, one each.
-
-    Attributes
-    ----------
-    now : list of float
-        Of each activity, in seconds.
-    marks : dict of int to float
-        When each mark was passed first.
-    rounds : RoundClock
-        When rounds with a quorum end.
     """
 
     def __init__(self, links: Links, hosts: int) -> None:
         self._links = links
-        self.now: list[float] = []
-        self.marks: dict[int, float] = {}
-        self.rounds = RoundClock(links.round, hosts)
+        self.now: list[float] = []  # Of each activity, in seconds.
+        self.marks: dict[int, float] = {}  # When each mark was passed first.
+        self.rounds = RoundClock(links.round, hosts)  # When rounds with a quorum end.
         self._host: list[int] = []
         self._ready: list[tuple[float, int, int]] = []
         self._order = 0

@@ -1,7 +1,5 @@
 """Workers as threads of this process of which one runs at a time, in the order of virtual time."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable
@@ -24,16 +22,12 @@ class World:
 
     Results depend on nothing but what the workers compute and the links: a thread runs until its next event, then the one whose
     virtual time is the earliest. Only `compute` and communication take virtual time.
-
-    Attributes
-    ----------
-    events : list of list
-        Of each activity, in the order of time; `netsum.virtual.timeline.replay` takes them.
     """
 
     def __init__(self, workers: int, links: Links) -> None:
         self.workers = workers
         self.timeline = Timeline(links, workers)
+        # Of each activity, in the order of time; `netsum.virtual.timeline.replay` takes them.
         self.events: list[list[Event]] = [[] for _ in range(workers)]
         # A semaphore of `threading` is Python code, which an interruption can leave with its lock in the wrong state.
         self._turns: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(workers)]
@@ -163,11 +157,11 @@ class Threads:
 
     def Thread(
         self, target: Callable[..., Any], args: tuple[Any, ...] = (), daemon: bool = True
-    ) -> _Thread:  # As in threading.
+    ) -> "_Thread":  # As in threading.
         """Return a thread; it is not started."""
         return _Thread(self._world, target, args)
 
-    def Condition(self) -> _Condition:  # As in threading.
+    def Condition(self) -> "_Condition":  # As in threading.
         """Return a condition."""
         return _Condition(self._world)
 
@@ -192,7 +186,7 @@ class _Condition:
         self._name = world.conditions
         world.conditions += 1
 
-    def __enter__(self) -> _Condition:
+    def __enter__(self) -> "_Condition":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -103,7 +103,7 @@ def python_constants(spec: Spec) -> str:
     for group in ("kind", "op", "flag"):
         lines.append("")
         for name, item in spec[group].items():
-            lines += [f"{group.upper()}_{name.upper()}: Final = {item['value']}", f'"""{item["doc"]}"""']
+            lines.append(f"{group.upper()}_{name.upper()}: Final = {item['value']}  # {item['doc']}")
     flag = spec["quorum"]["flag"]
     lines += [f"FLAG_QUORUM: Final = {flag['value']}", f'"""{flag["doc"]}"""']
     lines += [

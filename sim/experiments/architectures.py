@@ -6,8 +6,7 @@ As torchvision and the papers have them; totals are compared with the published 
 from collections.abc import Callable, Iterator
 from typing import Final
 
-Layer = tuple[str, int, int]
-"""Name, parameters, multiplications a sample."""
+Layer = tuple[str, int, int]  # Name, parameters, multiplications a sample.
 
 _CLASSES: Final = 1000
 

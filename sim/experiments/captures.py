@@ -15,8 +15,7 @@ from sim.network.network import Network
 _MAGIC_NS: Final = 0xA1B23C4D
 _ETHERNET: Final = 1
 _NS_PER_S: Final = 10**9
-_NO_PORT: Final = 9
-"""The discard service: packets of peers and background traffic carry nothing."""
+_NO_PORT: Final = 9  # The discard service: packets of peers and background traffic carry nothing.
 
 
 def write_capture(network: Network, number: int, path: Path) -> None:

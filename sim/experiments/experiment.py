@@ -33,8 +33,7 @@ from sim.peers.table import SERVED
 from topologies.shaping import ETHERNET_HEADER_BYTES
 from topologies.topology_file import topology_path
 
-FILES: Final = Path(__file__).with_name("files")
-"""The experiments that come with netsum."""
+FILES: Final = Path(__file__).with_name("files")  # The experiments that come with netsum.
 
 _TEXTS: Final = ("name", "question", "about", "x", "y", "lines")
 MOST_POINTS: Final = 100_000
@@ -66,16 +65,11 @@ _SINGLE: Final = {name: hint for name, hint in _HINTS.items() if name not in _LI
 
 @dataclass(frozen=True)
 class Point:
-    """One run: settings and a seed.
-
-    Attributes
-    ----------
-    varied : dict
-        The values of what varies, as the file wrote them, by its key there.
-    """
+    """One run: settings and a seed."""
 
     settings: Settings
     seed: int
+    # The values of what varies, as the file wrote them, by its key there.
     varied: tuple[tuple[str, Any], ...]
 
     def key(self, stamp: str) -> str:
@@ -99,28 +93,20 @@ class Point:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment.
-
-    Attributes
-    ----------
-    x, y, lines : str
-        What its plot shows: columns of the results.
-    points : tuple of Point
-        In the order of the file's keys, the last one varying fastest, seeds fastest of all.
-    overrides : dict
-        Values in place of those in the file, by key as in ``[sweep]``.
-    """
+    """An experiment."""
 
     name: str
     question: str
     about: str
+    # x, y, lines: what its plot shows: columns of the results.
     x: str
     y: str
     lines: str
     varies: tuple[str, ...]
+    # In the order of the file's keys, the last one varying fastest, seeds fastest of all.
     points: tuple[Point, ...]
     text: str
-    overrides: Mapping[str, Any]
+    overrides: Mapping[str, Any]  # Values in place of those in the file, by key as in ``[sweep]``.
 
 
 def _contents(settings: Settings) -> dict[str, str]:

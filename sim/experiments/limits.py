@@ -8,27 +8,16 @@ from sim.experiments.peer_job import PeerJob
 from sim.experiments.scenario import Scenario
 from sim.network.engine.records import PS_PER_NS
 
-_BUSY = 0.9
-"""From this share of the time on, something that is busy is what limits."""
+_BUSY = 0.9  # From this share of the time on, something that is busy is what limits.
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What limits a job.
+    """What limits a job."""
 
-    Attributes
-    ----------
-    what : str
-        "link", "host", "switch", "loss recovery", "straggler", "slots", "steps" or "computing".
-    share : float
-        Of the time; what it means is in `text`.
-    text : str
-        A sentence with the numbers that it follows from.
-    """
-
-    what: str
-    share: float
-    text: str
+    what: str  # "link", "host", "switch", "loss recovery", "straggler", "slots", "steps" or "computing".
+    share: float  # Of the time; what it means is in `text`.
+    text: str  # A sentence with the numbers that it follows from.
 
 
 def limits_of(

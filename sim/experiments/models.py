@@ -1,7 +1,5 @@
 """Models as lists of layers, and the buckets of gradients that a training step has to reduce."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
@@ -13,8 +11,7 @@ from sim.experiments.architectures import ARCHITECTURES
 
 MULTIPLICATIONS_PER_S: Final = 4.4e12
 """Of the accelerator that shipped models are timed for: ResNet-50 then trains at 360 samples/s, as on a V100 with float32."""
-SAMPLES: Final = 32
-"""A worker's batch in shipped models."""
+SAMPLES: Final = 32  # A worker's batch in shipped models.
 FIRST_BUCKET_BYTES: Final = 1 << 20
 """DDP's first bucket is small, so that reducing can begin early (torch's `_DEFAULT_FIRST_BUCKET_BYTES`)."""
 _FLOAT_BYTES: Final = 4
@@ -53,7 +50,7 @@ class Model:
         """How long a backward pass takes."""
         return sum(layer.backward_ns for layer in self.layers)
 
-    def scaled(self, factor: float) -> Model:
+    def scaled(self, factor: float) -> "Model":
         """Return the same model with all times multiplied."""
         layers = tuple(
             replace(

@@ -38,14 +38,8 @@ class NetsumJob:
 
     Attributes
     ----------
-    started_ns, ended_ns : int64 arrays (iterations, buckets, workers)
-        When each all-reduce was submitted and when it was done; −1: not at all.
-    iteration_ns : int64 array (iterations + 1, workers)
-        When each worker began each iteration; the last row is when it ended the last.
     admitted : PlacedJob
         Its present epoch on its switches.
-    retired : list of Worker
-        Those of epochs that have ended.
     """
 
     def __init__(self, point: Point, number: int, scenario: Scenario, work: Work) -> None:
@@ -60,8 +54,12 @@ class NetsumJob:
             -(-bucket.size // _FLOAT_BYTES) * self.lanes // job.lanes or 1 for bucket in work.buckets
         ]
         shape = (work.iterations, len(work.buckets), job.workers)
+        # started_ns, ended_ns: int64 arrays (iterations, buckets, workers). When each all-reduce was submitted and when it
+        # was done; −1: not at all.
         self.started_ns = np.full(shape, -1, np.int64)
         self.ended_ns = np.full(shape, -1, np.int64)
+        # int64 array (iterations + 1, workers). When each worker began each iteration; the last row is when it ended the
+        # last.
         self.iteration_ns = np.full((work.iterations + 1, job.workers), -1, np.int64)
         self.errors: list[str] = []
         self.checked = 0
@@ -82,7 +80,7 @@ class NetsumJob:
             self.admitted = scenario.controller.create_job(job.name, self._placed, job.slots, job.quorum)
         except JobRefusedError as refusal:
             raise SettingError(f"job {job.name}: {refusal}") from None
-        self.retired: list[Worker] = []
+        self.retired: list[Worker] = []  # Those of epochs that have ended.
         self.workers = self._add_workers()
         for worker in range(job.workers):
             self._network.pending += 1

@@ -71,13 +71,7 @@ class _Writer:
 
 
 def write_trace(scenario: Scenario, jobs: list[NetsumJob | PeerJob], path: Path) -> None:
-    """Write the trace of a run.
-
-    Raises
-    ------
-    OSError
-        The file cannot be written.
-    """
+    """Write the trace of a run; `OSError` if the file cannot be written."""
     writer = _Writer()
     for job in jobs:
         _write_job(writer, job)
@@ -116,18 +110,23 @@ def _write_links(writer: _Writer, scenario: Scenario) -> None:
                 int(row["time_ps"]) // PS_PER_NS,
                 int(row["end_ps"]) // PS_PER_NS,
             )
-            kind = int(row["packet"])
-            ours = kind == SLOT_PROTOCOL
-            title = _KINDS.get(int(row["protocol"]), "frame") if ours else _OTHERS.get(kind, "packet")
-            if ours and row["chunk"] >= 0:
-                title += f" chunk {int(row['chunk'])} worker {int(row['worker'])}"
-            if row["what"] != LEAVES:
-                title = f"lost: {title}"
+            ours = int(row["packet"]) == SLOT_PROTOCOL
+            title = packet_text(row)
             writer.slice(tracks[number], title, begin_ns, end_ns)
             if row["what"] == LEAVES:
                 writer.count(waits[number], begin_ns, int(row["wait_bytes"]))
             if ours and row["chunk"] >= 0 and row["what"] == LEAVES:
                 slots.follow(row, begin_ns, end_ns)
+
+
+def packet_text(row: Any) -> str:
+    """Return what a packet of a trace is, and whether it is lost."""
+    kind = int(row["packet"])
+    ours = kind == SLOT_PROTOCOL
+    title = _KINDS.get(int(row["protocol"]), "frame") if ours else _OTHERS.get(kind, "packet")
+    if ours and row["chunk"] >= 0:
+        title += f" chunk {int(row['chunk'])} worker {int(row['worker'])}"
+    return title if row["what"] == LEAVES else f"lost: {title}"
 
 
 class _Slots:

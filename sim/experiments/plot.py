@@ -1,14 +1,11 @@
 """Plots of experiments as SVG, by matplotlib, for a page that needs nothing else."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-_COLOURS: Final = 10
-"""Of matplotlib's cycle; they come again with dashed lines."""
+_COLOURS: Final = 10  # Of matplotlib's cycle; they come again with dashed lines.
 
 
 @dataclass(frozen=True)
@@ -20,7 +17,7 @@ class Mark:
     low: float | None = None
     high: float | None = None
 
-    def over(self, factor: float) -> Mark:
+    def over(self, factor: float) -> "Mark":
         """Return the mark in another unit of y."""
         bounds = (None if bound is None else bound / factor for bound in (self.low, self.high))
         return Mark(self.x, self.y / factor, *bounds)

@@ -22,13 +22,6 @@ class RoundsJob(NetsumJob):
     What `NetsumJob` says of an iteration is true of a round here, with two differences: `iteration_ns` is when a worker's
     communicator had the result of the round before, whether the worker itself was computing or not; and a worker whose array
     was late has submitted nothing, so its `started_ns` is its `ended_ns`.
-
-    Attributes
-    ----------
-    late : int
-        Arrays that were ready when their round had ended.
-    members_checked : int
-        How often a worker's members of a round were compared with those of the others.
     """
 
     def __init__(self, point: Point, number: int, scenario: Scenario, work: Work) -> None:
@@ -36,7 +29,8 @@ class RoundsJob(NetsumJob):
         job = self.settings
         if any(event.action == "switch-restart" for event in point.settings.event):
             raise SettingError(f"job {job.name}: expected no switch that restarts under a job with a quorum")
-        self.late = 0
+        self.late = 0  # Arrays that were ready when their round had ended.
+        # How often a worker's members of a round were compared with those of the others.
         self.members_checked = 0
         self._members: dict[int, tuple[int, ...]] = {}
         self._expected: dict[tuple[int, int], npt.NDArray[np.float32]] = {}

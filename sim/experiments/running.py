@@ -27,21 +27,11 @@ class PointFailedError(SimulationError):
 
 @dataclass
 class PointResult:
-    """Result of a point.
+    """Result of a point."""
 
-    Attributes
-    ----------
-    rows
-        One for each job, iteration and bucket.
-    series
-        One for each interval and link, if asked for.
-    limits
-        For each job, what could have limited it.
-    """
-
-    rows: list[Row]
-    series: list[Row] = field(default_factory=list)
-    limits: dict[str, list[Limit]] = field(default_factory=dict)
+    rows: list[Row]  # One for each job, iteration and bucket.
+    series: list[Row] = field(default_factory=list)  # One for each interval and link, if asked for.
+    limits: dict[str, list[Limit]] = field(default_factory=dict)  # For each job, what could have limited it.
     events: int = 0
 
 

@@ -1,4 +1,7 @@
-"""A point as a network: hosts, links and switches, and what goes wrong with them."""
+"""A point as a network: hosts, links and switches, and what goes wrong with them.
+
+Failures raise `SettingError`; the message says what is wrong.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,8 +28,7 @@ from sim.peers.table import server_count
 from topologies.topology import TopologyError
 from topologies.topology_file import load_topology
 
-Programs = Mapping[int, str]
-"""The compiled program (BMv2 JSON) for each number of lanes."""
+Programs = Mapping[int, str]  # The compiled program (BMv2 JSON) for each number of lanes.
 
 MEASURED_HOST: Final = HostCost(send_ns=1300, receive_ns=3800, byte_ns=2)
 """What `netsum.bench.parts` found with 64 and 256 lanes on the machine that docs/simulator-accuracy.md names."""
@@ -43,28 +45,16 @@ _LANE_BYTES: Final = 4
 
 @dataclass
 class Scenario:
-    """A network and what of it belongs to the experiment.
-
-    Attributes
-    ----------
-    links
-        The two directions of each link, by name (``h1>s1``).
-    controlling
-        When the controller acts.
-    programmed
-        The switches that add, by name.
-    controller
-        Of these switches; None: there are none.
-    """
+    """A network and what of it belongs to the experiment."""
 
     network: Network
     shape: shapes.Shape
     nodes: dict[str, Node]
-    links: dict[str, int]
+    links: dict[str, int]  # The two directions of each link, by name (``h1>s1``).
     link_parameters: dict[str, LinkParameters]
-    controlling: Controlling
-    programmed: dict[str, ProgrammedSwitch] = field(default_factory=dict)
-    controller: JobController | None = None
+    controlling: Controlling  # When the controller acts.
+    programmed: dict[str, ProgrammedSwitch] = field(default_factory=dict)  # The switches that add, by name.
+    controller: JobController | None = None  # Of these switches; None: there are none.
 
     def hosts_of(self, job: Job, extra: int = 0) -> list[Node]:
         """Return the hosts of a job's workers, and this many that follow."""
@@ -77,13 +67,7 @@ class Scenario:
         return [self.nodes[place.name] for place in places]
 
     def switch_of(self, event: Event, at: int) -> Node:
-        """Return the switch that an event names, or the one that adds.
-
-        Raises
-        ------
-        SettingError
-            There is no such switch.
-        """
+        """Return the switch that an event names, or the one that adds."""
         name = event.switch or self.shape.aggregator
         node = self.nodes.get(name)
         if node is None or not node.is_switch:
@@ -91,13 +75,7 @@ class Scenario:
         return node
 
     def matching(self, pattern: str, where: str) -> Iterator[tuple[str, int]]:
-        """Iterate over links whose names match FROM>TO, with * for any.
-
-        Raises
-        ------
-        SettingError
-            None does.
-        """
+        """Iterate over links whose names match FROM>TO, with * for any."""
         found = [
             (name, number)
             for name, number in self.links.items()
@@ -133,13 +111,7 @@ def computed_lanes(job: Job) -> int:
 
 
 def build(point: Point, programs: Programs) -> Scenario:
-    """Build the network of a point.
-
-    Raises
-    ------
-    SettingError
-        The settings do not fit together.
-    """
+    """Build the network of a point."""
     try:
         return _build(point, programs)
     except (ParameterError, TopologyError) as error:

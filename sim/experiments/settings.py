@@ -1,5 +1,6 @@
 """What an experiment's file can say: each table a class, each key a field with its reader and what it expects."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from reprlib import repr as shown
@@ -25,6 +26,10 @@ ACTIONS: Final = (
     "resume-worker",
 )
 MAX_RUN_S: Final = 1_000_000
+_Old = tuple[str, Mapping[str, object]]
+
+
+_RANDOM: Final[_Old] = ("random", {"True": "uniform", "False": "even"})
 
 
 def _wrong(expected: str, found: object) -> ValueError:
@@ -144,8 +149,9 @@ def size_bytes(found: object) -> int:
     return _parsed(parse_size_bytes, found)
 
 
-def _key(read: Callable[[object], Any], default: Any = MISSING, note: str = "") -> Any:
-    metadata = {"read": read, "note": note}
+def _key(read: Callable[[object], Any], default: Any = MISSING, note: str = "", was: _Old = ("", {})) -> Any:
+    """Return a field; `was` is its name in earlier versions, and the values now of those then, as `repr` writes them."""
+    metadata = {"read": read, "note": note, "was": was}
     if isinstance(default, (list, dict)):
         return field(default_factory=lambda: default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -293,7 +299,7 @@ class Background:
     rate: int = _key(_rate_bps)
     packet: int = _key(_whole(60, 65535), 1514, "bytes of a frame")
     burst: int = _key(_whole(1, 512), 1, "packets at once")
-    gaps: str = _key(_choice(*GAPS), "even", "between bursts; uniform: from 0 to twice the mean")
+    gaps: str = _key(_choice(*GAPS), "even", "between bursts; uniform: from 0 to twice the mean", _RANDOM)
     start: int = _key(_long_time_ns, 0)
     stop: int = _key(_long_time_ns, 3600 * 10**9)
 
@@ -337,6 +343,13 @@ def read_table(kind: type[Table], found: object, place: str) -> Table:
     if not isinstance(found, Mapping):
         raise SettingError(f"{place}: expected a table, found {shown(found)}")
     known = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]  # all of them are dataclasses
+    found = dict(found)
+    for name, each in known.items():
+        old, values_now = each.metadata["was"]
+        if old in found and name not in found and repr(found[old]) in values_now:
+            found[name] = values_now[repr(found.pop(old))]
+            sentence = f'{place}.{old} is deprecated: write {name} = "{found[name]}"'
+            warnings.warn(sentence, FutureWarning, stacklevel=2)
     for name in found:
         if name not in known:
             raise SettingError(f"{place}.{name}: unknown key, expected one of {', '.join(known)}")

@@ -39,38 +39,21 @@ _SWITCH: Final = "s1"
 
 @dataclass(frozen=True)
 class Setting:
-    """What is simulated.
+    """What is simulated."""
 
-    Attributes
-    ----------
-    jobs, workers
-        Number of jobs, and of workers of each.
-    slots
-        Of the switch, a power of two.
-    rate_bps, latency_ns
-        Of every link, and how long a bit is under way on it.
-    array_bytes
-        Of a float32 array that is summed.
-    collectives
-        The fewest and the most sums of a job.
-    mean_gap_ns
-        Between the arrivals of two jobs.
-    control_ns
-        For a message between the controller and a worker, and for the entries of a job.
-    host_packet_ns
-        What an aggregator on a host spends on a packet.
-    """
-
+    # jobs, workers: number of jobs, and of workers of each.
     jobs: int = 8
     workers: int = 4
-    slots: int = 64
+    slots: int = 64  # Of the switch, a power of two.
+    # rate_bps, latency_ns: of every link, and how long a bit is under way on it.
     rate_bps: int = 10_000_000_000
     latency_ns: int = 25_000
-    array_bytes: int = 1 << 18
-    collectives: tuple[int, int] = (16, 48)
-    mean_gap_ns: int = 20_000_000
+    array_bytes: int = 1 << 18  # Of a float32 array that is summed.
+    collectives: tuple[int, int] = (16, 48)  # The fewest and the most sums of a job.
+    mean_gap_ns: int = 20_000_000  # Between the arrivals of two jobs.
+    # For a message between the controller and a worker, and for the entries of a job.
     control_ns: int = 1_000_000
-    host_packet_ns: int = 1_000
+    host_packet_ns: int = 1_000  # What an aggregator on a host spends on a packet.
 
 
 @dataclass(frozen=True)
@@ -83,22 +66,13 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Result:
-    """Result of one arm.
+    """Result of one arm."""
 
-    Attributes
-    ----------
-    completion_ns
-        Of each job, from its arrival to its end.
-    bytes_of
-        What each job has summed.
-    jain
-        Jain's index of the throughputs of the jobs that ran together, over the time that at least two did.
-    """
-
-    completion_ns: list[int]
-    bytes_of: list[int]
+    completion_ns: list[int]  # Of each job, from its arrival to its end.
+    bytes_of: list[int]  # What each job has summed.
     end_ns: int
     moves: int
+    # Jain's index of the throughputs of the jobs that ran together, over the time that at least two did.
     jain: float
 
     @property

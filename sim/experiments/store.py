@@ -2,9 +2,9 @@
 
 Points are files of their own, named by a hash of everything that determines them, so that what is computed is never computed
 again and a run that is interrupted goes on where it was.
-"""
 
-from __future__ import annotations
+Failures raise `StoreError`; the message says what is wrong.
+"""
 
 import contextlib
 import hashlib
@@ -43,13 +43,7 @@ def code_stamp(programs: tuple[tuple[int, str], ...]) -> str:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], notes: Mapping[str, Any]) -> None:
-    """Write rows as a Parquet file, with notes in its metadata; either the whole file is there afterwards, or none.
-
-    Raises
-    ------
-    StoreError
-        It cannot be written.
-    """
+    """Write rows as a Parquet file, with notes in its metadata; either the whole file is there afterwards, or none."""
     arrow = _arrow()
     table = arrow.Table.from_pylist(list(rows))
     table = table.replace_schema_metadata({"netsum": json.dumps(notes, sort_keys=True)})
@@ -65,13 +59,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], notes: Mapping[str
 
 
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the rows of a Parquet file, and its notes.
-
-    Raises
-    ------
-    StoreError
-        It cannot be read.
-    """
+    """Return the rows of a Parquet file, and its notes."""
     arrow = _arrow()
     if not path.is_file():
         raise StoreError(f"cannot read {path}: there is no such file")
@@ -113,7 +101,7 @@ def _read_settings(folder: Path) -> tuple[Experiment, dict[str, Any]]:
     return parse_experiment(text, chosen["name"], chosen["overrides"]), chosen
 
 
-def load_store(folder: Path, programs: Programs) -> Store:
+def load_store(folder: Path, programs: Programs) -> "Store":
     """Return the store of results that are there, whatever programs and sources they were computed with.
 
     Raises
@@ -143,11 +131,6 @@ class Store:
         Of the programs and sources whose results are meant, if not those that are here.
     points : Path, optional
         Folder of the points' files. Default: ``points`` in `folder`.
-
-    Raises
-    ------
-    StoreError
-        It cannot be made.
     """
 
     def __init__(

@@ -22,20 +22,12 @@ class Median:
 
 @dataclass(frozen=True)
 class Summary:
-    """The medians of one combination of what varies, of one job.
+    """The medians of one combination of what varies, of one job."""
 
-    Attributes
-    ----------
-    varied
-        Values by key.
-    first
-        A row, for what is the same in all.
-    """
-
-    varied: dict[str, Any]
+    varied: dict[str, Any]  # Values by key.
     job: str
     contender: str
-    first: dict[str, Any]
+    first: dict[str, Any]  # A row, for what is the same in all.
     medians: dict[str, Median]
     failed: int
     limited_by: str
@@ -53,8 +45,7 @@ MEASURES: Final = (
 )
 
 
-_RATES: Final = ("goodput_bps", "share_of_bound")
-"""Measures that are an amount over `duration_ns`."""
+_RATES: Final = ("goodput_bps", "share_of_bound")  # Measures that are an amount over `duration_ns`.
 
 
 def median_of(values: Sequence[float]) -> Median:

@@ -9,12 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 _HEADROOM_BITS = 30
-_WINDOW_STEP = 67
-"""Elements between the windows of two workers: no two see the same block."""
-_AT_A_TIME = 1 << 16
-"""Elements whose sums are computed together, so that they stay in the cache."""
-_FLOAT32_POWERS: Final = 126
-"""Powers of two with smaller exponents are normal numbers of float32."""
+_WINDOW_STEP = 67  # Elements between the windows of two workers: no two see the same block.
+_AT_A_TIME = 1 << 16  # Elements whose sums are computed together, so that they stay in the cache.
+_FLOAT32_POWERS: Final = 126  # Powers of two with smaller exponents are normal numbers of float32.
 Floats = npt.NDArray[np.float32]
 
 

@@ -8,8 +8,7 @@ from sim.experiments.experiment import Settings
 from sim.experiments.settings import Job
 from sim.network.engine.dice import CHANCES, philox
 
-_LATE = 7
-"""The purpose of these dice (`sim.network.engine.dice`)."""
+_LATE = 7  # The purpose of these dice (`sim.network.engine.dice`).
 
 
 @dataclass(frozen=True)

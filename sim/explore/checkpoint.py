@@ -36,13 +36,7 @@ def _code_stamp(program: Path) -> str:
 
 
 def save(search: Search, program: Path, folder: Path) -> None:
-    """Write a search that is paused.
-
-    Raises
-    ------
-    OSError
-        The folder cannot be written.
-    """
+    """Write a search that is paused; `OSError` if the folder cannot be written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=folder.name + ".", dir=folder.parent))
     try:

@@ -79,5 +79,4 @@ _ALL: Final = (
     ),
 )
 
-CONFIGURATIONS: Final = {each.name: each for each in _ALL}
-"""By name."""
+CONFIGURATIONS: Final = {each.name: each for each in _ALL}  # By name.

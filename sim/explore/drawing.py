@@ -9,8 +9,7 @@ from sim.explore.shape import Shape
 from sim.explore.story import Event, Packet, sentence
 
 _COLUMN, _ROW, _TOP, _LEFT = 230, 34, 70, 110
-_LETTER, _LINE = 5.6, 12
-"""Width of a letter and height of a line of a label, in pixels."""
+_LETTER, _LINE = 5.6, 12  # Width of a letter and height of a line of a label, in pixels.
 _SHARES = (0.5, 0.75, 0.25)
 _Box = tuple[float, float, int]
 _HALO = ' stroke="white" stroke-width="3" paint-order="stroke"'

@@ -24,34 +24,21 @@ _FIRST_EPOCH = 1
 
 @dataclass(frozen=True)
 class Stage:
-    """What a switch's tables hold at a time.
+    """What a switch's tables hold at a time."""
 
-    Attributes
-    ----------
-    entries
-        But for the switch's address.
-    admitted
-        Whose packets they admit: port * epochs + epoch.
-    """
-
-    entries: tuple[Entry, ...]
-    admitted: frozenset[int]
+    entries: tuple[Entry, ...]  # But for the switch's address.
+    admitted: frozenset[int]  # Whose packets they admit: port * epochs + epoch.
 
 
 class Placement:
-    """The jobs of a scenario.
-
-    Attributes
-    ----------
-    parts : list of list of list of Job
-        Of each switch, each job in each of its epochs.
-    """
+    """The jobs of a scenario."""
 
     def __init__(self, scenario: Scenario, lanes: int) -> None:
         self._scenario = scenario
         self._lanes = lanes
         shape = scenario.shape
         self.addresses = [address_entry(switch_ip(s), switch_mac(s)) for s in range(shape.switches)]
+        # Of each switch, each job in each of its epochs.
         self.parts: list[list[list[Job]]] = [
             [[] for _ in range(scenario.jobs)] for _ in range(shape.switches)
         ]

@@ -1,7 +1,5 @@
 """Random runs on systems that are too large to be explored in full, with their coverage."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,8 +19,7 @@ from sim.explore.story import Step, Walk
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode
 
-OUTCOMES: Final = (*COUNTERS, *TREE_COUNTERS)
-"""What the P4 program counts."""
+OUTCOMES: Final = (*COUNTERS, *TREE_COUNTERS)  # What the P4 program counts.
 
 _ROUNDS: Final = (
     *(Round("sum"), Round("int32"), Round("max"), Round("broadcast"), Round("float32"), Round("barrier")),
@@ -71,31 +68,21 @@ _PACKETS_LIMIT: Final = 1 << 15
 
 @dataclass
 class Tally:
-    """Result of random runs.
+    """Result of random runs."""
 
-    Attributes
-    ----------
-    runs, rounds, steps
-        Runs from the beginning, rounds that all workers of a run have done, steps made.
-    ended
-        Runs that a network without faults had to bring to their end.
-    pairs
-        How often each outcome of the P4 program coincided with each kind of fault, (outcomes, kinds).
-    core
-        What the worker cores counted, by name.
-    """
-
+    # runs, rounds, steps: runs from the beginning, rounds that all workers of a run have done, steps made.
     runs: int = 0
     rounds: int = 0
     steps: int = 0
-    ended: int = 0
+    ended: int = 0  # Runs that a network without faults had to bring to their end.
+    # How often each outcome of the P4 program coincided with each kind of fault, (outcomes, kinds).
     pairs: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros((len(OUTCOMES), len(FAULT_KINDS)), np.int64)
     )
-    core: dict[str, int] = field(default_factory=dict)
+    core: dict[str, int] = field(default_factory=dict)  # What the worker cores counted, by name.
     seconds: float = 0.0
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: "Tally") -> None:
         """Add another tally."""
         for name in ("runs", "rounds", "steps", "ended"):
             setattr(self, name, getattr(self, name) + getattr(other, name))

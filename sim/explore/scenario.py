@@ -31,83 +31,49 @@ class ScenarioError(NetsumError):
 
 @dataclass(frozen=True)
 class Round:
-    """One pass over one block.
+    """One pass over one block."""
 
-    Attributes
-    ----------
-    kind
-        sum, max, min, bor: 32-bit words as they are. saturating: a sum beyond int32. sparse: a sum to which every other
-        worker contributes a block that it knows to be zero. int32, float32: SUM with exponents, which takes two chunk numbers.
-        broadcast: worker 0's words; the others contribute a header alone. barrier: headers alone. call: a roll call, to
-        which each worker contributes whenever it likes. members: the sum over the members of the roll call before it.
-    agreed
-        False if the last worker of the job takes it for another collective.
-    """
-
+    # sum, max, min, bor: 32-bit words as they are. saturating: a sum beyond int32. sparse: a sum to which every other
+    # worker contributes a block that it knows to be zero. int32, float32: SUM with exponents, which takes two chunk
+    # numbers. broadcast: worker 0's words; the others contribute a header alone. barrier: headers alone. call: a roll call,
+    # to which each worker contributes whenever it likes. members: the sum over the members of the roll call before it.
     kind: Kind = "sum"
-    agreed: bool = True
+    agreed: bool = True  # False if the last worker of the job takes it for another collective.
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is explored.
-
-    Attributes
-    ----------
-    workers, jobs
-        Workers of a job, and jobs, on neighbouring slots.
-    slots
-        Slots of a job, a power of two.
-    rounds
-        What every worker runs, in order.
-    first_chunk
-        The chunk number of the first chunk.
-    copies
-        0: a packet that was sent once may arrive any number of times, at any time, or never. Else at most this many copies of
-        one packet are in flight; one is used up or kept when it is delivered, or lost.
-    batches
-        Whether a worker may take in several datagrams before it sends.
-    rows
-        How many datagrams a worker sends in a call at most; fewer than all only in batches, as it sends the rest later.
-    ahead
-        Whether a worker may begin a round before the one before is done.
-    attrition
-        Whether a worker may at any time have sent a chunk so many times that it waits before it sends the chunk again.
-    kills, deadlines
-        How many workers may die, and how many may run into their deadline.
-    epochs
-        2: the controller may move the job to a second epoch, in which the workers start again.
-    switch_restarts
-        How often a switch may come up with empty registers and tables; then the job gets its second epoch.
-    unknown_sources
-        Whether packets of hosts that were not admitted, and malformed ones of a worker, are about from the beginning.
-    parents
-        Of a tree: the parent of switch 1, 2, …, in ascending order; switch 0 is the root. Empty: there is one switch.
-    leaves
-        Of a tree: the switch of each worker.
-    quorum
-        So many contributions complete a roll call; 0: there is none.
-    """
+    """What is explored."""
 
     name: str
+    # workers, jobs: workers of a job, and jobs, on neighbouring slots.
     workers: int = 2
     jobs: int = 1
-    slots: int = 1
+    slots: int = 1  # Slots of a job, a power of two.
+    # What every worker runs, in order.
     rounds: tuple[Round, ...] = field(default_factory=lambda: (Round(), Round(), Round()))
-    first_chunk: int = 0
+    first_chunk: int = 0  # The chunk number of the first chunk.
+    # 0: a packet that was sent once may arrive any number of times, at any time, or never. Else at most this many copies of
+    # one packet are in flight; one is used up or kept when it is delivered, or lost.
     copies: int = 0
-    batches: bool = True
+    batches: bool = True  # Whether a worker may take in several datagrams before it sends.
+    # How many datagrams a worker sends in a call at most; fewer than all only in batches, as it sends the rest later.
     rows: int = TX_ROWS
-    ahead: bool = True
+    ahead: bool = True  # Whether a worker may begin a round before the one before is done.
+    # Whether a worker may at any time have sent a chunk so many times that it waits before it sends the chunk again.
     attrition: bool = True
+    # kills, deadlines: how many workers may die, and how many may run into their deadline.
     kills: int = 0
     deadlines: int = 0
-    epochs: int = 1
+    epochs: int = 1  # 2: the controller may move the job to a second epoch, in which the workers start again.
+    # How often a switch may come up with empty registers and tables; then the job gets its second epoch.
     switch_restarts: int = 0
+    # Whether packets of hosts that were not admitted, and malformed ones of a worker, are about from the beginning.
     unknown_sources: bool = False
+    # Of a tree: the parent of switch 1, 2, …, in ascending order; switch 0 is the root. Empty: there is one switch.
     parents: tuple[int, ...] = ()
-    leaves: tuple[int, ...] = ()
-    quorum: int = 0
+    leaves: tuple[int, ...] = ()  # Of a tree: the switch of each worker.
+    quorum: int = 0  # Contributions that complete a roll call; 0: there is none.
 
     def __post_init__(self) -> None:
         def expect(condition: bool, what: str) -> None:
@@ -171,13 +137,7 @@ class Scenario:
 
 
 def from_document(document: dict[str, Any]) -> Scenario:
-    """Read what `dataclasses.asdict` wrote.
-
-    Raises
-    ------
-    ScenarioError
-        It is no such document.
-    """
+    """Read what `dataclasses.asdict` wrote; `ScenarioError` if it is no such document."""
     names = {each.name for each in fields(Scenario)}
     if not isinstance(document, dict) or not document.keys() <= names or "name" not in document:
         raise ScenarioError(f"expected a scenario with the members {', '.join(sorted(names))}")

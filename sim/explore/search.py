@@ -26,45 +26,24 @@ Order = Literal["breadth", "depth", "largest"]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a search is.
+    """How far a search is."""
 
-    Attributes
-    ----------
-    states, expanded, steps
-        States found, those of which all steps were made, steps made.
-    ends
-        Different states without packets from which the end was reached.
-    seconds
-        Since the start, over all resumptions.
-    memory
-        Bytes that the search holds.
-    """
-
+    # states, expanded, steps: states found, those of which all steps were made, steps made.
     states: int
     expanded: int
     steps: int
-    ends: int
-    seconds: float
-    memory: int
+    ends: int  # Different states without packets from which the end was reached.
+    seconds: float  # Since the start, over all resumptions.
+    memory: int  # Bytes that the search holds.
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a search ended.
+    """How a search ended."""
 
-    Attributes
-    ----------
-    outcome
-        "exhausted", "violated", "memory", or "paused".
-    violation
-        A code of `sim.explore.engine.world`, or 0.
-    way
-        Codes of the steps from the root to what was found.
-    """
-
-    outcome: str
-    violation: int
-    way: tuple[int, ...]
+    outcome: str  # "exhausted", "violated", "memory", or "paused".
+    violation: int  # A code of `sim.explore.engine.world`, or 0.
+    way: tuple[int, ...]  # Codes of the steps from the root to what was found.
     progress: Progress
 
 
@@ -175,8 +154,6 @@ class Search:
         ----------
         report
             Called now and then; the search pauses when it returns False.
-        until_s
-            Seconds after which the search pauses.
         """
         world, search = self.system.record, self.record[0]
         started, before = time.monotonic(), self.seconds

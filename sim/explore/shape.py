@@ -6,23 +6,15 @@ Ports have the numbers that `sim.explore.engine.world` says.
 from dataclasses import dataclass
 from itertools import chain
 
-from sim.explore.engine.world import TO_WORKER, UP
+from sim.explore.engine.world import DOWN, TO_WORKER, UP
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Who is below whom.
+    """Who is below whom."""
 
-    Attributes
-    ----------
-    leaves
-        The switch of each host.
-    parents
-        The parent of each switch but switch 0, the root.
-    """
-
-    leaves: tuple[int, ...]
-    parents: tuple[int, ...] = ()
+    leaves: tuple[int, ...]  # The switch of each host.
+    parents: tuple[int, ...] = ()  # The parent of each switch but switch 0, the root.
 
     @property
     def hosts(self) -> int:
@@ -68,6 +60,11 @@ class Shape:
         if self.switches == 1:
             return "switch"
         return "root" if actor == self.hosts else f"switch {actor - self.hosts}"
+
+    def links(self) -> list[tuple[str, str]]:
+        """Return the names of all pairs of neighbours, the upper one first."""
+        ends = [self.ends(DOWN, port) for port in range(self.hosts + self.switches) if port != self.hosts]
+        return [(self.name(upper), self.name(lower)) for upper, lower in ends]
 
     def in_order(self, switch: int = 0) -> list[int]:
         """Return all actors below a switch and itself, so that each switch stands amid its children."""

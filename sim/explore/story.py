@@ -1,8 +1,7 @@
 """A way through the states as a story: which packet or timer, what the switch and the workers made of it, in words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -49,26 +48,15 @@ STEP_NAMES = {
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet in flight.
+    """A packet in flight."""
 
-    Attributes
-    ----------
-    way
-        UP, towards the root, or DOWN.
-    host
-        The port that it goes by: the host at its other end, or the number of hosts + the lower one of two switches.
-    frame
-        From the Ethernet header on, without the number of a PROBE.
-    label
-        What stands for that number.
-    """
-
-    way: int
+    way: int  # UP, towards the root, or DOWN.
+    # The port that it goes by: the host at its other end, or the number of hosts + the lower one of two switches.
     host: int
-    frame: bytes
-    label: int
+    frame: bytes  # From the Ethernet header on, without the number of a PROBE.
+    label: int  # What stands for that number.
 
-    def same_as(self, other: Packet) -> bool:
+    def same_as(self, other: "Packet") -> bool:
         """Whether it is another one but for its label."""
         return (self.way, self.host, self.frame) == (other.way, other.host, other.frame)
 
@@ -263,6 +251,30 @@ def events_of(system: System, made: list[Step]) -> list[Event]:
         if event.result < 0:
             break
     return events
+
+
+def recorded_steps(events: list[Event], shape: Shape) -> list[dict[str, Any]]:
+    """Return events as the window shows them (`controller.service.page.recorded_page`)."""
+    steps = []
+    for event in events:
+        step, actor = event.step, event.step.host
+        if step.kind in (codes.CONTROL, codes.RESTART):
+            actor += shape.hosts
+        ends = shape.ends(step.packet.way, step.packet.host) if step.packet is not None else (actor,)
+        sent = [[shape.name(end) for end in shape.ends(each.way, each.host)] for each in event.sent]
+        made = {
+            "text": sentence(event, shape),
+            "from": shape.name(ends[0]),
+            "lost": step.kind == codes.LOSE,
+            "sent": sent,
+        }
+        if len(ends) > 1:
+            made |= {
+                "to": shape.name(ends[1]),
+                "short": step.packet.text() if step.packet is not None else "",
+            }
+        steps.append(made)
+    return steps
 
 
 def sentence(event: Event, shape: Shape) -> str:

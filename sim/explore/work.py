@@ -36,21 +36,13 @@ _CODECS = {
 
 @dataclass(frozen=True)
 class Task:
-    """One round of one worker.
+    """One round of one worker."""
 
-    Attributes
-    ----------
-    work
-        What the worker core begins.
-    expected : uint32[n]
-        The bits that must stand in its target when it is done; no RESULT may be accepted if None. Of the reduction of the
-        members of a roll call they are not used.
-    neutral : array
-        What a worker contributes in place of `work.source` if it is no member.
-    """
-
-    work: Pass
+    work: Pass  # What the worker core begins.
+    # uint32[n]. The bits that must stand in its target when it is done; no RESULT may be accepted if None. Of the reduction
+    # of the members of a roll call they are not used.
     expected: npt.NDArray[np.uint32] | None
+    # array. What a worker contributes in place of `work.source` if it is no member.
     neutral: npt.NDArray[Any] = field(default_factory=lambda: np.zeros(ELEMENTS, np.int32))
 
 

@@ -11,21 +11,15 @@ from sim.explore.engine import worker_entry
 
 @dataclass(frozen=True)
 class WorkerCode:
-    """A worker core's functions.
+    """A worker core's functions."""
 
-    Attributes
-    ----------
-    receive, send, begin, offer : int
-        Addresses for `sim.explore.engine.compiled.call_worker`; the arguments are those of `sim.explore.worker_entry`.
-    keep : tuple
-        What must live as long as the code.
-    """
-
+    # receive, send, begin, offer: addresses for `sim.explore.engine.compiled.call_worker`; the arguments are those of
+    # `sim.explore.worker_entry`.
     receive: int
     send: int
     begin: int
     offer: int
-    keep: tuple[Any, ...]
+    keep: tuple[Any, ...]  # What must live as long as the code.
 
 
 def _address_of(dispatcher: Any, arguments: int) -> int:

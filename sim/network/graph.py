@@ -20,8 +20,7 @@ from sim.network.parameters import HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.routes import next_links
 
-ENDPOINTS_PER_NODE: Final = 16
-"""Workers of a host at a time."""
+ENDPOINTS_PER_NODE: Final = 16  # Workers of a host at a time.
 _HEADER_ONLY_BYTES: Final = HEADERS_BYTES + 28
 """No frame without lanes is longer: headers, the protocol's header, a STATUS."""
 
@@ -42,19 +41,12 @@ class Node:
 
 
 class Graph:
-    """Hosts, switches and the links between them.
-
-    Attributes
-    ----------
-    nodes : list of Node
-        All of them, by number.
-    programmed : list of ProgrammedSwitch or None
-        The program of each switch, in the order of `switch_records`; None: it only forwards.
-    """
+    """Hosts, switches and the links between them."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self.nodes: list[Node] = []
+        self.nodes: list[Node] = []  # All of them, by number.
+        # The program of each switch, in the order of `switch_records`; None: it only forwards.
         self.programmed: list[ProgrammedSwitch | None] = []
         self._links = Rows(memory.world, "links", LINK)
         self._node_rows = Rows(memory.world, "nodes", NODE)
@@ -197,13 +189,7 @@ class Graph:
     # Finding.
 
     def node(self, name: str) -> Node:
-        """Return a node by its name.
-
-        Raises
-        ------
-        KeyError
-            There is none.
-        """
+        """Return a node by its name; `KeyError` if there is none."""
         return next((node for node in self.nodes if node.name == name), None) or _missing(name)
 
     def switch_of(self, host: Node) -> Node:

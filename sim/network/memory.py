@@ -47,17 +47,7 @@ def together(sizes: Sequence[int], count: int) -> list[list[Array]]:
 
 
 class Rows:
-    """A structured array to which rows can be added.
-
-    Parameters
-    ----------
-    world : WORLD array, one element
-        Where the address is kept.
-    field : str
-        The world's field for it.
-    kind : dtype
-        Of a row.
-    """
+    """A structured array to which rows can be added."""
 
     def __init__(self, world: Array, field: str, kind: np.dtype[Any]) -> None:
         self._world = world
@@ -102,18 +92,11 @@ class Memory:
     ----------
     lanes : int
         The most int32 values that a packet carries.
-
-    Attributes
-    ----------
-    world : WORLD array, one element
-        What compiled code is given.
-    margin : int
-        Packets and events that one event may need at most.
     """
 
     def __init__(self, seed: int, lanes: int) -> None:
-        self.world = np.zeros(1, WORLD)
-        self.margin = _FIRST_MARGIN
+        self.world = np.zeros(1, WORLD)  # WORLD array, one element. What compiled code is given.
+        self.margin = _FIRST_MARGIN  # Packets and events that one event may need at most.
         self._arrays: dict[str, Array] = {}
         world = self.world[0]
         world["core_take_in"], world["core_transmit"] = TAKE_IN.address, TRANSMIT.address

@@ -24,27 +24,17 @@ meant for the Internet."""
 
 @dataclass(frozen=True)
 class TransportParameters:
-    """What flows are like (`sim.network.engine.flows`).
+    """What flows are like (`sim.network.engine.flows`)."""
 
-    Attributes
-    ----------
-    segment_bytes, header_bytes, ack_bytes : int
-        Data in a packet, the bytes of its headers, and those of an acknowledgement.
-    window, initial_window : int
-        Packets that may be outstanding at most, a power of two of room for them, and at first.
-    least_rto_ns : int
-        Least time after which a packet without an answer is sent again.
-    ack_every : int
-        Packets that are acknowledged together.
-    """
-
+    # segment_bytes, header_bytes, ack_bytes: data in a packet, the bytes of its headers, and those of an acknowledgement.
     segment_bytes: int = 1448
     header_bytes: int = 66
     ack_bytes: int = 66
+    # window, initial_window: packets that may be outstanding at most, a power of two of room for them, and at first.
     window: int = 256
     initial_window: int = 10
-    least_rto_ns: int = 5_000_000
-    ack_every: int = 2
+    least_rto_ns: int = 5_000_000  # Least time after which a packet without an answer is sent again.
+    ack_every: int = 2  # Packets that are acknowledged together.
 
 
 class Messages:

@@ -33,10 +33,8 @@ from sim.network.parameters import HostCost
 from sim.network.programs import Programs
 from sim.network.worker import Plan, Worker
 
-_SLICE: Final = 1 << 20
-"""Events between two looks at whether the run was interrupted."""
-NAMED_WORKERS: Final = 4
-"""How many workers an error names."""
+_SLICE: Final = 1 << 20  # Events between two looks at whether the run was interrupted.
+NAMED_WORKERS: Final = 4  # How many workers an error names.
 
 
 class Network(Graph):
@@ -66,8 +64,7 @@ class Network(Graph):
         self._controls: dict[int, tuple[Callable[..., None], tuple[Any, ...]]] = {}
         self._control_number = 0
         self._headers: list[Any] = []
-        self.pending = 0
-        """What else must have ended before a run is done; counted by those who wait for it."""
+        self.pending = 0  # What else must have ended before a run is done; counted by those who wait for it.
         self._successors = np.zeros(0, np.int32)
 
     # Traffic, and what happens to packets.
@@ -188,20 +185,12 @@ class Network(Graph):
 
         Parameters
         ----------
-        job
-            The job, or admissions of some of its workers.
-        hosts
-            Those of these workers, in the same order.
-        switches
-            The one that adds, or that of each worker.
         plans
             Called with a worker's rank: its collectives, of which `at_once` are submitted ahead.
         timeout_ns
             A collective fails if nothing of it completes for that long.
         start_ns, cost
             Called with a worker's rank: when it begins, counted from now, and what its host spends on packets.
-        place
-            Which of the workers of each host.
         added_bytes
             On the wire, of each packet with lanes: lanes that are not simulated.
         on_ended

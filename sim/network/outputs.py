@@ -13,19 +13,12 @@ Array = npt.NDArray[Any]
 
 
 class Output:
-    """The result of one collective at all workers of a job.
-
-    Attributes
-    ----------
-    array : array
-        What workers write to. A block is erased as soon as it was compared (`sim.network.engine.outputs`).
-    expected : array
-        What each must write.
-    """
+    """The result of one collective at all workers of a job."""
 
     def __init__(self, rows: Rows, number: int, expected: Array, workers: int) -> None:
         self._rows, self.number = rows, number
-        self.expected = np.ascontiguousarray(expected)
+        self.expected = np.ascontiguousarray(expected)  # What each must write.
+        # What workers write to. A block is erased as soon as it was compared (`sim.network.engine.outputs`).
         self.array = np.empty_like(self.expected)
         self.array.view(np.uint8)[:] = ERASED
         self._blocks = np.zeros(workers, np.int64)

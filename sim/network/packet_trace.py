@@ -9,8 +9,7 @@ from sim.network.engine.packets import HEADERS_BYTES, PAYLOAD_AT
 from sim.network.engine.records import TRACE
 from sim.network.memory import Memory
 
-_ROWS: Final = 1 << 16
-"""Packets that compiled code writes down before Python takes them."""
+_ROWS: Final = 1 << 16  # Packets that compiled code writes down before Python takes them.
 
 
 class PacketTrace:

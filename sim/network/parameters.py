@@ -1,7 +1,5 @@
 """What links, hosts and switches are like, as plain values that are checked where they are made."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
@@ -25,18 +23,12 @@ def _check(owner: Any, name: str, low: float, high: float, what: str) -> None:
 
 @dataclass(frozen=True)
 class Bursts:
-    """Losses in bursts, after Gilbert and Elliott: a link is good or bad, and may change with every packet.
+    """Losses in bursts, after Gilbert and Elliott: a link is good or bad, and may change with every packet."""
 
-    Attributes
-    ----------
-    to_bad, to_good : float
-        Probabilities of the change, per packet.
-    loss_bad : float
-        Probability that a packet is lost while the link is bad; while it is good, that of `Faults.loss`.
-    """
-
+    # to_bad, to_good: probabilities of the change, per packet.
     to_bad: float
     to_good: float
+    # Probability that a packet is lost while the link is bad; while it is good, that of `Faults.loss`.
     loss_bad: float = 1.0
 
     def __post_init__(self) -> None:
@@ -46,26 +38,16 @@ class Bursts:
 
 @dataclass(frozen=True)
 class Faults:
-    """What happens to the packets of a link, in each direction by itself.
+    """What happens to the packets of a link, in each direction by itself."""
 
-    Attributes
-    ----------
-    loss, duplicate : float
-        Probabilities per packet.
-    jitter_ns : int
-        Up to so much more latency, evenly distributed; enough of it reorders.
-    straggle, straggle_ns
-        This share of packets has up to so much more latency.
-    bursts
-        Losses in bursts, too.
-    """
-
+    # loss, duplicate: probabilities per packet.
     loss: float = 0.0
     duplicate: float = 0.0
-    jitter_ns: int = 0
+    jitter_ns: int = 0  # Up to so much more latency, evenly distributed; enough of it reorders.
+    # straggle, straggle_ns: this share of packets has up to so much more latency.
     straggle: float = 0.0
     straggle_ns: int = 0
-    bursts: Bursts | None = None
+    bursts: Bursts | None = None  # Losses in bursts, too.
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplicate", "straggle"):
@@ -81,33 +63,15 @@ class Faults:
 
 @dataclass(frozen=True)
 class LinkParameters:
-    """What a link is like, in each direction by itself.
+    """What a link is like, in each direction by itself."""
 
-    Attributes
-    ----------
-    rate_bps : int, optional
-        Bits per second; None: a packet takes no time.
-    latency_ns : int
-        How long a bit is under way.
-    mtu : int
-        Bytes of an IP packet; longer ones are lost.
-    queue_bytes : int, optional
-        What may wait before a packet that comes is dropped; None: anything.
-    mark_bytes : int, optional
-        From which queue on packets of flows are marked (ECN).
-    framing_bytes : int
-        What a packet takes on the wire beside its frame.
-    faults
-        What happens to its packets.
-    """
-
-    rate_bps: int | None = None
-    latency_ns: int = 1000
-    mtu: int = 1500
-    queue_bytes: int | None = None
-    mark_bytes: int | None = None
-    framing_bytes: int = ETHERNET_FRAMING_BYTES
-    faults: Faults = field(default_factory=Faults)
+    rate_bps: int | None = None  # Bits per second; None: a packet takes no time.
+    latency_ns: int = 1000  # How long a bit is under way.
+    mtu: int = 1500  # Bytes of an IP packet; longer ones are lost.
+    queue_bytes: int | None = None  # What may wait before a packet that comes is dropped; None: anything.
+    mark_bytes: int | None = None  # From which queue on packets of flows are marked (ECN).
+    framing_bytes: int = ETHERNET_FRAMING_BYTES  # What a packet takes on the wire beside its frame.
+    faults: Faults = field(default_factory=Faults)  # What happens to its packets.
 
     def __post_init__(self) -> None:
         if self.rate_bps is not None:
@@ -119,29 +83,20 @@ class LinkParameters:
             if getattr(self, name) is not None:
                 _check(self, name, 0, 10**12, "0 bytes or more")
 
-    def with_faults(self, **changes: Any) -> LinkParameters:
+    def with_faults(self, **changes: Any) -> "LinkParameters":
         """Return the same link with other faults."""
         return replace(self, faults=replace(self.faults, **changes))
 
 
 @dataclass(frozen=True)
 class HostCost:
-    """What a host's processor spends on a packet, one packet after the other.
+    """What a host's processor spends on a packet, one packet after the other."""
 
-    Attributes
-    ----------
-    send_ns, receive_ns : float
-        For each packet.
-    byte_ns : float
-        For each byte of a frame, in either direction.
-    slower : float
-        All of it times this: a straggler.
-    """
-
+    # send_ns, receive_ns: for each packet.
     send_ns: float = 0.0
     receive_ns: float = 0.0
-    byte_ns: float = 0.0
-    slower: float = 1.0
+    byte_ns: float = 0.0  # For each byte of a frame, in either direction.
+    slower: float = 1.0  # All of it times this: a straggler.
 
     def __post_init__(self) -> None:
         for name in ("send_ns", "receive_ns", "byte_ns"):
@@ -151,20 +106,13 @@ class HostCost:
 
 @dataclass(frozen=True)
 class SwitchCost:
-    """How long a switch takes.
+    """How long a switch takes."""
 
-    Attributes
-    ----------
-    latency_ns : float
-        From the last bit of a packet to where it may leave; any number of packets at once.
-    service_ns : float
-        How long it is busy with each packet, while others queue; 0: it keeps up with all ports.
-    queue_pkts : int, optional
-        How many may wait for that before one that comes is dropped; None: any number.
-    """
-
+    # From the last bit of a packet to where it may leave; any number of packets at once.
     latency_ns: float = 0.0
+    # How long it is busy with each packet, while others queue; 0: it keeps up with all ports.
     service_ns: float = 0.0
+    # How many may wait for that before one that comes is dropped; None: any number.
     queue_pkts: int | None = None
 
     def __post_init__(self) -> None:

@@ -19,11 +19,6 @@ def next_links(count: int, sources: Array, targets: Array) -> npt.NDArray[np.int
     Where several are equally short, the target's number chooses among them, so that all packets for one host go one way, and
     those for different hosts spread (ECMP by destination).
 
-    Parameters
-    ----------
-    sources, targets : int arrays
-        Where each link begins and ends.
-
     Returns
     -------
     int32 array (count, count)

@@ -37,19 +37,13 @@ class Edge:
 
 @dataclass(frozen=True)
 class Shape:
-    """A graph of hosts and switches.
-
-    Attributes
-    ----------
-    aggregator
-        The switch that adds, unless a job says otherwise.
-    """
+    """A graph of hosts and switches."""
 
     name: str
     hosts: tuple[Place, ...]
     switches: tuple[Place, ...]
     edges: tuple[Edge, ...]
-    aggregator: str
+    aggregator: str  # The switch that adds, unless a job says otherwise.
 
 
 def _hosts(count: int) -> tuple[Place, ...]:

@@ -20,10 +20,6 @@ def tree_controller(
     ----------
     programmed
         The switches that add, by name, with the same number of lanes.
-    token_seed
-        From which jobs' tokens follow.
-    epoch
-        The least epoch.
     """
     token = token_seed
 

@@ -20,17 +20,7 @@ Plan = Callable[[Admission, int], Collective]
 
 
 class Worker:
-    """A worker on a host.
-
-    Attributes
-    ----------
-    core : WorkerCore
-        The shipped one.
-    outcomes, ended_ns : lists
-        Of its collectives that have ended, in order: how, if that is kept, and when.
-    started_ns : list of int
-        When each that was begun was given to the core's schedule.
-    """
+    """A worker on a host."""
 
     def __init__(
         self,
@@ -48,10 +38,11 @@ class Worker:
         self._network = network
         self.number = number
         self.admission = admission
-        self.core = WorkerCore(admission, timeout_ns, first_chunk)
+        self.core = WorkerCore(admission, timeout_ns, first_chunk)  # The shipped one.
         self.schedule = Schedule(self.core)
+        # outcomes, ended_ns: of its collectives that have ended, in order: how, if that is kept, and when.
         self.outcomes: list[Outcome] = []
-        self.started_ns: list[int] = []
+        self.started_ns: list[int] = []  # When each that was begun was given to the core's schedule.
         self.ended_ns: list[int] = []
         self._plans = deque(plans)
         self._planned = 0

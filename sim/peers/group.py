@@ -12,34 +12,19 @@ if TYPE_CHECKING:
 
 PACKET_BYTES: Final = 1448
 
-Tokens = list[list[int]]
-"""For each worker, messages: those after which it may begin, or has ended."""
+Tokens = list[list[int]]  # For each worker, messages: those after which it may begin, or has ended.
 
 
 @dataclass(frozen=True)
 class Group:
-    """Hosts that reduce an array together.
-
-    Attributes
-    ----------
-    workers
-        The hosts with an array.
-    servers
-        Hosts that add, for peers that have such.
-    pieces
-        In how many pieces a step's bytes are passed on, each as soon as it is there.
-    density
-        Share of the array's blocks that are not zero, at each worker.
-    seed
-        For what a peer draws at random.
-    """
+    """Hosts that reduce an array together."""
 
     messages: Messages
-    workers: Sequence[Node]
-    servers: Sequence[Node]
-    pieces: int = 8
-    density: float = 1.0
-    seed: int = 1
+    workers: Sequence[Node]  # The hosts with an array.
+    servers: Sequence[Node]  # Hosts that add, for peers that have such.
+    pieces: int = 8  # In how many pieces a step's bytes are passed on, each as soon as it is there.
+    density: float = 1.0  # Share of the array's blocks that are not zero, at each worker.
+    seed: int = 1  # For what a peer draws at random.
 
     def cut(self, size: int, times: int = 1) -> list[int]:
         """Return a step's bytes in pieces, `times` as many as usual, but none smaller than a packet."""

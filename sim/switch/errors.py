@@ -16,10 +16,6 @@ class UnsupportedProgramError(SwitchError):
     ----------
     features
         Everything found, one name each; the message lists them all.
-    program
-        The file the program came from.
-    engine
-        What cannot do that.
     """
 
     def __init__(

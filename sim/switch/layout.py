@@ -139,22 +139,16 @@ class State:
 
     Attributes
     ----------
-    shapes
-        Layout of each header type.
-    headers
-        Byte offset of each header instance.
-    stacks, union_stacks
-        Place of each stack.
     metadata_start, metadata_end
         The bytes that hold metadata, which clones and recirculated packets lose.
-    size
-        Bytes in all.
     """
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program
+        # Layout of each header type.
         self.shapes = {name: _shape(t) for name, t in program.header_types.items()}
-        self.headers: dict[str, int] = {}
+        self.headers: dict[str, int] = {}  # Byte offset of each header instance.
+        # stacks, union_stacks: place of each stack.
         self.stacks: dict[str, StackPlace] = {}
         self.union_stacks: dict[str, StackPlace] = {}
         self.unions: dict[str, int] = {}
@@ -171,7 +165,6 @@ class State:
         self.metadata_end = at
         counters = at
         at = align(at + 4 * (len(program.stacks) + len(program.union_stacks)), 8)
-        self.headers_start = at
         for union_stack in program.union_stacks.values():
             base, stride = at, 0
             for union in union_stack.members:
@@ -194,7 +187,7 @@ class State:
         for header in program.headers.values():
             if header.name not in self.headers:
                 at = self._place(header.name, at)
-        self.size = align(at, 64)
+        self.size = align(at, 64)  # Bytes in all.
 
     def shape(self, header: str) -> HeaderShape:
         """Return the layout of a header instance's type."""
@@ -254,14 +247,6 @@ class Registers:
     """Register arrays of equal length that one action indexes alike share a group, laid out slot by slot.
 
     Apart, 256 arrays of 1,024 cells put all cells of a slot into one set of the L1 cache.
-
-    Attributes
-    ----------
-    places
-        Where each array is.
-    groups
-        (bytes from one index to the next, cells) per group; one spare cell follows the last, written by
-        indices out of range.
     """
 
     def __init__(self, program: ir.Program) -> None:
@@ -280,7 +265,9 @@ class Registers:
         members: dict[str, list[ir.Register]] = {}
         for register in program.registers.values():
             members.setdefault(find(register.name), []).append(register)
-        self.places: dict[str, RegisterPlace] = {}
+        self.places: dict[str, RegisterPlace] = {}  # Where each array is.
+        # (bytes from one index to the next, cells) per group; one spare cell follows the last, written by indices out of
+        # range.
         self.groups: list[tuple[int, int]] = []
         for group, registers in enumerate(members.values()):
             at = 0

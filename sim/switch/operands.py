@@ -4,8 +4,6 @@ Expressions have BMv2's meaning: integers of unlimited precision, cut to a field
 compared by identity.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 
@@ -60,7 +58,7 @@ class RegisterCell:
     """A cell of a register array, read inside an expression."""
 
     register: str
-    index: Expr
+    index: "Expr"
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +102,7 @@ class Op:
     """An operation; `op` is BMv2's name for it, ``?`` has the condition first."""
 
     op: str
-    args: tuple[Expr, ...]
+    args: "tuple[Expr, ...]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +124,7 @@ class Text:
 class Vector:
     """A primitive's argument that is a list of expressions."""
 
-    items: tuple[Expr, ...]
+    items: "tuple[Expr, ...]"
 
 
 Expr = (

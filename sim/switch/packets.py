@@ -1,7 +1,5 @@
 """Batches of packets as arrays: what goes into the switch and what comes out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -37,7 +35,7 @@ class Packets:
             raise ValueError("lengths must lie between 0 and the rows' capacity")
 
     @classmethod
-    def of(cls, packets: Iterable[tuple[int, bytes]]) -> Packets:
+    def of(cls, packets: Iterable[tuple[int, bytes]]) -> "Packets":
         """Make a batch of (port, frame) pairs."""
         pairs = list(packets)
         capacity = max((len(frame) for _, frame in pairs), default=0)
@@ -50,7 +48,7 @@ class Packets:
     @classmethod
     def trusted(
         cls, ports: NDArray[np.uint16], lengths: NDArray[np.int32], frames: NDArray[np.uint8]
-    ) -> Packets:
+    ) -> "Packets":
         """Make a batch of arrays known to be right, without the checks."""
         packets = object.__new__(cls)
         packets.__dict__.update(ports=ports, lengths=lengths, frames=frames)

@@ -1,4 +1,7 @@
-"""Multicast groups and clone sessions, as arrays that machine code uses."""
+"""Multicast groups and clone sessions, as arrays that machine code uses.
+
+Failures raise `EntryError` or `UnknownNameError`; the message says what is wrong.
+"""
 
 from collections.abc import Sequence
 
@@ -13,18 +16,12 @@ _SESSIONS = 1 << 15
 
 
 class Replication:
-    """Who gets a copy.
-
-    Attributes
-    ----------
-    groups
-        The (port, rid) pairs of each multicast group, 1…65535.
-    sessions
-        The replicas of each clone session, 0…32767, and the bytes its copies are cut to (0: not cut).
-    """
+    """Who gets a copy."""
 
     def __init__(self) -> None:
+        # The (port, rid) pairs of each multicast group, 1…65535.
         self.groups: dict[int, tuple[Replica, ...]] = {}
+        # The replicas of each clone session, 0…32767, and the bytes its copies are cut to (0: not cut).
         self.sessions: dict[int, tuple[tuple[Replica, ...], int]] = {}
         self._group_rows = np.zeros((_GROUPS, 2), np.int64)
         self._session_rows = np.zeros((_SESSIONS, 4), np.int64)
@@ -38,37 +35,19 @@ class Replication:
         return tuple((int(port), int(rid)) for port, rid in replicas)
 
     def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
-        """Make or replace a multicast group.
-
-        Raises
-        ------
-        EntryError
-            The group or a replica has a number that cannot be.
-        """
+        """Make or replace a multicast group."""
         if not 1 <= group < _GROUPS:
             raise EntryError(f"multicast group {group} is not in 1…{_GROUPS - 1}")
         self.groups[group] = self._check(replicas)
 
     def delete_group(self, group: int) -> None:
-        """Remove a multicast group.
-
-        Raises
-        ------
-        UnknownNameError
-            It is not there.
-        """
+        """Remove a multicast group."""
         if self.groups.pop(group, None) is None:
             raise UnknownNameError(f"there is no multicast group {group}")
         self._group_rows[group] = 0
 
     def set_session(self, session: int, replicas: Sequence[Replica], truncate_bytes: int) -> None:
-        """Make or replace a clone session.
-
-        Raises
-        ------
-        EntryError
-            The session, a replica or the length has a number that cannot be.
-        """
+        """Make or replace a clone session."""
         if not 0 <= session < _SESSIONS:
             raise EntryError(f"clone session {session} is not in 0…{_SESSIONS - 1}")
         if truncate_bytes < 0:
@@ -76,13 +55,7 @@ class Replication:
         self.sessions[session] = (self._check(replicas), truncate_bytes)
 
     def delete_session(self, session: int) -> None:
-        """Remove a clone session.
-
-        Raises
-        ------
-        UnknownNameError
-            It is not there.
-        """
+        """Remove a clone session."""
         if self.sessions.pop(session, None) is None:
             raise UnknownNameError(f"there is no clone session {session}")
         self._session_rows[session] = 0

@@ -7,6 +7,7 @@
 import argparse
 import ipaddress
 import json
+import logging
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ from google.protobuf import text_format
 
 from netsum_common.channel import PLAINTEXT, ChannelError, TlsFiles
 from netsum_common.errors import NetsumError
+from netsum_common.logs import VARIABLE, configure_logs, recorded
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.bpf.ports import XdpChassis, XdpForwarding, XdpPorts
 from sim.switch.p4runtime import AddressUnavailableError, P4RuntimeError, P4RuntimeServer
@@ -39,8 +41,7 @@ from sim.switch.ports.pcap import DEFAULT_LIMIT_BYTES, Capture
 from sim.switch.ports.status import StatusSocket
 from sim.switch.ports.udp import DEFAULT_BASE_PORT
 
-_LOOK_S = 0.2
-"""How often the main thread looks whether the data path still runs."""
+_LOOK_S = 0.2  # How often the main thread looks whether the data path still runs.
 
 
 def _option(meaning: str, default: Any = None, **argument: Any) -> Any:
@@ -118,13 +119,7 @@ class ServeOptionError(ServeError):
 
 
 def run(options: ServeOptions) -> None:
-    """Run a switch until SIGINT or SIGTERM.
-
-    Raises
-    ------
-    ServeError
-        It cannot run as asked, or stopped forwarding.
-    """
+    """Run a switch until SIGINT or SIGTERM; `ServeError` if it cannot run as asked, or stopped forwarding."""
     stop = threading.Event()
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:
@@ -330,7 +325,9 @@ def _config(options: ServeOptions) -> Any | None:
 
 def _announce(options: ServeOptions, server: P4RuntimeServer, ports: PortDriver | XdpPorts) -> None:
     listed = " ".join(f"{port}={name}" for port, name in ports.names.items())
-    print(f"ready: P4Runtime {server.address} device {options.device_id}, ports {listed}", flush=True)
+    ready = f"ready: P4Runtime {server.address} device {options.device_id}, ports {listed}"
+    if not recorded(ready):
+        print(ready, flush=True)
     if options.ready_fd is not None:
         places = ports.addresses if isinstance(ports, UdpPorts) else ports.names
         line = {"p4runtime": server.address, "device_id": options.device_id, "ports": places}
@@ -359,10 +356,12 @@ def parse_options(arguments: Sequence[str] | None) -> ServeOptions:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a switch as the command line says; the exit status: 0 after a signal, 2 for a wrong option, 1 for another error."""
+    configure_logs(os.environ.get(VARIABLE, "text"))
     try:
         run(parse_options(arguments))
     except ServeError as error:
-        print(f"sim.switch: {error}", file=sys.stderr)
+        if not recorded(str(error), logging.ERROR):
+            print(f"sim.switch: {error}", file=sys.stderr)
         return 2 if isinstance(error, ServeOptionError) else 1
     return 0
 

@@ -1,7 +1,5 @@
 """The switch: a compiled program, its memory, the packets that run through it, and its state as a whole."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Iterator
@@ -55,7 +53,7 @@ class Switch(ControlPlane):
         cache_dir: str | PathLike[str] | None = None,
         *,
         seed: int = 1,
-        like: Switch | None = None,
+        like: "Switch | None" = None,
     ) -> None:
         if like is not None and like.program is not program:
             raise ValueError("like: expected a switch that runs the same program")

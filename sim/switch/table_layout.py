@@ -5,8 +5,6 @@ the order of precedence: ``value words, mask words, low and high words of each r
 ``action, parameter words``; entry 0 is the default. A key is one number, first field most significant.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sim.switch import ir
@@ -47,29 +45,18 @@ def mix(key: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True)
 class TableShape:
-    """The sizes that code and Python must agree on.
+    """The sizes that code and Python must agree on."""
 
-    Attributes
-    ----------
-    hashed
-        Whether the table is a hash table.
-    key_words, entry_words, row_words
-        64-bit words of a key (without range fields), an entry, a row.
-    ranges
-        Positions of the range fields in the key.
-    indirect
-        Whether entries name members or groups of an action profile.
-    """
-
-    hashed: bool
+    hashed: bool  # Whether the table is a hash table.
+    # key_words, entry_words, row_words: 64-bit words of a key (without range fields), an entry, a row.
     key_words: int
     entry_words: int
     row_words: int
-    ranges: tuple[int, ...]
-    indirect: bool
+    ranges: tuple[int, ...]  # Positions of the range fields in the key.
+    indirect: bool  # Whether entries name members or groups of an action profile.
 
     @staticmethod
-    def of(program: ir.Program, table: ir.Table) -> TableShape:
+    def of(program: ir.Program, table: ir.Table) -> "TableShape":
         """Return the shape of a table of the program."""
         hashed = all(k.kind in ("exact", "valid") for k in table.key)
         ranges = tuple(n for n, k in enumerate(table.key) if k.kind == "range")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -261,6 +262,8 @@ class Bench:
         self.address = f"unix:{folder}/api.sock"
         self.operator = self._stack.enter_context(OperatorClient(self.address, timeout_s=DEADLINE_S))
         self._service: ServiceThread | None = None
+        self.http: tuple[str, int] | None = None
+        """Where the next service serves the window."""
 
     def serve(self, **registry: float) -> ServiceThread:
         """Start the service, or the next one on the same state."""
@@ -273,10 +276,16 @@ class Bench:
                 p4info=PROGRAM.p4info,
                 state=self._folder / "state.sqlite3",
                 listen=(self.address,),
+                http=self.http,
                 registry=RegistryOptions(**options),
             )
         )
         return self._service
+
+    @property
+    def window(self) -> str:
+        assert self._service is not None
+        return self._service.service.http
 
     @property
     def registry(self) -> JobRegistry:
@@ -304,6 +313,11 @@ class Bench:
 
     def job(self, name: str) -> jobs_pb2.JobView | None:
         return next((job for job in self.operator.jobs() if job.name == name), None)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
 
 
 def until(holds: Callable[[], object], what: str = "") -> None:

@@ -2,11 +2,14 @@
 
 import contextlib
 import dataclasses
+import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,10 +18,13 @@ import pytest
 from controller.errors import ServiceError
 from controller.jobs import Job
 from controller.service.client import as_dict
+from controller.service.views import add_rates
 from host_agent.errors import SwitchSilentError, UsedAdmissionError
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import BandwidthDelay, JoinError, Share, membership
 from host_agent.joining.seat import open_seats
+from netsum.cli.watching import last_sentence
+from netsum_common.logs import LogFormatter
 from tests.controller.service_harness import DEADLINE_S, Bench, FakeTables, fake_network, until
 
 
@@ -41,6 +47,27 @@ def bench(lasting_bench: Bench) -> Iterator[Bench]:
         with contextlib.suppress(ServiceError):  # It may be ending by itself.
             lasting_bench.operator.delete_job(job.name)
     until(lambda: lasting_bench.operator.switch().free_slots == 1024)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_lines_of_the_log_name_job_worker_and_switch(
+    bench: Bench, caplog: pytest.LogCaptureFixture, as_json: bool
+) -> None:
+    with caplog.at_level(logging.INFO):
+        for seat in bench.join_all("job", 2):
+            seat.close()
+        until(lambda: not bench.operator.jobs())
+    lines = [LogFormatter(as_json).format(record) for record in caplog.records]
+    if as_json:
+        found = [json.loads(line) for line in lines]
+        joined = [each for each in found if each["message"].startswith("join, attached: ")]
+        assert {(each["job"], each["worker"]) for each in joined} == {("job", 0), ("job", 1)}
+        assert {each["level"] for each in found} == {"INFO"}
+        assert all(datetime.fromisoformat(each["time"]).tzinfo for each in found)
+        assert [each["switch"] for each in found if "job" not in each] in ([], ["s1"])
+    else:
+        pattern = r"\S+T\S+\+00:00 INFO controller\.service\.events job=job worker=[01]: join, attached: .*"
+        assert sum(re.fullmatch(pattern, line) is not None for line in lines) == 2
 
 
 def test_workers_join_and_the_last_one_to_leave_ends_the_job(bench: Bench) -> None:
@@ -447,6 +474,20 @@ def test_a_watch_shows_rates_and_who_is_stuck_until_the_job_ends(bench: Bench) -
         next(bench.operator.watch_job("other"))
 
 
+def test_the_worker_that_the_others_wait_for_is_named(bench: Bench) -> None:
+    seats = bench.join_all("job", 2)
+    for took_us, seat in zip((6000, 1000), seats, strict=True):
+        durations = jobs_pb2.Durations(epoch=1, first=0, stride=1, us=[took_us] * 50)
+        seat._stream.send(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=1, durations=durations)))
+    until(lambda: bench.operator.job("job").HasField("last"))
+    view = bench.operator.job("job")
+    assert last_sentence(view) == (
+        "slow: worker 1 was the last in 100% of 50 collectives, by 5.0 ms at the median"
+    )
+    for seat in seats:
+        seat.close()
+
+
 def test_an_unknown_switch_and_an_unknown_job_are_said_to_be(bench: Bench) -> None:
     with pytest.raises(ServiceError, match="there is no switch s9: the switches are s1"):
         bench.operator.switch("s9")
@@ -480,3 +521,14 @@ def test_a_token_may_have_any_letters(bench: Bench) -> None:
     with pytest.raises(JoinError, match="requires its join token: the worker sent a different one"):
         bench.joining("made", 0, 1, join_token="schlussel").result()
     bench.joining("made", 0, 1, join_token="schlüssel").result()
+
+
+def test_there_is_no_rate_since_a_time_without_counts() -> None:
+    before = jobs_pb2.JobView(workers=[jobs_pb2.WorkerView(rank=0)])
+    view = jobs_pb2.JobView(
+        counters={"contributions": 700, "results": 350},
+        workers=[jobs_pb2.WorkerView(rank=0, report=jobs_pb2.Report(chunks=350, retransmissions=9))],
+    )
+    add_rates(view, before, 0.5)
+    assert (view.results_per_s, view.workers[0].retransmissions_per_s) == (0, 0)
+    assert not before.counters  # A switch that did not answer has no counts.

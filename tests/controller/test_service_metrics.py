@@ -2,6 +2,7 @@
 
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -15,16 +16,16 @@ from tests.controller.service_harness import PROGRAM, Bench, fake_network, servi
 def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch)
     options = ServiceOptions(
-        fake_network(), PROGRAM.json, PROGRAM.p4info, listen=("127.0.0.1:0",), metrics=("127.0.0.1", 0)
+        fake_network(), PROGRAM.json, PROGRAM.p4info, listen=("127.0.0.1:0",), http=("127.0.0.1", 0)
     )
     with service_on(options) as service:
-        host, port = service.service.metrics or pytest.fail("no metrics")
+        url = urlsplit(service.service.http)
         with join(
             service.address, job="job", rank=0, world_size=1, slots=256, addresses=["127.0.2.3"]
         ) as seat:
             seat._stream.send(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=12, retransmissions=3)))
             while 'netsum_worker_chunks_total{job="job",rank="0"} 12.0' not in (
-                text := urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=30).read().decode()
+                text := urllib.request.urlopen(f"{url.geturl()}metrics", timeout=30).read().decode()
             ):
                 pass
         for line in (
@@ -45,10 +46,14 @@ def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: p
         ):
             assert line in text.splitlines()
         taken = ServiceOptions(
-            fake_network(), PROGRAM.json, PROGRAM.p4info, listen=("127.0.0.1:0",), metrics=(host, port)
+            fake_network(),
+            PROGRAM.json,
+            PROGRAM.p4info,
+            listen=("127.0.0.1:0",),
+            http=("127.0.0.1", url.port or 0),
         )
         with (
-            pytest.raises(ConfigError, match="metrics cannot be served on .*: Address already in use"),
+            pytest.raises(ConfigError, match="--http: cannot listen on .*: Address already in use"),
             service_on(taken),
         ):
             pass

@@ -126,7 +126,7 @@ def test_in_clear_it_listens_elsewhere_if_asked_to(bench: Bench) -> None:
 def test_metrics_stay_on_this_machine_too(bench: Bench) -> None:
     with (
         pytest.raises(ConfigError, match="metrics would be open"),
-        service_on(options(metrics=("0.0.0.0", 0))),
+        service_on(options(http=("0.0.0.0", 0))),
     ):
         pass
 

@@ -17,7 +17,7 @@ from tests.dataplane.dataplane.target import Target
         pytest.param({"fingerprint": 0x1234, "op": BOR}, False, id="operation, no lanes"),
     ],
 )
-def test_everybody_is_told_and_nothing_is_added(
+def test_all_workers_get_the_mismatch_and_nothing_is_added(
     target: Target, make_job: MakeJob, other: dict[str, int], with_lanes: bool
 ) -> None:
     job = make_job(workers=3)

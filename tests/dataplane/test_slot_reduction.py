@@ -9,7 +9,7 @@ from tests.dataplane.dataplane.target import Target
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 32])
-def test_last_contribution_leaves_as_everybodys_result(
+def test_last_contribution_leaves_as_the_result_of_all(
     target: Target, make_job: MakeJob, workers: int
 ) -> None:
     job = make_job(workers=workers)

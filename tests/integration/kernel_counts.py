@@ -5,6 +5,7 @@ route: the bytes of all frames that the interface has carried, those that all ra
 has sent and received in units of its payload.
 """
 
+import argparse
 import functools
 import os
 import subprocess
@@ -18,6 +19,7 @@ import torch.distributed as dist
 
 from host_agent.compression import Reducer, TorchExchange, make_compressor, make_memory
 from host_agent.compression.exchange import run
+from netsum.bench.modules import whole
 from tests.integration.torch_ranks import Ranks, local_service
 
 ELEMENTS: Final = 40_000
@@ -101,9 +103,13 @@ def main(world: int, lanes: int) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
+    parser.add_argument("world", type=whole, help="number of ranks")
+    parser.add_argument("lanes", type=int, choices=(64, 256))
+    options = parser.parse_args()
     if "NETSUM_ISOLATED" not in os.environ:
         # Shared memory does not pass the kernel.
         environment = {**os.environ, "NETSUM_ISOLATED": "1", "NETSUM_LINK": "udp"}
         command = [*ISOLATED, sys.executable, "-m", "tests.integration.kernel_counts", *sys.argv[1:]]
         sys.exit(subprocess.run(command, env=environment, check=False).returncode)
-    main(*map(int, sys.argv[1:3]))
+    main(options.world, options.lanes)

@@ -54,6 +54,11 @@ def test_the_command(kind: TestbedKind, tmp_path: Path) -> None:
         assert re.search(r"same bits as loss-free\s+yes", said), said
         assert re.search(r"workers bit-identical\s+yes\s+yes", said), said
         assert_nothing_left(command, tmp_path)
+    shown = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"```\n(4 workers, .*?)```", shown, re.DOTALL)
+    labels = re.findall(r"^(\S.*?)(?:  |:|$)", table, re.MULTILINE)[1:]
+    printed = re.findall(r"^(\S.*?)(?:  |:|$)", said, re.MULTILINE)
+    assert [label for label in printed if label in labels] == labels
 
 
 def test_without_bmv2_the_command_names_it_and_what_runs_without(tmp_path: Path) -> None:

@@ -41,6 +41,23 @@ def test_a_trainer_has_packages_of_its_own_that_are_named_like_those_of_the_swit
     assert (done.stdout, done.returncode) == ("[1. 1. 1.]\n", 0), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("NETSUM_SWITCHES", "two", "NETSUM_SWITCHES: expected a whole number, not 'two'"),
+        ("NETSUM_SWITCHES", "3", "expected 1 or 2 switches, not 3"),
+        ("NETSUM_SLOTS", "-1", "NETSUM_SLOTS: expected a whole number, not '-1'"),
+        ("NETSUM_LANES", "65", "the program is built for 64 or 256 lanes, not 65"),
+    ],
+)
+def test_a_variable_with_a_wrong_value_gets_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, sentence: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(JoinError, match=sentence):
+        start_service(1)
+
+
 def test_it_ends_with_a_job_that_lasts_less_than_a_look() -> None:
     address = start_service(1)
     with socket.socket(socket.AF_UNIX) as until_it_ends:

@@ -144,9 +144,17 @@ import sys
 sys.modules["torch"] = None  # As if it were not installed.
 import netsum
 try:
-    netsum.{name}
+    from netsum import {name}
 except ModuleNotFoundError as missing:
     print(missing.name, missing, missing.__cause__, missing.__suppress_context__)
+try:
+    netsum.{name}
+except AttributeError as missing:
+    print(missing)
+from netsum import *
+import inspect
+print(hasattr(netsum, "{name}"), "{name}" in globals(), "Communicator" in dict(inspect.getmembers(netsum)))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == f"torch netsum.{name} needs PyTorch: pip install 'torch>=2.13' None True\n"
+    reason = f"netsum.{name} needs PyTorch: pip install 'torch>=2.13'"
+    assert done.stdout == f"torch {reason} None True\n{reason}\nFalse False True\n"

@@ -1,5 +1,9 @@
 """`netsum controller serve` tells in a sentence what keeps it from serving."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,11 +36,14 @@ mac = "02:00:00:00:00:fe"
         (["--config", "net.toml", "--slots", "2048"], "at most the 1024 of the program, not 2048"),
         (["--config", "net.toml", "--listen", "0.0.0.0:0"], "the job API would be open to other machines on 0.0.0.0"),
         (["--config", "net.toml", "--listen", "nowhere"], "expected an address such as 127.0.0.1:28276"),
-        (["--config", "net.toml", "--metrics", "9464"], "--metrics: expected an address such as 127.0.0.1:9464"),
+        (["--config", "net.toml", "--metrics", "9464"], "--http: expected an address such as 127.0.0.1:8080, not '9464'"),
+        (["--config", "net.toml", "--http", "nowhere:99999"], "--http: expected an address such as 127.0.0.1:8080"),
         (
-            ["--config", "net.toml", "--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"],
-            "the metrics would be open to other machines on 0.0.0.0: serve them on 127.0.0.1, or give --allow-remote",
+            ["--config", "net.toml", "--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"],
+            "the window and the metrics would be open to other machines on 0.0.0.0: give a certificate (--tls-cert, --tls-key) "
+            "and --http-token, serve them on 127.0.0.1, or give --allow-remote",
         ),
+        (["--config", "net.toml", "--http-token", "short"], "--http-token: expected at least 16 letters, digits"),
         (["--config", "net.toml", "--tls-cert", "c.pem"], "a certificate and its private key belong together"),
         (["--config", "net.toml", "--state", "no/such/file"], "--state: expected a file in a folder that exists"),
         (["--config", "net.toml", "--state", "."], "--state: expected a file in a folder that exists, not ."),
@@ -54,3 +61,34 @@ def test_what_keeps_it_from_serving(
     assert said[0].startswith("netsum: ")
     assert sentence in said[0]
     assert [path.name for path in tmp_path.iterdir()] == ["net.toml"]  # No state, no lock.
+
+
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_all_that_it_writes_is_json_where_that_is_asked_for(tmp_path: Path, by_variable: bool) -> None:
+    (tmp_path / "net.toml").write_text(NETWORK)
+    command = [sys.executable, "-P", "-c", "from netsum.cli import main; main()", "controller", "serve"]
+    command += ["--config", "net.toml", "--listen", f"unix:{tmp_path}/c.sock"]
+    with subprocess.Popen(
+        [*command, *([] if by_variable else ["--log-format", "json"])],
+        cwd=tmp_path,
+        env={**os.environ, **({"NETSUM_LOG_FORMAT": "json"} if by_variable else {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        assert (first["level"], first["message"]) == ("INFO", f"job API on unix:{tmp_path}/c.sock")
+        # The switch of this network does not run: its connection says so in the log.
+        while (found := json.loads(process.stdout.readline())).get("switch") != "s1":
+            pass
+        assert found["logger"] == "controller.service.events"
+        second = subprocess.run(
+            [*command, "--log-format", "json"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert second.returncode == 1
+        refused = json.loads(second.stderr.splitlines()[-1])
+        assert refused["level"] == "ERROR"
+        assert "another controller" in refused["message"]
+        process.terminate()
+        assert all(json.loads(line) for line in process.stdout)

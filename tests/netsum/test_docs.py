@@ -1,19 +1,24 @@
 """The docs: commands that exist, Python that compiles, blocks that are run, and the site without a warning."""
 
 import ast
+import json
+import logging
 import os
 import re
 import shlex
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 import typer
 
 from netsum.cli.app import app
+from netsum_common.logs import LogFormatter
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -24,6 +29,20 @@ ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("NETSUM_")},
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
 }
+
+
+SPHINX = "import sys; from sphinx.cmd.build import main; sys.exit(main(sys.argv[1:]))"
+WITHOUT_TORCH = """
+import sys
+from importlib.machinery import PathFinder
+
+class Finder(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] == "torch" else super().find_spec(name, path, target)
+
+sys.meta_path = [Finder if each is PathFinder else each for each in sys.meta_path]
+"""
 
 
 def blocks(*languages: str) -> Iterator[tuple[Path, str, bool]]:
@@ -98,11 +117,38 @@ def test_a_block_that_is_marked_to_be_run_runs(language: str, text: str, tmp_pat
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("language", ["json", "toml"])
+def test_data_of_the_docs_can_be_read(language: str) -> None:
+    found = [text for _, text, _ in blocks(language)]
+    assert len(found) >= 3
+    for text in found:
+        assert json.loads(text) if language == "json" else tomllib.loads(text)
+
+
+def test_lines_of_the_log_look_as_the_docs_show_them() -> None:
+    record = logging.makeLogRecord(
+        {
+            "name": "controller.service.events",
+            "levelname": "INFO",
+            "created": datetime.fromisoformat("2026-11-24T03:04:05.678+00:00").timestamp(),
+            "msg": "leave, left: it left",
+            "job": "train",
+            "worker": 2,
+            "switch": "",
+        }
+    )
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8").splitlines()
+    assert LogFormatter(as_json=False).format(record) in page
+    assert LogFormatter(as_json=True).format(record) in page
+
+
 @pytest.mark.slow
-def test_the_site_has_no_warning(tmp_path: Path) -> None:
+@pytest.mark.parametrize("torch", ["as-installed", "missing"])
+def test_the_site_has_no_warning(tmp_path: Path, torch: str) -> None:
     for package in ("sphinx", "myst_parser", "furo", "sphinx_design", "sphinx_copybutton"):
         pytest.importorskip(package, reason="needs Sphinx: pip install 'netsum[docs]'")
-    build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", "-b", "html", "."]
+    sphinx = [sys.executable, "-c", (WITHOUT_TORCH if torch == "missing" else "") + SPHINX]
+    build = [*sphinx, "-q", "-W", "--keep-going", "-c", "docs", "-b", "html", "."]
     done = subprocess.run(
         [*build, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ PROTOBUF = "import google.protobuf; print(google.protobuf.__version__.split('.')
 
 
 SDIST = "from setuptools.build_meta import build_sdist; build_sdist('..')"
+WHEEL = "from setuptools.build_meta import build_wheel; build_wheel('..')"
 
 
 def _copy_of_the_sources(folder: Path) -> Path:
@@ -108,12 +110,43 @@ class Installed:
         return done.stdout
 
 
-def test_the_source_distribution_has_all_sources(tmp_path: Path) -> None:
+def contents(wheel: Path) -> dict[str, int]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {each.filename: each.CRC for each in archive.infolist()}
+
+
+def test_the_wheel_holds_its_licences_and_installs_without_an_index(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=True)
+    pip = [
+        str(tmp_path / "env" / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+    ]
+    subprocess.run([*pip, str(wheel)], check=True, timeout=PIP_TIMEOUT_S)
+    (licences,) = (tmp_path / "env").glob("lib/python*/site-packages/netsum-*.dist-info/licenses")
+    assert {each.name for each in licences.iterdir()} == {"LICENSE", "NOTICE"}
+    assert len(list((tmp_path / "env" / "share" / "netsum").glob("netsum_v1model_*.json"))) == 2
+
+
+def test_the_source_distribution_has_all_sources(wheel: Path, tmp_path: Path) -> None:
     source = _copy_of_the_sources(tmp_path)
     subprocess.run([sys.executable, "-c", SDIST], cwd=source, check=True, timeout=PIP_TIMEOUT_S)
     (built,) = tmp_path.glob("netsum-*.tar.gz")
     with tarfile.open(built) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
+    shutil.unpack_archive(built, tmp_path)
+    # The unpacked sources build the same wheel and the same source distribution; the list in netsum.egg-info is setuptools' own.
+    (again,) = tmp_path.glob("netsum-*/")
+    subprocess.run([sys.executable, "-c", SDIST], cwd=again, check=True, timeout=PIP_TIMEOUT_S)
+    with tarfile.open(built) as archive:
+        assert {name.partition("/")[2] for name in archive.getnames()} == names
+    subprocess.run([sys.executable, "-c", WHEEL], cwd=again, check=True, timeout=PIP_TIMEOUT_S)
+    (second,) = tmp_path.glob("netsum-*.whl")
+    assert contents(second) == contents(wheel)
     assert {
         *("Makefile", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/cli.md", "netsum/bench/engine.py"),
         *("p4/v1model/netsum.p4", "p4/spec/protocol.toml", "p4/build.py", "tests/netsum/test_install.py"),

@@ -5,7 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -41,7 +43,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = os.getcwd()
     os.chdir(tmp_path_factory.mktemp("testbed"))
     try:
-        up = run("testbed", "up", "star-2", "--name", NAME, "--rate", "100mbit")
+        up = run("testbed", "up", "star-2", "--name", NAME, "--rate", "100mbit", "--web")
         assert up.returncode == 0, up.stderr
         yield NAME
         down = run("testbed", "down", NAME, "--json")
@@ -70,6 +72,27 @@ def test_a_pulled_cable_is_seen(testbed: str) -> None:
     finally:
         run("testbed", "link", "h2", "s1", "up")
     assert json.loads(run("testbed", "status", testbed, "--json").stdout)["condition"] == "up"
+
+
+def test_the_window_shows_the_load_of_links_and_keeps_its_address(testbed: str) -> None:
+    def shown() -> dict[str, Any]:
+        with urllib.request.urlopen(f"{window}stream", timeout=60) as stream:
+            data = next(line for line in stream if line.startswith(b"data: "))
+        snapshot: dict[str, Any] = json.loads(data[6:])
+        return snapshot
+
+    window = json.loads(run("testbed", "status", testbed, "--json").stdout)["controller"]["window"]
+    assert f"window: {window}\n" in run("testbed", "status", testbed).stdout
+    run("testbed", "exec", "h1", "ping", "-c", "2", "-i", "0.2", "10.0.0.2")
+    run("testbed", "restart", "controller")
+    snapshot = shown()
+    assert [host["name"] for host in snapshot["hosts"]] == ["h1", "h2"]
+    (switch,) = snapshot["switches"]
+    assert [port["peer"] for port in switch["ports"]] == ["h1", "h2"]
+    assert all(port["rx_bytes"] > 0 for port in switch["ports"])
+    assert "--web shows what a controller knows" in refused(
+        run("testbed", "up", "star-2", "--web", "--no-controller"), 2
+    )
 
 
 def test_a_link_changes_while_it_is_up(testbed: str) -> None:

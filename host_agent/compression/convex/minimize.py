@@ -1,7 +1,5 @@
 """Descent on a problem with compressed gradients, over any exchange or with all workers in one process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,21 +18,11 @@ Estimator = Literal["full", "sampled", "l-svrg", "saga"]
 
 @dataclass(frozen=True)
 class Progress:
-    """End of a run.
+    """End of a run."""
 
-    Attributes
-    ----------
-    point : float64 tensor
-        The last one.
-    distances : list of float
-        ‖x − x*‖² / ‖x₀ − x*‖² before the first step and after each.
-    payload_bytes : int
-        Sent by one worker.
-    """
-
-    point: Tensor
-    distances: list[float]
-    payload_bytes: int
+    point: Tensor  # The last one.
+    distances: list[float]  # ‖x − x*‖² / ‖x₀ − x*‖² before the first step and after each.
+    payload_bytes: int  # Sent by one worker.
 
     def steps_to(self, accuracy: float) -> int | None:
         """Return after how many steps the distance was at most `accuracy`; None if never."""

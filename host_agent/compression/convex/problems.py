@@ -1,7 +1,5 @@
 """Finite sums over workers: f(x) = 1/n Σ f_i(x), f_i(x) = 1/m Σ f_ij(x), strongly convex and smooth, in float64."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 import torch

@@ -1,7 +1,5 @@
 """Step sizes and rates from the theorems. L: smoothness, μ: strong convexity, n: workers, ω, δ: of the compressor."""
 
-from __future__ import annotations
-
 import math
 
 
@@ -36,18 +34,6 @@ def diana_step(smoothness: float, omega: float, workers: int) -> float:
 def diana_rate(step: float, convexity: float, omega: float) -> float:
     """Return the factor by which the Lyapunov function falls in each step: max(1 − γ μ, 1 − α/2)."""
     return max(1.0 - step * convexity, 1.0 - diana_alpha(omega) / 2.0)
-
-
-def vr_diana_step(row_smoothness: float, omega: float, workers: int) -> float:
-    """Return 1 / (L (1 + 36 (ω + 1)/n)) with L of the rows (Horváth et al., arXiv:1904.05115, theorem 3)."""
-    return 1.0 / (row_smoothness * (1.0 + 36.0 * (omega + 1.0) / workers))
-
-
-def ef21_step(smoothness: float, delta: float) -> float:
-    """Return 1 / (L (1 + √(β/θ))), θ = 1 − √(1 − δ), β = (1 − δ)/θ (Richtárik et al., NeurIPS 2021, theorem 1)."""
-    root = math.sqrt(1.0 - delta)
-    theta = 1.0 - root
-    return 1.0 / (smoothness * (1.0 + math.sqrt((1.0 - delta) / theta / theta)))
 
 
 def steps_to(factor: float, accuracy: float) -> int:

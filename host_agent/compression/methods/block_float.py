@@ -1,7 +1,5 @@
 """Block floating point: integers of a few bits under an exponent that the workers share."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """DRIVE and EDEN: quantization of a rotated tensor with a scale that makes the estimate unbiased."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

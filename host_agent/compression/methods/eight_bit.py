@@ -1,7 +1,5 @@
 """8-bit approximation: a sign, a decimal exponent in unary, and as many bits of a fraction as are left."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Sparsification and quantization together: Qsparse, and random sparsification with integers that a switch adds."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """No compression, and narrower floats: the baselines of every comparison."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

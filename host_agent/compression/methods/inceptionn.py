@@ -1,7 +1,5 @@
 """INCEPTIONN: fixed point numbers of 0, 8 or 16 bits under an absolute error bound, and large values as they are."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

@@ -1,7 +1,5 @@
 """IntSGD: random rounding to integers with a scale that follows the size of the last steps."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 
@@ -12,8 +10,7 @@ from host_agent.compression.compressor import Agreement, Compressor, Context, Pa
 from host_agent.compression.packing import stochastic_round
 
 _LARGEST_SUM = 2**30
-_SMALLEST = 2.0**-149
-"""Of float32: where all is zero, any scale will do."""
+_SMALLEST = 2.0**-149  # Of float32: where all is zero, any scale will do.
 
 
 class IntSGD(Compressor):

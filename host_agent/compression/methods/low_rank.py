@@ -1,7 +1,5 @@
 """Low rank: PowerSGD's power iteration with a warm start, and ATOMO's spectral sampling."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -50,10 +48,13 @@ class PowerSGD(Compressor):
             return None
         rows, columns = as_matrix(context.shape)
         kept = self.state.get(context.key, {}).get("q")
-        if kept is None:
-            kept = torch.randn(
+        if kept is None or kept.shape[1] != self.rank:
+            start = torch.randn(
                 columns, self.rank, generator=context.shared_generator(), device=context.device
             )
+            if kept is not None:  # The rank was changed: the directions found so far stay.
+                start[:, : kept.shape[1]] = kept[:, : self.rank]
+            kept = start
         return Agreement(tensor.reshape(rows, columns) @ kept, "sum")
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:

@@ -1,7 +1,5 @@
 """Natural compression: random rounding to powers of two."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

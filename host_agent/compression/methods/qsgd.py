@@ -1,7 +1,5 @@
 """QSGD: stochastic quantization of coordinates relative to the norm."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

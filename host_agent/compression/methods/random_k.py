@@ -1,7 +1,5 @@
 """Random sparsification: k random coordinates, scaled up so that the estimate is unbiased."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

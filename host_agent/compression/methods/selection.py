@@ -1,7 +1,5 @@
 """What compressors that send some coordinates have in common: which, how many, and putting them back in their places."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Methods that send one bit an element: votes of signs, scaled signs, and 1-bit SGD's two means."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

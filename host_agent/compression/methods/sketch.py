@@ -1,7 +1,5 @@
 """Count-sketch: a linear compressor, whose largest coordinates are found in the sum of all workers' sketches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """SketchML's quantization: buckets that hold equally many values, each sent as the number of its bucket."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

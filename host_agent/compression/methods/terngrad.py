@@ -1,7 +1,5 @@
 """TernGrad: three levels under a scale that the workers share."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 
@@ -18,7 +16,8 @@ class TernGrad(Compressor):
     Parameters
     ----------
     clip : float, optional
-        Clip at this many standard deviations first, as section 4.3 does with 2.5; this makes it biased.
+        Clip at this many standard deviations first, as section 4.3 does with 2.5; this makes it biased. The mean is taken as 0,
+        or a tensor of equal values would be clipped to zeros.
     """
 
     name = "terngrad"
@@ -57,5 +56,5 @@ class TernGrad(Compressor):
     def _clipped(self, tensor: Tensor) -> Tensor:
         if self.clip is None:
             return tensor
-        limit = self.clip * float(tensor.double().std(correction=0))
+        limit = self.clip * float(tensor.double().square().mean().sqrt())
         return tensor.clamp(-limit, limit)

@@ -1,7 +1,5 @@
 """THC: uniform quantization after a rotation that all workers share, so that the integers can be added."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

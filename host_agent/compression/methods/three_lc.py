@@ -1,7 +1,5 @@
 """3LC: ternary values with a sparsity multiplier, five to a byte, runs of zeros shortened."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import numpy as np
@@ -11,10 +9,8 @@ from torch import Tensor
 from host_agent.compression.compressor import Compressor, Context, Payload, Summability
 
 _PER_BYTE = 5
-_ZERO_BYTE = 121
-"""Five zeros: each ternary value is sent as 0, 1 or 2, and 1 + 3 + 9 + 27 + 81 = 121."""
-_FIRST_RUN = 243
-"""Bytes from here on stand for runs of 2 to 14 zero bytes."""
+_ZERO_BYTE = 121  # Five zeros: each ternary value is sent as 0, 1 or 2, and 1 + 3 + 9 + 27 + 81 = 121.
+_FIRST_RUN = 243  # Bytes from here on stand for runs of 2 to 14 zero bytes.
 _LONGEST_RUN = 14
 
 

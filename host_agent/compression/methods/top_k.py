@@ -1,7 +1,5 @@
 """Sparsification by magnitude: largest coordinates, largest blocks, and thresholds."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

@@ -17,8 +17,7 @@ TARGET: Final = 0.93
 _STEP_S: Final = 0.01
 _LINK_S: Final = 0.001
 _SLOWER: Final = 5
-_BROKEN: Final = 0.5
-"""An accuracy below which a training has failed."""
+_BROKEN: Final = 0.5  # An accuracy below which a training has failed.
 Run = tuple[float | None, float, float]
 """Virtual seconds to the target, the last accuracy, and the mean staleness."""
 

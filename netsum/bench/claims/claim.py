@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-Echo = Callable[[str], None]
-"""Prints progress, in a few words."""
+Echo = Callable[[str], None]  # Prints progress, in a few words.
 
 
 @dataclass(frozen=True)
@@ -13,21 +12,15 @@ class Outcome:
 
     Attributes
     ----------
-    headings : tuple of str
-        As `netsum.terminal.Rows` takes them.
     findings : sequence of (str, bool)
         Each part of the claim with its numbers, and whether it holds.
-    setting : str
-        What was trained, in a sentence.
-    key : int
-        Columns that name a row.
     """
 
-    headings: Sequence[str]
+    headings: Sequence[str]  # As `netsum.terminal.Rows` takes them.
     rows: Sequence[tuple[str, ...]]
     findings: Sequence[tuple[str, bool]]
-    setting: str = ""
-    key: int = 1
+    setting: str = ""  # What was trained, in a sentence.
+    key: int = 1  # Columns that name a row.
 
     @property
     def holds(self) -> bool:

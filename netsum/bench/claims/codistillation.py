@@ -15,20 +15,15 @@ from netsum.bench.strategies_training import mlp
 from netsum.digits.dataset import load_digits
 from netsum.virtual.group import run_workers
 
-IMAGES: Final = 512
-"""For training; all others are for validation."""
-NOISE: Final = 0.2
-"""Part of the images whose label is drawn at random, in training and in validation."""
-BATCH: Final = 128
-"""Of a worker: so large that the noise of the gradient hardly matters."""
+IMAGES: Final = 512  # For training; all others are for validation.
+NOISE: Final = 0.2  # Part of the images whose label is drawn at random, in training and in validation.
+BATCH: Final = 128  # Of a worker: so large that the noise of the gradient hardly matters.
 STEPS: Final = 500
 SEEDS: Final = range(3)
-RATES: Final = tuple(round(10 ** (third / 3), 5) for third in range(-10, -6))
-"""Of Adam; the same for all."""
+RATES: Final = tuple(round(10 ** (third / 3), 5) for third in range(-10, -6))  # Of Adam; the same for all.
 SCALING, NEAR, END = 1.02, 1.01, 1.001
 """Times the least loss of one group of 4: the losses to reach. The first is for the question whether more workers save steps."""
-_LOOK: Final = 5
-"""Steps between two looks at the loss."""
+_LOOK: Final = 5  # Steps between two looks at the loss.
 _OPTIONS: Final = {"every": 10, "burn_in": 20, "weight": 1.0}
 
 
@@ -52,18 +47,10 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 @dataclass(frozen=True)
 class Training:
-    """What came of a training.
+    """What came of a training."""
 
-    Attributes
-    ----------
-    losses : list of float
-        On the validation images, of the first worker's model, every 5 steps.
-    predicted : Tensor
-        The probabilities at the end, float32 (images, 10).
-    """
-
-    losses: list[float]
-    predicted: Tensor
+    losses: list[float]  # On the validation images, of the first worker's model, every 5 steps.
+    predicted: Tensor  # The probabilities at the end, float32 (images, 10).
 
 
 def noisy_digits(division: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:

@@ -14,16 +14,14 @@ from netsum.bench.strategies_training import mlp, shards
 from netsum.virtual.group import run_workers
 
 CLIENTS: Final = 100
-FRACTION: Final = 0.1
-"""Of the clients, in a round."""
+FRACTION: Final = 0.1  # Of the clients, in a round.
 TARGET: Final = 0.95
 BATCH: Final = 10
 SEEDS: Final = range(5)
 RATES: Final = tuple(round(10 ** (third / 3), 4) for third in range(-6, 3))
 """The same for every row: spaced by 10^(1/3), as in the paper."""
 _LIMIT: Final = 1000
-_LONGER: Final = 1.5
-"""A training ends after this multiple of the rounds that its fastest rate needs."""
+_LONGER: Final = 1.5  # A training ends after this multiple of the rounds that its fastest rate needs.
 _SETTINGS: Final = (("FedSGD", 1, 0), ("E = 1", 1, BATCH), ("E = 5", 5, BATCH), ("E = 20", 20, BATCH))
 """Local epochs and batch; 0: all of a client's images."""
 _PAPER: Final = {"FedSGD": 483, "E = 1": 350, "E = 5": 229, "E = 20": 173}
@@ -35,11 +33,6 @@ class Networks(nn.Module):
 
     With the loss that `loss` returns, a step of SGD with rate 1 is a step of each network with its own rate. So one training
     gives the curves of all rates.
-
-    Parameters
-    ----------
-    rates : sequence of float
-        One for each network.
     """
 
     rates: Tensor

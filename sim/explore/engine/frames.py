@@ -8,10 +8,8 @@ from host_agent.wire.constants import UDP_PORT
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 
 WORKER_UDP_PORT = 40000
-HEADERS_BYTES = FRAME_HEADERS_BYTES
-"""Ethernet, IPv4 and UDP in front of a datagram."""
-IPV4_DESTINATION, UDP_DESTINATION = 30, 36
-"""Where in a frame they begin."""
+HEADERS_BYTES = FRAME_HEADERS_BYTES  # Ethernet, IPv4 and UDP in front of a datagram.
+IPV4_DESTINATION, UDP_DESTINATION = 30, 36  # Where in a frame they begin.
 
 
 def switch_ip(switch: int) -> str:

@@ -15,7 +15,6 @@ from host_agent.wire.constants import (
     FLAG_MISMATCH,
     HEADER_BYTES,
     HEADER_OFFSET_EXPONENT,
-    HEADER_OFFSET_TOKEN,
     KIND_PROBE,
     KIND_STATUS,
 )
@@ -34,7 +33,6 @@ from sim.explore.engine.frames import HEADERS_BYTES
 
 _INDEX_SIZE: Final = 4 * w.MAX_PACKETS
 _NUMBER_AT: Final = HEADERS_BYTES + HEADER_OFFSET_EXPONENT
-_TOKEN_AT: Final = HEADERS_BYTES + HEADER_OFFSET_TOKEN
 _SWAPS: Final = sys.byteorder == "little"
 
 

@@ -18,14 +18,11 @@ from host_agent.protocol.timeout import REPEATS_AT_ONCE
 from sim.explore.engine import world as w
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer
 
-NOW_NS: Final = 1_000_000_000_000
-"""The time at every call of the worker core."""
-LATER_NS: Final = 2_000_000_000_000
-"""When timers are armed for that do not fire."""
+NOW_NS: Final = 1_000_000_000_000  # The time at every call of the worker core.
+LATER_NS: Final = 2_000_000_000_000  # When timers are armed for that do not fire.
 FIRST_NS: Final = NOW_NS - 1_000_000_000
 SRTT_NS: Final = 1_000_000
-MANY_TRIES: Final = REPEATS_AT_ONCE
-"""Retransmissions after which a chunk waits."""
+MANY_TRIES: Final = REPEATS_AT_ONCE  # Retransmissions after which a chunk waits.
 
 CORE_KEPT: Final = frozenset(
     (

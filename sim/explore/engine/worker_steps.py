@@ -42,8 +42,7 @@ from sim.explore.engine.switch_steps import stage_of
 _CORE_BYTES: Final = CORE.itemsize
 _SLOT_RECORD_BYTES: Final = SLOT.itemsize
 _PASS_BYTES: Final = PASS.itemsize
-_BEFORE: Final = 0x5EA15EA1
-"""What stands in a target before a result is written to it."""
+_BEFORE: Final = 0x5EA15EA1  # What stands in a target before a result is written to it.
 
 
 @compiled

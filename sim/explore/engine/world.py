@@ -53,15 +53,13 @@ DEAD_NUMBER: Final = 8191
 MAX_ENTRIES: Final = 4096
 MAX_PACKETS: Final = 1 << 16
 TX_ROWS: Final = 64
-ELEMENTS: Final = 2
-"""Elements of a block; the lanes beyond carry 0."""
+ELEMENTS: Final = 2  # Elements of a block; the lanes beyond carry 0.
 
 ORDINARY, CALL, MEMBERS = range(3)
 """Kinds of rounds: of all workers; a roll call; the reduction of the arrays of its members."""
 
 UP, DOWN = 0, 1
-TO_WORKER: Final = -1
-"""In place of the number of the switch that a packet arrives at."""
+TO_WORKER: Final = -1  # In place of the number of the switch that a packet arrives at.
 
 NOTHING, CHANGED = 0, 1
 (

@@ -59,7 +59,5 @@ def _transmit(
     )
 
 
-TAKE_IN: Final = Routine(_take_in, _TAKE_IN)
-"""`host_agent.protocol.arrivals.on_datagram`."""
-TRANSMIT: Final = Routine(_transmit, _TRANSMIT)
-"""`host_agent.protocol.departures.transmit`."""
+TAKE_IN: Final = Routine(_take_in, _TAKE_IN)  # `host_agent.protocol.arrivals.on_datagram`.
+TRANSMIT: Final = Routine(_transmit, _TRANSMIT)  # `host_agent.protocol.departures.transmit`.

@@ -12,11 +12,9 @@ import numpy as np
 
 from sim.network.engine.compiled import Integer, compiled
 
-LOSS, DUPLICATE, JITTER, STRAGGLE, TO_CHANGE, TRAFFIC = range(6)
-"""Purposes."""
+LOSS, DUPLICATE, JITTER, STRAGGLE, TO_CHANGE, TRAFFIC = range(6)  # Purposes.
 
-CHANCES: Final = 1 << 32
-"""Number of values of a random number."""
+CHANCES: Final = 1 << 32  # Number of values of a random number.
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)

@@ -26,10 +26,8 @@ from sim.network.engine.links import send
 from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, packet_of, release, take
 from sim.network.engine.records import FLOW, MESSAGE, NODE, PACKET, RING
 
-PER_PACKET: Final = 1000
-"""Windows are counted in thousandths of a packet."""
-PACKET_THRESHOLD: Final = 3
-"""kPacketThreshold of RFC 9002."""
+PER_PACKET: Final = 1000  # Windows are counted in thousandths of a packet.
+PACKET_THRESHOLD: Final = 3  # kPacketThreshold of RFC 9002.
 RING_ACKNOWLEDGED: Final = -1
 _RING_LOST: Final = -2
 _LEAST_WINDOW: Final = 2 * PER_PACKET

@@ -47,12 +47,6 @@ def advance(worlds: Record, until_ps: Integer, budget: Integer, margin: Integer)
 
     Parameters
     ----------
-    worlds : WORLD array, one element
-        The network.
-    until_ps : int
-        No event after this time is run.
-    budget : int
-        At most this many events are run.
     margin : int
         So many packets and events one event may need at most.
     """

@@ -18,8 +18,7 @@ from sim.network.engine.records import LINK, NODE, PACKET, WORKER
 from sim.network.engine.switches import HOST_NODE
 
 _LINE: Final = 64
-_AHEAD: Final = 4
-"""Places of the heap behind the first one: its children."""
+_AHEAD: Final = 4  # Places of the heap behind the first one: its children.
 _LINK_BYTES: Final = LINK.itemsize
 _PACKET_BYTES: Final = PACKET.itemsize
 _SLOT_BYTES: Final = SLOT.itemsize

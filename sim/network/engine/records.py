@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-NEVER: Final = (1 << 63) - 1
-"""A time that does not come."""
+NEVER: Final = (1 << 63) - 1  # A time that does not come.
 PS_PER_NS: Final = 1000
 PS_PER_S: Final = 10**12
 

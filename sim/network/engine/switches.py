@@ -27,11 +27,9 @@ from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_addre
 from sim.network.engine.records import LINK, NODE, SWITCH
 from sim.switch.codegen.traffic import DONE
 
-FORWARDED, UNFINISHED = range(2)
-"""Whether the program has run to its end, or needs more memory for it first."""
+FORWARDED, UNFINISHED = range(2)  # Whether the program has run to its end, or needs more memory for it first.
 
-HOST_NODE, SWITCH_NODE = range(2)
-"""Kinds of nodes."""
+HOST_NODE, SWITCH_NODE = range(2)  # Kinds of nodes.
 
 _PS_PER_US: Final = 1_000_000
 _IPV4_DESTINATION_AT: Final = 30

@@ -9,8 +9,7 @@ from sim.network.engine.compiled import Integer, Record, carray, compiled, copy_
 from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of
 from sim.network.engine.records import TRACE
 
-LEAVES, LOST_ON_LINK = range(2)
-"""A packet leaves by a link, between two times; it is lost there."""
+LEAVES, LOST_ON_LINK = range(2)  # A packet leaves by a link, between two times; it is lost there.
 
 
 @compiled

@@ -15,8 +15,7 @@ from sim.network.engine.records import GAPS, GENERATOR
 
 _EVEN: Final = GAPS.index("even")
 _UNIFORM: Final = GAPS.index("uniform")
-_LN_2: Final = 363_409
-"""ln 2 in steps of 2^-19."""
+_LN_2: Final = 363_409  # ln 2 in steps of 2^-19.
 
 
 @compiled

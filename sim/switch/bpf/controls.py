@@ -15,17 +15,9 @@ from sim.switch.codegen.tables import key_words
 from sim.switch.errors import UnsupportedProgramError
 from sim.switch.table_layout import TableShape
 
-_SCRATCH_LOCK = 0
-
 
 def is_trie(program: ir.Program, table: ir.Table) -> bool:
-    """Whether a table is a trie, not a hash table.
-
-    Raises
-    ------
-    UnsupportedProgramError
-        It is neither.
-    """
+    """Whether a table is a trie, not a hash table; `UnsupportedProgramError` if it is neither."""
     kinds = [k.kind for k in table.key]
     if all(kind in ("exact", "valid") for kind in kinds):
         return False

@@ -7,8 +7,6 @@ The verifier follows every value. It knows an index that was masked just before 
 must not see through the mask, so the index passes an empty piece of assembly first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,8 +22,7 @@ from sim.switch.layout import FieldSlot, HeaderShape, WireSlot, align
 
 KEY_BYTES = 512
 _INLINE_BYTES = 128
-LARGE_HEADER = 128
-"""Bytes; of larger headers, fields are undefined until the header is valid."""
+LARGE_HEADER = 128  # Bytes; of larger headers, fields are undefined until the header is valid.
 # Numbers of the kernel's helpers.
 _HELPERS = {
     "map_lookup_elem": (1, PTR, [PTR, PTR]),
@@ -43,16 +40,7 @@ _HELPERS = {
 
 
 class BpfUnit(Unit):
-    """A module of BPF code for one program.
-
-    Attributes
-    ----------
-    memory
-        The parts of the shared array.
-    key_at, frame_at, value_bytes
-        In a processor's value of the state map, after the packet's state: where keys are put together, where the packet's first
-        bytes are, its size.
-    """
+    """A module of BPF code for one program."""
 
     vector_bits = 0
 
@@ -60,7 +48,7 @@ class BpfUnit(Unit):
         super().__init__(program)
         # Large headers stay as they are in packets, so that they are moved whole; few of their fields may be used.
         self.state.shapes.update({n: _as_in_packets(s) for n, s in self.state.shapes.items()})
-        self.memory = Memory(program, self.context)
+        self.memory = Memory(program, self.context)  # The parts of the shared array.
         self.frame_bytes = frame_bytes
         slack = max(
             (
@@ -69,6 +57,8 @@ class BpfUnit(Unit):
             ),
             default=0,
         )
+        # key_at, frame_at, value_bytes: in a processor's value of the state map, after the packet's state: where keys are
+        # put together, where the packet's first bytes are, its size.
         self.key_at = align(self.state.size + slack, 64)
         self.frame_at = self.key_at + KEY_BYTES
         self.value_bytes = align(self.frame_at + frame_bytes + header_bytes + 64, 64)
@@ -78,7 +68,7 @@ class BpfUnit(Unit):
 
     def fn(
         self, name: str, arguments: Sequence[tuple[str, Any]], result: Any, *, exported: bool = False
-    ) -> BpfFn:
+    ) -> "BpfFn":
         """As `Unit.fn`."""
         return BpfFn(self, name, arguments, result, exported=exported)
 

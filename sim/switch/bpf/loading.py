@@ -20,7 +20,6 @@ from sim.switch.bpf.syscall import Map
 from sim.switch.table_layout import TableShape
 
 PORTS, GROUPS, RING_BYTES = 512, 4096, 1 << 18
-_MOST_LOCKS = 1 << 20
 
 
 class Kernel:
@@ -28,15 +27,13 @@ class Kernel:
 
     Attributes
     ----------
-    maps
-        By the names that the code has for them.
     memory
         The shared array, uint8[n].
     """
 
     def __init__(self, program: ir.Program, written: Programs, code: BpfObject) -> None:
         self.program, self._unit = program, written.unit
-        self.maps: dict[str, Map] = {}
+        self.maps: dict[str, Map] = {}  # By the names that the code has for them.
         self._resources = ExitStack()
         self._stubs: dict[tuple[object, ...], int] = {}
         try:

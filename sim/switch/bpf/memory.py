@@ -24,19 +24,11 @@ def table_rows(table: ir.Table) -> int:
 
 
 class Memory:
-    """The parts of the shared array.
-
-    Attributes
-    ----------
-    parts
-        (first byte, bytes) of each part.
-    size
-        Bytes in all.
-    """
+    """The parts of the shared array."""
 
     def __init__(self, program: ir.Program, context: Context) -> None:
-        self.parts: dict[str, tuple[int, int]] = {}
-        self.size = 0
+        self.parts: dict[str, tuple[int, int]] = {}  # (first byte, bytes) of each part.
+        self.size = 0  # Bytes in all.
         self._add("words", 8 * len(STATISTICS))
         self._add("verdict", 8)
         self._add("ports", _PORTS * 8 * len(PORT_WORDS))

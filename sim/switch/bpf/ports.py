@@ -11,11 +11,10 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
+from netsum_common.closing import Closing
 from sim.switch import ir
 from sim.switch.bpf import syscall
 from sim.switch.bpf.loading import PORTS
@@ -32,13 +31,11 @@ _LOOK_S = 0.5
 _LOG = logging.getLogger(__name__)
 
 
-class XdpPorts:
+class XdpPorts(Closing):
     """A set of switch ports on network interfaces; a context manager that detaches at the end.
 
     Parameters
     ----------
-    ports
-        (switch port, interface) of each.
     pass_dropped
         Whether what the program drops in ingress goes on to this host's own network stack.
 
@@ -48,11 +45,6 @@ class XdpPorts:
         There is no such interface, or no right to BPF.
     ValueError
         A port or an interface is given twice.
-
-    Attributes
-    ----------
-    modes
-        Of each attached port, ``native`` (in the driver) or ``generic`` (behind it, slower).
     """
 
     def __init__(self, ports: Sequence[tuple[int, str]], *, pass_dropped: bool = False) -> None:
@@ -65,6 +57,7 @@ class XdpPorts:
         self._flags = PASS_DROPPED if pass_dropped else 0
         self._links: dict[int, int] = {}
         self._indices: dict[int, int] = {}
+        # Of each attached port, ``native`` (in the driver) or ``generic`` (behind it, slower).
         self.modes: dict[int, str] = {}
         self._switch: XdpSwitch | None = None
         for number, name in self.names.items():
@@ -76,14 +69,6 @@ class XdpPorts:
             syscall.Map("probe", syscall.ARRAY, 4, 4, 1).close()
         except syscall.BpfError as error:
             raise PortUnavailableError(str(error)) from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Detach from all interfaces, and let go of the program."""

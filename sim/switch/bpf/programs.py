@@ -68,13 +68,7 @@ class Programs:
 
 
 def write_programs(program: ir.Program, cpu_port: int) -> Programs:
-    """Write both programs.
-
-    Raises
-    ------
-    UnsupportedProgramError
-        The program has what XDP cannot do.
-    """
+    """Write both programs; `UnsupportedProgramError` if the program has what XDP cannot do."""
     check_program(program)
     carried = _carried(program)
     room = header_room(program) + carried.bytes

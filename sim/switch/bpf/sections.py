@@ -18,24 +18,13 @@ _WRITES_FIRST = {"register_write", "count", "_jump", "_jump_if_zero", "log_msg",
 
 @dataclass(frozen=True)
 class Section:
-    """A critical section.
+    """A critical section."""
 
-    Attributes
-    ----------
-    nodes
-        The tables and branches inside.
-    index
-        The field or constant that chooses the lock; None if one lock is for all registers.
-    cells
-        How many locks there are, without the one for an index out of range.
-    early
-        The tables that are looked up at the way in.
-    """
-
-    nodes: frozenset[str]
+    nodes: frozenset[str]  # The tables and branches inside.
+    # The field or constant that chooses the lock; None if one lock is for all registers.
     index: ir.Expr | None
-    cells: int
-    early: tuple[str, ...]
+    cells: int  # How many locks there are, without the one for an index out of range.
+    early: tuple[str, ...]  # The tables that are looked up at the way in.
 
 
 def parts(node: Any) -> Iterator[Any]:

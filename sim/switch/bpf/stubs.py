@@ -25,8 +25,6 @@ def stub(state: int, programs: int, position: int, values: Mapping[str, int]) ->
     ----------
     state, programs
         Descriptors of the state map and of the map of programs.
-    position
-        The program's place there.
     """
     stores = b"".join(instruction(0x62, 0, 0, INTERNAL[name], value) for name, value in values.items())
     call = (

@@ -5,8 +5,6 @@ whose version differs between distributions, for its reading of objects that a C
 LLVM does not write for this compiler's code.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import mmap
@@ -95,7 +93,7 @@ class Map:
         *,
         shared: bool = False,
         sparse: bool = False,
-        inner: Map | None = None,
+        inner: "Map | None" = None,
         btf: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         self.name, self.entries = name, entries

@@ -1,7 +1,5 @@
 """Machine code for actions: ``action_<id>(ctx, st, params)``, one call per primitive."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +39,7 @@ def write_actions(unit: Unit) -> None:
         _write_body(Primitives(fn), action)
 
 
-def _write_body(primitives: Primitives, action: ir.Action) -> None:
+def _write_body(primitives: "Primitives", action: ir.Action) -> None:
     fn = primitives.fn
     end = fn.function.append_basic_block("end")
     runs = find_runs(action, fn.unit.state, fn.unit.context)
@@ -50,7 +48,7 @@ def _write_body(primitives: Primitives, action: ir.Action) -> None:
 
 
 def _write_steps(
-    primitives: Primitives,
+    primitives: "Primitives",
     steps: tuple[ir.Primitive, ...],
     first: int,
     last: int,

@@ -4,8 +4,6 @@ Every load and store names the space it touches. Spaces never overlap, which ali
 them a store to a register would make it load a packet's fields again.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -44,8 +42,6 @@ class Unit:
 
     Attributes
     ----------
-    program, state, context
-        What is compiled, and where things are.
     vector_bits, frame_bytes
         The widest vectors to use; how much memory a packet's bytes have, where that must be known.
     """
@@ -54,6 +50,7 @@ class Unit:
     frame_bytes = 0
 
     def __init__(self, program: ir.Program) -> None:
+        # program, state, context: what is compiled, and where things are.
         self.program = program
         self.state = State(program)
         self.context = Context(program)
@@ -69,7 +66,7 @@ class Unit:
 
     def fn(
         self, name: str, arguments: Sequence[tuple[str, Any]], result: Any, *, exported: bool = False
-    ) -> Fn:
+    ) -> "Fn":
         """Begin a function of this unit's target."""
         return Fn(self, name, arguments, result, exported=exported)
 
@@ -130,15 +127,7 @@ def resize(builder: Any, value: Any, width: int, signed: bool = False) -> Any:
 
 
 class Fn:
-    """A function being written.
-
-    Attributes
-    ----------
-    b
-        llvmlite's builder, at the end of what is written.
-    ctx, st, params
-        The context, the packet's state, the action's parameters (pointers; None where the function has none).
-    """
+    """A function being written."""
 
     def __init__(
         self,
@@ -152,7 +141,10 @@ class Fn:
         self.unit = unit
         self.function = unit.declare(name, [t for _, t in arguments], result, exported=exported)
         self.args = dict(zip((n for n, _ in arguments), self.function.args, strict=True))
+        # llvmlite's builder, at the end of what is written.
         self.b: Any = ll.IRBuilder(self.function.append_basic_block("entry"))
+        # ctx, st, params: the context, the packet's state, the action's parameters (pointers; None where the function has
+        # none).
         self.ctx = self.args.get("ctx")
         self.st = self.args.get("st")
         self.params = self.args.get("params")

@@ -7,8 +7,7 @@ from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import FieldSlot
 from sim.switch.load_expressions import BOOLEAN_OPS
 
-WIDEST = 1 << 15
-"""Farthest shift that is distinguished from one farther."""
+WIDEST = 1 << 15  # Farthest shift that is distinguished from one farther.
 
 
 def needed_bits(lo: int, hi: int) -> int:

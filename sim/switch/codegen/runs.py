@@ -1,7 +1,7 @@
 """Runs of an action: the same few primitives again and again, each time on the next fields and registers.
 
-p4c writes what a program does with each of 256 lanes as 256 times the same primitives. A run becomes a loop that LLVM is told
-to vectorize. Within it, fields that are the same in all turns live in variables, which are written back after the last turn.
+p4c writes what a program does with each of 256 lanes as 256 times the same primitives. A run becomes a loop with a hint to LLVM
+to vectorize it. Within it, fields that are the same in all turns live in variables, which are written back after the last turn.
 """
 
 from collections.abc import Iterator
@@ -20,21 +20,16 @@ FieldName = tuple[str, str]
 
 @dataclass
 class Run:
-    """`turns` times the `length` primitives from `first` on.
-
-    Attributes
-    ----------
-    fields, registers
-        What the first turn names and each further turn finds one place further on: bytes from place to place.
-    fixed, written
-        Fields that all turns share, and those of them that are written.
-    """
+    """`turns` times the `length` primitives from `first` on."""
 
     first: int
     length: int
     turns: int = 1
+    # fields, registers: what the first turn names and each further turn finds one place further on: bytes from place to
+    # place.
     fields: dict[FieldName, int] = field(default_factory=dict)
     registers: dict[str, int] = field(default_factory=dict)
+    # fixed, written: fields that all turns share, and those of them that are written.
     fixed: set[FieldName] = field(default_factory=set)
     written: set[FieldName] = field(default_factory=set)
 

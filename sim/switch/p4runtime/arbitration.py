@@ -22,29 +22,18 @@ from sim.switch.p4runtime.errors import (
     permission_denied,
 )
 
-MAX_CONTROLLERS = 16
-"""Open streams of one role, as in BMv2."""
+MAX_CONTROLLERS = 16  # Open streams of one role, as in BMv2.
 
 ElectionId = tuple[int, int]
 
 
 @dataclass(eq=False)
 class Controller:
-    """A connected controller.
+    """A connected controller."""
 
-    Attributes
-    ----------
-    send
-        Puts a `StreamMessageResponse` on its stream; never blocks.
-    role
-        Name of its role, "" for the default one; None until it has asked for one.
-    election_id
-        (high, low), or None if it never wants to be primary.
-    """
-
-    send: Callable[[Any], None]
-    role: str | None = None
-    election_id: ElectionId | None = None
+    send: Callable[[Any], None]  # Puts a `StreamMessageResponse` on its stream; never blocks.
+    role: str | None = None  # Name of its role, "" for the default one; None until it has asked for one.
+    election_id: ElectionId | None = None  # (high, low), or None if it never wants to be primary.
 
 
 def role_name(name: str, legacy_id: int) -> str:

@@ -65,36 +65,22 @@ class Action:
 
 @dataclass(frozen=True)
 class Table:
-    """A match-action table.
-
-    Attributes
-    ----------
-    scopes
-        The ids of its actions and where each may stand.
-    profile_id, counter_id, meter_id
-        Id of its action profile, direct counter and direct meter, or 0.
-    const_default
-        Whether the default action is fixed by the program.
-    fixed
-        Whether all entries are fixed by the program. So are those of a table that the program fills without `const`,
-        as the compiler's output for BMv2 does not distinguish the two.
-    size
-        How many entries it is declared to hold.
-    ageing
-        Whether it notifies the controller of idle entries.
-    """
+    """A match-action table."""
 
     id: int
     name: str
     key: tuple[KeyField, ...]
-    scopes: Mapping[int, Scope]
+    scopes: Mapping[int, Scope]  # The ids of its actions and where each may stand.
+    # profile_id, counter_id, meter_id: id of its action profile, direct counter and direct meter, or 0.
     profile_id: int
     counter_id: int
     meter_id: int
-    const_default: bool
+    const_default: bool  # Whether the default action is fixed by the program.
+    # Whether all entries are fixed by the program. So are those of a table that the program fills without `const`, as the
+    # compiler's output for BMv2 does not distinguish the two.
     fixed: bool
-    size: int
-    ageing: bool
+    size: int  # How many entries it is declared to hold.
+    ageing: bool  # Whether it notifies the controller of idle entries.
 
     @property
     def prioritized(self) -> bool:
@@ -116,21 +102,15 @@ class Profile:
 
 @dataclass(frozen=True)
 class Array:
-    """An indexed counter, meter or register, or a direct one (`size` 0).
-
-    Attributes
-    ----------
-    packets, bytes
-        What a counter counts or a meter measures.
-    bitwidth, signed
-        Type of a register's cells.
-    """
+    """An indexed counter, meter or register, or a direct one (`size` 0)."""
 
     id: int
     name: str
     size: int
+    # packets, bytes: what a counter counts or a meter measures.
     packets: bool = False
     bytes: bool = False
+    # bitwidth, signed: type of a register's cells.
     bitwidth: int = 0
     signed: bool = False
 

@@ -26,11 +26,9 @@ from sim.switch.p4runtime.packet_io import packet_in, packet_out
 from sim.switch.p4runtime.pipeline import Pipeline
 from sim.switch.ports.chassis import Chassis
 
-UPDATES_PER_TURN = 64
-"""Updates of a batch after which packets may pass."""
+UPDATES_PER_TURN = 64  # Updates of a batch after which packets may pass.
 
-TICK_S = 0.05
-"""How often time-outs of digests and table entries are looked at."""
+TICK_S = 0.05  # How often time-outs of digests and table entries are looked at.
 
 WAITING_NOTICES = 4096
 """Batches of packets and digests that may wait for controllers; further ones are dropped."""

@@ -10,8 +10,7 @@ from functools import partial
 from netsum_common.errors import NetsumError
 from netsum_common.p4rt import p4runtime_pb2, status_pb2
 
-SPACE = "netsum-v1model"
-"""The error space of `p4.v1.Error.space`."""
+SPACE = "netsum-v1model"  # The error space of `p4.v1.Error.space`.
 
 DETAILS_BUDGET_BYTES = 6 * 1024
 """gRPC clients refuse trailing metadata above 8 KiB by default; the rest is room for base64."""

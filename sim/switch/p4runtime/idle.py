@@ -22,13 +22,7 @@ class _Seen:
 
 
 class IdleWatch:
-    """The entries of the tables that have idle time-outs.
-
-    Parameters
-    ----------
-    hits
-        How many packets have hit an entry of a table.
-    """
+    """The entries of the tables that have idle time-outs."""
 
     def __init__(self, hits: Callable[[str, TableEntry], int]) -> None:
         self._hits = hits

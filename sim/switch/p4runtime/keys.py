@@ -20,12 +20,8 @@ def decode_key(matches: Iterable[Any], fields: Sequence[KeyField], what: str) ->
 
     Parameters
     ----------
-    matches
-        The messages, in any order.
     fields
         The key's fields; the result has one match for each, in this order.
-    what
-        Which object, for the error's sentence.
 
     Raises
     ------

@@ -88,13 +88,7 @@ class Pipeline:
         return same_code and self.config.p4info == other.config.p4info
 
     def write(self, update: Any) -> None:
-        """Carry out one `Update`.
-
-        Raises
-        ------
-        P4RuntimeError
-            It cannot be carried out; nothing has changed.
-        """
+        """Carry out one `Update`; `P4RuntimeError` if it cannot be carried out; nothing has changed."""
         form, entity = _unwrapped(update.entity)
         try:
             handle = self._handlers(form).get(update.type)

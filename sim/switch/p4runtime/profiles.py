@@ -29,24 +29,15 @@ Weights = tuple[tuple[int, int], ...]
 
 @dataclass
 class _State:
-    """What is in one profile.
-
-    Attributes
-    ----------
-    members
-        (action, parameters) by member id.
-    groups
-        The messages they were made of, by group id.
-    sets
-        The members made for each one-shot set, by group number.
-    users
-        How many table entries point at ("member" or "group", id).
-    """
+    """What is in one profile."""
 
     profile: Profile
+    # (action, parameters) by member id.
     members: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
-    groups: dict[int, Any] = field(default_factory=dict)
+    groups: dict[int, Any] = field(default_factory=dict)  # The messages they were made of, by group id.
+    # The members made for each one-shot set, by group number.
     sets: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    # How many table entries point at ("member" or "group", id).
     users: Counter[tuple[str, int]] = field(default_factory=Counter)
     next_number: int = 1
 

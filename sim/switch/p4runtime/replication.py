@@ -21,8 +21,7 @@ _INSTANCE_BITS = 16
 class _Copies(ABC):
     """Entries of the packet replication engine that are numbered and have replicas."""
 
-    what: str
-    """What one is called in errors."""
+    what: str  # What one is called in errors.
 
     def __init__(self, switch: ControlPlane) -> None:
         self._switch = switch

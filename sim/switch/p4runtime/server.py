@@ -18,8 +18,7 @@ from sim.switch.ports.chassis import Chassis
 DEFAULT_ADDRESS = "127.0.0.1:9559"
 DEFAULT_DEVICE_ID = 1
 
-MAX_MESSAGE_BYTES = 256 << 20
-"""As BMv2 takes; a compiled program or a batch can exceed gRPC's 4 MiB."""
+MAX_MESSAGE_BYTES = 256 << 20  # As BMv2 takes; a compiled program or a batch can exceed gRPC's 4 MiB.
 
 # Every open stream holds a worker.
 _WORKERS = 64

@@ -22,8 +22,7 @@ from sim.switch.p4runtime.errors import (
     permission_denied,
 )
 
-API_VERSION = "1.4.1"
-"""The P4Runtime version of the stubs in use."""
+API_VERSION = "1.4.1"  # The P4Runtime version of the stubs in use.
 
 ENTITIES_PER_RESPONSE = 1000
 QUEUED_MESSAGES = 4096
@@ -64,8 +63,6 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     ----------
     device
         The device, whose `notify` this sets to send to the primary controllers.
-    device_id
-        The number controllers know it by.
     """
 
     def __init__(self, device: Device, device_id: int) -> None:

@@ -21,22 +21,14 @@ Identity: TypeAlias = tuple[tuple[Match, ...], int]
 
 @dataclass(frozen=True)
 class Note:
-    """What a controller writes with an entry and only controllers read; the entry itself is in the engine alone.
+    """What a controller writes with an entry and only controllers read; the entry itself is in the engine alone."""
 
-    Attributes
-    ----------
-    action_set
-        The `ActionProfileActionSet` it brought along, which its group stands for.
-    metadata, cookie
-        P4Runtime's `metadata` and the older `controller_metadata`.
-    idle_timeout_ns
-        After how long without a hit the controller is notified; 0 for never.
-    """
-
+    # The `ActionProfileActionSet` it brought along, which its group stands for.
     action_set: Any | None = None
+    # metadata, cookie: P4Runtime's `metadata` and the older `controller_metadata`.
     metadata: bytes = b""
     cookie: int = 0
-    idle_timeout_ns: int = 0
+    idle_timeout_ns: int = 0  # After how long without a hit the controller is notified; 0 for never.
 
 
 _NO_NOTE = Note()

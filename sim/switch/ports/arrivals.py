@@ -31,54 +31,42 @@ from sim.switch.ports.kinds import RECEIVERS
 
 
 class DatagramInbox(NamedTuple):
-    """Sockets and the buffers for datagrams that arrive on them.
+    """Sockets and the buffers for datagrams that arrive on them."""
 
-    Attributes
-    ----------
-    poller, waker : int
-        An epoll descriptor over the sockets, whose data are the descriptors, and over an eventfd that only wakes.
-    events : uint32[:, EVENT_WORDS]
-        Room for what epoll reports.
-    positions, numbers : int32[:], uint16[:]
-        The position of each descriptor's socket among the ports, or -1; the number of the switch port of each.
-    own_ip, own_port : int
-        The switch's address, and the UDP port it shows to the program.
-    messages, controls, senders, arrivals : MESSAGE[:], CONTROL[:], ADDRESS[:], uint8[:, :]
-        Room for messages; message i points at control i, sender i and row i of `arrivals`.
-    owners, cursor : int32[:], int64[5]
-        The socket of each message; which message is the first not yet made frames of, how many messages there are,
-        how many bytes of the first one are done, how many datagrams a message has had of late, and when they came.
-    frames, lengths, ports, times : uint8[:, :], int32[:], uint16[:], int64[:]
-        The frames, their lengths, the switch ports they came in by, and when: nanoseconds since 1970.
-    draws, drop_ppm : uint64[:], int
-        Random state of each socket, and how many of a million packets to lose.
-    statistics : int64[:, :]
-        Counts of each socket, by the columns of `frames.STATISTICS`.
-    work : int64[2]
-        To work in.
-    """
-
+    # poller, waker: an epoll descriptor over the sockets, whose data are the descriptors, and over an eventfd that only
+    # wakes.
     poller: int
     waker: int
-    events: Array
+    events: Array  # uint32[:, EVENT_WORDS]. Room for what epoll reports.
+    # positions, numbers: int32[:], uint16[:]. The position of each descriptor's socket among the ports, or -1; the number
+    # of the switch port of each.
     positions: Array
     numbers: Array
+    # own_ip, own_port: the switch's address, and the UDP port it shows to the program.
     own_ip: int
     own_port: int
+    # messages, controls, senders, arrivals: MESSAGE[:], CONTROL[:], ADDRESS[:], uint8[:, :]. Room for messages; message i
+    # points at control i, sender i and row i of `arrivals`.
     messages: Array
     controls: Array
     senders: Array
     arrivals: Array
+    # owners, cursor: int32[:], int64[5]. The socket of each message; which message is the first not yet made frames of, how
+    # many messages there are, how many bytes of the first one are done, how many datagrams a message has had of late, and
+    # when they came.
     owners: Array
     cursor: Array
+    # frames, lengths, ports, times: uint8[:, :], int32[:], uint16[:], int64[:]. The frames, their lengths, the switch ports
+    # they came in by, and when: nanoseconds since 1970.
     frames: Array
     lengths: Array
     ports: Array
     times: Array
+    # draws, drop_ppm: uint64[:], int. Random state of each socket, and how many of a million packets to lose.
     draws: Array
     drop_ppm: int
-    statistics: Array
-    work: Array
+    statistics: Array  # int64[:, :]. Counts of each socket, by the columns of `frames.STATISTICS`.
+    work: Array  # int64[2]. To work in.
 
 
 @compiled

@@ -24,8 +24,7 @@ from netsum_common.rings import (
 )
 from sim.switch.ports.shared_memory import ATTACHED, BROKEN, FREE, LEFT, RINGS
 
-MOST_RINGS = 128
-"""How many workers can be attached at a time; those beyond use the ports themselves."""
+MOST_RINGS = 128  # How many workers can be attached at a time; those beyond use the ports themselves.
 SPIN_NS = 20_000
 """How long an idle switch looks at the rings before it sleeps, where it has a processor for itself."""
 _STOP_TIMEOUT_S = 5.0
@@ -43,24 +42,18 @@ class Attachments:
         The address and UDP port of each switch port, beside which its workers ask.
     positions
         The position of each switch port among the driver's.
-    poller
-        The driver's, which workers wake.
 
     Raises
     ------
     OSError
         Another process has such a socket.
-
-    Attributes
-    ----------
-    rings, used, spin_ns
-        As in `shared_memory.MemoryInbox`. A record is written before its state says that it is attached, and again when
-        `tidy` has taken it back.
     """
 
     def __init__(
         self, addresses: Mapping[int, tuple[str, int]], positions: Mapping[int, int], poller: select.epoll
     ) -> None:
+        # rings, used, spin_ns: as in `shared_memory.MemoryInbox`. A record is written before its state says that it is
+        # attached, and again when `tidy` has taken it back.
         self.rings = np.zeros(MOST_RINGS, RINGS)
         self.used = np.zeros(1, np.int64)
         self.spin_ns = np.zeros(1, np.int64)

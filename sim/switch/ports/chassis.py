@@ -44,18 +44,11 @@ class Chassis:
     ----------
     ports
         The driver of its ports; None for a switch that is only used in process.
-    cpu_port
-        The port to and from the controller.
 
     Raises
     ------
     ValueError
         `cpu_port` is one of the driver's ports.
-
-    Attributes
-    ----------
-    turn : Turns
-        Held by the thread that reads or writes the installed switch.
     """
 
     def __init__(self, ports: PortDriver | None = None, cpu_port: int = DEFAULT_CPU_PORT) -> None:
@@ -65,7 +58,7 @@ class Chassis:
             )
         self.ports = ports
         self.cpu_port = cpu_port
-        self.turn = Turns()
+        self.turn = Turns()  # Held by the thread that reads or writes the installed switch.
         self._installed: _Installed | None = None
         self._epoch_ns = time.monotonic_ns()
         self._outcome = np.zeros(3, np.int64)
@@ -197,8 +190,7 @@ class Forwarding:
         self._chassis = chassis
         self._ports = ports
         self._stopping = False
-        self.fault: BaseException | None = None
-        """What ended the thread, if it was not `stop`."""
+        self.fault: BaseException | None = None  # What ended the thread, if it was not `stop`.
         chassis.turn.interrupt = ports.wake
         self._thread = threading.Thread(target=self._run, name="forwarding", daemon=True)
 

@@ -26,41 +26,27 @@ from sim.switch.ports.frames import (
 )
 from sim.switch.ports.kinds import TRANSMITTERS
 
-MOST_RUN_BYTES = 65_000
-"""Most bytes of a run of datagrams: the system takes 65,507 as one message."""
+MOST_RUN_BYTES = 65_000  # Most bytes of a run of datagrams: the system takes 65,507 as one message.
 
 
 class DatagramOutbox(NamedTuple):
-    """Sockets and the room for what goes out by them.
+    """Sockets and the room for what goes out by them."""
 
-    Attributes
-    ----------
-    sockets : int32[:]
-        Position of the socket of each switch port, or -1.
-    descriptors : int32[:]
-        The sockets.
-    messages, controls, vectors, receivers : MESSAGE[:], CONTROL[:], IO_VECTOR[:], ADDRESS[:]
-        Room for a batch; message i points at control i and receiver i.
-    places, targets : int64[:, 2], int64[:]
-        Room for a batch: where each frame's datagram lies, and the receiver of each vector.
-    starts : int64[:]
-        Room for one number more than there are sockets.
-    longest_run : int
-        How many datagrams the system takes as one message.
-    draws, drop_ppm, statistics
-        As for `DatagramInbox`.
-    """
-
-    sockets: Array
-    descriptors: Array
+    sockets: Array  # int32[:]. Position of the socket of each switch port, or -1.
+    descriptors: Array  # int32[:]. The sockets.
+    # messages, controls, vectors, receivers: MESSAGE[:], CONTROL[:], IO_VECTOR[:], ADDRESS[:]. Room for a batch; message i
+    # points at control i and receiver i.
     messages: Array
     controls: Array
     vectors: Array
     receivers: Array
+    # places, targets: int64[:, 2], int64[:]. Room for a batch: where each frame's datagram lies, and the receiver of each
+    # vector.
     places: Array
     targets: Array
-    starts: Array
-    longest_run: int
+    starts: Array  # int64[:]. Room for one number more than there are sockets.
+    longest_run: int  # How many datagrams the system takes as one message.
+    # draws, drop_ppm, statistics: as for `DatagramInbox`.
     draws: Array
     drop_ppm: int
     statistics: Array

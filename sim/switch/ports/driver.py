@@ -6,27 +6,26 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from netsum_common.closing import Closing
 from netsum_common.errors import NetsumError
 from sim.switch.ports.attaching import Attachments
 from sim.switch.ports.frames import STATISTICS
 from sim.switch.ports.loop import Engine, forward, receive_alone, transmit_alone
 from sim.switch.ports.shared_memory import MemoryInbox, MemoryOutbox
 
-PORT_NUMBERS = 512
-"""v1model's port numbers have 9 bits."""
+PORT_NUMBERS = 512  # v1model's port numbers have 9 bits.
 
 
 class PortUnavailableError(NetsumError, OSError):
     """A port of the switch could not be opened."""
 
 
-class PortDriver(ABC):
+class PortDriver(Closing, ABC):
     """A set of switch ports; a context manager that opens them and closes them at the end.
 
     One thread may call `receive` and `forward` while another calls `transmit`; each alone is for one thread at a time.
@@ -42,15 +41,12 @@ class PortDriver(ABC):
     ------
     ValueError
         A switch port is given twice or is none of v1model's, or `drop_ppm` is not in 0…1,000,000.
-
-    Attributes
-    ----------
-    frames, lengths, ports, times : uint8[batch, capacity], int32[batch], uint16[batch], int64[batch]
-        What `receive` found: frames, their lengths, the switch ports they came in by, and when (ns since 1970).
     """
 
     _inbox: Any
     _outbox: Any
+    # frames, lengths, ports, times: uint8[batch, capacity], int32[batch], uint16[batch], int64[batch]. What `receive`
+    # found: frames, their lengths, the switch ports they came in by, and when (ns since 1970).
     frames: npt.NDArray[np.uint8]
 
     def __init__(self, numbers: Sequence[int], batch: int, drop_ppm: int, seed: int) -> None:
@@ -80,14 +76,6 @@ class PortDriver(ABC):
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._resources.callback(os.close, self._waker)
         self._poller.register(self._waker, select.EPOLLIN)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the ports; no thread may be in `receive`, `forward` or `transmit`."""
@@ -169,11 +157,6 @@ class PortDriver(ABC):
 
     def receive(self, timeout_ms: int) -> int:
         """Wait for packets and make frames of them.
-
-        Parameters
-        ----------
-        timeout_ms
-            How long to wait when nothing is there.
 
         Returns
         -------

@@ -24,8 +24,7 @@ from sim.switch.ports.abi import EVENT_WORDS, LINK_ADDRESS, LINK_ADDRESS_BYTES
 from sim.switch.ports.driver import PortDriver, PortUnavailableError
 from sim.switch.ports.rings import RingInbox, RingOutbox
 
-RING_BYTES = 8 << 20
-"""Room for frames of one port that the switch has not taken yet."""
+RING_BYTES = 8 << 20  # Room for frames of one port that the switch has not taken yet.
 
 SEND_BUFFER_BYTES = 64 << 20
 """All ports share it; what bounds a port's queue is meant to be its interface's queueing discipline."""
@@ -34,8 +33,7 @@ _BLOCK_BYTES = 1 << 18
 _OUT_BATCH = 1024
 _HEADROOM_BYTES = 128
 """Of a frame in a ring: the kernel's `tpacket2_hdr`, `sockaddr_ll` and `virtio_net_hdr`."""
-_FRAME_OVERHEAD_BYTES = 22
-"""Ethernet header and two VLAN tags."""
+_FRAME_OVERHEAD_BYTES = 22  # Ethernet header and two VLAN tags.
 _SMALLEST_MTU = 1500
 
 # linux/if_packet.h, linux/if_ether.h, linux/sockios.h
@@ -55,8 +53,6 @@ class InterfacePorts(PortDriver):
 
     Parameters
     ----------
-    ports
-        (switch port, interface) of each.
     batch, drop_ppm, seed
         As for `PortDriver`.
     spin_us

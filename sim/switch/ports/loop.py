@@ -28,27 +28,18 @@ _NS_PER_US = 1000
 
 
 class Engine(NamedTuple):
-    """A program's machine code and memory, for as long as its memory stays where it is.
+    """A program's machine code and memory, for as long as its memory stays where it is."""
 
-    Attributes
-    ----------
-    code, context : int
-        Addresses of the function to call and of its argument.
-    words : int64[:]
-        The context.
-    inputs, out_count, now_us, digest_count : int
-        Positions in it.
-    ports, lengths, frames : uint16[:], int32[:], uint8[:, :]
-        Where packets leave.
-    """
-
+    # code, context: addresses of the function to call and of its argument.
     code: int
     context: int
-    words: Array
+    words: Array  # int64[:]. The context.
+    # inputs, out_count, now_us, digest_count: positions in it.
     inputs: int
     out_count: int
     now_us: int
     digest_count: int
+    # ports, lengths, frames: uint16[:], int32[:], uint8[:, :]. Where packets leave.
     ports: Array
     lengths: Array
     frames: Array
@@ -86,8 +77,6 @@ def forward(
 
     Parameters
     ----------
-    inbox, outbox
-        The driver's.
     asked : int64[1]
         Not 0 when another thread wants the switch; the driver's `wake` ends a wait.
     epoch_ns : int

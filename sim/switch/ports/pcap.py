@@ -32,26 +32,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class _Buffers(NamedTuple):
-    """Records that are not in the files yet, a row a file: port p's are 2 * p (in) and 2 * p + 1 (out).
+    """Records that are not in the files yet, a row a file: port p's are 2 * p (in) and 2 * p + 1 (out)."""
 
-    Attributes
-    ----------
-    rows : int32[:]
-        The row of each switch port's file of packets that came in, or -1.
-    memory, filled : uint8[:, :], int64[:]
-        The records, and how many bytes of them there are.
-    room, skipped : int64[:], int64[:]
-        How many more bytes a file may take, and how many packets it did not.
-    header : uint32[4]
-        To work in.
-    """
-
-    rows: Array
+    rows: Array  # int32[:]. The row of each switch port's file of packets that came in, or -1.
+    # memory, filled: uint8[:, :], int64[:]. The records, and how many bytes of them there are.
     memory: Array
     filled: Array
+    # room, skipped: int64[:], int64[:]. How many more bytes a file may take, and how many packets it did not.
     room: Array
     skipped: Array
-    header: Array
+    header: Array  # uint32[4]. To work in.
 
 
 class Capture:

@@ -43,44 +43,26 @@ _VNET_BYTES, _GSO_TYPE, _CHECKSUM_START, _CHECKSUM_OFFSET = 10, 1, 6, 8
 _NEEDS_CHECKSUM = 1
 
 _MAC_ADDRESSES_BYTES, _VLAN_BYTES, _ETH_P_8021Q = 12, 4, 0x8100
-_SHARE = 32
-"""Frames taken from a ring before the next ring has its turn."""
+_SHARE = 32  # Frames taken from a ring before the next ring has its turn.
 
 _NO_ROOM = (errno.ENOBUFS, errno.EAGAIN)
 _GONE = (errno.ENETDOWN, errno.ENXIO, errno.ENODEV)
 
 
 class RingInbox(NamedTuple):
-    """Rings and the buffers for frames that arrive in them.
+    """Rings and the buffers for frames that arrive in them."""
 
-    Attributes
-    ----------
-    poller, waker : int
-        An epoll descriptor over the rings' sockets, and over an eventfd that only wakes.
-    events : uint32[:, EVENT_WORDS]
-        Room for what epoll reports.
-    rings, heads : uint64[:], int64[:]
-        Where each ring begins in memory, and which of its frames comes next.
-    places : uint32[:]
-        Where in a ring each of its frames begins.
-    first : int64[1]
-        The ring that has the first turn next time.
-    numbers : uint16[:]
-        The switch port of each ring.
-    frames, lengths, ports, times, draws, drop_ppm, statistics, work
-        As for `DatagramInbox`.
-    spin_ns : int
-        How long to look at the rings before sleeping.
-    """
-
+    # poller, waker: an epoll descriptor over the rings' sockets, and over an eventfd that only wakes.
     poller: int
     waker: int
-    events: Array
+    events: Array  # uint32[:, EVENT_WORDS]. Room for what epoll reports.
+    # rings, heads: uint64[:], int64[:]. Where each ring begins in memory, and which of its frames comes next.
     rings: Array
     heads: Array
-    places: Array
-    first: Array
-    numbers: Array
+    places: Array  # uint32[:]. Where in a ring each of its frames begins.
+    first: Array  # int64[1]. The ring that has the first turn next time.
+    numbers: Array  # uint16[:]. The switch port of each ring.
+    # frames, lengths, ports, times, draws, drop_ppm, statistics, work: as for `DatagramInbox`.
     frames: Array
     lengths: Array
     ports: Array
@@ -88,33 +70,22 @@ class RingInbox(NamedTuple):
     draws: Array
     drop_ppm: int
     statistics: Array
-    spin_ns: int
+    spin_ns: int  # How long to look at the rings before sleeping.
     work: Array
 
 
 class RingOutbox(NamedTuple):
-    """The socket that sends, and the room for a batch.
+    """The socket that sends, and the room for a batch."""
 
-    Attributes
-    ----------
-    descriptor : int
-        The socket, for all ports.
-    positions : int32[:]
-        The position of each switch port among the interfaces, or -1.
-    addresses : LINK_ADDRESS[:]
-        Each interface's; index 0 means that it is not there.
-    messages, vectors, owners : MESSAGE[:], IO_VECTOR[:], int32[:]
-        Room for a batch; message i points at vector i, and goes to an interface.
-    draws, drop_ppm, statistics
-        As for `DatagramInbox`.
-    """
-
-    descriptor: int
-    positions: Array
-    addresses: Array
+    descriptor: int  # The socket, for all ports.
+    positions: Array  # int32[:]. The position of each switch port among the interfaces, or -1.
+    addresses: Array  # LINK_ADDRESS[:]. Each interface's; index 0 means that it is not there.
+    # messages, vectors, owners: MESSAGE[:], IO_VECTOR[:], int32[:]. Room for a batch; message i points at vector i, and
+    # goes to an interface.
     messages: Array
     vectors: Array
     owners: Array
+    # draws, drop_ppm, statistics: as for `DatagramInbox`.
     draws: Array
     drop_ppm: int
     statistics: Array

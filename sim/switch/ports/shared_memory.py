@@ -69,41 +69,24 @@ RINGS = np.dtype(
 )
 """The two rings of a worker, as the switch keeps them."""
 
-_SHARE = 32
-"""Datagrams taken from a worker before the next worker has its turn."""
-_BATCHES_BETWEEN_LOOKS = 8
-"""While rings are never empty, the driver below is polled after this many batches."""
+_SHARE = 32  # Datagrams taken from a worker before the next worker has its turn.
+_BATCHES_BETWEEN_LOOKS = 8  # While rings are never empty, the driver below is polled after this many batches.
 
 
 class MemoryInbox(NamedTuple):
-    """Rings, and the inbox of the driver whose ports they are beside.
+    """Rings, and the inbox of the driver whose ports they are beside."""
 
-    Attributes
-    ----------
-    below : named tuple
-        The inbox of the driver.
-    rings, used : RINGS[:], int64[1]
-        The rings, and how many records of them have ever been in use.
-    cursor : int64[2]
-        The ring that has the first turn next time, and a count of batches.
-    one : int64[1]
-        1.
-    own_ip, own_port : int
-        The switch's address as programs see it.
-    spin_ns : int64[1]
-        How long to look at the rings before sleeping.
-    frames, lengths, ports, times, draws, drop_ppm, statistics, work
-        Those of the driver.
-    """
-
-    below: Any
+    below: Any  # named tuple. The inbox of the driver.
+    # rings, used: RINGS[:], int64[1]. The rings, and how many records of them have ever been in use.
     rings: Array
     used: Array
-    cursor: Array
-    one: Array
+    cursor: Array  # int64[2]. The ring that has the first turn next time, and a count of batches.
+    one: Array  # int64[1]. 1.
+    # own_ip, own_port: the switch's address as programs see it.
     own_ip: int
     own_port: int
-    spin_ns: Array
+    spin_ns: Array  # int64[1]. How long to look at the rings before sleeping.
+    # frames, lengths, ports, times, draws, drop_ppm, statistics, work: those of the driver.
     frames: Array
     lengths: Array
     ports: Array

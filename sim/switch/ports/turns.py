@@ -12,23 +12,16 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-WAIT_S = 60.0
-"""Longest wait. A thread holds the switch for one batch of packets or one batch of updates."""
+WAIT_S = 60.0  # Longest wait. A thread holds the switch for one batch of packets or one batch of updates.
 
 
 class Turns:
-    """A first come, first served lock; a context manager, not reentrant.
-
-    Attributes
-    ----------
-    asked : int64[1]
-        1 while a thread waits, for a holder in compiled code, which gives way soon.
-    interrupt
-        Called when a thread begins to wait; ends a wait of the holder for packets.
-    """
+    """A first come, first served lock; a context manager, not reentrant."""
 
     def __init__(self) -> None:
+        # int64[1]. 1 while a thread waits, for a holder in compiled code, which gives way soon.
         self.asked: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        # Called when a thread begins to wait; ends a wait of the holder for packets.
         self.interrupt: Callable[[], None] = lambda: None
         self._guard = threading.Lock()
         self._held = False

@@ -1,5 +1,8 @@
 """Memories: what they repair, what they refuse, and where their state stays."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 pytest.importorskip("torch", exc_type=ImportError)
@@ -13,6 +16,8 @@ from host_agent.compression import (
     make_memory,
     reduce_in_process,
 )
+from host_agent.compression.exchange import combined
+from host_agent.compression.reducer import Round
 from host_agent.errors import MisuseError
 
 WORKERS = 4
@@ -193,6 +198,85 @@ def test_a_checkpoint_restores_options_and_refuses_another_compressor() -> None:
     assert restored.compressor.options == {"fraction": 0.5}
     with pytest.raises(MisuseError, match="written with compressor top-k, and this one is identity"):
         Reducer(make_compressor("identity")).load_state_dict(scheduled.state_dict())
+
+
+def test_a_checkpoint_restores_the_memory_s_options_and_refuses_another_memory() -> None:
+    saved = Reducer(make_compressor("terngrad"), make_memory("diana", alpha=0.125))
+    reduce_in_process([saved], "x", [torch.ones(8)])
+    restored = Reducer(make_compressor("terngrad"), make_memory("diana", alpha=0.5))
+    restored.load_state_dict(saved.state_dict())
+    assert restored.memory.options == {"alpha": 0.125}
+    again = [reduce_in_process([each], "x", [torch.arange(8.0)])[0] for each in (saved, restored)]
+    assert torch.equal(*again)
+    other = Reducer(make_compressor("terngrad"), make_memory("residual"))
+    with pytest.raises(MisuseError, match="written with memory diana, and this one is residual"):
+        other.load_state_dict(saved.state_dict())
+    assert other.memory.state == {}
+
+
+def test_a_checkpoint_without_its_memory_s_name_is_refused_with_what_it_lacks() -> None:
+    reducer = Reducer(make_compressor("top-k"), make_memory("residual"))
+    former = {name: each for name, each in reducer.state_dict().items() if not name.startswith("memory_")}
+    with pytest.raises(
+        MisuseError, match="the checkpoint lacks memory_name and memory_options: expected what"
+    ):
+        reducer.load_state_dict(former)
+
+
+@pytest.mark.parametrize("rank", [1, 4])
+def test_another_rank_of_powersgd_holds_from_the_next_step_on(rank: int) -> None:
+    reducer = Reducer(make_compressor("powersgd", rank=2))
+    tensor = torch.randn(32, 24, generator=torch.Generator().manual_seed(0))
+    reduce_in_process([reducer], "x", [tensor])
+    reducer.set_options(rank=rank)
+    (result,) = reduce_in_process([reducer], "x", [tensor])
+    assert torch.linalg.matrix_rank(result) == rank
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "other", "differs"),
+    [
+        ("top-k", {}, {"name": "qsgd"}, "compressor is top-k at rank 0 and qsgd at rank 2"),
+        ("qsgd", {"levels": 7}, {"levels": 5}, "option levels is 7 at rank 0 and 5 at rank 2"),
+        ("top-k", {"memory": "residual"}, {"memory": "none"}, "memory is residual at rank 0 and none at rank 2"),
+        ("thc", {"seed": 1}, {"seed": 2}, "seed is 1 at rank 0 and 2 at rank 2"),
+        ("top-k", {"division": {"block": 8}}, {"division": {"block": 4}}, "block is 8 at rank 0 and 4 at rank 2"),
+    ],
+)  # fmt: skip
+def test_workers_whose_settings_differ_are_told_which_before_the_first_step(
+    name: str, options: dict[str, Any], other: dict[str, Any], differs: str
+) -> None:
+    def made(rank: int) -> Reducer:
+        given = {"name": name, **options, **(other if rank == 2 else {})}
+        memory = make_memory(given.pop("memory", "none"))
+        own = {each: given.pop(each) for each in ("seed", "division") if each in given}
+        return Reducer(make_compressor(**given), memory, rank, 3, **own)
+
+    reducers = [made(rank) for rank in range(3)]
+    with pytest.raises(
+        MisuseError, match=f"the ranks compress differently: {differs}: give all ranks the same"
+    ):
+        reduce_in_process(reducers, "x", [torch.ones(8)] * 3)
+
+
+def test_clipping_leaves_a_tensor_of_equal_values() -> None:
+    (result,) = reduce_in_process(
+        [Reducer(make_compressor("terngrad", clip=2.5))], "x", [torch.full((6,), 5.0)]
+    )
+    assert result.tolist() == [5.0] * 6
+
+
+def test_settings_are_compared_once() -> None:
+    rounds: list[str] = []
+
+    def counted(requests: Sequence[Round]) -> Any:
+        rounds.append(requests[0].op)
+        return combined(requests)
+
+    reducers = [Reducer(make_compressor("identity"), rank=rank, workers=2) for rank in range(2)]
+    for _ in range(2):
+        reduce_in_process(reducers, "x", [torch.ones(8)] * 2, counted)
+    assert rounds == ["max", "sum", "sum"]
 
 
 def test_the_statistics_of_a_tensor_add_up_over_steps() -> None:

@@ -1,5 +1,6 @@
 """Captures and traces of runs, read back by others' code."""
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,15 @@ def test_a_trace_has_tracks_for_workers_links_queues_and_slots(
     messages: Any = pytest.importorskip(
         "perfetto.protos.perfetto.trace.perfetto_trace_pb2", exc_type=ImportError
     )
-    (path,) = record(POINT, programs, tmp_path, (), True)
+    path, page = record(POINT, programs, tmp_path, (), True)
+    embedded = (
+        page.read_text()
+        .partition('<script type="application/json" id="recorded">')[2]
+        .partition("</script>")[0]
+    )
+    recorded = json.loads(embedded)
+    assert ["h1", "s1"] in recorded["links"]
+    assert recorded["steps"][0]["text"].endswith(f"→ s1: {recorded['steps'][0]['short']}")
     trace = messages.Trace()
     trace.ParseFromString(path.read_bytes())
     names = {packet.track_descriptor.name for packet in trace.packet if packet.HasField("track_descriptor")}

@@ -16,7 +16,7 @@ from sim.explore.schedules import pcap, read_schedule, write_schedule
 from sim.explore.search import Result, Search
 from sim.explore.shape import Shape
 from sim.explore.shrink import violates
-from sim.explore.story import Walk, events_of
+from sim.explore.story import Walk, events_of, recorded_steps, sentence
 from sim.explore.system import System
 from tests.sim.explore.faults.catalogue import FAULTS
 from tests.sim.explore.faults.run import faulty_system, look_for
@@ -118,6 +118,14 @@ def test_a_fault_of_trees_is_found_and_its_schedule_names_the_switches(
     write_schedule(path, found.scenario, name, violation, events)
     scenario, fault, expected, made = read_schedule(path)
     assert scenario == found.scenario
+    shape = faulty_system(None, scenario, PROGRAM).shape
+    assert {("root", "switch 1"), ("root", "switch 2"), ("switch 1", "worker 0")} <= set(shape.links())
+    for step, event in zip(recorded_steps(events, shape), events, strict=True):
+        names = {step["from"], step.get("to", step["from"])} | {
+            name for pair in step["sent"] for name in pair
+        }
+        assert names <= {name for pair in shape.links() for name in pair}
+        assert step["text"] == sentence(event, shape)
     faulty = faulty_system(FAULTS[fault], scenario, PROGRAM)
     assert [event.result for event in events_of(faulty, made)] == [event.result for event in events]
     assert expected == violation

@@ -5,7 +5,7 @@ import pytest
 from sim.errors import SettingError
 from sim.experiments.experiment import load_experiment
 from sim.experiments.running import run_point
-from sim.peers.bounds import bounded_peers, least_ns
+from tests.sim.network.peer_bounds import bounded_peers, least_ns
 
 SIZE = 10_000_000
 

@@ -10,38 +10,27 @@ from host_agent.compression.convex.minimize import Estimator
 from netsum.bench.claims.convex.problems import WORKERS, problem
 from netsum.bench.claims.convex.star import SimulatedStar
 
-ACCURACY: Final = 1e-10
-"""Of the squared distance to the optimum, relative to the start."""
-STALL: Final = 1e-3
-"""What methods without a memory stay above."""
+ACCURACY: Final = 1e-10  # Of the squared distance to the optimum, relative to the start.
+STALL: Final = 1e-3  # What methods without a memory stay above.
 _STALL_STEPS: Final = 300
-_ROUGH: Final = 1e-2
-"""Accuracy for a hundred workers."""
-_MOST_STEPS: Final = 20_000
-"""Where no theorem says how many."""
+_ROUGH: Final = 1e-2  # Accuracy for a hundred workers.
+_MOST_STEPS: Final = 20_000  # Where no theorem says how many.
 
 OnStep = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A method on a problem.
-
-    Attributes
-    ----------
-    compressor, options, memory
-        As `make_compressor` and `make_memory` take them.
-    batch : int
-        Rows of a stochastic gradient.
-    """
+    """A method on a problem."""
 
     problem: str
     method: str
+    # compressor, options, memory: as `make_compressor` and `make_memory` take them.
     compressor: str
     options: dict[str, Any] = field(default_factory=dict)
     memory: str = "none"
     estimator: Estimator = "full"
-    batch: int = 1
+    batch: int = 1  # Rows of a stochastic gradient.
 
     @property
     def through_slots(self) -> bool:
@@ -61,32 +50,18 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a case.
+    """Result of a case."""
 
-    Attributes
-    ----------
-    steps : int
-        That were made: to the accuracy, if it was reached.
-    half : int or None
-        Steps to the square root of the accuracy; about half of `steps` where the rate is linear.
-    distance : float
-        Relative to the start: at the end, or for a method that stalls the least of the last two thirds.
-    bound : int or None
-        Steps after which the theorem promises the accuracy; None where the step is larger than the theorem's.
-    descent_steps : int or None
-        Steps of gradient descent without compression, of a hundred workers.
-    payload_bytes : float
-        That a worker contributes in a step, agreements included.
-    wire_bytes : float or None
-        That a worker sends in a step, headers and retransmissions included; None in memory.
-    """
-
-    steps: int
+    steps: int  # That were made: to the accuracy, if it was reached.
+    # Steps to the square root of the accuracy; about half of `steps` where the rate is linear.
     half: int | None
+    # Relative to the start: at the end, or for a method that stalls the least of the last two thirds.
     distance: float
+    # Steps after which the theorem promises the accuracy; None where the step is larger than the theorem's.
     bound: int | None
-    descent_steps: int | None
-    payload_bytes: float
+    descent_steps: int | None  # Steps of gradient descent without compression, of a hundred workers.
+    payload_bytes: float  # That a worker contributes in a step, agreements included.
+    # That a worker sends in a step, headers and retransmissions included; None in memory.
     wire_bytes: float | None
     lost: int
     holds: bool

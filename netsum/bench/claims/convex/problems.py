@@ -9,8 +9,7 @@ from host_agent.compression.convex import LogisticRegression, Problem, Ridge, he
 
 WORKERS: Final = 4
 MANY: Final = 100
-_ROWS, _DIMENSION = 12, 100
-"""Of each of a hundred workers."""
+_ROWS, _DIMENSION = 12, 100  # Of each of a hundred workers.
 
 
 @cache

@@ -226,7 +226,7 @@ CORE_FAULTS: Final = (
     ),
     Fault(
         "asked-once",
-        "a chunk is asked after once",
+        "a chunk is probed once",
         (ONE_SUM,),
         None,
         "",

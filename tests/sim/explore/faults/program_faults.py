@@ -192,7 +192,7 @@ PROGRAM_FAULTS: Final = (
     ),
     Fault(
         "dispute-not-kept",
-        "a mismatch is told once and forgotten",
+        "a mismatch is sent once and forgotten",
         (DISAGREEMENT,),
         _without("slot_collective 0xffffffff", "slot_collective 0xffffffff"),
         harmless="a worker that is told contributes eight times more, and each of these is told as a mismatch again",

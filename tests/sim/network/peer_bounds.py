@@ -13,23 +13,15 @@ _BITS_PER_NS: Final = 1e9
 
 @dataclass(frozen=True)
 class Wire:
-    """What a packet takes on a link.
+    """What a packet takes on a link."""
 
-    Attributes
-    ----------
-    rate_bps : int
-        Of the hosts' links; those between switches are no limit.
-    segment, headers, framing : int
-        Bytes of data in a packet, of its headers, which an acknowledgement has too, and of what is around a frame.
-    ack_every : int
-        Packets that are acknowledged together.
-    """
-
-    rate_bps: int = 10**10
+    rate_bps: int = 10**10  # Of the hosts' links; those between switches are no limit.
+    # segment, headers, framing: bytes of data in a packet, of its headers, which an acknowledgement has too, and of what is
+    # around a frame.
     segment: int = 1448
     headers: int = 66
     framing: int = 24
-    ack_every: int = 2
+    ack_every: int = 2  # Packets that are acknowledged together.
 
     def ns(self, data: float, acknowledged: float = 0) -> float:
         """Return how long a link takes for this many bytes of data, and for the acknowledgements of as many others."""

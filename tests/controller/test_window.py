@@ -1,0 +1,264 @@
+"""The window in a real browser, on a service with fake switches."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.service.jobs import Seat
+from controller.service.page import recorded_page
+from controller.service.records import WorkerRecord
+from host_agent.job_api.jobs_pb2 import FromWorker, Report, StuckSlot
+from host_agent.joining import Seat as JoinedSeat
+from tests.browser import Browser, browser, needs_browser
+from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, free_port
+
+MARKUP = '<img src=x onerror="document.title=1"> & <b>bold</b> %2F/#?'
+
+
+@pytest.fixture(name="tab", scope="module")
+def _tab() -> Iterator[Browser]:
+    with browser() as one:
+        one.size(1400)
+        yield one
+
+
+@pytest.fixture(name="bench")
+def _bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with contextlib.closing(Bench(tmp_path, monkeypatch, fake_leaf_spine((2, 2)))) as bench:
+        bench.http = ("127.0.0.1", free_port())
+        yield bench
+
+
+def url(bench: Bench, job: str = "") -> str:
+    return f"{bench.window}{job and '#/job/' + job}"
+
+
+def shows(text: str) -> str:
+    return f"document.body.innerText.includes({json.dumps(text)})"
+
+
+def report(seat: JoinedSeat, **counts: Any) -> None:
+    seat._stream.send(FromWorker(report=Report(**counts)))
+
+
+@needs_browser
+def test_network_jobs_and_events_as_they_change(bench: Bench, tab: Browser) -> None:
+    bench.serve()
+    tab.messages.clear()
+    tab.open(url(bench))
+    tab.until(shows("No jobs: workers make one"))
+    for name in ("p1", "l1", "l2", "h1", "h4"):
+        assert name in tab.run("document.querySelector('section[aria-label=Network] svg').textContent")
+    assert tab.run(
+        "document.querySelector('section[aria-label=Network] svg').getAttribute('aria-label')"
+    ).startswith("Network: 3 switches and 4 hosts")
+    made = bench.operator.create_job("train", 4, slots=128)
+    tab.until(shows("train is gathering: workers 0 to 3 missing"))
+    seats = bench.join_all("train", 4)
+    tab.until("document.querySelector('section[aria-label=Jobs] tbody').innerText.includes('running')")
+    assert tab.run("document.title") == "netsum: 1 job running"
+    tab.until("document.querySelector('section[aria-label=Network] svg').textContent.includes('train 3')")
+    rows = "[...document.querySelectorAll('section[aria-label=Events] tbody tr')].map((row) => row.innerText)"
+    assert any("worker 3" in row and "attached" in row for row in tab.run(rows))
+    bench.operator.delete_job("train")
+    tab.until(shows("an operator deleted the job"))
+    assert made.name == "train"
+    assert not tab.messages
+    for seat in seats:
+        seat.close()
+
+
+@needs_browser
+def test_a_chunk_that_waits_is_shown_on_its_way_through_the_tree(bench: Bench, tab: Browser) -> None:
+    bench.serve()
+    seats = bench.join_all("train", 4)
+    tab.open(url(bench, "train"))
+    tab.until(shows("No chunk waits"))
+    stuck = StuckSlot(slot=5, chunk=77, waiting_ns=1_500_000_000, switch_answered=True)
+    for rank, missing in ((0, [2, 3]), (1, [2, 3]), (2, [3])):
+        stuck.missing[:] = missing
+        report(seats[rank], chunks=77, retransmissions=3, stuck=stuck)
+    tab.until(shows("Chunk 77 in slot 5 waits for 1.5 s: worker 3 has not contributed."))
+    tree = tab.run(
+        "[...document.querySelectorAll('section[aria-label=\"A chunk\\'s way\"] title')].map((each) => each.textContent)"
+    )
+    assert tree == [
+        "p1: has 3 of 4",
+        "l1: complete, passed up",
+        "worker 0 on h1: contributed",
+        "worker 1 on h2: contributed",
+        "l2: has 1 of 2",
+        "worker 2 on h3: contributed",
+        "worker 3 on h4: has not contributed",
+    ]
+    first = tab.run("document.querySelector('section[aria-label=Workers] tbody tr').innerText")
+    assert "slow: others wait for it" in first
+    assert "h4" in first
+    for seat in seats:
+        seat.close()
+
+
+@needs_browser
+def test_it_reconnects_to_a_controller_that_was_restarted(bench: Bench, tab: Browser) -> None:
+    bench.serve()
+    tab.open(url(bench))
+    tab.until("document.getElementById('status').textContent === 'live'")
+    bench.stop()
+    tab.until(shows("no connection to the controller since"))
+    bench.serve()
+    bench.operator.create_job("after", 2)
+    tab.until("document.getElementById('status').textContent === 'live'")
+    tab.until(shows("after is gathering"))
+
+
+@needs_browser
+def test_markup_in_names_is_text(bench: Bench, tab: Browser) -> None:
+    bench.serve()
+    bench.operator.create_job(MARKUP, 2)
+    tab.messages.clear()
+    tab.open(url(bench))
+    tab.until(shows(MARKUP))
+    tab.run("document.querySelector('section[aria-label=Jobs] td a').click()")
+    tab.until("document.querySelector('h1')")
+    assert tab.run("document.querySelector('h1').innerText") == f"Job {MARKUP} gathering"
+    assert tab.run("document.querySelectorAll('main img, main b').length") == 0
+    tab.until("document.querySelector('section[aria-label=Events] tbody').innerText.includes('create')")
+    assert not tab.messages
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [320, 1400])
+def test_no_page_is_wider_than_the_window(bench: Bench, tab: Browser, width: int) -> None:
+    bench.serve()
+    names = ["train", "x" * 200, *(f"job {n}" for n in range(48))]
+    for name in names:
+        bench.operator.create_job(name, 4, slots=1, if_full="queue")
+    seats = bench.join_all("train", 4)
+    tab.size(width)
+    try:
+        for job in ("", "train", "x" * 200):
+            tab.open("about:blank")
+            tab.open(url(bench, job))
+            tab.until("document.querySelector('main section')")
+            tab.size(width)
+            assert tab.run("document.documentElement.scrollWidth <= innerWidth"), job
+            if not job:
+                assert tab.run("document.querySelectorAll('section[aria-label=Jobs] tbody tr').length") == 50
+    finally:
+        tab.size(1400)
+    for seat in seats:
+        seat.close()
+
+
+@needs_browser
+def test_keys_and_names_for_screen_readers(bench: Bench, tab: Browser) -> None:
+    bench.serve()
+    bench.operator.create_job("train", 2)
+    tab.open("about:blank")
+    tab.open(url(bench))
+    tab.until(shows("train is gathering"))
+    names = tab.names()
+    for expected in (
+        ("status", ""),
+        ("heading", "Network and jobs"),
+        ("region", "Network"),
+        ("table", "Jobs"),
+        ("columnheader", "elements/s"),
+        ("table", "The last events of all jobs, the newest first"),
+        ("link", "train"),
+    ):
+        assert expected in names, expected
+    assert any(role in ("image", "img") and name.startswith("Network: 3 switches") for role, name in names)
+    reached = []
+    for _ in range(6):
+        tab.press("Tab", 9)
+        reached.append(tab.run("document.activeElement.innerText"))
+    assert reached[:3] == ["Skip to the contents", "netsum", "train"]
+    while tab.run("document.activeElement.innerText") != "train":
+        tab.press("Tab", 9)
+    # A snapshot must not take the focus away.
+    tab.run("page.snapshot.marked = true")
+    tab.until("!page.snapshot.marked")
+    assert tab.run("document.activeElement.innerText") == "train"
+    tab.press("Enter", 13, "\r")
+    tab.until("document.querySelector('h1')?.innerText === 'Job train gathering'")
+    assert tab.run("document.activeElement.id") == "main"
+
+
+@needs_browser
+def test_a_job_of_1024_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tab: Browser) -> None:
+    with contextlib.closing(Bench(tmp_path, monkeypatch, fake_leaf_spine((32,) * 32))) as bench:
+        bench.http = ("127.0.0.1", free_port())
+        service = bench.serve()
+        bench.operator.create_job("large", 1024)
+
+        async def seat_all() -> None:
+            job = bench.registry.find("large")
+            for rank in range(1023):
+                record = WorkerRecord(
+                    rank, f"h{rank + 1}", f"127.0.2.{rank + 1}", "", rank % 32 + 1, 4000, "", 0, ""
+                )
+                seat = Seat(record, "large", bench.registry.events, asyncio.Queue())
+                job.sit(seat)
+                job.take_report(seat, Report(chunks=1000 + rank))
+
+        asyncio.run_coroutine_threadsafe(seat_all(), service._loop).result(DEADLINE_S)
+        tab.open(url(bench))
+        tab.until(shows("1,023 of 1,024"))
+        tab.open(url(bench, "large"))
+        tab.until(shows("Show all 1,024"))
+        assert "has not joined" in tab.run(
+            "document.querySelector('section[aria-label=Workers] tbody tr').innerText"
+        )
+        tab.run("document.querySelector('section[aria-label=Workers] button').click()")
+        tab.until("document.querySelectorAll('section[aria-label=Workers] tbody tr').length === 1024")
+        snapshot = tab.run("page.snapshot.at")
+        tab.until(f"page.snapshot.at > {snapshot}")
+
+
+@needs_browser
+def test_a_recorded_run_is_shown_step_by_step_from_one_file(tmp_path: Path, tab: Browser) -> None:
+    steps = [
+        {
+            "from": "h1",
+            "to": "s1",
+            "short": f"CONTRIBUTE chunk {n}",
+            "text": f"h1 → s1: CONTRIBUTE chunk {n}",
+            "at_ns": 1500 * n,
+        }
+        for n in range(30)
+    ]
+    steps.append(
+        {
+            "from": "s1",
+            "to": MARKUP,
+            "short": "RESULT chunk 7",
+            "text": f"s1 → {MARKUP}: RESULT chunk 7",
+            "lost": True,
+        }
+    )
+    path = tmp_path / "run.html"
+    path.write_text(recorded_page("a run </script>", [("s1", "h1"), ("s1", MARKUP)], steps), encoding="utf-8")
+    tab.messages.clear()
+    tab.open(path.as_uri())
+    now = "document.querySelector('main [role=status]').innerText"
+    tab.until(f"{now} === 'Step 1 of 31, 0.00 µs: h1 → s1: CONTRIBUTE chunk 0'")
+    assert tab.run("document.querySelector('h1').innerText") == "a run </script>"
+    tab.press("ArrowRight", 39)
+    tab.until(f"{now} === 'Step 2 of 31, 1.50 µs: h1 → s1: CONTRIBUTE chunk 1'")
+    tab.press("End", 35)
+    tab.until(f"{now}.startsWith('Step 31 of 31: s1 → <img')")
+    assert tab.run("document.querySelectorAll('main svg path.bad').length") == 1
+    assert tab.run("document.querySelector('[aria-current=step]').innerText").endswith("RESULT chunk 7")
+    tab.run("document.querySelector('input[type=search]').focus()")
+    tab.call("Input.insertText", text="chunk 7 ")
+    tab.until(f"{now} === 'Step 1 of 2, 10.50 µs: h1 → s1: CONTRIBUTE chunk 7'")
+    tab.run("document.querySelector('button[aria-label=play]').click()")
+    tab.until(f"{now}.startsWith('Step 2 of 2')")
+    assert tab.run("document.querySelectorAll('main img').length") == 0
+    assert not tab.messages
