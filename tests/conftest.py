@@ -22,8 +22,14 @@ settings.load_profile("netsum")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SHORT = {"test_communicator.py", "test_failures.py", "test_recovery_time.py", "test_terrible_network.py"}
-"""Files of tests/integration that take seconds where others take minutes."""
+LONG = (
+    "test_testbed_faults.py",
+    "test_testbed_faults_tree.py",
+    "test_faults.py",
+    "test_digits.py",
+    "test_sweeping.py",
+)
+"""The files that take longest, longest first."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,8 +74,8 @@ def _recorded(path: Path, items: Iterable[pytest.Item]) -> tuple[list[pytest.Ite
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the short files last, so that processes that share the work file by file end together."""
+    """Put the long files first, so that processes that share the work file by file end together."""
     if config.getoption("--only-recorded"):
         items[:], others = _recorded(Path(config.getoption("--only-recorded")), items)
         config.hook.pytest_deselected(items=others)
-    items.sort(key=lambda item: item.path.name in SHORT)
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))

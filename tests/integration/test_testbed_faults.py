@@ -1,4 +1,4 @@
-"""Faults on the running testbed, on both switches and on a tree.
+"""Faults on the running testbed, on both switches; test_testbed_faults_tree.py has the same on a tree.
 
 ``NETSUM_LONG_TESTS=1`` adds minutes of them at random moments.
 """
@@ -19,10 +19,9 @@ from tests.integration.testbed_faults import (
     Bed,
     SteadyJob,
     kill_a_worker,
+    running,
     steady_job,
 )
-from topologies.mininet_testbed import missing_for_mininet
-from topologies.switch_process import missing_for_switch
 
 LONG_S = float(os.environ.get("NETSUM_FAULT_SECONDS", "300"))
 
@@ -31,24 +30,12 @@ pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(1800)]
 Fault = Callable[[Bed, SteadyJob, random.Random], str]
 
 
-BEDS = (
-    ("embedded", "star-4"),
-    ("embedded", "leaf-spine-4"),
-    pytest.param(("bmv2", "star-4"), marks=pytest.mark.bmv2),
-)
-
-
-@pytest.fixture(scope="module", params=BEDS, ids="-".join, name="bed")
+@pytest.fixture(scope="module", params=["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)], name="bed")
 def running_testbed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bed]:
-    kind, topology = request.param
-    lacking = missing_for_switch(kind) or missing_for_mininet()
-    if lacking is not None:
-        pytest.skip(lacking)
-    bed = Bed(kind, tmp_path_factory.mktemp("faults"), topology)
-    yield bed
-    bed.close()
+    with running(request.param, "star-4", tmp_path_factory.mktemp("faults")) as bed:
+        yield bed
 
 
 @pytest.fixture(scope="module", name="job")

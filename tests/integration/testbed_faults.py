@@ -16,11 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from controller.service.client import OperatorClient
 from topologies import keeper, namespaces
 from topologies.children import Child, stop_all
 from topologies.leftovers import processes
+from topologies.mininet_testbed import missing_for_mininet
 from topologies.run_folder import RUNNING, RunningTestbed, find_testbed
+from topologies.switch_process import missing_for_switch
 
 HERE = Path(__file__).parent
 NETSUM = [sys.executable, "-P", "-c", "from netsum.cli import main; main()"]
@@ -145,6 +149,17 @@ class Bed:
         """How many packets the queue before a switch's port has not taken."""
         said = self.run(switch, "tc", "-s", "qdisc", "show", "dev", interface)
         return max(int(found) for found in re.findall(r"dropped (\d+)", said))
+
+
+@contextlib.contextmanager
+def running(kind: str, topology: str, folder: Path) -> Iterator[Bed]:
+    """Bring a testbed up, and take it down; skip the test where something is missing for it."""
+    lacking = missing_for_switch(kind) or missing_for_mininet()
+    if lacking is not None:
+        pytest.skip(lacking)
+    bed = Bed(kind, folder, topology)
+    yield bed
+    bed.close()
 
 
 @dataclass
