@@ -38,6 +38,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--only-recorded", metavar="FILE", help="run only what --record-skipped wrote")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Run one process more than there are processors, because many tests wait for a deadline to pass."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--record-skipped") and not hasattr(config, "workerinput"):  # not in xdist's workers
         config.pluginmanager.register(SkippedRecorder(Path(config.getoption("--record-skipped"))))

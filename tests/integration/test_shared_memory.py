@@ -35,9 +35,9 @@ from sim.switch.ports.attaching import MOST_RINGS
 from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 
 DEADLINE_S = 60.0
-SOON_S = 0.5
+SOON_S = 2.0
 WORKERS = 3
-KILLS = int(os.environ.get("NETSUM_KILLS", "10"))
+KILLS = int(os.environ.get("NETSUM_KILLS", "4"))
 SHAPE = Shape(64, 320)
 _fork = multiprocessing.get_context("fork")
 

@@ -53,7 +53,7 @@ class Load:
     elements: int
 
 
-LOADS = {"embedded": Load("50mbit", 256, 8192), "bmv2": Load("4mbit", 64, 1024)}
+LOADS = {"embedded": Load("10mbit", 256, 8192), "bmv2": Load("4mbit", 64, 1024)}
 
 
 def wait_until(condition: Callable[[], object], what: Callable[[], str]) -> None:
