@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,16 @@ class Packets:
         packets = object.__new__(cls)
         packets.__dict__.update(ports=ports, lengths=lengths, frames=frames)
         return packets
+
+    @cached_property
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Where machine code finds the batch: address of the frames, bytes from row to row, addresses of lengths and ports."""
+        return (
+            self.frames.ctypes.data,
+            self.frames.shape[1],
+            self.lengths.ctypes.data,
+            self.ports.ctypes.data,
+        )
 
     def __len__(self) -> int:
         return len(self.frames)

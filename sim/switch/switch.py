@@ -130,7 +130,7 @@ class Switch(ControlPlane):
 
     def _collect_digests(self) -> None:
         at = self._context.words["digest_count"]
-        if not self._words[at]:
+        if not self.program.digests or not self._words[at]:
             return
         for row in self._flight.digest_rows[: self._words[at]].tolist():
             name, fields = self.program.digests[row[0]]
