@@ -21,12 +21,18 @@ from typing import Any, TextIO
 
 from google.protobuf import text_format
 
-from netsum_common.channel import PLAINTEXT, ChannelError, TlsFiles
 from netsum_common.errors import NetsumError
 from netsum_common.logs import VARIABLE, configure_logs, recorded
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.bpf.ports import XdpChassis, XdpForwarding, XdpPorts
-from sim.switch.p4runtime import AddressUnavailableError, P4RuntimeError, P4RuntimeServer
+from sim.switch.p4runtime import (
+    PLAINTEXT,
+    AddressUnavailableError,
+    ChannelError,
+    P4RuntimeError,
+    P4RuntimeServer,
+    TlsFiles,
+)
 from sim.switch.p4runtime.server import DEFAULT_ADDRESS, DEFAULT_DEVICE_ID, check_free
 from sim.switch.ports import (
     Chassis,

@@ -1,6 +1,17 @@
-"""A P4Runtime server for the embedded switch."""
+"""A P4Runtime server for the embedded switch, and the certificates that it may be given."""
 
+from netsum_common.channel import PLAINTEXT, ChannelError, TlsFiles
 from sim.switch.p4runtime.errors import BatchError, Code, P4RuntimeError
 from sim.switch.p4runtime.server import AddressUnavailableError, P4RuntimeServer, serve
 
-__all__ = ["AddressUnavailableError", "BatchError", "Code", "P4RuntimeError", "P4RuntimeServer", "serve"]
+__all__ = [
+    "PLAINTEXT",
+    "AddressUnavailableError",
+    "BatchError",
+    "ChannelError",
+    "Code",
+    "P4RuntimeError",
+    "P4RuntimeServer",
+    "TlsFiles",
+    "serve",
+]
