@@ -31,7 +31,9 @@ run-bmv2: $(STAMP) ## The same through BMv2 in network namespaces (Mininet, root
 	$(BIN)/netsum run digits --switch bmv2
 
 test: $(STAMP) ## Run lint, types, import rules and every test
-	$(MAKE) lint
+	@# One processor compiles, another lints.
+	@$(BIN)/python -m tests.compile_ahead & compiling=$$!; trap "kill $$compiling 2>/dev/null" EXIT; \
+	  $(MAKE) lint && wait $$compiling
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS)
 
 lint: $(STAMP) ## Lint, types, import rules

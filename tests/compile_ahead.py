@@ -1,0 +1,31 @@
+"""Compile what most tests run, once: the processes of pytest would each compile it, at the same time."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from host_agent.communicator import compile_ahead
+from netsum.programs import LANES, compiled_program
+from netsum.simulation import run_experiment
+from sim.switch import Switch, load_program
+from sim.switch.ports import Chassis, UdpPorts
+from sim.switch.ports.chassis import DEFAULT_CPU_PORT
+
+
+def main() -> int:
+    """Fill the caches of machine code: the worker's, the switch's, the simulator's."""
+    compile_ahead()
+    for lanes in LANES:
+        Switch(load_program(compiled_program(lanes).json))
+    with UdpPorts([(0, 0)]) as ports:
+        Chassis(ports, DEFAULT_CPU_PORT)
+        ports.warm_up()
+    with tempfile.TemporaryDirectory() as folder:
+        run_experiment(
+            "quick", Path(folder), settings={"job.workers": [2], "job.contender": ["netsum", "ring"]}
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
