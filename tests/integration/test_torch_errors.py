@@ -275,6 +275,7 @@ def test_a_switch_that_dies_is_told_before_the_timeout() -> None:
 
 def _switch_dies(rank: int, world: int, service: int) -> None:
     dist.barrier()
+    _wait_for_all(world)
     if rank == 0:
         for process in Path("/proc").glob("[0-9]*"):
             _kill_switch_of(process, service)
@@ -290,6 +291,7 @@ def test_a_service_that_is_killed_is_told_long_before_the_timeout() -> None:
 def _service_dies(rank: int, world: int, service: int) -> None:
     unused = dist.new_group()
     dist.barrier()
+    _wait_for_all(world)
     if rank == 0:
         os.kill(service, signal.SIGKILL)
     gone = "the job of this group has ended: .* has taken back the memory that it shared.* and nothing answers at unix:"
@@ -297,6 +299,14 @@ def _service_dies(rank: int, world: int, service: int) -> None:
         _reduce_until_it_fails()
     with pytest.raises(dist.DistBackendError, match="the job of this group has ended: nothing answers at"):
         dist.all_reduce(torch.ones(100), group=unused)
+
+
+def _wait_for_all(world: int) -> None:
+    """Wait until all ranks are here: one may be out of a barrier whose result the others have not received yet."""
+    store = dist.distributed_c10d._get_default_store()
+    if store.add("here", 1) == world:
+        store.set("all are here", "")
+    store.wait(["all are here"])
 
 
 def _reduce_until_it_fails() -> None:
