@@ -1,6 +1,6 @@
 """Compression for DistributedDataParallel: one line for a trainer, over any back end."""
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,10 @@ from host_agent.compression.uncompressed import Uncompressed
 from host_agent.errors import MisuseError
 from host_agent.options import Configured, Count, Natural, require
 
+_SPARSE: Final = (
+    "compression takes dense gradients, and that of {} is sparse: "
+    "make its module with sparse=False, or train without compression"
+)
 Waiting = tuple[dict[str, Tensor], Tensor, torch.futures.Future[Tensor | Exception]]
 """A bucket: its tensors by name, its buffer, and the future of one or the other."""
 
@@ -120,11 +124,7 @@ class CompressionState(Configured):
     def on_bucket(self, bucket: Any) -> torch.futures.Future[Tensor]:
         """Reduce a bucket of DDP, or keep it until the model is complete."""
         buffer: Tensor = bucket.buffer()
-        require(
-            not buffer.is_sparse,
-            f"compression takes dense gradients, and that of {self._name(bucket.parameters()[0])} is sparse: make its module "
-            "with sparse=False, or train without compression",
-        )
+        require(not buffer.is_sparse, _SPARSE.format(self._name(bucket.parameters()[0])))
         tensors = {
             self._name(parameter): gradient
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
@@ -240,7 +240,7 @@ def compress(
     Raises
     ------
     MisuseError
-        For an unknown name or option, and for a process group with exact sums.
+        For an unknown name or option, a module with sparse gradients, and a process group with exact sums.
     IncompatibleError
         If compressor and memory do not fit.
 
@@ -257,6 +257,9 @@ def compress(
         raise MisuseError(
             "exact sums (Options(exact=True), NETSUM_EXACT) do not go with compression, which loses something on purpose"
         )
+    for name, each in model.module.named_modules():  # Before a step: in one, other buckets are under way.
+        sparse = getattr(each, "sparse", False) and any(own.requires_grad for own in each.parameters())
+        require(not sparse, _SPARSE.format(f"{name}.weight"))
     state = CompressionState(
         chosen,
         memory_of(memory),

@@ -10,6 +10,7 @@ NETSUM_REPRO_ORDER   "reversed": every rank contributes to all-reduces and reduc
 NETSUM_REPRO_SEED    of torch, NumPy and random, before the script begins
 """
 
+import faulthandler
 import functools
 import gc
 import hashlib
@@ -26,8 +27,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from netsum.repro.records import SHOW_STACKS
+
 REVERSED_GLOO: Final = "netsum_repro"
 """Name of the backend that is Gloo with the order of the ranks reversed."""
+_AS_GLOO = "allgather _allgather_base allgather_coalesced allreduce_coalesced alltoall alltoall_base barrier"
+_AS_GLOO += " broadcast gather recv recv_anysource reduce scatter send"
+"""What it leaves to Gloo."""
 
 
 class Recorder:
@@ -47,6 +53,14 @@ class Recorder:
         """Record the weights that it made of them."""
         self._record(optimizer, "weight", lambda each: each)
         self._taken[id(optimizer)] += 1
+
+    def show_stacks(self) -> None:
+        """Have the signal `SHOW_STACKS` write the stacks of this process to `PID.stack`, below the rank if it has one."""
+        self._stacks = (self._folder / f"{os.getpid()}.stack").open("w")
+        grouped = dist.is_available() and dist.is_initialized()
+        self._stacks.write(f"rank {dist.get_rank()}\n" if grouped else f"process {os.getpid()}\n")
+        self._stacks.flush()
+        faulthandler.register(SHOW_STACKS, self._stacks)
 
     def note(self, what: str) -> None:
         """Note that the run has a process group ("grouped"), or something that its condition changes ("applied")."""
@@ -87,6 +101,8 @@ class Recorder:
 def install() -> None:
     """Record this process, and obey the condition in its environment."""
     recorder = Recorder(Path(os.environ["NETSUM_REPRO"]), int(os.environ["NETSUM_REPRO_STEPS"]))
+    os.register_at_fork(after_in_child=recorder.show_stacks)
+    recorder.show_stacks()
     register_optimizer_step_pre_hook(recorder.before)
     register_optimizer_step_post_hook(recorder.after)
     if "NETSUM_REPRO_SEED" in os.environ:
@@ -131,6 +147,7 @@ def _choose_backend(recorder: Recorder) -> None:
             backend = REVERSED_GLOO
         begin(backend, *arguments, **options)
         recorder.note("grouped")
+        recorder.show_stacks()
         if "NETSUM_REPRO_BUCKET" not in os.environ:
             recorder.note("applied")
 
@@ -199,6 +216,18 @@ class _ReversedGloo(dist.ProcessGroup):
     def getBackendName(self) -> str:
         """Return the backend's name."""
         return REVERSED_GLOO
+
+
+def _straight_to_gloo(name: str) -> Callable[..., Any]:
+    return lambda self, *arguments, **options: getattr(self._gloo, name)(*arguments, **options)
+
+
+# PyTorch holds the GIL in what a group in Python does not override. Gloo's thread takes it to free tensors while it holds the
+# mutex of its queue, for which such a collective waits. A Gloo object releases the GIL.
+for _name in _AS_GLOO.split():
+    setattr(_ReversedGloo, _name, _straight_to_gloo(_name))
+_ReversedGloo.all_gather_single = _ReversedGloo._allgather_base
+_ReversedGloo.all_to_all_single = _ReversedGloo.alltoall_base
 
 
 def _reversed_gloo(options: Any, _: Any) -> _ReversedGloo:

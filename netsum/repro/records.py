@@ -1,14 +1,17 @@
 """The first difference between what two runs recorded."""
 
 import json
+import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from netsum.command_errors import CommandError
 
+SHOW_STACKS: Final = signal.SIGRTMAX
+"""What the processes of a run get before they are stopped because it takes too long."""
 _KEY = ("optimizer", "step", "kind", "tensor", "dtype", "shape")
 
 

@@ -1,8 +1,12 @@
 """The runs of `netsum repro`: the same training under one condition after the other."""
 
+import contextlib
+import math
 import os
 import re
 import shutil
+import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from netsum.command_errors import CommandError, UsageError
-from netsum.repro.records import Difference, first_difference
+from netsum.repro.records import SHOW_STACKS, Difference, first_difference
 from topologies.children import Child
 
 OVER: Final = {
@@ -39,7 +43,11 @@ MEANING: Final = {
     "workers": "the number of workers",
     "controller": "the network",
 }
+_LEAST_LIMIT_S, _LIMIT = 120.0, 20.0
+"""A run may take this long, and this many times what the first one took: one that hangs is not waited for to --timeout."""
 _SEED: Final = {"NETSUM_REPRO_SEED": "1"}
+_FRAME: Final = re.compile(r'File "(.*)", line (\d+) in (.*)')
+_LIBRARIES: Final = (sys.prefix, sys.base_prefix, os.fspath(Path(__file__).parents[2] / "host_agent"))
 _PROCESSES: Final = re.compile(r"(--nproc[-_]per[-_]node)(=|$)(.*)")
 
 
@@ -82,7 +90,9 @@ class Training:
     steps: int  # Optimizer steps to record.
     timeout_s: float  # How long a run may take.
 
-    def run(self, name: str, environment: Mapping[str, str], workers: int | None = None) -> Path:
+    def run(
+        self, name: str, environment: Mapping[str, str], workers: int | None = None, limit_s: float = math.inf
+    ) -> Path:
         """Run it once, and return the folder with its records; `CommandError` if it failed, or took too long."""
         folder = self.folder / name.replace(" ", "-").replace("/", "-")
         folder.mkdir(parents=True)
@@ -91,11 +101,12 @@ class Training:
         output = folder / "output.txt"
         command = self.command if workers is None else with_workers(self.command, workers)
         child = Child(f"the training ({name})", command, output, environment=own)
-        deadline = time.monotonic() + self.timeout_s
+        limit_s = min(limit_s, self.timeout_s)
+        deadline = time.monotonic() + limit_s
         try:
             while child.running:
                 if time.monotonic() > deadline:
-                    raise CommandError(f"{child.name} was not done within {self.timeout_s:g} s")
+                    raise CommandError(f"{child.name} was not done within {limit_s:g} s{_killed(folder)}")
                 time.sleep(0.05)
         finally:
             child.stop()
@@ -105,6 +116,26 @@ class Training:
                 f"{child.name} ended with status {child.status}; the end of its output:\n{end}"
             )
         return folder
+
+
+def _killed(folder: Path) -> str:
+    """Kill the processes of a training that PyTorch is loaded in, and return in which calls their main threads were."""
+    found = []
+    for path in folder.glob("*.stack"):
+        with contextlib.suppress(OSError):  # It has ended meanwhile.
+            if os.fsencode(f"NETSUM_REPRO={folder}\0") in Path("/proc", path.stem, "environ").read_bytes():
+                os.kill(int(path.stem), SHOW_STACKS)
+                found.append(path)
+    time.sleep(1.0 if found else 0.0)
+    places = []
+    for path in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(path.stem), signal.SIGKILL)
+        name, _, stacks = path.read_text().partition("\n")
+        if frames := _FRAME.findall(stacks.rpartition("\n\n")[2]):  # The main thread is the last.
+            own = next((each for each in frames if not each[0].startswith(_LIBRARIES)), frames[-1])
+            places.append(f"\n{name} is in {frames[0][2]}, called from {own[0]}, line {own[1]}")
+    return "".join(sorted(places))
 
 
 def with_workers(command: Sequence[str], workers: int) -> list[str]:
@@ -159,7 +190,10 @@ class _Series:
     ) -> None:
         self._training, self._over, self._findings, self._report = training, over, findings, report
         self._environment = dict(OVER[over])
+        self._limit_s = math.inf
+        began = time.monotonic()
         self._base = self._run("first", {})
+        self._limit_s = _LEAST_LIMIT_S + _LIMIT * (time.monotonic() - began)
         self.grouped = (self._base / "grouped").exists()
 
     def examine(self, conditions: Mapping[str, Mapping[str, str]], workers: Sequence[int]) -> None:
@@ -201,7 +235,8 @@ class _Series:
         return compared
 
     def _run(self, name: str, environment: Mapping[str, str], workers: int | None = None) -> Path:
-        return self._training.run(f"{self._over} {name}", self._environment | dict(environment), workers)
+        environment = self._environment | dict(environment)
+        return self._training.run(f"{self._over} {name}", environment, workers, self._limit_s)
 
     def _found(self, cause: str) -> None:
         where = f"over {self._over}: " if self.grouped else ""

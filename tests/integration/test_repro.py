@@ -207,6 +207,50 @@ def test_order_of_ranks_in_a_reduce_scatter(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+WAITING = """
+import tempfile, time, torch, torch.distributed as dist, torch.multiprocessing as processes
+
+def train(rank, folder):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    if rank == 1:
+        time.sleep(1000)
+    dist.barrier()
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        processes.start_processes(train, (folder,), nprocs=2, start_method="fork")
+"""
+
+
+@pytest.mark.timeout(1800)
+def test_a_run_that_hangs_is_ended_with_all_its_processes_and_each_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(WAITING)
+    done = repro("--over", "gloo", "--timeout", "15", "--", sys.executable, str(script))
+    assert done.exit_code == 1
+    first, *places = done.stderr.splitlines()
+    assert first == "netsum: the training (gloo first) was not done within 15 s"
+    assert f"rank 0 is in barrier, called from {script}, line 8" in places
+    assert f"rank 1 is in train, called from {script}, line 7" in places
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [each for each in commands if str(script).encode() in each]
+
+
+def test_no_collective_of_a_group_in_python_is_left_to_pytorch_which_holds_the_gil() -> None:
+    """Gloo's thread takes the GIL while it holds the mutex that a collective waits for."""
+    import torch.distributed as dist
+
+    from host_agent.torch.process_group import NetsumProcessGroup
+    from netsum.repro.recorder import _ReversedGloo
+
+    no_collectives = {"abort", "monitored_barrier", "name", "rank", "set_timeout", "shutdown", "size"}
+    both = set(dir(dist.ProcessGroup)) & set(dir(dist.ProcessGroupGloo)) - set(dir(object)) - no_collectives
+    names = {each for each in both if each.endswith("_base") or not each.startswith("_")}
+    assert {"allreduce", "barrier", "broadcast", "_allgather_base"} <= names
+    for group in (NetsumProcessGroup, _ReversedGloo):
+        assert not [each for each in names if getattr(group, each) is getattr(dist.ProcessGroup, each)]
+
+
 def test_the_number_of_processes_of_a_command() -> None:
     assert with_workers(["torchrun", "--nproc-per-node=4", "x"], 2) == ["torchrun", "--nproc-per-node=2", "x"]
     assert with_workers(["torchrun", "--nproc_per_node", "4", "x"], 2)[2] == "2"

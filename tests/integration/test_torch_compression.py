@@ -14,10 +14,13 @@ import torch.distributed as dist
 from host_agent.compression import (
     COMPRESSORS,
     CommunicatorExchange,
+    CompressionState,
     Summability,
     TorchExchange,
     compress,
+    compression_hook,
     make_compressor,
+    make_memory,
     reduce_in_process,
 )
 from host_agent.compression.exchange import run
@@ -248,21 +251,48 @@ def test_ranks_whose_settings_differ_are_told_before_the_first_step(
         )
 
 
-def of_sparse_gradients(rank: int, world: int) -> str:
+def of_sparse_gradients(rank: int, world: int, by_hand: bool) -> tuple[str, str]:
+    """Return the error and the call that raised it."""
     inner = torch.nn.Sequential(torch.nn.Embedding(10, 4, sparse=True), torch.nn.Linear(4, 2))
-    # A group of its own: the refusal does not wait for the other buckets.
-    model = torch.nn.parallel.DistributedDataParallel(inner, process_group=dist.new_group())
-    compress(model, "top-k")
+    model = torch.nn.parallel.DistributedDataParallel(inner)
+    try:
+        if by_hand:
+            names = {parameter: name for name, parameter in inner.named_parameters()}
+            parts = make_compressor("top-k"), make_memory("none")
+            # In the background, other buckets would be under way when the error comes.
+            state = CompressionState(*parts, names=names, in_background=False)
+            model.register_comm_hook(state, compression_hook)
+        else:
+            compress(model, "top-k")
+    except MisuseError as error:
+        return str(error), "compress"
     try:
         model(torch.tensor([rank])).sum().backward()
     except MisuseError as error:
-        return str(error)
-    return ""
+        return str(error), "backward"
+    return "", ""
 
 
-def test_sparse_gradients_are_refused_by_name(ranks: Ranks) -> None:
-    for text in ranks.run(of_sparse_gradients):
+@pytest.mark.parametrize(("by_hand", "call"), [(False, "compress"), (True, "backward")])
+def test_sparse_gradients_are_refused_by_name_and_by_compress_before_the_first_step(
+    ranks: Ranks, by_hand: bool, call: str
+) -> None:
+    for text, raised_by in ranks.run(of_sparse_gradients, by_hand):
         assert text.startswith("compression takes dense gradients, and that of 0.weight is sparse: ")
+        assert raised_by == call
+
+
+def with_a_frozen_embedding(rank: int, world: int) -> int:
+    inner = torch.nn.Sequential(torch.nn.Embedding(10, 4, sparse=True), torch.nn.Linear(4, 2))
+    inner[0].requires_grad_(False)
+    model = torch.nn.parallel.DistributedDataParallel(inner)
+    state = compress(model, "top-k")
+    model(torch.tensor([rank])).sum().backward()
+    return state.total().steps
+
+
+def test_a_sparse_module_that_is_not_trained_is_no_reason_to_refuse(ranks: Ranks) -> None:
+    assert ranks.run(with_a_frozen_embedding) == [2] * ranks.world
 
 
 class OneOfTwo(torch.nn.Module):
