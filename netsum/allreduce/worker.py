@@ -5,7 +5,6 @@ for every all-reduce, then ``done``, or ``failed`` with the reason. docs/cli.md 
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from netsum.allreduce.measurement import measure
 from netsum.allreduce.plan import Exchange, Plan
 from netsum.compiling import ended_by_signals
 from netsum.slots_text import parse_slots
+from netsum.terminal import print_json_line
 from topologies.children import ending_in_order
 
 Echo = Callable[[dict[str, Any]], None]
@@ -183,11 +183,6 @@ def _ending_with(seat: Seat, communicator: Communicator) -> Iterator[_Ending]:
         raise JobLostError(ending.reason) from None
 
 
-def print_line(message: dict[str, Any]) -> None:
-    """Print a message as one line."""
-    print(json.dumps(message), flush=True)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Be one rank; 0 if all results were right."""
     parser = argparse.ArgumentParser(
@@ -222,11 +217,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 slots=parse_slots(options.slots),
                 join_token=options.join_token,
                 join_timeout_s=options.join_timeout_s,
-                echo=print_line,
+                echo=print_json_line,
                 stay=sys.stdin.read if options.stay else lambda: None,
             )
     except NetsumError as fault:
-        print_line({"event": "failed", "rank": options.rank, "error": str(fault)})
+        print_json_line({"event": "failed", "rank": options.rank, "error": str(fault)})
         return 1
     except KeyboardInterrupt:
         return 130

@@ -15,10 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import netsum.torch  # noqa: F401
 from host_agent.compression import CompressionState, compress
-from netsum.allreduce.worker import print_line
 from netsum.bench.compression_points import UNCOMPRESSED, Curve, Point, method_of
 from netsum.bench.machine import example
 from netsum.bench.torch_world import parse, world
+from netsum.terminal import print_json_line
 
 _TIMEOUT = timedelta(seconds=120)
 _LOOKS = 15  # How often the accuracy of a training is taken.
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for point in points:
             curve = _train(point, groups[point.backend], options.interface)
             if options.rank == 0:
-                print_line(
+                print_json_line(
                     {"event": "curve", "point": dataclasses.asdict(point), **dataclasses.asdict(curve)}
                 )
     return 0

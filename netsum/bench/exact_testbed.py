@@ -21,12 +21,11 @@ from host_agent.communicator import compile_ahead
 from host_agent.joining import join
 from netsum.allreduce.launch import Ranks
 from netsum.allreduce.session import testbed_sites
-from netsum.allreduce.worker import print_line
 from netsum.bench.exact import LANES, SLOTS, rounded_to
 from netsum.bench.machine import machine_and_date
 from netsum.bench.modules import one_sentence, whole
 from netsum.bench.testbeds import testbed
-from netsum.terminal import Rows
+from netsum.terminal import Rows, print_json_line
 
 TYPES: Final[dict[str, Exact]] = {"float32": True, "bfloat16": "bfloat16", "float16": True}
 TIMEOUT_S: Final = 300.0
@@ -37,7 +36,7 @@ def _rank(options: argparse.Namespace) -> None:
     compile_ahead()
     joined = {"job": "exact", "rank": options.rank, "world_size": options.workers, "slots": SLOTS}
     with join(options.controller, **joined) as seat, seat.communicator(timeout_s=TIMEOUT_S) as communicator:
-        print_line({"event": "joined"})
+        print_json_line({"event": "joined"})
         for dtype in TYPES:
             rng = np.random.default_rng([1, options.rank])
             array = rounded_to(rng.standard_normal(options.elements), dtype)
@@ -50,9 +49,9 @@ def _rank(options: argparse.Namespace) -> None:
                     seconds = time.perf_counter() - begin
                     digest = hashlib.sha256(result.tobytes()).hexdigest()
                     what = [dtype, bool(exact), repeat]
-                    print_line({"event": "round", "what": what, "seconds": seconds, "sha256": digest})
+                    print_json_line({"event": "round", "what": what, "seconds": seconds, "sha256": digest})
         communicator.barrier()
-        print_line({"event": "done"})
+        print_json_line({"event": "done"})
         sys.stdin.read()
 
 

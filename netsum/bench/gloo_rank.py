@@ -14,8 +14,8 @@ import torch.distributed as dist
 from netsum.allreduce.inputs import Array
 from netsum.allreduce.measurement import measure
 from netsum.allreduce.plan import Exchange, Plan
-from netsum.allreduce.worker import print_line
 from netsum.bench.torch_world import parse, world
+from netsum.terminal import print_json_line
 
 
 class Gloo:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     correct, rounds = True, 0
     with world(options, timedelta(seconds=max(plan.timeout_s, 120.0))) as outcome:
         for each in measure(Gloo(), plan, options.rank, options.world_size):
-            print_line(each.to_message(options.rank))
+            print_json_line(each.to_message(options.rank))
             correct, rounds = correct and each.correct, rounds + 1
         outcome.update(rounds=rounds, correct=correct)
     return 0 if correct else 1

@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import netsum.torch  # noqa: F401
 from host_agent.compression import compress
-from netsum.allreduce.worker import print_line
 from netsum.bench.machine import example
 from netsum.bench.torch_world import parse, world
+from netsum.terminal import print_json_line
 
 BACKENDS = ("netsum", "gloo")
 _TIMEOUT = timedelta(seconds=120)
@@ -63,7 +63,7 @@ def _measure(name: str, backend: str, group: dist.ProcessGroup, steps: int) -> N
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
             replica.zero_grad()
             if number >= 0 and dist.get_rank() == 0:
-                print_line(
+                print_json_line(
                     {"event": "step", "model": name, "backend": backend, "kind": kind, "ms": float(slowest)}
                 )
 

@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 
 import netsum.torch  # noqa: F401
-from netsum.allreduce.worker import print_line
 from netsum.bench.machine import example
 from netsum.bench.torch_world import parse, world
+from netsum.terminal import print_json_line
 
 BACKENDS = ("netsum", "gloo")
 _TIMEOUT = timedelta(seconds=300)
@@ -67,7 +67,7 @@ def _measure(plan: Plan, groups: dict[str, dist.ProcessGroup], run: int) -> None
         for backend, group in groups.items():
             seconds = _seconds_to_reduce(group, size)
             if dist.get_rank() == 0:
-                print_line(
+                print_json_line(
                     {"event": "allreduce", "run": run, "backend": backend, "bytes": size, "seconds": seconds}
                 )
     for name, steps in plan.examples.items():
@@ -75,7 +75,7 @@ def _measure(plan: Plan, groups: dict[str, dist.ProcessGroup], run: int) -> None
         for group in groups.values():
             report = harness.train_together(harness.task_named(name), steps, seed=0, group=group)
             if report is not None:
-                print_line({"event": "example", "run": run, "name": name, **dataclasses.asdict(report)})
+                print_json_line({"event": "example", "run": run, "name": name, **dataclasses.asdict(report)})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from netsum.allreduce.worker import print_line
+from netsum.terminal import print_json_line
 
 RENDEZVOUS_PORT = 29511
 
@@ -50,10 +50,10 @@ def world(options: argparse.Namespace, timeout: timedelta) -> Iterator[dict[str,
         world_size=options.world_size,
         timeout=timeout,
     )
-    print_line({"event": "joined", "rank": options.rank})
+    print_json_line({"event": "joined", "rank": options.rank})
     outcome: dict[str, Any] = {}
     yield outcome
     dist.barrier()
-    print_line({"event": "done", "rank": options.rank, **outcome})
+    print_json_line({"event": "done", "rank": options.rank, **outcome})
     sys.stdin.read()  # None leaves while another still needs an answer.
     dist.destroy_process_group()

@@ -338,9 +338,9 @@ def _one_rank(
 ) -> bool:
     from host_agent.words import plural
     from netsum.allreduce.plan import size_text
-    from netsum.allreduce.worker import print_line, take_part
+    from netsum.allreduce.worker import take_part
     from netsum.slots_text import parse_slots
-    from netsum.terminal import count_text, echo
+    from netsum.terminal import count_text, echo, print_json_line
 
     def print_round(message: dict[str, Any]) -> None:
         if message["event"] == "joined":
@@ -368,5 +368,5 @@ def _one_rank(
         slots=parse_slots(slots),
         join_token=join_token,
         join_timeout_s=join_timeout,
-        echo=print_line if as_json else print_round,
+        echo=print_json_line if as_json else print_round,
     )

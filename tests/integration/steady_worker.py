@@ -44,7 +44,9 @@ def numbers(rank: int, number: int, elements: int) -> np.ndarray[Any, Any]:
 
 
 def say(event: str, **more: object) -> None:
-    print(json.dumps({"event": event, **more}), flush=True)
+    """Print a line of JSON; in one piece, as the seat's thread says something too: `print` writes the newline by itself."""
+    sys.stdout.write(json.dumps({"event": event, **more}) + "\n")
+    sys.stdout.flush()
 
 
 class SteadyWorker:

@@ -175,7 +175,10 @@ class Worker:
     def _listen(self) -> None:
         with contextlib.suppress(OSError, ValueError):  # The pipe is closed when the worker is stopped.
             for line in self.child.stdout:
-                self.messages.append(json.loads(line))
+                try:
+                    self.messages.append(json.loads(line))
+                except json.JSONDecodeError:
+                    self.messages.append({"event": "unreadable", "line": line.decode(errors="replace")})
 
     @property
     def over(self) -> bool:
@@ -235,7 +238,11 @@ class SteadyJob:
         )
 
     def none_wrong(self) -> None:
-        assert not any(worker.count("wrong") for worker in self.workers), self.account()
+        for event in ("wrong", "unreadable"):
+            assert not any(worker.count(event) for worker in self.workers), (
+                self.account(),
+                [worker.last(event) for worker in self.workers],
+            )
 
     def finish(self) -> None:
         """Have all of them stop after a round, in order."""
