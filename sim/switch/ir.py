@@ -4,8 +4,10 @@ Names are those of the JSON. Expressions have BMv2's meaning: integers of unlimi
 field's width when they are stored.
 """
 
+import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from sim.switch.operands import (
     Boolean,
@@ -331,3 +333,39 @@ class Program:
             if instance and any(f.name == member for f in instance.type.fields):
                 return FieldRef(holder, member)
         return None
+
+
+def parts(node: Any) -> Iterator[Any]:
+    """Go through an expression and all that it is made of."""
+    yield node
+    if isinstance(node, dict):
+        node = list(node.values())
+    if isinstance(node, (list, tuple)):
+        for item in node:
+            yield from parts(item)
+    elif dataclasses.is_dataclass(node) and not isinstance(node, type):
+        for member in dataclasses.fields(node):
+            yield from parts(getattr(node, member.name))
+
+
+def fields_of(node: Any) -> set[tuple[str, str]]:
+    """Return the fields that something names."""
+    return {(p.header, p.field) for p in parts(node) if isinstance(p, FieldRef)}
+
+
+def leaving(program: Program) -> tuple[Any, ...]:
+    """Return all that runs on a packet between its replication and its last byte: egress, checksums, deparser."""
+    actions = [program.actions[a].primitives for t in program.egress.tables.values() for a in t.actions]
+    checksums = [
+        (c.condition, c.target, program.calculations[c.calculation].inputs)
+        for c in program.checksums
+        if c.update
+    ]
+    beside = [program.profiles[t.profile] for t in program.egress.tables.values() if t.profile]
+    meters = [m for m in program.meters.values() if m.table in program.egress.tables]
+    return program.egress, actions, beside, meters, program.deparser_ops, checksums
+
+
+def headers_of(node: Any) -> set[str]:
+    """Return the headers that something names, or a field of which it names."""
+    return {n for n, _ in fields_of(node)} | {p.name for p in parts(node) if isinstance(p, HeaderRef)}

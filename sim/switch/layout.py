@@ -141,6 +141,9 @@ class State:
     ----------
     metadata_start, metadata_end
         The bytes that hold metadata, which clones and recirculated packets lose.
+    apart, front
+        The headers that nothing reads or writes after replication until they leave; they lie behind the first `front`
+        bytes, which are what a replica has of its own.
     """
 
     def __init__(self, program: ir.Program) -> None:
@@ -184,9 +187,15 @@ class State:
             at += stride
             self.stacks[stack.name] = StackPlace(base, stride, len(stack.members), counters)
             counters += 4
-        for header in program.headers.values():
-            if header.name not in self.headers:
-                at = self._place(header.name, at)
+        rest = [header for header in program.headers if header not in self.headers]
+        self.apart = set(rest) - ir.headers_of((ir.leaving(program), program.field_lists))
+        for name in rest:
+            if name not in self.apart:
+                at = self._place(name, at)
+        self.front = at = align(at, 64)
+        for name in rest:
+            if name in self.apart:
+                at = self._place(name, at)
         self.size = align(at, 64)  # Bytes in all.
 
     def shape(self, header: str) -> HeaderShape:

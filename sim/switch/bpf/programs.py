@@ -17,7 +17,7 @@ from sim.switch.bpf.controls import write_control
 from sim.switch.bpf.emit import LARGE_HEADER, BpfFn, BpfUnit
 from sim.switch.bpf.limits import check_program
 from sim.switch.bpf.memory import cells
-from sim.switch.bpf.sections import Section, fields_of, parts
+from sim.switch.bpf.sections import Section
 from sim.switch.codegen.actions import DROP, DROP_PORT, Primitives, write_actions
 from sim.switch.codegen.deparser import header_room
 from sim.switch.codegen.emit import I32, I64, PTR, VOID, Space, resize
@@ -111,7 +111,9 @@ def _most_parsed(program: ir.Program) -> int:
                         here += program.headers[stack.members[0] if stack else instance].type.max_bytes
                 elif op.op == "advance":
                     here += op.args[0].value // 8 if isinstance(op.args[0], ir.Const) else 1 << 11
-            looks = [p.offset + p.width for p in parts((state.ops, state.key)) if isinstance(p, ir.Lookahead)]
+            looks = [
+                p.offset + p.width for p in ir.parts((state.ops, state.key)) if isinstance(p, ir.Lookahead)
+            ]
             then = max(
                 (most(t.next_state, active | {name}) if t.next_state else 0 for t in state.transitions),
                 default=0,
@@ -125,19 +127,15 @@ def _most_parsed(program: ir.Program) -> int:
 def _carried(program: ir.Program) -> Carried:
     """Find what egress and the deparser read of a packet's metadata; headers come again out of the packet."""
     state = State(program)
-    actions = [program.actions[a] for t in program.egress.tables.values() for a in t.actions]
-    checksums = [
-        (c.condition, program.calculations[c.calculation].inputs) for c in program.checksums if c.update
-    ]
-    reader = (program.egress, [a.primitives for a in actions], program.deparser_ops, checksums)
-    names = {n for n in fields_of(reader) if n[1] != "$valid$"}
+    reader = ir.leaving(program)
+    names = {n for n in ir.fields_of(reader) if n[1] != "$valid$"}
     metadata = sorted(n for n in names if program.headers[n[0]].metadata)
     places = [(INTERNAL[name], 4) for name in ("ingress_port", "ingress_length")]
     for header, field in metadata:
         slot = state.shape(header).fields[field]
         places.append((state.headers[header] + slot.offset, slot.storage // 8))
     places += [(s.next, 4) for s in (*state.stacks.values(), *state.union_stacks.values())]
-    seen = {n for n, _ in names} | {p.name for p in parts(reader) if isinstance(p, ir.HeaderRef)}
+    seen = {n for n, _ in names} | {p.name for p in ir.parts(reader) if isinstance(p, ir.HeaderRef)}
     hidden = sorted(h for h in seen if not program.headers[h].metadata and h not in program.deparser)
     for header in hidden:
         places.append((state.headers[header], state.shape(header).size))
@@ -172,7 +170,7 @@ def _write_leave(unit: BpfUnit) -> None:
     fn = unit.fn("leave", [("xdp", PTR), ("st", PTR)], I32)
     b, port = fn.b, fn.internal(PORT)
     program = unit.program
-    reads = fields_of((program.egress, [a.primitives for a in program.actions.values()]))
+    reads = ir.fields_of((program.egress, [a.primitives for a in program.actions.values()]))
     for name in ("intrinsic_metadata.egress_global_timestamp", "queueing_metadata.enq_timestamp"):
         field = program.well_known(name)
         if field is not None and (field.header, field.field) in reads:
@@ -323,7 +321,7 @@ class _Arrive(_Entry):
         fn.set_well_known("standard_metadata.packet_length", length)
         arrival = program.well_known("intrinsic_metadata.ingress_global_timestamp")
         everything = (program.ingress, program.egress, [a.primitives for a in program.actions.values()])
-        if arrival is not None and (arrival.header, arrival.field) in fields_of(everything):
+        if arrival is not None and (arrival.header, arrival.field) in ir.fields_of(everything):
             fn.write_field(arrival, fn.word("now_us"))
         none = ll.Constant(PTR, None)
         fn.call("parse", none, fn.st, fn.at(fn.st, self.unit.frame_at), length)

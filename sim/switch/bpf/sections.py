@@ -5,7 +5,6 @@ means. A node (table or branch) is inside if an access may have happened before 
 in it. No helper of the kernel may be called inside, so tables that are applied there are looked up at the way in.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,24 +24,6 @@ class Section:
     index: ir.Expr | None
     cells: int  # How many locks there are, without the one for an index out of range.
     early: tuple[str, ...]  # The tables that are looked up at the way in.
-
-
-def parts(node: Any) -> Iterator[Any]:
-    """Go through an expression and all that it is made of."""
-    yield node
-    if isinstance(node, dict):
-        node = list(node.values())
-    if isinstance(node, (list, tuple)):
-        for item in node:
-            yield from parts(item)
-    elif dataclasses.is_dataclass(node) and not isinstance(node, type):
-        for member in dataclasses.fields(node):
-            yield from parts(getattr(node, member.name))
-
-
-def fields_of(node: Any) -> set[tuple[str, str]]:
-    """Return the fields that something names."""
-    return {(p.header, p.field) for p in parts(node) if isinstance(p, ir.FieldRef)}
 
 
 def following(pipeline: ir.Pipeline) -> dict[str, set[str]]:
@@ -79,7 +60,7 @@ def _contents(program: ir.Program, pipeline: ir.Pipeline, node: str) -> Any:
 
 def accesses(contents: Any) -> Iterator[tuple[str, ir.Expr]]:
     """Yield (register, index) of each access to a register."""
-    for part in parts(contents):
+    for part in ir.parts(contents):
         if isinstance(part, ir.RegisterCell):
             yield part.register, part.index
         elif isinstance(part, ir.Primitive) and part.op in ("register_read", "register_write"):
@@ -156,7 +137,7 @@ def critical_section(program: ir.Program, pipeline: ir.Pipeline) -> Section | No
     early = []
     for table in pipeline.tables.values():
         if table.name in inside and table.key:
-            names = fields_of(table.key)
+            names = ir.fields_of(table.key)
             before = set().union(*(changed[n] for n in inside if table.name in _reach(edges, edges[n])))
             clash = {n for n in names if n in before or (n[0], "") in before}
             if clash:
@@ -189,7 +170,7 @@ def _lock_index(
     if not isinstance(root, tuple):
         return None, 0
     # A copy of the root must not be older than the root.
-    copies = {n for n in fields_of([i for _, i in used]) if n != root}
+    copies = {n for n in ir.fields_of([i for _, i in used]) if n != root}
     writes = {n: written(_primitives(program, pipeline, n)) for n in pipeline.tables}
     makers = {n for n, names in writes.items() if names & copies}
     if any(root in writes.get(n, ()) for n in _reach(edges, set().union(*(edges[m] for m in makers)))):

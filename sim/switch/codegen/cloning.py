@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir as ll
 
 from sim.switch import ir
-from sim.switch.codegen.copies import copy_fields, push, share_packet, take_slot
+from sim.switch.codegen.copies import copy_fields, push, share_packet, slot_pointer, take_slot
 from sim.switch.codegen.emit import I32, I64, Fn, Space
 
 _INGRESS_CLONE, _EGRESS_CLONE = 1, 2
@@ -117,7 +117,10 @@ def egress_clone(fn: Fn) -> None:
     if not any(_uses(fn.unit.program, "clone_egress_pkt_to_egress", "clone_ingress_pkt_to_egress")):
         return
     with _clone(fn, _EGRESS_CLONE) as (copy, passes):
-        fn.copy(copy, fn.st, fn.unit.state.size)
+        front, size = fn.unit.state.front, fn.unit.state.size
+        fn.copy(copy, fn.st, front)
+        whole = slot_pointer(fn, fn.args["slot"])
+        fn.copy(fn.at(copy, front), fn.at(whole, front), size - front)
         fn.set_internal("passes", passes, copy)
         share_packet(fn, fn.args["slot"], copy)
         _clear_requests(fn, copy)

@@ -1,5 +1,9 @@
-"""Machine code for the deparser: ``deparse(ctx, st, out) -> bytes written`` (headers, then the payload)."""
+"""Machine code for the deparser: ``deparse(ctx, st, whole, out) -> bytes written`` (headers, then the payload).
 
+`whole` is the state of the packet that `st` is a replica of; it alone has the headers that lie apart (`layout.State.apart`).
+"""
+
+from dataclasses import replace
 from typing import Any
 
 from llvmlite import ir as ll
@@ -18,7 +22,7 @@ def header_room(program: ir.Program) -> int:
 
 def write_deparser(unit: Unit) -> None:
     """Write the checksum update, the deparser's own statements and the headers in order."""
-    fn = Fn(unit, "deparse", [("ctx", PTR), ("st", PTR), ("out", PTR)], I64)
+    fn = Fn(unit, "deparse", [("ctx", PTR), ("st", PTR), ("whole", PTR), ("out", PTR)], I64)
     primitives = Primitives(fn)
     write_update(fn, primitives)
     for primitive in unit.program.deparser_ops:
@@ -28,6 +32,8 @@ def write_deparser(unit: Unit) -> None:
     b.store(fn.args["out"], cursor)
     for name in unit.program.deparser:
         header = primitives.header(ir.HeaderRef(name))
+        if name in unit.state.apart:
+            header = replace(header, pointer=fn.at(fn.args["whole"], unit.state.headers[name]))
         with b.if_then(primitives.is_valid(header)):
             b.store(write_header(fn, header.pointer, header.shape, b.load(cursor, typ=PTR)), cursor)
     end = b.load(cursor, typ=PTR)

@@ -119,7 +119,7 @@ def _unicast(fn: Fn) -> None:
 
 
 def _write_egress_step(unit: Unit) -> None:
-    """Write ``egress_step(ctx, slot, work, port, last)``: one replica, in the state `work`."""
+    """Write ``egress_step(ctx, slot, work, port)``: one replica of the packet in `slot`, in the state `work`."""
     arguments = [("ctx", PTR), ("slot", I32), ("work", PTR), ("port", I32)]
     fn = Fn(unit, "egress_step", arguments, VOID)
     b = fn.b
@@ -160,7 +160,7 @@ def _recirculate(fn: Fn) -> None:
     with b.if_then(allowed):
         slot, copy = take_slot(fn)
         frame = fn.at(copy, fn.unit.state.size)
-        size = b.trunc(fn.call("deparse", fn.ctx, state, frame), I32)
+        size = b.trunc(fn.call("deparse", fn.ctx, state, slot_pointer(fn, fn.args["slot"]), frame), I32)
         start_copy(fn, copy, passes, size)
         fn.set_internal("ingress_length", size, copy)
         fn.set_internal("packet", frame, copy)
@@ -175,7 +175,7 @@ def _transmit(fn: Fn) -> None:
     b = fn.b
     row = fn.word("out_count")
     frame = fn.at(fn.pointer("out_frames"), b.mul(row, fn.word("out_stride")))
-    size = b.trunc(fn.call("deparse", fn.ctx, fn.st, frame), I32)
+    size = b.trunc(fn.call("deparse", fn.ctx, fn.st, slot_pointer(fn, fn.args["slot"]), frame), I32)
     fn.store(Space.FRAME, size, fn.at(fn.pointer("out_lengths"), b.shl(row, _c(2, I64))), 4)
     port = b.trunc(fn.args["port"], I16)
     fn.store(Space.FRAME, port, fn.at(fn.pointer("out_ports"), b.shl(row, _c(1, I64))), 2)
@@ -288,7 +288,7 @@ def _egress_turn(fn: Fn, head: Any) -> None:
         with b.if_then(b.not_(last)):
             # Slot 0 is kept for this: all replicas but the last are made on a copy.
             copy = fn.pointer("slots")
-            fn.copy(copy, state, unit.state.size)
+            fn.copy(copy, state, unit.state.front)
             b.store(copy, work)
         index = b.zext(b.add(fn.internal("replica_offset", state), turn), I64)
         replica = fn.at(fn.pointer("replicas"), b.shl(index, _c(3, I64)))
