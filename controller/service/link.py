@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from controller.errors import ControllerError, NotPrimaryError, SwitchUnreachableError
@@ -151,7 +152,7 @@ class SwitchLink:
                 self._election_id,
                 REQUEST_TIMEOUT_S,
                 site.tls,
-                lambda: loop.call_soon_threadsafe(self._session_changed.set),
+                partial(_call_in, loop, self._session_changed.set),
             )
             self._writer = P4RuntimeWriter(session, self.files)
             self._tables = SwitchTables(self._writer, self.files.path)
@@ -195,3 +196,9 @@ class SwitchLink:
 
     async def _in_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """Call a function in an event loop, from another thread; do nothing if the loop has ended."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
