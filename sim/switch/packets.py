@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,10 @@ class Packets:
             self.lengths.ctypes.data,
             self.ports.ctypes.data,
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy's arrays are elsewhere: it must not take over `addresses`.
+        return Packets.trusted, (self.ports, self.lengths, self.frames)
 
     def __len__(self) -> int:
         return len(self.frames)
