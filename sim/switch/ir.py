@@ -7,6 +7,7 @@ field's width when they are stored.
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from sim.switch.operands import (
@@ -322,6 +323,11 @@ class Program:
     def tables(self) -> dict[str, Table]:
         """Every table of both controls."""
         return {**self.ingress.tables, **self.egress.tables}
+
+    @cached_property
+    def headers_seen_leaving(self) -> set[str]:
+        """The headers that something names after replication, or that a field list names."""
+        return headers_of((leaving(self), self.field_lists))
 
     def well_known(self, name: str) -> FieldRef | None:
         """Return the field the target knows as `name`, or None if the program does not have it."""

@@ -188,7 +188,7 @@ class State:
             self.stacks[stack.name] = StackPlace(base, stride, len(stack.members), counters)
             counters += 4
         rest = [header for header in program.headers if header not in self.headers]
-        self.apart = set(rest) - ir.headers_of((ir.leaving(program), program.field_lists))
+        self.apart = set(rest) - program.headers_seen_leaving
         for name in rest:
             if name not in self.apart:
                 at = self._place(name, at)
