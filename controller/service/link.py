@@ -16,6 +16,7 @@ from controller.errors import ControllerError, NotPrimaryError, SwitchUnreachabl
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.service.events import EventLog, Subject
+from controller.service.from_threads import call_in
 from controller.service.network import SwitchSite
 from controller.service.states import LINK_TRANSITIONS, LinkEvent, LinkState
 from controller.session import P4RuntimeSession
@@ -152,7 +153,7 @@ class SwitchLink:
                 self._election_id,
                 REQUEST_TIMEOUT_S,
                 site.tls,
-                partial(_call_in, loop, self._session_changed.set),
+                partial(call_in, loop, self._session_changed.set),
             )
             self._writer = P4RuntimeWriter(session, self.files)
             self._tables = SwitchTables(self._writer, self.files.path)
@@ -196,9 +197,3 @@ class SwitchLink:
 
     async def _in_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
-
-
-def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
-    """Call a function in an event loop, from another thread; do nothing if the loop has ended."""
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(function)

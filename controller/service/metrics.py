@@ -7,6 +7,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from controller.service.from_threads import result_in
 from controller.service.jobs import Counted, ServiceJob
 from controller.service.registry import JobRegistry
 from controller.service.states import LinkState
@@ -14,7 +15,6 @@ from controller.service.views import JOB_STATES
 from controller.service.workers import WorkerSeats
 from host_agent.job_api import jobs_pb2
 
-SNAPSHOT_TIMEOUT_S = 5.0
 WORKER_COUNTERS = (
     *("chunks", "retransmissions", "probes", "duplicates", "stale", "collectives"),
     *("sparse_collectives", "sparse_blocks", "own_blocks", "union_blocks", "saved_bytes"),
@@ -37,8 +37,7 @@ class ServiceCollector(Collector):
 
     def collect(self) -> Iterable[Any]:
         """Return all metrics."""
-        snapshot = asyncio.run_coroutine_threadsafe(self._snapshot(), self._loop)
-        return snapshot.result(SNAPSHOT_TIMEOUT_S)
+        return result_in(self._loop, self._snapshot())
 
     async def _snapshot(self) -> list[Any]:
         jobs = list(self._registry.jobs.values())

@@ -7,10 +7,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Final
 
 from controller.service.client import as_dict
+from controller.service.from_threads import RESULT_TIMEOUT_S, result_in
 from controller.service.jobs import ServiceJob
 from controller.service.registry import JobRegistry
 from controller.service.views import add_rates, event_view, job_view, switch_view
@@ -22,7 +23,6 @@ TICK_S: Final = 0.5
 RATES_S: Final = 4.0  # Rates are means over this time: workers report once a second.
 LARGEST_SHARE: Final = 0.2
 """Largest share of the time in which a snapshot is being taken; beyond it there are fewer snapshots."""
-SNAPSHOT_TIMEOUT_S: Final = 5.0
 EVENTS_SHOWN: Final = 200
 ENDED_SHOWN: Final = 10
 
@@ -47,7 +47,7 @@ class Snapshots:
             self._closed = True
             self._changed.notify_all()
 
-    def watch(self) -> Iterator[bytes]:
+    def watch(self) -> Generator[bytes, None, None]:
         """Iterate over snapshots as they are taken; a viewer that was busy gets the newest one alone."""
         with self._changed:
             self._viewers += 1
@@ -71,10 +71,7 @@ class Snapshots:
         async def read() -> list[EventView]:
             return list(map(event_view, self._registry.events.of_job(job)))
 
-        return _encoded(list(map(as_dict, self._in_loop(read()))))
-
-    def _in_loop(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(SNAPSHOT_TIMEOUT_S)
+        return _encoded(list(map(as_dict, result_in(self._loop, read()))))
 
     def _run(self) -> None:
         while True:
@@ -84,9 +81,9 @@ class Snapshots:
                     return
             began = time.monotonic()
             try:
-                self._publish(_encoded(self._document(*self._in_loop(self._views()))))
+                self._publish(_encoded(self._document(*result_in(self._loop, self._views()))))
             except (concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
-                log.debug("no snapshot within %g s", SNAPSHOT_TIMEOUT_S)
+                log.debug("no snapshot within %g s", RESULT_TIMEOUT_S)
             except Exception:
                 if self._loop.is_closed():
                     return

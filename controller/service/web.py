@@ -182,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         self.wfile.write(b"retry: %d\n\n" % RECONNECT_MS)
-        with contextlib.closing(self.server.snapshots.watch()) as snapshots:  # type: ignore[type-var]
+        with contextlib.closing(self.server.snapshots.watch()) as snapshots:
             for snapshot in snapshots:
                 self.wfile.write(b"data: %b\n\n" % snapshot)
 

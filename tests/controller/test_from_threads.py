@@ -1,6 +1,7 @@
-"""A link whose event loop has ended: the session's thread still hears of the switch's end."""
+"""Threads that outlast the event loop: that of a switch's session, and those that read the registry."""
 
 import asyncio
+import gc
 import threading
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from controller.program import CompiledFiles
 from controller.service.events import EventLog
+from controller.service.from_threads import result_in
 from controller.service.link import SwitchLink
 from controller.service.network import SwitchSite
 from host_agent.wire.constants import UDP_PORT
@@ -37,3 +39,15 @@ def test_the_end_of_a_switch_after_that_of_the_loop_is_no_fault(
     receiver.join(20.0)
     assert not receiver.is_alive()
     assert not faults
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_request_after_the_end_of_the_loop_leaves_no_coroutine_behind() -> None:
+    async def never() -> None:
+        raise AssertionError
+
+    loop = asyncio.new_event_loop()
+    loop.close()
+    with pytest.raises(RuntimeError, match="Event loop is closed"):
+        result_in(loop, never())
+    gc.collect()

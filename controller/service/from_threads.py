@@ -1,0 +1,34 @@
+"""Calls of other threads into the controller's event loop, which may have ended."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+RESULT_TIMEOUT_S: Final = 5.0
+
+Result = TypeVar("Result")
+
+
+def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """Call a function in the loop, and do not wait; do nothing if the loop has ended."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
+
+
+def result_in(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine in the loop and return its result.
+
+    Raises
+    ------
+    TimeoutError
+        It took longer than `RESULT_TIMEOUT_S`.
+    RuntimeError
+        The loop has ended.
+    """
+    try:
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    except RuntimeError:
+        coroutine.close()  # Else Python warns that it was never awaited.
+        raise
+    return future.result(RESULT_TIMEOUT_S)
