@@ -33,15 +33,10 @@ __all__ = [
     "WrongProgramError",
 ]
 
+_HOMES = {"Job": "jobs", "WorkerEndpoint": "jobs", "SwitchController": "switch_controller"}
+
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'controller' has no attribute {name!r}")
-    home = (
-        "jobs"
-        if name in ("Job", "WorkerEndpoint")
-        else "errors"
-        if name.endswith("Error")
-        else "switch_controller"
-    )
-    return getattr(import_module(f"controller.{home}"), name)
+    return getattr(import_module(f"controller.{_HOMES.get(name, 'errors')}"), name)

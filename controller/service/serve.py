@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import signal
@@ -28,6 +27,7 @@ from controller.service.store import Store
 from controller.service.workers import WorkerSeats
 from host_agent.job_api import DEFAULT_CONTROLLER, jobs_pb2_grpc
 from netsum_common.channel import PLAINTEXT, TlsFiles, check_target
+from netsum_common.loopback import is_loopback
 
 if TYPE_CHECKING:
     from controller.service.web import HttpServer
@@ -192,7 +192,7 @@ def _http_server(options: ServiceOptions) -> "HttpServer | None":
         return None
     from controller.service.web import HttpServer
 
-    tls = PLAINTEXT if _is_loopback(options.http[0]) else options.tls
+    tls = PLAINTEXT if is_loopback(options.http[0]) else options.tls
     return HttpServer(options.http, options.http_token, tls)
 
 
@@ -218,17 +218,10 @@ def _listen(server: Any, address: str, options: ServiceOptions) -> str:
 
 def _refuse_remote(host: str, options: ServiceOptions, what: str, instead: str) -> None:
     """Refuse to serve unencrypted on an address that other machines reach, unless that is allowed."""
-    if not (options.allow_remote or _is_loopback(host)):
+    if not (options.allow_remote or is_loopback(host)):
         raise ConfigError(
             f"{what} would be open to other machines on {host}: {instead}, or give --allow-remote"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _remove_stale_socket(path: Path) -> None:

@@ -23,6 +23,7 @@ from google.protobuf import text_format
 
 from netsum_common.errors import NetsumError
 from netsum_common.logs import VARIABLE, configure_logs, recorded
+from netsum_common.loopback import is_loopback
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.bpf.ports import XdpChassis, XdpForwarding, XdpPorts
 from sim.switch.p4runtime import (
@@ -276,11 +277,7 @@ def _check_address(options: ServeOptions) -> None:
         raise ServeOptionError(
             f"expected P4Runtime's address as HOST:PORT with a port up to 65535 or unix:PATH, not {options.p4runtime!r}"
         )
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback and not options.allow_remote and not options.tls:
+    if not (is_loopback(host) or options.allow_remote or options.tls):
         raise ServeOptionError(
             f"P4Runtime on {options.p4runtime} could be reached from other machines, and it has no authentication; "
             "use 127.0.0.1:PORT, give certificates, or allow remote controllers on purpose"
