@@ -63,10 +63,11 @@ class Recorded:
         else:
             recorder.failed(self)
 
-    def update(self) -> None:
-        """Look whether what goes through Gloo is done."""
+    def is_under_way(self) -> bool:
+        """Look whether what goes through Gloo is not done yet."""
         if self.through_gloo is not None and self.through_gloo.is_completed():
             self.completed_ns, self.through_gloo = time.time_ns(), None
+        return self.through_gloo is not None
 
     def entry(self) -> dict[str, Any]:
         """Return what a file says of it."""
@@ -107,6 +108,7 @@ class FlightRecorder:
 
     def __init__(self, capacity: int) -> None:
         self._kept: deque[Recorded] = deque(maxlen=capacity)
+        self._under_way: list[Recorded] = []  # Through Gloo, which does not say when they end.
         self._groups: dict[str, RecordedGroup] = {}
         self._rank = 0
         self._records = 0
@@ -132,14 +134,17 @@ class FlightRecorder:
         """Record that a collective begins, the `sequence`-th of its group, and return the record."""
         with self._lock:
             self._records += 1
-            if through_gloo is not None:
-                for each in self._kept:
-                    each.update()
             made = Recorded(
                 self._records, group, sequence, operation, inputs, outputs, time.time_ns(), 0, through_gloo
             )
             self._kept.append(made)
+            if through_gloo is not None:
+                self._look()
+                self._under_way.append(made)
         return made
+
+    def _look(self) -> None:
+        self._under_way = [each for each in self._under_way if each.is_under_way()]
 
     def failed(self, record: Recorded) -> None:
         """Write a file if TORCH_FR_DUMP_TEMP_FILE is set, once for each group: later failures follow from the first."""
@@ -165,9 +170,8 @@ class FlightRecorder:
             The file cannot be written.
         """
         with self._lock:
+            self._look()
             kept = list(self._kept)
-            for each in kept:
-                each.update()
         groups = {
             name: {"name": name, "desc": name, "ranks": str(list(group.ranks))}
             for name, group in self._groups.items()
