@@ -72,7 +72,7 @@ class Job:
     workers: tuple[WorkerEndpoint, ...]
     # The switch above in the job's tree; None: there is none, the switch makes the results.
     parent: ParentLink | None = None
-    quorum: int = 0  # So many contributions complete a roll call; 0: the job has none.
+    quorum: int = 0  # Contributions that complete a roll call; 0: the job has none.
 
     @property
     def admissions(self) -> list[Admission]:

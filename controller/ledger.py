@@ -143,7 +143,7 @@ class JobLedger:
         parent
             The switch above in the job's tree.
         quorum
-            So many contributions complete a roll call; 0: it has none.
+            Number of contributions that complete a roll call; 0: it has none.
 
         Raises
         ------

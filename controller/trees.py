@@ -122,7 +122,7 @@ def place_tree(
     Parameters
     ----------
     load
-        Tells how loaded a switch is; a lower value is better.
+        Returns how loaded a switch is; a lower value is better.
     root
         The root, if it is chosen already.
 

@@ -362,7 +362,7 @@ class Communicator(Closing):
         shape, dtype, op
             As for `begin_round`.
         ahead : int
-            So many results are kept that this worker has not taken. If it falls behind further, the others wait.
+            Limit on kept results that this worker has not taken. If it falls behind further, the others wait.
 
         Returns
         -------

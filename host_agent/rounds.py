@@ -14,7 +14,7 @@ from host_agent.errors import MisuseError
 __all__ = ["AHEAD", "Round", "Rounds"]
 
 AHEAD: Final = 32
-"""So many results that a worker has not taken are kept, unless another number is given; then the other workers wait."""
+"""Default limit on kept results that a worker has not taken; at the limit the other workers wait."""
 
 
 class Round:
@@ -65,7 +65,7 @@ class Rounds:
     Parameters
     ----------
     ahead : int
-        So many results are kept that were not taken.
+        Limit on kept results that were not taken.
 
     Raises
     ------

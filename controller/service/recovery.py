@@ -47,6 +47,6 @@ def restore_jobs(scheduler: Scheduler, workers: WorkerSeats) -> None:
         for seat in job.present():
             workers.start_disconnect_timer(job, seat, registry.options.recovery_s)
         if not job.record.job_id or not (job.record.running or job.missing):
-            scheduler.ask(job)
+            scheduler.enqueue(job)
         elif not job.seats:
             scheduler.idle(job)

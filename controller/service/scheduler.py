@@ -45,7 +45,7 @@ class Scheduler:
 
     # Waiting
 
-    def ask(self, job: ServiceJob) -> None:
+    def enqueue(self, job: ServiceJob) -> None:
         """Put a job into its queue: for slots, or to be started if all its workers have come."""
         job.stop_timer()
         if job.asked_at is None:
@@ -149,7 +149,7 @@ class Scheduler:
         if job.record.job_id:
             self.idle(job)
         else:
-            self.ask(job)
+            self.enqueue(job)
 
     def _let_wait(self, job: ServiceJob, refusal: JobRefusedError) -> None:
         """Note why a job has no slots yet; raise `RefusalError` if it does not wait for them."""
@@ -338,7 +338,7 @@ class Scheduler:
                 self.registry.store.save(job.record)
             job.send_gathering()
         else:
-            self.ask(job)
+            self.enqueue(job)
             await self._serve(job.record.queue)
 
     def end(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:

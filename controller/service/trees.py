@@ -19,7 +19,7 @@ from controller.trees import Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE
 
 HOST_PORT: Final = 0  # The only port of an aggregator on a host.
-JOBS_OF_A_HOST: Final = 8  # So many jobs have room on an aggregator host, whatever they request.
+JOBS_OF_A_HOST: Final = 8  # Jobs that an aggregator host has room for, whatever they request.
 
 
 class JobTrees:

@@ -27,7 +27,7 @@ from netsum_common.channel import TlsFiles
 
 log = logging.getLogger(__name__)
 
-CLIENT_TIMEOUT_S: Final = 10.0  # A client that sends or takes nothing for so long is disconnected.
+CLIENT_TIMEOUT_S: Final = 10.0  # A client that sends or takes nothing for this long is disconnected.
 MOST_CONNECTIONS: Final = 256
 RECONNECT_MS: Final = 500  # How soon a browser tries again after the stream broke.
 COOKIE: Final = "netsum_token"

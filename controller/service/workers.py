@@ -93,7 +93,7 @@ class WorkerSeats:
         seat.worker.udp_port = udp_port
         self._scheduler.save_operated(job)
         if not job.missing:
-            self._scheduler.ask(job)
+            self._scheduler.enqueue(job)
         job.send_gathering()
 
     def attach(self, asked: jobs_pb2.Reattachment, outbox: Outbox) -> tuple[ServiceJob, Seat]:

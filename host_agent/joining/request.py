@@ -56,8 +56,8 @@ def join(
     weight : float
         Of the job, where jobs share slots by weight; the first worker's counts.
     quorum : int
-        So many workers' arrays end a round of the job (`Communicator.begin_round`), which is then on one switch; 0: it has no
-        rounds. The first worker's counts, unless an operator created the job.
+        Number of workers whose arrays end a round of the job (`Communicator.begin_round`), which is then on one switch; 0: it
+        has no rounds. The first worker's counts, unless an operator created the job.
     tls : TlsFiles, optional
         Certificates; None takes the ``NETSUM_TLS_*`` variables.
     timeout_s : float

@@ -47,7 +47,7 @@ class JoinStream:
         Takes the sentence of a controller that ends the stream for good; returns whether to begin again all the same.
         Its first argument is the status.
     on_unreachable : callable
-        Told, before every new attempt, why the last one broke; returns whether to go on.
+        Called before every new attempt with the reason why the last one broke; returns whether to go on.
     """
 
     def __init__(

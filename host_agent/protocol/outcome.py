@@ -13,7 +13,7 @@ from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.records import FAILURE_MISMATCH
 
 SILENT_AFTER_PROBES = 24
-"""So many PROBEs in a row without an answer, and as little for `RECENT_SHARE` of the deadline, mean that the switch does not
+"""PROBEs in a row without an answer that, with as little for `RECENT_SHARE` of the deadline, mean that the switch does not
 answer, whatever it said before. Where half of all packets are lost each way, one run of 24 in a thousand goes unanswered."""
 RECENT_SHARE = 4
 """Workers are named only by STATUSes of the last 1/n of the deadline: earlier, others may have

@@ -33,7 +33,7 @@ class BackupWorkers(Strategy):
     rounds : int
         Steps of the training, at all workers alike.
     ahead : int
-        So many steps a worker may fall behind before the others wait for it; it keeps a gradient for each.
+        Steps that a worker may fall behind before the others wait for it; it keeps a gradient for each.
     **common
         See `Strategy`.
 

@@ -45,7 +45,7 @@ class ServedStrategy(Strategy):
     Parameters
     ----------
     patience_s : float
-        So long the server waits for the others on behalf of one that is ahead, and a worker for the server's thread.
+        How long the server waits for the others on behalf of one that is ahead, and a worker for the server's thread.
     **common
         See `Strategy`.
     """
@@ -161,17 +161,17 @@ class ServedStrategy(Strategy):
 
     def push(self, gradient: Tensor) -> None:
         """Send a gradient."""
-        self._ask(Request.PUSH)
+        self._send_request(Request.PUSH)
         self.exchange.send(gradient, SERVER, _PAYLOAD)
 
     def pull(self) -> None:
         """Load the server's parameters."""
-        self._ask(Request.PULL)
+        self._send_request(Request.PULL)
         self.load(self._reply())
 
     def swap(self, parameters: Tensor) -> Tensor:
         """Send this worker's parameters, and return the server's."""
-        self._ask(Request.ELASTIC)
+        self._send_request(Request.ELASTIC)
         self.exchange.send(parameters, SERVER, _PAYLOAD)
         return self._reply()
 
@@ -190,10 +190,10 @@ class ServedStrategy(Strategy):
                     f"strategy {self.name}: rank {SERVER} is the parameter server: call serve() there"
                 )
             return
-        self._ask(Request.END)
+        self._send_request(Request.END)
         self.load(self.exchange.receive(torch.empty_like(self.vector()), SERVER, _PAYLOAD))
 
-    def _ask(self, request: Request) -> None:
+    def _send_request(self, request: Request) -> None:
         self.exchange.send(torch.tensor([int(request), self.version, self.steps]), SERVER, _HEADER)
 
     def _reply(self) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from host_agent.errors import ArrayError
 
-_SHOWN: Final = 3  # So many tensors of a call are named in messages.
+_SHOWN: Final = 3  # Tensors of a call that are named in messages.
 
 
 def listed(tensors: Any) -> list[Tensor]:

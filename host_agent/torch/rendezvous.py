@@ -73,14 +73,14 @@ def join(
     others = {each: other for each, other in sizes.items() if other != size}
     if others:
         other, its_size = next(iter(others.items()))
-        _tell(store, rank, sizes)
+        _wait_for_readers(store, rank, sizes)
         raise JoinError(
             f"group {group}: rank {ranks[rank]} was started for {plural(size, 'rank')}, rank {ranks[other]} for {its_size}: all "
             "must be given the same world size"
         )
     if missing:
         names = ", ".join(map(str, missing))
-        _tell(store, rank, sizes)
+        _wait_for_readers(store, rank, sizes)
         raise JoinError(
             f"group {group}: rank {names} of {size} did not come within {timeout.total_seconds():g} s"
         )
@@ -109,7 +109,7 @@ def _comes(store: dist.Store, key: str, until: float) -> bool:
     return True
 
 
-def _tell(store: dist.Store, rank: int, there: Iterable[int]) -> None:
+def _wait_for_readers(store: dist.Store, rank: int, there: Iterable[int]) -> None:
     """Let all who are there learn why there will be no group: the first one mostly holds the store, and ends with it."""
     with contextlib.suppress(RuntimeError):
         store.set(f"done/{rank}", "")

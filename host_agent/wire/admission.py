@@ -35,7 +35,7 @@ class Admission:
         The switches from the worker's own to the root of the job's tree. Empty: the job is on one switch, where
         worker ids are ranks.
     quorum : int
-        So many contributions complete a roll call of the job; 0: it has none.
+        Number of contributions that complete a roll call of the job; 0: it has none.
 
     Raises
     ------

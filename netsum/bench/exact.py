@@ -98,7 +98,14 @@ def main() -> None:
     parser.add_argument("--elements", type=whole, default=1 << 22, help="of an array (default: %(default)s)")
     parser.add_argument("--workers", type=whole, nargs="+", default=[4, 8])
     parser.add_argument("--rate-mbit", type=whole, default=100)
-    parser.add_argument("--distributions", nargs="+", choices=DISTRIBUTIONS, default=list(DISTRIBUTIONS))
+    parser.add_argument(
+        "--distributions",
+        nargs="+",
+        choices=DISTRIBUTIONS,
+        default=list(DISTRIBUTIONS),
+        metavar="NAME",
+        help="of the elements: " + "; ".join(DISTRIBUTIONS).replace("%", "%%"),
+    )
     options = parser.parse_args()
     print(f"{machine_and_date()}; load {os.getloadavg()[0]:.1f}")
     print(f"{options.elements:,} elements, links of {options.rate_mbit} Mbit/s, {LANES} lanes, virtual time")

@@ -184,7 +184,7 @@ def allreduce(
         join_token=join_token,
         quiet=as_json,
     )
-    _tell(outcome, as_json)
+    _print_outcome(outcome, as_json)
     if not outcome.correct:
         raise typer.Exit(1)
 
@@ -282,7 +282,7 @@ def _progress(rounds: int, quiet: bool) -> "Iterator[Callable[[int, dict[str, An
         yield take
 
 
-def _tell(outcome: "Outcome", as_json: bool) -> None:
+def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
     from host_agent.words import plural
     from netsum.allreduce.plan import size_text
     from netsum.terminal import Rows, count_text, digits_text, echo, print_json

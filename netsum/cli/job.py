@@ -106,7 +106,7 @@ def create(
         weight=weight,
         quorum=quorum,
     )
-    _tell(view, as_json)
+    _print_job(view, as_json)
 
 
 @job_app.command(
@@ -186,7 +186,7 @@ def show(
 ) -> None:
     """Show a job: its state, its workers, and what the switch counted for it."""
     view = client.job(name)
-    _tell(view, as_json)
+    _print_job(view, as_json)
 
 
 @job_app.command(
@@ -207,7 +207,7 @@ def restart(
 ) -> None:
     """Give a job a new epoch and token: collectives under way fail at all workers, which then begin again."""
     view = client.restart_job(name)
-    _tell(view, as_json)
+    _print_job(view, as_json)
 
 
 @job_app.command(
@@ -304,7 +304,7 @@ def events(
     rows.print()
 
 
-def _tell(view: "JobView", as_json: bool) -> None:
+def _print_job(view: "JobView", as_json: bool) -> None:
     from controller.service.client import as_dict
     from host_agent.words import plural
     from netsum.cli.job_tree import tree_lines

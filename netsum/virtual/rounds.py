@@ -102,7 +102,7 @@ class VirtualRounds:
     Parameters
     ----------
     ahead : int
-        So many results are kept that a worker has not taken; then the others wait.
+        Limit on kept results that a worker has not taken; at the limit the others wait.
     """
 
     def __init__(self, world: World, rank: int, job: RoundsOfJob, count: int, size: int, ahead: int) -> None:

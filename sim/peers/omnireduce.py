@@ -16,7 +16,7 @@ BLOCK_BYTES = 1024
 HEADER_BYTES = 16  # Numbers of the block and of the next one; of stream and worker.
 STREAMS = 64
 BLOCKS_FUSED = 8
-"""So many blocks go as one message (section 3.3, block fusion); more if the array is so large that it would be too many."""
+"""Blocks that go as one message (section 3.3, block fusion); more where the array would need more than `MOST_MESSAGES`."""
 MOST_MESSAGES = 400_000
 
 

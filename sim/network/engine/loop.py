@@ -48,7 +48,7 @@ def advance(worlds: Record, until_ps: Integer, budget: Integer, margin: Integer)
     Parameters
     ----------
     margin : int
-        So many packets and events one event may need at most.
+        Most packets and events that one event may need.
     """
     world = worlds[0]
     while True:

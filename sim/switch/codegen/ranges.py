@@ -25,7 +25,7 @@ def field_range(slot: FieldSlot) -> tuple[int, int]:
 
 
 class Ranges(Places):
-    """Tells the ranges of expressions in the function `fn`."""
+    """Finds the ranges of expressions in the function `fn`."""
 
     def __init__(self, fn: Fn) -> None:
         super().__init__(fn)

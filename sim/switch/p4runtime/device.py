@@ -243,7 +243,7 @@ class Device:
         while not self._stopping.is_set():
             try:
                 with suppress(queue.Empty):
-                    self._tell(*self._events.get(timeout=TICK_S))
+                    self._notify(*self._events.get(timeout=TICK_S))
                 if (now_ns := self._chassis.now_ns()) >= next_tick_ns:
                     next_tick_ns = now_ns + tick_ns
                     self._tick(now_ns)
@@ -251,7 +251,7 @@ class Device:
                 # A notification that fails must not suppress those that follow.
                 _LOG.exception("a notice for the controllers is lost")
 
-    def _tell(self, pipeline: Pipeline, frames: list[bytes], samples: list[Digest]) -> None:
+    def _notify(self, pipeline: Pipeline, frames: list[bytes], samples: list[Digest]) -> None:
         for frame in frames:
             packet = packet_in(frame, pipeline.catalog.packet_in)
             if packet is not None:
