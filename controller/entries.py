@@ -219,10 +219,7 @@ def difference(
 ) -> tuple[list[Entry], list[Entry], list[Entry]]:
     """Tell what to do to a switch that holds `present` so that it holds `desired`.
 
-    Returns
-    -------
-    tuple
-        (entries to delete, to insert, to modify).
+    Returns (entries to delete, to insert, to modify).
     """
     held = {one.key: one for one in present}
     wanted = {one.key: one for one in desired}

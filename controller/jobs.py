@@ -96,10 +96,7 @@ class Job:
 def check_quorum(quorum: int, workers: int, slots: int) -> None:
     """Refuse a quorum that a job cannot have.
 
-    Raises
-    ------
-    JobRefusedError
-        It is not one of its workers, or the job has fewer slots than the reuse of slots then needs.
+    Raises JobRefusedError if it is not one of its workers, or the job has fewer slots than the reuse of slots then needs.
     """
     if not 0 <= quorum <= workers:
         raise JobRefusedError(f"a quorum is 1 to {workers}, the job's workers, not {quorum}")
@@ -117,10 +114,7 @@ def another_token(than: int, new_token: Callable[[], int] = lambda: secrets.rand
 def switch_of(worker: WorkerEndpoint) -> tuple[str, int]:
     """Return the address a worker of a job sends to.
 
-    Raises
-    ------
-    ValueError
-        The worker is not one of a `Job`, which has it filled in.
+    Raises ValueError if the worker is not one of a `Job`, which has it filled in.
     """
     if worker.switch is None:
         raise ValueError("only the workers of a Job have the switch's address filled in")

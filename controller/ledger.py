@@ -22,12 +22,8 @@ DEFAULT_SLOTS = 64  # Of a job that names no number.
 class JobLedger:
     """The jobs of one switch.
 
-    Parameters
-    ----------
-    lanes
-        int32 values a packet of the switch's program carries.
-    last_epoch
-        The highest epoch known to have been used on this switch.
+    `lanes`: int32 values a packet of the switch's program carries. `last_epoch`: the highest epoch known to have been used
+    on this switch.
     """
 
     def __init__(self, slot_capacity: int, lanes: int, last_epoch: int = 0) -> None:
@@ -71,10 +67,7 @@ class JobLedger:
     def reserve(self, name: str, slots: int, job_id: int | None = None) -> "Reservation":
         """Hold a job id, the given one or any, and slots for a job whose workers are not known yet.
 
-        Raises
-        ------
-        JobRefusedError
-            With the reason. Nothing is held then.
+        Raises JobRefusedError with the reason; nothing is held then.
         """
         if name in self._reserved or any(job.name == name for job in self.jobs):
             raise JobRefusedError(f"a job named {name!r} is running: end it first, or choose another name")
@@ -126,29 +119,11 @@ class JobLedger:
     ) -> Job:
         """Make a job.
 
-        Parameters
-        ----------
-        name
-            Unique among the switch's jobs.
-        workers
-            1 to 32 endpoints.
-        slots
-            Chunks in flight at most; a power of two. Not looked at if the name has a reservation.
-        switch
-            Where workers send that do not say so themselves.
-        token
-            32 random bits.
-        unix_seconds
-            The time now, or the epoch of the job's other switches if that is later.
-        parent
-            The switch above in the job's tree.
-        quorum
-            Number of contributions that complete a roll call; 0: it has none.
-
-        Raises
-        ------
-        JobRefusedError
-            With the reason. Nothing is held then.
+        `name`: unique among the switch's jobs. `workers`: 1 to 32 endpoints. `slots`: chunks in flight at most; a power of
+        two. Not looked at if the name has a reservation. `switch`: where workers send that do not say so themselves.
+        `token`: 32 random bits. `unix_seconds`: the time now, or the epoch of the job's other switches if that is later.
+        `parent`: the switch above in the job's tree. `quorum`: number of contributions that complete a roll call; 0: it has
+        none. Raises JobRefusedError with the reason; nothing is held then.
         """
         placed = _placed(workers, switch)
         _refuse_shared_ports(placed, self.jobs)
@@ -173,23 +148,10 @@ class JobLedger:
     ) -> Job:
         """Give a job a new epoch and token on the same slots: all it left in the switch is stale from now on.
 
-        Parameters
-        ----------
-        token
-            32 random bits, not those of its present life.
-        workers
-            Where its workers are now; None: where they and its parent were.
-        parent
-            The switch above in the job's tree now, if `workers` is given.
-
-        Raises
-        ------
-        UnknownJobError
-            It has ended.
-        JobRefusedError
-            The workers cannot be admitted; the job stays as it was.
-        ValueError
-            The token is that of its present life.
+        `token`: 32 random bits, not those of its present life. `workers`: where its workers are now; None: where they and
+        its parent were. `parent`: the switch above in the job's tree now, if `workers` is given. Raises UnknownJobError if
+        it has ended. Raises JobRefusedError if the workers cannot be admitted; the job stays as it was. Raises ValueError if
+        the token is that of its present life.
         """
         present = self.current(job)
         if token == present.token:
@@ -208,10 +170,7 @@ class JobLedger:
 
         Its present range counts as free. A job gets its next epoch before the switch learns of the range.
 
-        Returns
-        -------
-        SlotRange
-            At least as many slots as before unless `count` is less.
+        Returns at least as many slots as before unless `count` is less.
         """
         held = self._held_by(name)
         slots = self._allocator.resize(held.slots, count)

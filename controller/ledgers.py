@@ -12,10 +12,7 @@ from controller.trees import Tree
 class Ledgers:
     """The ledgers of a controller's switches; jobs are on all of their switches or on none.
 
-    Parameters
-    ----------
-    by_switch
-        The ledger of each switch, by its name; only read here, so it may change.
+    `by_switch`: the ledger of each switch, by its name; only read here, so it may change.
     """
 
     def __init__(self, by_switch: Mapping[str, JobLedger]) -> None:
@@ -29,15 +26,7 @@ class Ledgers:
     def reserve(self, name: str, switches: Sequence[str], slots: int) -> dict[str, Reservation]:
         """Reserve one job id, and slots on each of a job's switches.
 
-        Returns
-        -------
-        dict
-            By switch, in the given order.
-
-        Raises
-        ------
-        JobRefusedError
-            With the reason. Nothing is held then.
+        Returns the ranges by switch, in the given order. Raises JobRefusedError with the reason; nothing is held then.
         """
         ledgers = [self._by_switch[switch] for switch in switches]
         common = set.intersection(*(set(ledger.free_job_ids) for ledger in ledgers))
@@ -67,26 +56,10 @@ class Ledgers:
     ) -> dict[str, Job]:
         """Give a job its next epoch on all switches of its tree, where its slots are reserved or held.
 
-        Parameters
-        ----------
-        tree
-            Which switch adds for which children.
-        token
-            32 random bits, not those of its present epoch.
-        quorum
-            Contributions that complete a roll call; 0: it has none.
-        last_epoch
-            The last epoch that its workers know, perhaps of other switches.
-
-        Returns
-        -------
-        dict
-            What each switch is to hold, the root first.
-
-        Raises
-        ------
-        JobRefusedError
-            A switch cannot admit its part.
+        `tree`: which switch adds for which children. `token`: 32 random bits, not those of its present epoch. `quorum`:
+        contributions that complete a roll call; 0: it has none. `last_epoch`: the last epoch that its workers know, perhaps
+        of other switches. Returns what each switch is to hold, the root first. Raises JobRefusedError if a switch cannot
+        admit its part.
         """
         last = max(last_epoch, *(self._by_switch[branch.switch].last_epoch for branch in tree.branches))
         epoch = max(last + 1, unix_seconds)

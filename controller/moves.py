@@ -56,12 +56,8 @@ class Move:
 def next_count(held: int, share: int, waiting: bool, most: Callable[[int], int]) -> int:
     """Return how many slots a job is to have now.
 
-    Parameters
-    ----------
-    waiting
-        Whether a job waits for slots; then no other gets more.
-    most
-        How many it could get of the number that it is called with.
+    `waiting`: whether a job waits for slots; then no other gets more. `most`: how many it could get of the number that it is
+    called with.
     """
     if share <= held:
         return share

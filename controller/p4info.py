@@ -29,10 +29,7 @@ class ProgramNames:
 
     A name is the last component of the full one, which P4Info calls the alias where it is unique.
 
-    Parameters
-    ----------
-    p4info
-        The program's P4Info.
+    `p4info`: the program's P4Info.
     """
 
     def __init__(self, p4info: p4info_pb2.P4Info) -> None:
@@ -52,15 +49,8 @@ class ProgramNames:
     ) -> list[str]:
         """Tell what of a program's control surface is not there.
 
-        Parameters
-        ----------
-        tables
-            Table to (key fields, action to parameters).
-
-        Returns
-        -------
-        list of str
-            One phrase for each thing that is missing or differs; empty if all is there.
+        `tables`: table to (key fields, action to parameters). Returns one phrase for each thing that is missing or differs;
+        empty if all is there.
         """
         lacks: list[str] = []
         for name, (fields, actions) in tables.items():

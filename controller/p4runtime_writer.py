@@ -15,10 +15,7 @@ _TYPES = {Change.INSERT: Update.INSERT, Change.MODIFY: Update.MODIFY, Change.DEL
 class P4RuntimeWriter:
     """The `TableWriter` of a switch that serves P4Runtime.
 
-    Parameters
-    ----------
-    files
-        The program that the switch runs, or that `set_pipeline` gives it.
+    `files`: the program that the switch runs, or that `set_pipeline` gives it.
     """
 
     def __init__(self, session: P4RuntimeSession, files: CompiledFiles) -> None:
@@ -39,10 +36,7 @@ class P4RuntimeWriter:
     def set_pipeline(self, cookie: int = 0) -> None:
         """Give the switch its program; it starts without entries.
 
-        Parameters
-        ----------
-        cookie
-            A number that the switch keeps for as long as it keeps its program.
+        `cookie`: a number that the switch keeps for as long as it keeps its program.
         """
         self.session.configure(self._files.p4info, self._files.device_config(), cookie)
         self._groups.clear()

@@ -40,15 +40,7 @@ _LANE = re.compile(r"\.lane_\d+(\.held)?$")
 def require_control_surface(names: ProgramNames, where: str) -> None:
     """Refuse a program that this controller cannot drive.
 
-    Parameters
-    ----------
-    where
-        Its P4Info file, for the message.
-
-    Raises
-    ------
-    WrongProgramError
-        It names all that is missing.
+    `where`: its P4Info file, for the message. Raises WrongProgramError: it names all that is missing.
     """
     lacks = names.missing(TABLES, entries.COUNTERS)
     if not lanes_of(names):
@@ -90,15 +82,8 @@ def _lane_registers(names: ProgramNames) -> list[str]:
 class CompiledFiles:
     """A compiled aggregation program: the files a switch is given, and the names in them.
 
-    Parameters
-    ----------
-    program, p4info
-        The compiled program (see `controller.targets.device_config`) and its P4Info in protobuf text form.
-
-    Raises
-    ------
-    WrongProgramError
-        The P4Info cannot be read, or is not an aggregation program's.
+    `program`, `p4info`: the compiled program (see `controller.targets.device_config`) and its P4Info in protobuf text form.
+    Raises WrongProgramError if the P4Info cannot be read, or is not an aggregation program's.
     """
 
     def __init__(self, program: Path, p4info: Path) -> None:

@@ -30,25 +30,11 @@ OPENING = "opening the session"
 class P4RuntimeSession:
     """The primary controller's session with one switch.
 
-    Parameters
-    ----------
-    address
-        gRPC address of its P4Runtime server, such as ``127.0.0.1:9559`` or ``unix:/run/switch.sock``.
-    device_id
-        The switch's P4Runtime device id.
-    timeout_s
-        Deadline of connecting and of every request, in seconds.
-    tls
-        Certificates for the connection; without any it is in clear.
-    on_change
-        Called, in a thread of the session, when `lost` or `primary` may have changed.
-
-    Raises
-    ------
-    SwitchUnreachableError
-        Nothing answers within the deadline.
-    NotPrimaryError
-        Another controller is primary.
+    `address`: gRPC address of its P4Runtime server, such as ``127.0.0.1:9559`` or ``unix:/run/switch.sock``. `device_id`:
+    the switch's P4Runtime device id. `timeout_s`: deadline of connecting and of every request, in seconds. `tls`:
+    certificates for the connection; without any it is in clear. `on_change`: called, in a thread of the session, when `lost`
+    or `primary` may have changed. Raises SwitchUnreachableError if nothing answers within the deadline. Raises
+    NotPrimaryError if another controller is primary.
     """
 
     def __init__(
@@ -162,19 +148,9 @@ class P4RuntimeSession:
     def apply(self, kind: "Update.Type", entities: Sequence[p4runtime_pb2.Entity], what: str) -> None:
         """Write entities in one request.
 
-        Parameters
-        ----------
-        kind
-            `Update.INSERT`, `MODIFY` or `DELETE`.
-        entities
-            What to write; none is nothing to do.
-        what
-            For the error message, such as "admitting job digits".
-
-        Raises
-        ------
-        ControllerError
-            The switch refused some of them (the others may have been written), or does not answer.
+        `kind`: `Update.INSERT`, `MODIFY` or `DELETE`. `entities`: what to write; none is nothing to do. `what`: for the
+        error message, such as "admitting job digits". Raises ControllerError if the switch refused some of them (the others
+        may have been written), or does not answer.
         """
         if not entities:
             return

@@ -27,17 +27,9 @@ class Claim:
 def share_out(claims: Sequence[Claim], capacities: Mapping[str, int], least: int = 1) -> dict[str, int]:
     """Return how many slots each job gets.
 
-    Parameters
-    ----------
-    claims
-        The jobs, in the order in which they get slots where not all can.
-    least
-        Slots below which a job gets none, a power of two; a job that can use fewer gets those.
-
-    Returns
-    -------
-    dict
-        By job: a power of two, or 0 if the earlier jobs leave less than the least.
+    `claims`: the jobs, in the order in which they get slots where not all can. `least`: slots below which a job gets none, a
+    power of two; a job that can use fewer gets those. Returns by job a power of two, or 0 if the earlier jobs leave
+    less than the least.
     """
     free = dict(capacities)
     counts = {claim.name: 0 for claim in claims}

@@ -51,11 +51,8 @@ class SlotAllocator:
     def allocate(self, count: int) -> SlotRange:
         """Take a free range of `count` slots, from the smallest gap that has one.
 
-        Raises
-        ------
-        JobRefusedError
-            `count` is not a power of two, or no aligned range of that length is free; the message says what
-            is.
+        Raises JobRefusedError if `count` is not a power of two, or no aligned range of that length is free; the message says
+        what is.
         """
         self._check(count)
         candidates = [(gap.count, base) for gap in self._gaps() for base in _aligned_bases(gap, count)]
@@ -68,10 +65,7 @@ class SlotAllocator:
     def take(self, slots: SlotRange) -> None:
         """Take a certain range, as one that was allocated before this allocator was made.
 
-        Raises
-        ------
-        JobRefusedError
-            It is not wholly free.
+        Raises JobRefusedError if it is not wholly free.
         """
         if slots.end > self.capacity or any(slots.overlaps(taken) for taken in self._taken):
             raise JobRefusedError(
@@ -88,12 +82,7 @@ class SlotAllocator:
 
         A smaller range is the first part of the old one. A larger one may contain it.
 
-        Raises
-        ------
-        KeyError
-            The range is not in use.
-        JobRefusedError
-            `count` is not a power of two.
+        Raises KeyError if the range is not in use. Raises JobRefusedError if `count` is not a power of two.
         """
         self.free(slots)
         if count <= slots.count:

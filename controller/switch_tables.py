@@ -61,10 +61,7 @@ class SwitchTables:
 
     Every method that reads or writes raises `ControllerError` if the switch refuses or does not answer.
 
-    Parameters
-    ----------
-    program
-        The compiled program of the switch (see `controller.targets.device_config`).
+    `program`: the compiled program of the switch (see `controller.targets.device_config`).
     """
 
     def __init__(self, writer: TableWriter, program: Path) -> None:

@@ -75,10 +75,7 @@ class Tree:
     def admissions(self, jobs: Mapping[str, Job]) -> list[Admission]:
         """Return what each worker needs to take part, by rank.
 
-        Parameters
-        ----------
-        jobs
-            What each switch holds of the job, by the switch's name.
+        `jobs`: what each switch holds of the job, by the switch's name.
         """
         found = {}
         for branch in self.branches:
@@ -119,17 +116,8 @@ def place_tree(
     Of the roots that make the lowest tree with the fewest switches, the one whose switches are least loaded is taken, so
     jobs spread over the spines of a network.
 
-    Parameters
-    ----------
-    load
-        Returns how loaded a switch is; a lower value is better.
-    root
-        The root, if it is chosen already.
-
-    Raises
-    ------
-    JobRefusedError
-        There is no such tree; the message says why.
+    `load`: returns how loaded a switch is; a lower value is better. `root`: the root, if it is chosen already. Raises
+    JobRefusedError if there is no such tree; the message says why.
     """
     if not 1 <= len(workers) <= MAX_WORLD_SIZE:
         raise JobRefusedError(f"a job has 1 to {MAX_WORLD_SIZE} workers, not {len(workers)}")

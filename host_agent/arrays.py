@@ -49,19 +49,9 @@ def flat_target(
 ) -> tuple[Array, Delivery]:
     """Return a flat array for the result of a collective over `values`, and how to deliver it.
 
-    Parameters
-    ----------
-    dtype : numpy.dtype
-        Its type in native byte order, and that of the result.
-    out : array or None
-        Where the caller wants the result; used as it is where its memory allows.
-    may_be_source : bool
-        Whether the passes can work in place.
-
-    Raises
-    ------
-    ArrayError
-        If `out` is no writable array of the shape and type of `values`.
+    `dtype` (numpy.dtype): its type in native byte order, and that of the result. `out`: where the caller wants the result;
+    used as it is where its memory allows. `may_be_source`: whether the passes can work in place. Raises ArrayError if `out`
+    is no writable array of the shape and type of `values`.
     """
     if out is None:
         flat = np.empty(values.size, dtype)

@@ -22,10 +22,7 @@ def is_used(admission: Admission) -> bool:
 def claim(admission: Admission) -> None:
     """Note that a communicator uses an admission from now on; a forked child inherits what its parent noted.
 
-    Raises
-    ------
-    UsedAdmissionError
-        If one has used it before.
+    Raises UsedAdmissionError if one has used it before.
     """
     with _lock:
         if admission in _used:

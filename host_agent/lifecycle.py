@@ -48,15 +48,8 @@ class Lifecycle:
     def on(self, event: Event, cause: BaseException | None = None) -> None:
         """Change the state.
 
-        Parameters
-        ----------
-        cause : exception, optional
-            Why, for FAIL; named by the errors that follow.
-
-        Raises
-        ------
-        BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
-            If the event cannot happen in this state.
+        `cause`: why, for FAIL; named by the errors that follow. Raises BrokenCommunicatorError, ClosedCommunicatorError,
+        MisuseError if the event cannot happen in this state.
         """
         try:
             self.state = next_state(TRANSITIONS, self.state, event, "a communicator")

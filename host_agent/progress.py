@@ -30,13 +30,7 @@ _BACKGROUND_SLICE_S: Final = 1.0
 
 
 class Progress:
-    """Runs the collectives of one communicator.
-
-    Parameters
-    ----------
-    link : Link
-        Its way to the switch; closed by `close`.
-    """
+    """Runs the collectives of one communicator. `link`: its way to the switch; closed by `close`."""
 
     def __init__(self, core: WorkerCore, link: Link) -> None:
         self.core = core
@@ -60,10 +54,7 @@ class Progress:
     def submit(self, collective: Collective) -> Future[Any]:
         """Queue a collective; its future is resolved by whichever thread drives.
 
-        Raises
-        ------
-        BrokenCommunicatorError, ClosedCommunicatorError
-            If nothing can be run any more.
+        Raises BrokenCommunicatorError, ClosedCommunicatorError if nothing can be run any more.
         """
         with self._changed:
             self.lifecycle.on(Event.SUBMIT)
@@ -84,10 +75,7 @@ class Progress:
     def wait(self, future: Future[Any]) -> Any:
         """Return the future's result, driving the collectives if no thread does.
 
-        Raises
-        ------
-        MisuseError
-            If called from a callback of a future, which would wait for itself.
+        Raises MisuseError if called from a callback of a future, which would wait for itself.
         """
         if self._thread is threading.current_thread():
             raise MisuseError(

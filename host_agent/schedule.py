@@ -118,16 +118,10 @@ class _Running:
 class Schedule:
     """The collectives of one worker, in order. Used by one thread at a time, except for `add`.
 
-    Parameters
-    ----------
-    core : WorkerCore
-        What works on them. Its driver calls `begin` before it looks at what to transmit, and `take_ended` after
-        datagrams or time have come.
-    in_slices : bool
-        Whether the driver looks at the network between parts of a long computation: where `busy`, it calls `begin`
-        again as soon as it has sent and received what it can. Without, computations are made at once.
-    boundary : Boundary, optional
-        How far it may go before the worker enters another epoch.
+    `core`: what works on them. Its driver calls `begin` before it looks at what to transmit, and `take_ended` after
+    datagrams or time have come. `in_slices`: whether the driver looks at the network between parts of a long computation:
+    where `busy`, it calls `begin` again as soon as it has sent and received what it can. Without, computations are made at
+    once. `boundary`: how far it may go before the worker enters another epoch.
     """
 
     def __init__(
@@ -183,12 +177,8 @@ class Schedule:
         A core can fail behind the last collective: the MISMATCH of the next one may come in the same batch as the last
         RESULT. Nothing fails then until the next collective is added, and that one fails with the core's error.
 
-        Parameters
-        ----------
-        trouble : str
-            What the driver knows about the way to the switch, for the message of a failure.
-        restarted : str
-            Why the job has another epoch by now, for the same message.
+        `trouble`: what the driver knows about the way to the switch, for the message of a failure. `restarted`: why the job
+        has another epoch by now, for the same message.
         """
         ended = self._end_done(now_ns)
         for done in self._core.take_done():

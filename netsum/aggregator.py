@@ -29,18 +29,10 @@ class AggregatorError(NetsumError):
 class Agent(Closing):
     """An agent; a context manager that stops its switch.
 
-    Parameters
-    ----------
-    controller
-        "HOST:PORT" or "unix:PATH".
-    name, ip
-        The host's name, and the address at which workers reach it.
-    p4runtime
-        Where its switch takes table entries: "HOST:PORT" or "unix:PATH", which the controller must reach.
-    udp_port
-        Where its switch takes contributions; 0 lets the system choose.
-    allow_remote
-        Whether `p4runtime` may be an address that other machines reach.
+    `controller`: "HOST:PORT" or "unix:PATH". `name`, `ip`: the host's name, and the address at which workers reach it.
+    `p4runtime`: where its switch takes table entries: "HOST:PORT" or "unix:PATH", which the controller must reach.
+    `udp_port`: where its switch takes contributions; 0 lets the system choose. `allow_remote`: whether `p4runtime` may be an
+    address that other machines reach.
     """
 
     def __init__(
@@ -80,10 +72,7 @@ class Agent(Closing):
     def serve(self, registered: Callable[[], None] = lambda: None) -> None:
         """Serve until the controller ends the stream.
 
-        Raises
-        ------
-        AggregatorError
-            The controller does not answer, or refuses; or the switch could not be started here.
+        Raises AggregatorError if the controller does not answer, or refuses; or the switch could not be started here.
         """
         try:
             check(

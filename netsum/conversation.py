@@ -62,10 +62,7 @@ class Conversation(ABC):
     def receive(self, timeout_s: float) -> tuple[int, dict[str, Any] | None]:
         """Return which process has sent the next message, and the message; None when it will send no more.
 
-        Raises
-        ------
-        queue.Empty
-            None came in time.
+        Raises queue.Empty if none came in time.
         """
         return self._heard.get(timeout=timeout_s)
 

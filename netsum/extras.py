@@ -31,13 +31,7 @@ _TOGETHER: Final = {"p4runtime-shell": ("p4runtime-shell", "setuptools")}
 
 
 def install_command(module: str) -> str:
-    """Return the command that installs a module.
-
-    Parameters
-    ----------
-    module
-        As it is imported, such as ``sklearn``.
-    """
+    """Return the command that installs a module. `module`: as it is imported, such as ``sklearn``."""
     distribution = DISTRIBUTIONS.get(module, module)
     wanted = [_requirement(each) for each in _TOGETHER.get(distribution, (distribution,))]
     return f"pip install {' '.join(wanted)}"

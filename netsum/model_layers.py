@@ -24,24 +24,10 @@ def layers_from_torch(
     counts for the one before in the forward pass. In the backward pass a layer's time ends when its last gradient is ready, which
     is when DDP may reduce it.
 
-    Parameters
-    ----------
-    inputs : tuple
-        Arguments for the forward pass: one worker's batch.
-    loss : callable
-        Makes a scalar of what the module returns.
-    repeats : int
-        Passes of which the medians are taken; one more comes before.
-
-    Returns
-    -------
-    Model
-        Its layers in the order of the forward pass; `sim.experiments.models.write_model` writes it.
-
-    Raises
-    ------
-    SettingError
-        Nothing requires gradients, or a layer gets none.
+    `inputs`: arguments for the forward pass: one worker's batch. `loss`: makes a scalar of what the module returns.
+    `repeats`: passes of which the medians are taken; one more comes before. Returns its layers in the order of the forward
+    pass; `sim.experiments.models.write_model` writes it. Raises SettingError if nothing requires gradients, or a layer gets
+    none.
     """
     import torch
 

@@ -28,12 +28,7 @@ class CompiledProgram:
 def compiled_program(lanes: int) -> CompiledProgram:
     """Return the aggregation program with `lanes` values a packet.
 
-    Raises
-    ------
-    ValueError
-        It is not built for that many.
-    ProgramMissingError
-        The files are not there.
+    Raises ValueError if it is not built for that many. Raises ProgramMissingError if the files are not there.
     """
     if lanes not in LANES:
         raise ValueError(f"the program is built for {' or '.join(map(str, LANES))} lanes, not {lanes}")

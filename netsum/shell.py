@@ -39,10 +39,7 @@ class Target:
 def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> Standing:
     """Ask a switch who its primary is, without wanting to be it.
 
-    Raises
-    ------
-    ControllerError
-        It does not answer, or is another device.
+    Raises ControllerError if it does not answer, or is another device.
     """
     with open_channel(target.address, target.tls, CHANNEL_OPTIONS) as channel:
         try:
@@ -97,17 +94,8 @@ def run_shell(
 ) -> None:
     """Run p4runtime-shell until its end: a prompt on a terminal, else the script on standard input.
 
-    Parameters
-    ----------
-    election_id
-        None reads only.
-    program
-        P4Info (text) and BMv2 JSON to give the switch first.
-
-    Raises
-    ------
-    CommandError
-        The script failed; the message says in which line.
+    `election_id`: none reads only. `program`: P4Info (text) and BMv2 JSON to give the switch first. Raises CommandError if
+    the script failed; the message says in which line.
     """
     from p4runtime_sh import p4runtime, shell
 

@@ -62,10 +62,7 @@ def star_service(testbed: SwitchTestbed, program: CompiledProgram, folder: Path)
 
     It is in `folder`, or in a temporary one where its path would be too long.
 
-    Raises
-    ------
-    ControllerError
-        The service cannot be started.
+    Raises ControllerError if the service cannot be started.
     """
     with contextlib.ExitStack() as stack:
         path = folder / CONTROLLER_SOCKET

@@ -100,13 +100,9 @@ class Rows:
     Where the table does not fit the width, columns marked as optional are left out, the last first. If it still does not fit,
     every row becomes a few lines of `heading value`, with all of its cells.
 
-    Parameters
-    ----------
-    headings
-        Of the columns, each with marks before it: ``>`` a column of numbers, ``?`` an optional one, ``~`` sentences, which may be
-        folded over several lines. A line feed makes a heading of two lines.
-    key
-        How many of the first columns name a row.
+    `headings`: of the columns, each with marks before it: ``>`` a column of numbers, ``?`` an optional one, ``~`` sentences,
+    which may be folded over several lines. A line feed makes a heading of two lines. `key`: how many of the first columns
+    name a row.
     """
 
     def __init__(self, *headings: str, key: int = 1) -> None:

@@ -67,10 +67,7 @@ class TlsFiles:
     def server_credentials(self) -> Any:
         """Return what a server needs: with `ca` it takes only clients with a certificate from there.
 
-        Raises
-        ------
-        ChannelError
-            A file cannot be read, or `cert` and `key` are missing.
+        Raises ChannelError if a file cannot be read, or `cert` and `key` are missing.
         """
         self._require_pair()
         if self.cert is None:
@@ -111,14 +108,8 @@ PLAINTEXT: Final = TlsFiles()
 def open_channel(target: str, tls: TlsFiles = PLAINTEXT, options: Sequence[tuple[str, int]] = ()) -> Any:
     """Return a gRPC channel; it connects when it is first used.
 
-    Parameters
-    ----------
-    target : str
-        "HOST:PORT" or "unix:PATH".
-    tls : TlsFiles
-        Certificates; none for a connection in clear, as over unix sockets always.
-    options : sequence of (str, int)
-        More of gRPC's channel options.
+    `target`: "HOST:PORT" or "unix:PATH". `tls`: certificates; none for a connection in clear, as over unix sockets always.
+    `options`: more of gRPC's channel options.
     """
     check_target(target)
     arguments = [*_OPTIONS, *options]
@@ -154,15 +145,7 @@ def what_of_certificates(details: str, tls: TlsFiles) -> str:
 def advice_on_silence(address: str, tls: TlsFiles) -> str:
     """Return what to do about a server that does not answer, after a look at what listens at its address.
 
-    Parameters
-    ----------
-    address : str
-        "HOST:PORT" or "unix:PATH".
-
-    Returns
-    -------
-    str
-        The end of a sentence, such as "start it".
+    `address`: "HOST:PORT" or "unix:PATH". Returns the end of a sentence, such as "start it".
     """
     if address.startswith("unix:"):
         return "start it"

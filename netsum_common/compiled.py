@@ -50,12 +50,7 @@ def compiled(function: _Function) -> _Function:
 class Routine:
     """A compiled function that compiled code calls by its address; see `routine_call`.
 
-    Parameters
-    ----------
-    function : callable
-        In the part of Python that Numba compiles.
-    signature : numba signature
-        The types of its arguments and of what it returns.
+    `function`: in the part of Python that Numba compiles. `signature`: the types of its arguments and of what it returns.
     """
 
     def __init__(self, function: Callable[..., Any], signature: Any) -> None:

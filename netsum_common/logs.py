@@ -38,13 +38,7 @@ class LogFormatter(logging.Formatter):
 
 
 def configure_logs(log_format: str) -> None:
-    """Write this process's records of level INFO and above to standard error.
-
-    Parameters
-    ----------
-    log_format
-        ``"text"`` or ``"json"``.
-    """
+    """Write this process's records of level INFO and above to standard error. `log_format`: ``"text"`` or ``"json"``."""
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter(log_format == "json"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -53,10 +47,7 @@ def configure_logs(log_format: str) -> None:
 def recorded(message: str, level: int = logging.INFO) -> bool:
     """Record what is otherwise printed for a person, if the log is JSON.
 
-    Returns
-    -------
-    bool
-        Whether it was recorded; if not, the caller prints it.
+    Returns whether it was recorded; if not, the caller prints it.
     """
     root = logging.getLogger()
     if not any(getattr(handler.formatter, "as_json", False) for handler in root.handlers):

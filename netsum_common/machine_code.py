@@ -113,10 +113,7 @@ class StampedCache(caching.FunctionCache):  # type: ignore[misc]
 def _temporary_folder() -> str:
     """Return a folder of ours alone: what is loaded from it is run.
 
-    Raises
-    ------
-    OSError
-        The system's temporary folder cannot be written.
+    Raises OSError if the system's temporary folder cannot be written.
     """
     folder = Path(tempfile.gettempdir()) / f"netsum-cache-{os.geteuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)

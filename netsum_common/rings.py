@@ -154,22 +154,9 @@ def attach(
 ) -> tuple[socket.socket, Grant]:
     """Ask a switch on this machine for rings.
 
-    Parameters
-    ----------
-    own
-        The UDP socket that is bound to the worker's address.
-    shape
-        How large the rings must be.
-
-    Returns
-    -------
-    (socket, Grant)
-        The connection, which lasts as long as the rings are used, and what the switch passed.
-
-    Raises
-    ------
-    AttachError
-        No switch listens there, or it refuses.
+    `own`: the UDP socket that is bound to the worker's address. `shape`: how large the rings must be. Returns the
+    connection, which lasts as long as the rings are used, and what the switch passed. Raises AttachError if no switch
+    listens there, or it refuses.
     """
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     descriptors: list[int] = []

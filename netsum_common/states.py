@@ -15,15 +15,8 @@ class TransitionError(RuntimeError):
 def next_state(table: Mapping[tuple[State, Event], State], state: State, event: Event, what: str) -> State:
     """Return the state after an event.
 
-    Parameters
-    ----------
-    what
-        Names the subject in the error, such as "job digits".
-
-    Raises
-    ------
-    TransitionError
-        The table does not list the event for this state.
+    `what`: names the subject in the error, such as "job digits". Raises TransitionError if the table does not list the event
+    for this state.
     """
     if (state, event) not in table:
         raise TransitionError(f"{what} is {state.value}, where the event {event.value!r} is not possible")

@@ -39,10 +39,8 @@ class InProcessWriter:
     def write(self, change: Change, changed: Sequence[Entry], what: str) -> None:
         """Write entries; an entry without a match is its table's default action.
 
-        Raises
-        ------
-        SwitchRefusedError
-            An entry does not fit the program, exists already, or does not exist. The entries before it are written.
+        Raises SwitchRefusedError if an entry does not fit the program, exists already, or does not exist. The entries before
+        it are written.
         """
         with _refusing(f"{change.value} for {what}"):
             for one in changed:
@@ -91,10 +89,7 @@ class InProcessWriter:
     def entry_counts(self, counted: Sequence[Entry]) -> dict[Key, int]:
         """Return the packets that matched each of some entries of one table; none if the program does not count them.
 
-        Raises
-        ------
-        SwitchRefusedError
-            The table does not hold one of the entries.
+        Raises SwitchRefusedError if the table does not hold one of the entries.
         """
         if not counted or not self._tables[counted[0].table].with_counters:
             return {}

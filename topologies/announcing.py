@@ -15,17 +15,8 @@ machine that is busy with other things. A child that ends is noticed at once."""
 def start_announced(start: Callable[[int], Child], timeout_s: float) -> tuple[Child, str]:
     """Start a child and wait for its line.
 
-    Parameters
-    ----------
-    start
-        Starts it; is given the descriptor that the child must inherit.
-    timeout_s
-        How long it may take.
-
-    Raises
-    ------
-    TestbedError
-        It ended without a line, or took too long; it does not run then.
+    `start`: starts it; is given the descriptor that the child must inherit. `timeout_s`: how long it may take. Raises
+    TestbedError if it ended without a line, or took too long; it does not run then.
     """
     read_end, write_end = os.pipe()
     with open(read_end, "rb", buffering=0) as ready:

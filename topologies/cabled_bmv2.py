@@ -33,13 +33,7 @@ def missing_for_cabled_bmv2() -> str | None:
 
 
 class CabledBmv2:
-    """A running `simple_switch_grpc` without a program.
-
-    Raises
-    ------
-    TestbedError
-        It does not start.
-    """
+    """A running `simple_switch_grpc` without a program. Raises TestbedError if it does not start."""
 
     def __init__(self, ports: int, cpu_port: int) -> None:
         delete_leftover_folders()

@@ -25,12 +25,8 @@ _ETHERNET: Final = 1
 def keep_earlier(folder: Path, ports: Collection[str]) -> None:
     """Rename the captures of the last start, so that the next one does not truncate them.
 
-    Parameters
-    ----------
-    folder
-        That has the captures, of this and of other switches.
-    ports
-        The interfaces of the switch that is about to start.
+    `folder`: that has the captures, of this and of other switches. `ports`: the interfaces of the switch that is about to
+    start.
     """
     for path in list(folder.glob("*.pcap")):
         found = _FILE.fullmatch(path.name)
@@ -52,15 +48,7 @@ def captured_ports(folder: Path) -> list[str]:
 def merge(folder: Path, port: str, merged: Path) -> int:
     """Write one capture of a port: packets in and out of all starts, in the order of their times.
 
-    Parameters
-    ----------
-    port
-        Its interface, such as ``s1-eth1``.
-
-    Raises
-    ------
-    TestbedError
-        There is no capture of the port, or a file is none.
+    `port`: its interface, such as ``s1-eth1``. Raises TestbedError if there is no capture of the port, or a file is none.
     """
     ways = {
         folder / name: found["way"]

@@ -31,12 +31,8 @@ class Child:
 
     It runs in a session of its own, so that Ctrl-C reaches us alone and we end it in order.
 
-    Parameters
-    ----------
-    log
-        File its standard error goes to, and its standard output unless `pipes`.
-    pipes
-        Whether standard input and output are pipes to us.
+    `log`: file its standard error goes to, and its standard output unless `pipes`. `pipes`: whether standard input and
+    output are pipes to us.
     """
 
     def __init__(

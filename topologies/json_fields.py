@@ -13,14 +13,8 @@ Value = TypeVar("Value")
 class FieldError(NetsumError):
     """One place in a file is wrong; the caller, which knows the file, adds its name.
 
-    Parameters
-    ----------
-    place
-        Which, as in ``links[2].loss``.
-    expected
-        What should be there, and what is there instead.
-    in_text
-        Whether the place is one of the text, such as a line, and not a field.
+    `place`: which, as in ``links[2].loss``. `expected`: what should be there, and what is there instead. `in_text`: whether
+    the place is one of the text, such as a line, and not a field.
     """
 
     def __init__(self, place: str, expected: str, in_text: bool = False) -> None:
@@ -35,15 +29,8 @@ class FieldError(NetsumError):
 class JsonObject:
     """A JSON object and its place in the file.
 
-    Parameters
-    ----------
-    place
-        Where it is, as in ``links[2]``; empty for the whole file.
-
-    Raises
-    ------
-    FieldError
-        It is not an object, or, from the methods, a member is not what it should be.
+    `place`: where it is, as in ``links[2]``; empty for the whole file. Raises FieldError if it is not an object, or, from
+    the methods, a member is not what it should be.
     """
 
     def __init__(self, place: str, found: object) -> None:
@@ -109,12 +96,8 @@ class JsonObject:
 def read_json(path: Path) -> JsonObject:
     """Read a file that holds one object.
 
-    Raises
-    ------
-    OSError
-        It cannot be read.
-    FieldError
-        It is not UTF-8, not JSON, or not an object; the place is in the file.
+    Raises OSError if it cannot be read. Raises FieldError if it is not UTF-8, not JSON, or not an object; the place is in
+    the file.
     """
     try:
         return JsonObject(

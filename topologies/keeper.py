@@ -75,10 +75,7 @@ class Plan:
 def keep(plan: Plan, ready: Callable[[], None]) -> None:
     """Bring a testbed up and keep it until SIGTERM, SIGHUP or Ctrl-C, which unwind through here.
 
-    Raises
-    ------
-    TestbedError
-        It does not come up; nothing is left then.
+    Raises TestbedError if it does not come up; nothing is left then.
     """
     _Keeper(plan).keep(ready)
 
@@ -228,10 +225,7 @@ class _Keeper:
 def detach(plan: Plan) -> RunningTestbed:
     """Bring a testbed up in a process of its own, which keeps it; return when all of it is up.
 
-    Raises
-    ------
-    TestbedError
-        It does not come up; nothing is left then.
+    Raises TestbedError if it does not come up; nothing is left then.
     """
     read_end, write_end = os.pipe()
     sys.stdout.flush()
@@ -339,17 +333,8 @@ def restart(testbed: RunningTestbed, name: str) -> None:
 def reshape(testbed: RunningTestbed, number: int, changes: Mapping[str, int | None]) -> None:
     """Have the keeper change a link while it carries packets; packets that wait in its queue are lost.
 
-    Parameters
-    ----------
-    number
-        Which of the `links` of its state.
-    changes
-        New values of `LINK_FIELDS`.
-
-    Raises
-    ------
-    TestbedError
-        The kernel cannot do that, or the keeper does not answer.
+    `number`: which of the `links` of its state. `changes`: new values of `LINK_FIELDS`. Raises TestbedError if the kernel
+    cannot do that, or the keeper does not answer.
     """
     _request(testbed, {"link": number, **changes})
 

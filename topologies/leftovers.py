@@ -22,15 +22,7 @@ def end_processes(run_id: str) -> list[int]:
 
     Ourselves aside, who may have been started from such a place.
 
-    Returns
-    -------
-    list of int
-        The process ids that were ended.
-
-    Raises
-    ------
-    TestbedError
-        Some do not end.
+    Returns the process ids that were ended. Raises TestbedError if some do not end.
     """
     ended: set[int] = set()
     deadline = time.monotonic() + END_TIMEOUT_S

@@ -33,17 +33,8 @@ def set_link(testbed: RunningTestbed, number: int, up: bool) -> None:
 def change_link(testbed: RunningTestbed, number: int, changes: Mapping[str, int | None]) -> None:
     """Change rate, loss, latency or queue of a link in both directions, while it carries packets.
 
-    Parameters
-    ----------
-    number
-        See `find_link`.
-    changes
-        New values of `topologies.keeper.LINK_FIELDS`.
-
-    Raises
-    ------
-    TestbedError
-        The kernel cannot do that, or a queue is given to a link without a rate.
+    `number`: see `find_link`. `changes`: new values of `topologies.keeper.LINK_FIELDS`. Raises TestbedError if the kernel
+    cannot do that, or a queue is given to a link without a rate.
     """
     link = testbed.state["links"][number]
     if changes.get("queue_pkts") is not None and {**link, **changes}["rate_bps"] is None:

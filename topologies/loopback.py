@@ -19,19 +19,10 @@ _count = itertools.count()
 class LoopbackTestbed:
     """One embedded switch and hosts on its ports; see `topologies.hosts.SwitchTestbed`.
 
-    Parameters
-    ----------
-    udp_port
-        The UDP port at which the program takes contributions; sockets have other ones, so that testbeds do not collide.
-    drop_ppm
-        How many of a million packets the switch's ports lose, each way.
-    cabled
-        Whether the port after those of the hosts is for a cable to another switch: at `udp_port`, as switches send there.
-
-    Raises
-    ------
-    TestbedError
-        The switch does not come up; nothing is left then.
+    `udp_port`: the UDP port at which the program takes contributions; sockets have other ones, so that testbeds do not
+    collide. `drop_ppm`: how many of a million packets the switch's ports lose, each way. `cabled`: whether the port after
+    those of the hosts is for a cable to another switch: at `udp_port`, as switches send there. Raises TestbedError if the
+    switch does not come up; nothing is left then.
     """
 
     switch: Child

@@ -45,23 +45,11 @@ def missing_for_mininet() -> str | None:
 class MininetTestbed:
     """A topology, up for as long as the ``with`` block; for one with one switch, see `topologies.hosts.SwitchTestbed`.
 
-    Parameters
-    ----------
-    kind
-        Which switch runs the P4 program: ``embedded`` or ``bmv2``.
-    folder
-        Where ``logs`` and ``pcaps`` go.
-    udp_port
-        The UDP port at which the P4 program takes contributions; hosts use the same one.
-    sockets
-        A folder with a short path for the switches' sockets; None makes one that goes with the testbed.
-    capture
-        Whether the packets of every switch port are written to ``pcaps``.
-
-    Raises
-    ------
-    TestbedError
-        Something is missing, or does not come up; nothing is left then.
+    `kind`: which switch runs the P4 program: ``embedded`` or ``bmv2``. `folder`: where ``logs`` and ``pcaps`` go.
+    `udp_port`: the UDP port at which the P4 program takes contributions; hosts use the same one. `sockets`: a folder with a
+    short path for the switches' sockets; None makes one that goes with the testbed. `capture`: whether the packets of every
+    switch port are written to ``pcaps``. Raises TestbedError if something is missing, or does not come up; nothing is left
+    then.
     """
 
     hosts: tuple[Host, ...]
@@ -152,15 +140,8 @@ class MininetTestbed:
     def reshape(self, number: int, link: LinkSpec) -> None:
         """Give a link another rate, loss, latency or queue, while it carries packets.
 
-        Parameters
-        ----------
-        link
-            What it is from now on; its ends are the same.
-
-        Raises
-        ------
-        TestbedError
-            The kernel cannot do that, or a command fails.
+        `link`: what it is from now on; its ends are the same. Raises TestbedError if the kernel cannot do that, or a command
+        fails.
         """
         require_kernel_support((link,))
         for end in link.ends:
@@ -300,12 +281,7 @@ class MininetTestbed:
 class MininetStar(MininetTestbed):
     """Hosts on one switch, with nothing that limits the links; see `topologies.hosts.SwitchTestbed`.
 
-    Parameters
-    ----------
-    udp_port, folder
-        See `MininetTestbed`.
-    drop_ppm
-        How many of a million packets each link loses, each way.
+    `udp_port`, `folder`: see `MininetTestbed`. `drop_ppm`: how many of a million packets each link loses, each way.
     """
 
     switch_kind: ClassVar[str]

@@ -42,12 +42,8 @@ def missing_for_namespaces() -> str | None:
 def run(*command: str, node: str = "") -> str:
     """Run a command and return what it printed.
 
-    Parameters
-    ----------
-    command
-        Program and arguments, with what `inside` or `inside_of` returned before it.
-    node
-        What errors call the place where it runs: a host or a switch.
+    `command`: program and arguments, with what `inside` or `inside_of` returned before it. `node`: what errors call the
+    place where it runs: a host or a switch.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
@@ -116,12 +112,7 @@ def await_cable(namespace: str, interface: str, peer_namespace: str, peer_interf
 def await_interface(prefix: Sequence[str], interface: str, deadline: float) -> None:
     """Wait until an interface carries packets; what is sent before is lost.
 
-    Parameters
-    ----------
-    prefix
-        What a command line must begin with to run in its namespace.
-    deadline
-        By `time.monotonic`.
+    `prefix`: what a command line must begin with to run in its namespace. `deadline`: by `time.monotonic`.
     """
     while " state UP " not in run(*prefix, "ip", "-o", "link", "show", "dev", interface):
         if time.monotonic() > deadline:

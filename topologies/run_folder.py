@@ -130,13 +130,7 @@ def running_testbeds() -> list[RunningTestbed]:
 
 
 def find_testbed(name: str | None = None) -> RunningTestbed:
-    """Return a running testbed.
-
-    Parameters
-    ----------
-    name
-        Its name; None: that in NETSUM_TESTBED, else the only one there is.
-    """
+    """Return a running testbed. `name`: its name; None: that in NETSUM_TESTBED, else the only one there is."""
     name = name or os.environ.get("NETSUM_TESTBED") or None
     testbeds = running_testbeds()
     names = ", ".join(testbed.name for testbed in testbeds)
@@ -154,10 +148,7 @@ def find_testbed(name: str | None = None) -> RunningTestbed:
 def clear_away(testbed: RunningTestbed) -> list[int]:
     """End what an abandoned testbed left, and give its name back; its folder stays.
 
-    Returns
-    -------
-    list of int
-        The process ids that were ended.
+    Returns the process ids that were ended.
     """
     ended = end_processes(testbed.run_id)
     folder = Path(testbed.state["folder"])

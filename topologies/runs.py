@@ -37,10 +37,7 @@ def runs_as(pid: int) -> bool:
 def run_folder(keep_on_error: Path) -> Iterator[Path]:
     """Offer a folder for a run's files; it goes with the run, unless that fails.
 
-    Parameters
-    ----------
-    keep_on_error
-        Where the folder is moved if the block raises an `Exception`; Ctrl-C is none.
+    `keep_on_error`: where the folder is moved if the block raises an `Exception`; Ctrl-C is none.
     """
     delete_leftover_folders()
     run_id = new_run_id()

@@ -30,14 +30,7 @@ _TC_ACT_STOLEN = 4
 def shaping_commands(link: LinkSpec, interface: str, mtu: int) -> list[str]:
     """Return the commands that make an interface the end of a link, for a shell in its namespace.
 
-    Parameters
-    ----------
-    link
-        What both directions are like.
-    interface
-        The end's name.
-    mtu
-        Bytes of an IP packet.
+    `link`: what both directions are like. `interface`: the end's name. `mtu`: bytes of an IP packet.
     """
     off = " ".join(f"{feature} off" for feature in OFFLOADS)
     commands = [f"ethtool -K {interface} {off}", f"ip link set {interface} mtu {mtu}"]

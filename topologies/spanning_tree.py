@@ -7,17 +7,8 @@ from collections.abc import Iterable, Sequence
 def spanning_tree(nodes: Iterable[str], links: Sequence[tuple[str, str]]) -> frozenset[int]:
     """Return which links form a spanning tree, found breadth first from the first node.
 
-    Parameters
-    ----------
-    nodes
-        All nodes. Each part of a network that is not connected gets a tree of its own.
-    links
-        Both ends of each link; several links may join the same two nodes.
-
-    Returns
-    -------
-    frozenset of int
-        Indices of `links`. The same network gives the same tree.
+    `nodes`: all nodes. Each part of a network that is not connected gets a tree of its own. `links`: both ends of each link;
+    several links may join the same two nodes. Returns indices of `links`. The same network gives the same tree.
     """
     touching: dict[str, list[tuple[int, str]]] = {}
     for number, (one, other) in enumerate(links):

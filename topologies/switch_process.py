@@ -25,14 +25,8 @@ _LOOK_S = 0.05
 class SwitchProcess(ABC):
     """A switch that can be started in a namespace, and again after it died.
 
-    Parameters
-    ----------
-    socket
-        The socket file of its P4Runtime server, seen from every namespace.
-    folder
-        Of the run; has the folders ``logs`` and, for packets, ``pcaps``.
-    capture
-        Whether the packets of every port go to ``pcaps``.
+    `socket`: the socket file of its P4Runtime server, seen from every namespace. `folder`: of the run; has the folders
+    ``logs`` and, for packets, ``pcaps``. `capture`: whether the packets of every port go to ``pcaps``.
     """
 
     title: str

@@ -182,10 +182,7 @@ class Topology:
 def star(hosts: int) -> Topology:
     """Return one switch with hosts ``h1`` … on its ports 1 …, with nothing limiting the links.
 
-    Raises
-    ------
-    ValueError
-        There are fewer than 1 or more than 250 hosts.
+    Raises ValueError if there are fewer than 1 or more than 250 hosts.
     """
     if not 1 <= hosts <= 250:
         raise ValueError(f"expected 1 to 250 hosts, not {hosts}")

@@ -50,10 +50,7 @@ def topology_path(name_or_path: str) -> Path:
 def load_topology(name_or_path: str) -> Topology:
     """Read a topology that comes with netsum, by name, or any other, by its file's path.
 
-    Raises
-    ------
-    TopologyError
-        There is no such topology, or it is wrong; the message says where.
+    Raises TopologyError if there is no such topology, or it is wrong; the message says where.
     """
     path = topology_path(name_or_path)
     if path.parent == FILES and not path.is_file():

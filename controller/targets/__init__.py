@@ -12,16 +12,9 @@ from controller.targets import tofino
 def device_config(program: Path) -> bytes:
     """Return a compiled program as its switch takes it in ``SetForwardingPipelineConfig``.
 
-    Parameters
-    ----------
-    program
-        What the compiler wrote: BMv2 JSON, or the ``.conf`` of a Tofino program, which names its other files. Any
-        other file is taken to be packed already, and handed over as it is.
-
-    Raises
-    ------
-    WrongProgramError
-        A file cannot be read, or is not what it should be.
+    `program`: what the compiler wrote: BMv2 JSON, or the ``.conf`` of a Tofino program, which names its other files. Any
+    other file is taken to be packed already, and handed over as it is. Raises WrongProgramError if a file cannot be read, or
+    is not what it should be.
     """
     if program.suffix == ".conf":
         return tofino.for_stratum(tofino.read_program(program))
@@ -31,17 +24,8 @@ def device_config(program: Path) -> bytes:
 def require_reach(program: Path, ports: Iterable[int]) -> None:
     """Refuse a job whose ports a switch with this program cannot bring together.
 
-    Parameters
-    ----------
-    program
-        As for `device_config`.
-    ports
-        Of the job's workers, and of its parent in a tree of switches.
-
-    Raises
-    ------
-    JobRefusedError
-        With the reason.
+    `program`: as for `device_config`. `ports`: of the job's workers, and of its parent in a tree of switches. Raises
+    JobRefusedError: with the reason.
     """
     if program.suffix == ".conf":
         tofino.require_one_pipe(ports)

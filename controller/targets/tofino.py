@@ -53,11 +53,8 @@ def read_file(path: Path) -> bytes:
 def read_program(conf: Path) -> Program:
     """Read a program by the ``.conf`` that the compiler wrote for the switch driver.
 
-    Parameters
-    ----------
-    conf
-        The file; the names in it are looked for beside it if they are not there as they stand, for the compiler writes
-        them as they were on the machine it ran on.
+    `conf`: the file; the names in it are looked for beside it if they are not there as they stand, for the compiler writes
+    them as they were on the machine it ran on.
     """
     try:
         described = json.loads(read_file(conf))["p4_devices"][0]["p4_programs"][0]
@@ -98,10 +95,7 @@ def for_stratum(program: Program) -> bytes:
 def for_pi(program: Program) -> bytes:
     """Pack a program for the P4Runtime server of P4 Studio, which is p4lang's PI.
 
-    Raises
-    ------
-    WrongProgramError
-        It has several pipelines, for which this form has no place.
+    Raises WrongProgramError if it has several pipelines, for which this form has no place.
 
     Notes
     -----
@@ -122,21 +116,8 @@ SERVERS = {"stratum": for_stratum, "pi": for_pi}  # P4Runtime server to what pac
 def front_panel_ports(pm_show: str) -> Mapping[str, int]:
     """Read from what the driver's shell prints for ``pm show`` which device port each front-panel port is.
 
-    Parameters
-    ----------
-    pm_show
-        The text. P4Runtime servers know device ports (column D_P) only, and which one a port of the panel is differs from
-        box to box.
-
-    Returns
-    -------
-    mapping
-        Such as ``{"5/0": 164}``.
-
-    Raises
-    ------
-    ValueError
-        There is no port in it.
+    `pm_show`: the text. P4Runtime servers know device ports (column D_P) only, and which one a port of the panel is differs
+    from box to box. Returns such as ``{"5/0": 164}``. Raises ValueError if there is no port in it.
     """
     ports = {found[1]: int(found[2]) for found in map(_PM_SHOW_ROW.match, pm_show.splitlines()) if found}
     if not ports:
@@ -149,15 +130,7 @@ def front_panel_ports(pm_show: str) -> Mapping[str, int]:
 def require_one_pipe(ports: Iterable[int]) -> None:
     """Refuse ports whose packets would not meet: each pipe of the chip has registers of its own.
 
-    Parameters
-    ----------
-    ports
-        Device ports; the pipe is what is left of bit 7.
-
-    Raises
-    ------
-    JobRefusedError
-        They are on several pipes.
+    `ports`: device ports; the pipe is what is left of bit 7. Raises JobRefusedError if they are on several pipes.
     """
     by_pipe: dict[int, list[int]] = {}
     for port in sorted(set(ports)):

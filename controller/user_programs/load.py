@@ -22,10 +22,7 @@ TIMEOUT_S = 30.0
 def load(folder: Path, switch: str) -> None:
     """Give one switch its program and table entries, and leave it to other controllers.
 
-    Raises
-    ------
-    ControllerError
-        The switch refused something, or does not answer.
+    Raises ControllerError if the switch refused something, or does not answer.
     """
     own = folder / FOLDER / switch
     site = network_of_testbed(folder).switches[switch]

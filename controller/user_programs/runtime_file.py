@@ -25,10 +25,7 @@ _PRIORITIZED = (MatchField.TERNARY, MatchField.RANGE, MatchField.OPTIONAL)
 class RuntimeFile:
     """A runtime file of the tutorials, such as ``s1-runtime.json``.
 
-    Attributes
-    ----------
-    program, p4info
-        What its members ``bmv2_json`` and ``p4info`` say; empty: nothing.
+    `program`, `p4info`: what its members ``bmv2_json`` and ``p4info`` say; empty: nothing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,10 +44,7 @@ class RuntimeFile:
     def updates(self, p4info: p4info_pb2.P4Info) -> list[Any]:
         """Return its entries, groups and sessions as P4Runtime updates, in the file's order.
 
-        Returns
-        -------
-        list of p4runtime_pb2.Update
-            Default actions modify, all else is inserted.
+        Default actions modify, all else is inserted.
         """
         names = _Names(p4info)
         try:

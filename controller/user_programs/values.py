@@ -10,16 +10,8 @@ _FORMS = "an integer, an Ethernet address, an IPv4 or IPv6 address"
 def bits_of(found: object, bitwidth: int) -> int:
     """Return a value as the unsigned number that a field of some bits holds.
 
-    Parameters
-    ----------
-    found
-        An integer (a negative one in two's complement), or a text with an Ethernet, IPv4 or IPv6 address, or any of these alone
-        in a list.
-
-    Raises
-    ------
-    ValueError
-        With what was expected.
+    `found`: an integer (a negative one in two's complement), or a text with an Ethernet, IPv4 or IPv6 address, or any of
+    these alone in a list. Raises ValueError: with what was expected.
     """
     if isinstance(found, list) and len(found) == 1:
         (found,) = found

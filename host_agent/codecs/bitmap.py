@@ -28,19 +28,8 @@ def find_blocks(
 ) -> Integer:
     """Look at `count` blocks of the source, from block `first` on.
 
-    Parameters
-    ----------
-    routine : int
-        Address of `Codec.nonzero`.
-    own : uint16 array
-        Of all blocks of the array; set to what the routine finds in each.
-    bitmap : uint32 array
-        Set: bit 0 of its first word is block `first`.
-
-    Returns
-    -------
-    int
-        How many blocks are not zero.
+    `routine`: address of `Codec.nonzero`. `own` (uint16 array): of all blocks of the array; set to what the routine finds in
+    each. `bitmap` (uint32 array): set: bit 0 of its first word is block `first`. Returns how many blocks are not zero.
     """
     payload = payloads[0]
     found = 0

@@ -38,16 +38,9 @@ def scale_bits(exponent: int, headroom: int) -> int:
 def quantize(values: npt.NDArray[Any], exponent: int, headroom: int, lanes: Words) -> None:
     """Write a block of float32 or float64 as lanes.
 
-    Parameters
-    ----------
-    values : float32 or float64 array
-        At most as many as lanes; the other lanes become 0.
-    exponent : int
-        Wire exponent of all workers' blocks, neither *all zero* nor *non-finite*, not below that of `values`.
-    headroom : int
-        ceil(log2 n).
-    lanes : uint32 array
-        Filled in network byte order.
+    `values` (float32 or float64 array): at most as many as lanes; the other lanes become 0. `exponent`: wire exponent of all
+    workers' blocks, neither *all zero* nor *non-finite*, not below that of `values`. `headroom`: ceil(log2 n). `lanes`
+    (uint32 array): filled in network byte order.
     """
     bits = scale_bits(exponent, headroom)
     if values.itemsize == 4 and -126 <= bits <= 127:
@@ -67,17 +60,9 @@ def quantize(values: npt.NDArray[Any], exponent: int, headroom: int, lanes: Word
 def dequantize(lanes: Words, exponent: int, headroom: int, divisor: int, out: npt.NDArray[Any]) -> None:
     """Read the sum of quantized blocks, divided by `divisor`, into `out`.
 
-    Parameters
-    ----------
-    lanes : uint32 array
-        As received; at least as many as `out` has elements.
-    exponent, headroom : int
-        As they were for `quantize`.
-    divisor : int
-        1 for the sum, the number of workers for the mean.
-    out : float32 or float64 array
-        Rounded once to this type (a mean over a number of workers that is no power of two, and a subnormal one,
-        twice).
+    `lanes` (uint32 array): as received; at least as many as `out` has elements. `exponent`, `headroom`: as they were for
+    `quantize`. `divisor`: 1 for the sum, the number of workers for the mean. `out` (float32 or float64 array): rounded once
+    to this type (a mean over a number of workers that is no power of two, and a subnormal one, twice).
     """
     bits = -scale_bits(exponent, headroom)
     power_of_two = divisor & (divisor - 1) == 0

@@ -23,12 +23,8 @@ class Codec:
 
     The routines are compiled functions with the decorators `encoder`, `decoder` and `exponent_finder`.
 
-    Parameters
-    ----------
-    reduces : tuple of (str, str)
-        The pairs of dtype and operation whose all-reduce uses this codec in its first pass.
-    partial : dtype, optional
-        Of what decoding keeps of each element from one round to the next.
+    `reduces`: the pairs of dtype and operation whose all-reduce uses this codec in its first pass. `partial` (dtype,
+    optional): of what decoding keeps of each element from one round to the next.
     """
 
     name: str  # In the table; also part of what tests and benches print.

@@ -37,10 +37,7 @@ def to_digits(values: Int64s, bits: int) -> npt.NDArray[np.int32]:
 def from_digits(digits: npt.NDArray[np.int32], out: Int64s, bits: int) -> int:
     """Write the values of sums of digits, int32 (3, n), `bits` wide before they were added, to `out` (n,).
 
-    Returns
-    -------
-    int
-        How many do not fit int64; they become the nearest value that does.
+    Returns how many do not fit int64; they become the nearest value that does.
     """
     mask, limit = (1 << bits) - 1, 1 << (63 - 2 * bits)
     low = digits[0].astype(np.int64)

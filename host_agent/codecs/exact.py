@@ -52,12 +52,7 @@ def _times_power(value: float, exponent: Integer) -> float:
 def block_exponents(values: Floats, exponents: Int32s) -> None:
     """Write, for each block, the least e with |x| < 2^e for all its elements, or `NO_DIGITS`.
 
-    Parameters
-    ----------
-    values : float64 (blocks * BLOCK,)
-        Finite.
-    exponents : int32 (blocks,)
-        Becomes the maximum of what it is and these.
+    `values`: finite. `exponents` (int32 (blocks,)): becomes the maximum of what it is and these.
     """
     for block in range(exponents.size):
         largest = 0.0
@@ -71,14 +66,8 @@ def block_exponents(values: Floats, exponents: Int32s) -> None:
 def take_digits(values: Floats, blocks: Int64s, quanta: Int64s, digits: Int32s) -> None:
     """Add the digits of some blocks to `digits`, and leave in `values` what is left of them.
 
-    Parameters
-    ----------
-    values : float64 (all blocks * BLOCK,)
-        Changed in place.
-    blocks, quanta : int64 (n,)
-        Numbers of the blocks, and q of their quanta 2^q.
-    digits : int32 (n * BLOCK,)
-        Of all of this worker's summands together.
+    `values`: changed in place. `blocks`, `quanta`: numbers of the blocks, and q of their quanta 2^q. `digits` (int32 (n *
+    BLOCK,)): of all of this worker's summands together.
     """
     for k in range(blocks.size):
         # In two factors: 2^-q alone may be no float64. What underflows between them is below 1, as it has to be.
@@ -233,20 +222,10 @@ def round_sums(
 ) -> None:
     """Write the sums of all digits, divided and rounded once.
 
-    Parameters
-    ----------
-    sums : int32 (rows * BLOCK,)
-        Digits of a block in a pass, added over all summands, in row after row.
-    starts : int64 (blocks + 1,)
-        Where a block's entries begin in `rows` and `quanta`.
-    rows, quanta : int64
-        The rows of a block, those of larger quanta first, and the exponents of their quanta.
-    divisor : int
-        1, or the number of summands of a mean.
-    precision, least : int
-        Of the result's type; see `PRECISIONS`.
-    out : float64 (blocks * BLOCK,)
-        The results.
+    `sums` (int32 (rows * BLOCK,)): digits of a block in a pass, added over all summands, in row after row. `starts`: where a
+    block's entries begin in `rows` and `quanta`. `rows`, `quanta`: the rows of a block, those of larger quanta first, and
+    the exponents of their quanta. `divisor`: 1, or the number of summands of a mean. `precision`, `least`: of the result's
+    type; see `PRECISIONS`. `out`: the results.
     """
     limbs = np.zeros(_LIMBS, np.int64)
     power = 0

@@ -44,10 +44,7 @@ def high_halves_to_lanes(values: npt.NDArray[np.int32], lanes: Words) -> None:
 def join_halves(lanes: Words, values: npt.NDArray[np.int32]) -> int:
     """Add 2^16 times the sums of high halves in `lanes` to the sums of low halves in `values`.
 
-    Returns
-    -------
-    int
-        How many elements do not fit int32; they become the nearest value that does.
+    Returns how many elements do not fit int32; they become the nearest value that does.
     """
     overflowed = 0
     for i in range(values.size):

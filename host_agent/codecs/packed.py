@@ -133,18 +133,9 @@ FULL_RANGE: Final = (_OFFSET + 1, _OFFSET + _BFLOAT_INFINITY)
 def packed_codec(bits: int, workers: int) -> Codec:
     """Return the codec that packs float32 for sums over this many workers.
 
-    Parameters
-    ----------
-    bits : {16, 8, 4, 2}
-        Width of a field, the carries of the sum included: 2, 4 or 8 elements a lane. 2 means ternary numbers, -1, 0
-        and 1, in the narrowest fields that hold their sum.
-    workers : int
-        1 to 32.
-
-    Raises
-    ------
-    MisuseError
-        If a field has no room for the sum of this many workers.
+    `bits`: width of a field, the carries of the sum included: 2, 4 or 8 elements a lane. 2 means ternary numbers, -1, 0 and
+    1, in the narrowest fields that hold their sum. `workers`: 1 to 32. Raises MisuseError if a field has no room for the sum
+    of this many workers.
     """
     field_bits = workers.bit_length() + 1 if bits == 2 else bits
     levels = 1 if bits == 2 else ((1 << (bits - 1)) - 1) // workers

@@ -55,13 +55,7 @@ class Collective:
 
 
 def check_choice(name: str, choice: object, choices: tuple[object, ...]) -> None:
-    """Refuse an unknown value of an argument.
-
-    Raises
-    ------
-    MisuseError
-        If `choice` is none of `choices`.
-    """
+    """Refuse an unknown value of an argument. Raises MisuseError if `choice` is none of `choices`."""
     if choice not in choices:
         expected = (
             " or ".join(map(repr, choices))

@@ -50,14 +50,8 @@ def headroom(parts: int) -> int:
 def most_passes(dtype: str, parts: int, summands: int = 1) -> int:
     """Return how many passes over a block the sums of a type take at most, for digits of 31 - h bits.
 
-    Parameters
-    ----------
-    dtype : str
-        Of the summands.
-    parts : int
-        Arrays of all workers in which digits are taken.
-    summands : int
-        Most summands that were added to one part.
+    `dtype`: of the summands. `parts`: arrays of all workers in which digits are taken. `summands`: most summands that were
+    added to one part.
     """
     least = PRECISIONS[dtype][1]
     greatest = {"float16": 16, "float64": 1024}.get(dtype, 128)
@@ -68,12 +62,8 @@ def most_passes(dtype: str, parts: int, summands: int = 1) -> int:
 class ExactSum:
     """The passes of one exact sum; `result` is there when they are done.
 
-    Parameters
-    ----------
-    parts : sequence of float64 arrays (blocks * BLOCK,)
-        What this worker's summands add up to, padded with zeros; see `Accumulator`. They are changed.
-    count : int, optional
-        Summands of this worker; each part is one by default.
+    `parts`: what this worker's summands add up to, padded with zeros; see `Accumulator`. They are changed. `count`: summands
+    of this worker; each part is one by default.
     """
 
     def __init__(self, parts: Sequence[npt.NDArray[np.float64]], count: int | None = None) -> None:
@@ -175,10 +165,7 @@ class ExactSum:
 class Marks:
     """Passes of one exact sum, each with a fingerprint of its own; what they reduce is reduced in place.
 
-    Parameters
-    ----------
-    what : str
-        What the workers must agree on.
+    `what`: what the workers must agree on.
     """
 
     def __init__(self, **what: int | str) -> None:
@@ -212,27 +199,10 @@ def plan_exact_allreduce(
 ) -> Collective:
     """Plan an exact sum or mean; the arguments are those of `Communicator.allreduce`.
 
-    Parameters
-    ----------
-    admission : Admission
-        This worker's.
-    sequence : int
-        How many collectives came before.
-    arrays : array, list of arrays or Accumulator
-        This worker's summands; an accumulator is emptied.
-    op : {"sum", "mean"}
-        A mean divides by the number of summands of all workers.
-    out : array, optional
-        Where the result goes.
-    exact : {True, "bfloat16"}
-        "bfloat16" rounds the result of float32 to that type.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        Other types than float16, float32 and float64, or another operation.
-    ArrayError
-        There is no summand, or they differ in shape or type.
+    `admission`: this worker's. `sequence`: how many collectives came before. `arrays`: this worker's summands; an
+    accumulator is emptied. `op`: a mean divides by the number of summands of all workers. `out`: where the result goes.
+    `exact`: "bfloat16" rounds the result of float32 to that type. Raises UnsupportedTypeError: other types than float16,
+    float32 and float64, or another operation. Raises ArrayError if there is no summand, or they differ in shape or type.
     """
     del admission
     total = arrays if isinstance(arrays, Accumulator) else _accumulated(arrays, op)

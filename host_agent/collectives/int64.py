@@ -44,23 +44,10 @@ def plan_allreduce_int64(
 ) -> Collective:
     """Plan the exact reduction of an int64 array over all workers.
 
-    Parameters
-    ----------
-    array : int64 array
-        Of any shape; the same shape on all workers.
-    out : array, optional
-        Where the result goes; may be `array` itself.
-    on_overflow : {"raise", "saturate"}
-        What to do if a sum does not fit int64.
-    sparse : {"auto", "always", "never"}
-        Whether blocks of zeros are left out.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        The array is not int64, or the operation is not defined for integers.
-    MisuseError
-        An argument is none of its choices.
+    `array`: of any shape; the same shape on all workers. `out`: where the result goes; may be `array` itself. `on_overflow`:
+    what to do if a sum does not fit int64. `sparse`: whether blocks of zeros are left out. Raises UnsupportedTypeError if
+    the array is not int64, or the operation is not defined for integers. Raises MisuseError if an argument is none of its
+    choices.
     """
     values = np.asarray(array)
     dtype = values.dtype.newbyteorder("=")

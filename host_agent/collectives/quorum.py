@@ -54,10 +54,7 @@ class Offer:
     def make(self, array: npt.ArrayLike) -> None:
         """Hand in the array, which may not be changed until the round has ended.
 
-        Raises
-        ------
-        MisuseError
-            It is another shape or type than was said, or there was one before.
+        Raises MisuseError if it is another shape or type than was said, or there was one before.
         """
         values = np.asarray(array)
         if self.made:
@@ -82,12 +79,7 @@ def neutral(shape: tuple[int, ...], dtype: np.dtype[Any], op: str) -> Array:
 def plan_quorum_allreduce(admission: Admission, sequence: int, offer: Offer, op: Op) -> Collective:
     """Plan the reduction over the workers whose offers complete the quorum; its result is a `Reduced`.
 
-    Raises
-    ------
-    MisuseError
-        The job has no quorum.
-    UnsupportedTypeError
-        As for `Communicator.allreduce`.
+    Raises MisuseError if the job has no quorum. Raises UnsupportedTypeError: as for `Communicator.allreduce`.
     """
     if not admission.quorum:
         raise MisuseError(

@@ -49,10 +49,7 @@ BLOCKS_A_TURN: Final = 4  # Number of blocks for each slot that a bitmap should 
 def is_sparse(choice: Sparse, work: Pass, op: str) -> bool:
     """Whether a reduction leaves out blocks of zeros; all workers answer alike.
 
-    Raises
-    ------
-    MisuseError
-        If the caller insists on an operation that zeros take part in.
+    Raises MisuseError if the caller insists on an operation that zeros take part in.
     """
     if choice == "never" or work.target.size == 0:
         return False
@@ -77,10 +74,7 @@ class _Bitmap:
 class BlockSparse:
     """The passes of one block-sparse reduction.
 
-    Parameters
-    ----------
-    mark : callable
-        Returns the fingerprint of a pass, given a number that no neighbour has.
+    `mark`: returns the fingerprint of a pass, given a number that no neighbour has.
     """
 
     def __init__(self, admission: Admission, whole: Pass, mark: Callable[[int], int]) -> None:

@@ -24,25 +24,10 @@ class Compression(Configured):
     The state is kept by the label of the call: arrays that are reduced again and again, such as the gradients of a layer,
     need a label each. All workers must use it alike.
 
-    Parameters
-    ----------
-    compressor : str or Compressor
-        A name (``netsum compression list``), whose options follow, or an object.
-    memory : str or Memory
-        What is done with what was lost (``netsum compression memories``).
-    seed : int
-        Of random choices; the same at all workers.
-    measure_error : bool
-        Whether statistics have the error of compression: two more passes over each array.
-    **options
-        Of the compressor.
-
-    Raises
-    ------
-    MisuseError
-        For an unknown name or option.
-    IncompatibleError
-        If compressor and memory do not fit.
+    `compressor`: a name (``netsum compression list``), whose options follow, or an object. `memory`: what is done with what
+    was lost (``netsum compression memories``). `seed`: of random choices; the same at all workers. `measure_error`: whether
+    statistics have the error of compression: two more passes over each array. `**options`: of the compressor. Raises
+    MisuseError: for an unknown name or option. Raises IncompatibleError if compressor and memory do not fit.
 
     Examples
     --------

@@ -8,10 +8,7 @@ from collections.abc import Callable
 class Background:
     """Runs tasks in the order in which they are submitted, in a daemon thread that the first one starts.
 
-    Parameters
-    ----------
-    name : str
-        Of the thread.
+    `name`: of the thread.
     """
 
     def __init__(self, name: str) -> None:

@@ -60,13 +60,7 @@ def run(rounds: Generator[Round, Any, Result], exchange: Exchange) -> Result:
 
 
 class TorchExchange:
-    """Rounds over a process group of torch.distributed, of any back end.
-
-    Parameters
-    ----------
-    group : ProcessGroup, optional
-        The default group if None.
-    """
+    """Rounds over a process group of torch.distributed, of any back end. `group`: the default group if None."""
 
     def __init__(self, group: Any = None) -> None:
         self.group = group
@@ -112,10 +106,7 @@ class TorchExchange:
 class CommunicatorExchange:
     """Rounds over a `Communicator`, for tensors on the CPU.
 
-    Parameters
-    ----------
-    communicator : Communicator
-        Its sums of integers are exact; its sums of floats are block floating point.
+    `communicator`: its sums of integers are exact; its sums of floats are block floating point.
     """
 
     def __init__(self, communicator: Communicator) -> None:
@@ -160,16 +151,8 @@ def reduce_in_process(
 ) -> list[Tensor]:
     """Run all workers of a group in lockstep in this process, and return each one's result.
 
-    Parameters
-    ----------
-    reducers : sequence of Reducer
-        One for each worker, in the order of ranks.
-    key : str
-        Which tensor it is.
-    gradients : sequence of Tensor
-        One for each worker.
-    combine : callable, optional
-        What carries out the rounds: `combined`, in memory, by default.
+    `reducers`: one for each worker, in the order of ranks. `key`: which tensor it is. `gradients`: one for each worker.
+    `combine`: what carries out the rounds: `combined`, in memory, by default.
     """
     workers = [reducer.rounds(key, gradient) for reducer, gradient in zip(reducers, gradients, strict=True)]
     return in_lockstep(workers, combine or combined)
@@ -178,10 +161,7 @@ def reduce_in_process(
 def in_lockstep(workers: Sequence[Generator[Round, Any, Result]], combine: Combine) -> list[Result]:
     """Carry out the rounds of all workers of a group together, and return what each of them returns.
 
-    Raises
-    ------
-    AssertionError
-        The workers disagree about a round.
+    Raises AssertionError if the workers disagree about a round.
     """
     result: Any = None
     while True:

@@ -25,14 +25,8 @@ class Unit:
 def units(sizes: Sequence[tuple[str, int]], granularity: Granularity, block: int | None = None) -> list[Unit]:
     """Divide named tensors into what is compressed together.
 
-    Parameters
-    ----------
-    sizes : sequence of (str, int)
-        Names and numbers of elements, of a bucket or of a whole model.
-    granularity : {"layer", "bucket", "model"}
-        A layer is one parameter tensor. For "bucket" and "model" all tensors make one unit.
-    block : int, optional
-        With "layer": no unit has more elements than that.
+    `sizes`: names and numbers of elements, of a bucket or of a whole model. `granularity`: a layer is one parameter tensor.
+    For "bucket" and "model" all tensors make one unit. `block`: with "layer": no unit has more elements than that.
     """
     if granularity != "layer":
         names = tuple(name for name, _ in sizes)

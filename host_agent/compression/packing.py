@@ -14,10 +14,7 @@ def field_bits(largest: int, workers: int) -> int:
 def fields_per_lane(largest: int, workers: int) -> int:
     """Return how many fields fit into a lane, at least one.
 
-    Raises
-    ------
-    ValueError
-        If not even one fits: 2 · largest · workers ≥ 2³¹.
+    Raises ValueError if not even one fits: 2 · largest · workers ≥ 2³¹.
     """
     fields = _SUM_BITS // field_bits(largest, workers)
     if fields == 0:
@@ -28,17 +25,9 @@ def fields_per_lane(largest: int, workers: int) -> int:
 def pack_lanes(values: Tensor, largest: int, workers: int) -> Tensor:
     """Pack integers into int32 lanes whose sum over the workers carries from no field into the next.
 
-    Parameters
-    ----------
-    values : int32 or int64 tensor, one dimension
-        In [−largest, largest].
-    largest, workers : int
-        What the room of a field follows from.
-
-    Returns
-    -------
-    int32 tensor
-        ceil(len(values) / fields_per_lane) lanes, each below 2³¹ / workers, so that the sum needs no second pass.
+    `values` (int32 or int64 tensor, one dimension): in [−largest, largest]. `largest`, `workers`: what the room of a field
+    follows from. Returns ceil(len(values) / fields_per_lane) lanes, each below 2³¹ / workers, so that the sum needs no
+    second pass (int32 tensor).
     """
     fields, bits = fields_per_lane(largest, workers), field_bits(largest, workers)
     offset = torch.zeros(-(-values.numel() // fields) * fields, dtype=torch.int32, device=values.device)

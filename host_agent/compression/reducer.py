@@ -73,13 +73,7 @@ class CompressionStatistics:
 
 @dataclass
 class Reducer:
-    """A compressor with its memory.
-
-    Raises
-    ------
-    IncompatibleError
-        If compressor and memory do not fit.
-    """
+    """A compressor with its memory. Raises IncompatibleError if compressor and memory do not fit."""
 
     compressor: Compressor  # What is sent.
     memory: Memory = field(default_factory=NoMemory)  # What is done with what was lost.
@@ -101,10 +95,7 @@ class Reducer:
     def comparison(self, device: torch.device) -> Generator[Round, Any, None]:
         """Return the rounds that compare the settings of all workers: one before the first tensor, and none afterwards.
 
-        Raises
-        ------
-        MisuseError
-            At all workers, if one of them has another setting than rank 0.
+        Raises MisuseError: at all workers, if one of them has another setting than rank 0.
         """
         if self._difference is None:
             self._difference = yield from self._compared(device)
@@ -143,24 +134,9 @@ class Reducer:
         Every worker must run the rounds of the same keys in the same order. If any worker's tensor is not finite, or what it
         or the sum decompresses to is not, the result is NaN at all workers and no state changes, so that a step can be skipped.
 
-        Parameters
-        ----------
-        key : str
-            The same at all workers and in all steps.
-        gradient : floating-point tensor
-            Not changed.
-        layout : tuple of (str, int), optional
-            The parameters in it, by which the memory keeps its state; the key alone by default.
-
-        Yields
-        ------
-        Round
-            Send its result.
-
-        Returns
-        -------
-        Tensor
-            Of the gradient's shape and type.
+        `key`: the same at all workers and in all steps. `gradient`: not changed. `layout`: the parameters in it, by which
+        the memory keeps its state; the key alone by default. Send each round its result; the generator returns a tensor of
+        the gradient's shape and type.
         """
         if gradient.numel() == 0:
             return gradient.clone()
@@ -257,10 +233,7 @@ class Reducer:
 
         Counts of steps, statistics and the state of a memory that stays go on. All workers must switch at the same place.
 
-        Raises
-        ------
-        IncompatibleError
-            If compressor and memory do not fit; nothing has changed then.
+        Raises IncompatibleError if compressor and memory do not fit; nothing has changed then.
         """
         kept = memory if memory is not None else self.memory
         kept.attach(compressor, self.workers)
@@ -271,10 +244,7 @@ class Reducer:
 
         All workers must do so at the same place. A schedule is a call of this before each step.
 
-        Raises
-        ------
-        MisuseError
-            For an unknown option or a value that it does not take; nothing has changed then.
+        Raises MisuseError: for an unknown option or a value that it does not take; nothing has changed then.
         """
         self.switch_to(self.compressor.with_options(**options))
 
@@ -308,10 +278,7 @@ class Reducer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take a state that `state_dict` returned.
 
-        Raises
-        ------
-        MisuseError
-            It is that of another compressor or of another memory, or lacks a part.
+        Raises MisuseError if it is that of another compressor or of another memory, or lacks a part.
         """
         lacking = [name for name in self.state_dict() if name not in state]
         require(

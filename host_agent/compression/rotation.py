@@ -48,10 +48,7 @@ def uniform_rotation(size: int, generator: torch.Generator) -> Tensor:
     rounded to multiples of `GRID`, so that a product with a matrix of such multiples is exact in float64 as long as its sums stay
     below 2^53 steps: it has the same bits at all workers, whatever order their libraries add in.
 
-    Returns
-    -------
-    float64 tensor, (size, size)
-        On the generator's device.
+    The result: on the generator's device.
     """
     normals = torch.randn(size, size, generator=generator, device=generator.device)
     factor = normals.to("cpu", torch.float64).numpy().copy()

@@ -14,12 +14,7 @@ from host_agent.compression.reducer import Reducer
 class Uncompressed:
     """Begins all-reduces in place, several at a time; a trainer computes on meanwhile.
 
-    Parameters
-    ----------
-    exchange : TorchExchange
-        The group.
-    reducer : Reducer
-        Its statistics are kept.
+    `exchange`: the group. `reducer`: its statistics are kept.
     """
 
     def __init__(self, exchange: TorchExchange, reducer: Reducer) -> None:

@@ -20,13 +20,7 @@ def stamp() -> str:
 
 
 def compile_stubs(python: Path) -> dict[str, str]:
-    """Return the stubs by file name.
-
-    Parameters
-    ----------
-    python : Path
-        An interpreter that has `COMPILER`.
-    """
+    """Return the stubs by file name. `python`: an interpreter that has `COMPILER`."""
     root = Path(__file__).parents[2]
     with tempfile.TemporaryDirectory(prefix="netsum-stubs-") as folder:
         kinds = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpc_python")]

@@ -10,12 +10,7 @@ from host_agent.job_api import jobs_pb2
 class BandwidthDelay:
     """As many chunks in flight as fill a link; rounded up to a power of two.
 
-    Attributes
-    ----------
-    link_bits_per_s : float
-        Rate of the slowest link between a worker and the switch.
-    rtt_s : float
-        From a contribution to its result.
+    `link_bits_per_s`: rate of the slowest link between a worker and the switch. `rtt_s`: from a contribution to its result.
     """
 
     link_bits_per_s: float

@@ -31,20 +31,7 @@ def service_in_use() -> str | None:
 def start_service(places: int) -> str:
     """Start a switch and its controller on this machine's loopback, for as long as a process is connected.
 
-    Parameters
-    ----------
-    places : int
-        How many processes can take part.
-
-    Returns
-    -------
-    str
-        "host:port" of the service.
-
-    Raises
-    ------
-    JoinError
-        It did not start.
+    `places`: how many processes can take part. Returns "host:port" of the service. Raises JoinError if it did not start.
     """
     missing = [package for module, package in SERVICE_NEEDS.items() if find_spec(module) is None]
     if missing:

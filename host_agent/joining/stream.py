@@ -37,17 +37,10 @@ _BROKEN: Final = (
 class JoinStream:
     """One worker's stream.
 
-    Parameters
-    ----------
-    controller : str
-        "HOST:PORT" or "unix:PATH".
-    opening : callable
-        Returns what a stream begins with.
-    on_refusal : callable
-        Takes the sentence of a controller that ends the stream for good; returns whether to begin again all the same.
-        Its first argument is the status.
-    on_unreachable : callable
-        Called before every new attempt with the reason why the last one broke; returns whether to go on.
+    `controller`: "HOST:PORT" or "unix:PATH". `opening`: returns what a stream begins with. `on_refusal`: takes the sentence
+    of a controller that ends the stream for good; returns whether to begin again all the same. Its first argument is the
+    status. `on_unreachable`: called before every new attempt with the reason why the last one broke; returns whether to go
+    on.
     """
 
     def __init__(

@@ -32,15 +32,7 @@ def with_values(opts: Any, **values: Any) -> Any:
 def cut(whole: Tensor, piece: Tensor, count: int) -> list[Tensor]:
     """Cut a tensor into as many flat pieces as there are ranks.
 
-    Parameters
-    ----------
-    whole : Tensor
-        Contiguous, of `count` times as many elements as `piece`.
-
-    Raises
-    ------
-    ArrayError
-        The tensors do not fit together.
+    `whole`: contiguous, of `count` times as many elements as `piece`. Raises ArrayError if the tensors do not fit together.
     """
     if whole.numel() != piece.numel() * count or whole.dtype != piece.dtype or not whole.is_contiguous():
         raise ArrayError(

@@ -31,12 +31,8 @@ _AFTERWARDS: Final = (
 class Failures:
     """Why the collectives of one process group fail.
 
-    Parameters
-    ----------
-    store : torch.distributed.Store
-        The group's own: ranks that do not agree exchange there what they called.
-    ranks : sequence of int
-        The rank in the world of each rank of the group; what people know processes by.
+    `store`: the group's own: ranks that do not agree exchange there what they called. `ranks`: the rank in the world of each
+    rank of the group; what people know processes by.
     """
 
     def __init__(self, store: dist.Store, rank: int, ranks: Sequence[int], timeout_s: float) -> None:
@@ -73,10 +69,7 @@ class Failures:
     def explain(self, what: str, error: BaseException) -> BaseException:
         """Return the error that users of torch are to see; its ``__cause__`` is netsum's own.
 
-        Parameters
-        ----------
-        error : BaseException
-            What it ended with. Anything but netsum's own errors is returned as it is.
+        `error`: what it ended with. Anything but netsum's own errors is returned as it is.
         """
         if not isinstance(error, NetsumError):
             return error

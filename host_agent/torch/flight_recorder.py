@@ -98,13 +98,7 @@ class Recorded:
 
 
 class FlightRecorder:
-    """Keeps the newest collectives of all process groups of this process.
-
-    Parameters
-    ----------
-    capacity : int
-        How many; 0: none.
-    """
+    """Keeps the newest collectives of all process groups of this process. `capacity`: how many; 0: none."""
 
     def __init__(self, capacity: int) -> None:
         self._kept: deque[Recorded] = deque(maxlen=capacity)
@@ -164,10 +158,7 @@ class FlightRecorder:
     def write(self, prefix: str) -> Path:
         """Write what is kept to the file that is named by the prefix and this process's rank in the world.
 
-        Raises
-        ------
-        OSError
-            The file cannot be written.
+        Raises OSError if the file cannot be written.
         """
         with self._lock:
             self._look()
@@ -196,19 +187,7 @@ recorder: Final = _from_environment()
 def write_flight_recorder(prefix: str) -> Path:
     """Write the last collectives of this process, for ``torchfrtrace``.
 
-    Parameters
-    ----------
-    prefix : str
-        Of the file's path; the rank in the world follows. ``torchfrtrace FOLDER`` reads the files of all ranks.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    OSError
-        It cannot be written.
+    `prefix`: of the file's path; the rank in the world follows. ``torchfrtrace FOLDER`` reads the files of all ranks.
+    Returns the file. Raises OSError if it cannot be written.
     """
     return recorder.write(prefix)

@@ -33,10 +33,7 @@ class GlooReductions:
 
     Labels are not compared. Sums of int64 that do not fit wrap around.
 
-    Parameters
-    ----------
-    gloo : ProcessGroupGloo
-        For this group alone: its collectives must begin in the same order at all ranks.
+    `gloo`: for this group alone: its collectives must begin in the same order at all ranks.
     """
 
     def __init__(self, gloo: Any, size: int) -> None:

@@ -12,12 +12,7 @@ from host_agent.torch.tracing import untraced
 def allreduce_hook(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average a bucket of gradients on the slots.
 
-    Parameters
-    ----------
-    group : torch.distributed.ProcessGroup
-        Of backend "netsum", as ``new_group(backend="netsum")`` makes it.
-    bucket : torch.distributed.GradBucket
-        From DDP.
+    `group`: of backend "netsum", as ``new_group(backend="netsum")`` makes it. `bucket`: from DDP.
 
     Examples
     --------

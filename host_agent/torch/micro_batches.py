@@ -21,21 +21,10 @@ class MicroBatches:
     micro-batches alone if the model computes the same bits for each of them at every rank: the same machine type and number of
     threads, and no state that passes from one micro-batch to the next, such as the running means of batch normalization.
 
-    Parameters
-    ----------
-    parameters : iterable of Tensor
-        The model's; float16, bfloat16, float32 or float64, in the memory of the host. One without a gradient counts as zero.
-    count : int
-        Micro-batches of a step, of all ranks together.
-    seed : int
-        Torch's generator is seeded anew for every micro-batch, with a number of its own.
-    group : ProcessGroup, optional
-        Of backend "netsum"; the default group by default.
-
-    Raises
-    ------
-    MisuseError
-        The group has another backend, or `count` is below 1.
+    `parameters`: the model's; float16, bfloat16, float32 or float64, in the memory of the host. One without a gradient
+    counts as zero. `count`: micro-batches of a step, of all ranks together. `seed`: torch's generator is seeded anew for
+    every micro-batch, with a number of its own. `group`: of backend "netsum"; the default group by default. Raises
+    MisuseError if the group has another backend, or `count` is below 1.
 
     Examples
     --------
@@ -68,10 +57,7 @@ class MicroBatches:
 
         The caller computes the gradient of one micro-batch, by `backward`, for each number.
 
-        Parameters
-        ----------
-        step : int
-            For the seeds.
+        `step`: for the seeds.
         """
         self._clear()
         for index in range(dist.get_rank(self._group), self._count, dist.get_world_size(self._group)):

@@ -11,19 +11,9 @@ def monitored_barrier(
 ) -> None:
     """Wait for all ranks of a group, and name those that do not come.
 
-    Parameters
-    ----------
-    group : ProcessGroup, optional
-        Of backend "netsum" or "gloo"; None is the default group.
-    timeout : timedelta, optional
-        How long rank 0 waits; None is the group's own.
-    wait_all_ranks : bool
-        Whether to name all ranks that do not come, rather than the first.
-
-    Raises
-    ------
-    RuntimeError
-        Some ranks did not come. Rank 0's error names them.
+    `group`: of backend "netsum" or "gloo"; None is the default group. `timeout`: how long rank 0 waits; None is the group's
+    own. `wait_all_ranks`: whether to name all ranks that do not come, rather than the first. Raises RuntimeError if some
+    ranks did not come. Rank 0's error names them.
     """
     if dist.get_backend(group) == "gloo":
         dist.monitored_barrier(group, timeout, wait_all_ranks)

@@ -50,12 +50,7 @@ Finish = Callable[[], None]
 class NetsumProcessGroup(ThroughGloo):
     """A process group whose collectives are done by a switch; made by ``init_process_group("netsum")`` and ``new_group``.
 
-    Parameters
-    ----------
-    ranks : sequence of int
-        The ranks in the world of the group's ranks.
-    name : str
-        Of the group, for the flight recorder.
+    `ranks`: the ranks in the world of the group's ranks. `name`: of the group, for the flight recorder.
     """
 
     def __init__(
@@ -91,10 +86,7 @@ class NetsumProcessGroup(ThroughGloo):
     def start(self) -> None:
         """Take slots of the switch now, rather than with the first collective.
 
-        Raises
-        ------
-        JoinError
-            The job of this group did not start.
+        Raises JoinError if the job of this group did not start.
         """
         self._slots.start()
 

@@ -57,17 +57,8 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, ranks: int, factor: An
 
     AVG of integers divides the exact sum and drops the fraction, as NCCL does.
 
-    Parameters
-    ----------
-    source, target : tensor
-        Of one shape and type; may be the same tensor. Neither need be contiguous.
-    kind : str
-        One that is `on_slots`.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        The operation is not defined for the type.
+    `source`, `target`: of one shape and type; may be the same tensor. Neither need be contiguous. `kind`: one that is
+    `on_slots`. Raises UnsupportedTypeError if the operation is not defined for the type.
     """
     source, target = source.detach(), target.detach()
     if kind == "PREMUL_SUM":

@@ -37,20 +37,10 @@ def join(
 ) -> Seat:
     """Join the job of a process group.
 
-    Parameters
-    ----------
-    ranks : sequence of int
-        The ranks in the world of the group's ranks.
-    places : int
-        Size of the world: how many ports a switch needs that is started for it.
-    start : bool
-        Whether to wait until the job has started, which takes slots; see `Seat.start`.
-
-    Raises
-    ------
-    JoinError
-        At all ranks, if the first one finds no service, if a rank does not come, or was started with another size of the
-        world; else at those that cannot join.
+    `ranks`: the ranks in the world of the group's ranks. `places`: size of the world: how many ports a switch needs that is
+    started for it. `start`: whether to wait until the job has started, which takes slots; see `Seat.start`. Raises
+    JoinError: at all ranks, if the first one finds no service, if a rank does not come, or was started with another size of
+    the world; else at those that cannot join.
     """
     if rank == 0:
         try:

@@ -40,14 +40,9 @@ class SlotGroup:
     All methods return at once with a future; what they begin is done in the order of the calls. The arrays must be left
     alone until then. The job takes slots of the switch with the first collective, or with `start`.
 
-    Parameters
-    ----------
-    seat : Seat
-        In the job, not started; closed with the group.
-    timeout_s : float
-        A collective fails if none of its chunks completes for that long.
-    without_slots : callable
-        Connects the ranks through Gloo; called at all of them, with the switch's refusal, if it has no slots free.
+    `seat`: in the job, not started; closed with the group. `timeout_s`: a collective fails if none of its chunks completes
+    for that long. `without_slots`: connects the ranks through Gloo; called at all of them, with the switch's refusal, if it
+    has no slots free.
     """
 
     def __init__(
@@ -86,10 +81,7 @@ class SlotGroup:
     def start(self) -> None:
         """Take slots now; without free ones, go through Gloo.
 
-        Raises
-        ------
-        JoinError
-            The job did not start. The seat is closed then.
+        Raises JoinError if the job did not start. The seat is closed then.
         """
         try:
             collectives = self._started()

@@ -27,10 +27,7 @@ def sparse_on_slots(tensor: Tensor, kind: str) -> bool:
 def reduce_sparse(slots: SlotGroup, tensor: Tensor, label: str) -> tuple[Future[Any], Any]:
     """Begin the sum of a sparse tensor over all ranks, in place; the result is coalesced.
 
-    Returns
-    -------
-    (Future, callable)
-        To wait for, and to be called then.
+    Returns work to wait for, and a function to be called then.
     """
     own = tensor.detach().coalesce()
     sizes = own.shape[: own.sparse_dim()]

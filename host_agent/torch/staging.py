@@ -23,13 +23,7 @@ class Staged(NamedTuple):
 
 
 def staged(tensor: Tensor, *, read: bool, write: bool) -> Staged:
-    """Stage a tensor.
-
-    Parameters
-    ----------
-    tensor : Tensor
-        On any device; its values may be the negated or conjugated ones of its memory.
-    """
+    """Stage a tensor. `tensor`: on any device; its values may be the negated or conjugated ones of its memory."""
     if tensor.device.type == "cpu" and not tensor.is_neg() and not tensor.is_conj():
         return Staged(tensor, _nothing)
     if tensor.device.type == "cuda":

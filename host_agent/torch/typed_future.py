@@ -47,12 +47,7 @@ def typed_future(done: torch.futures.Future[Any], outputs: Sequence[Tensor]) -> 
     Callbacks on it run in PyTorch's inter-op threads, which also resolve it: a callback that blocks until another such future is
     done could wait for ever. So it is for callers in C++, which do not block.
 
-    Parameters
-    ----------
-    done : torch.futures.Future
-        Completes first; its error is the future's, its value is not used.
-    outputs : sequence of tensor
-        The value. On the CPU.
+    `done`: completes first; its error is the future's, its value is not used. `outputs`: the value. On the CPU.
     """
     future: torch.futures.Future[Any] = _functions().after(done, list(outputs))
     return future

@@ -24,20 +24,11 @@ def tensors_in(outputs: Sequence[Any]) -> list[Tensor]:
 class NetsumWork(dist._Work):
     """Handle of collectives under way.
 
-    Parameters
-    ----------
-    outputs : list of tensor
-        What the collective writes; the value of its future.
-    parts : sequence of Future
-        What must be done first. Collectives end in the order they began in, or all fail together.
-    finish : callable
-        What is then left to do, such as rounding into the tensors. Runs once, in the thread that progresses collectives.
-    explain : callable, optional
-        Given `what` and the error that occurred, returns the one that `wait` raises.
-    patience : timedelta
-        How long `wait` waits that is given no time of its own; 0 or less for as long as the group's own timeout allows.
-    ended : callable
-        Called once with the error of `wait`, or None, before waiters go on.
+    `outputs`: what the collective writes; the value of its future. `parts`: what must be done first. Collectives end in the
+    order they began in, or all fail together. `finish`: what is then left to do, such as rounding into the tensors. Runs
+    once, in the thread that progresses collectives. `explain`: given `what` and the error that occurred, returns the one
+    that `wait` raises. `patience`: how long `wait` waits that is given no time of its own; 0 or less for as long as the
+    group's own timeout allows. `ended`: called once with the error of `wait`, or None, before waiters go on.
     """
 
     def __init__(
@@ -71,15 +62,8 @@ class NetsumWork(dist._Work):
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait until the tensors hold the result.
 
-        Parameters
-        ----------
-        timeout : timedelta
-            How long at most; 0 for as long as the call, or else the group's own timeout, allows.
-
-        Raises
-        ------
-        torch.distributed.DistBackendError
-            The collective failed; `__cause__` is netsum's own error, which says why.
+        `timeout`: how long at most; 0 for as long as the call, or else the group's own timeout, allows. Raises
+        torch.distributed.DistBackendError if the collective failed; `__cause__` is netsum's own error, which says why.
         """
         seconds = (timeout if timeout > timedelta(0) else self._patience).total_seconds()
         if not self._done.wait(seconds if seconds > 0 else None):

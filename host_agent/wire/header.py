@@ -82,13 +82,7 @@ class Header(NamedTuple):
 
     @classmethod
     def from_bytes(cls, datagram: bytes) -> "Header":
-        """Unpack the first 20 bytes of a datagram.
-
-        Raises
-        ------
-        ValueError
-            If there are fewer.
-        """
+        """Unpack the first 20 bytes of a datagram. Raises ValueError if there are fewer."""
         if len(datagram) < HEADER_BYTES:
             raise ValueError(f"a header has {HEADER_BYTES} bytes, got {len(datagram)}")
         return cls(*read_header(np.frombuffer(datagram, np.uint32, HEADER_WORDS).copy()))

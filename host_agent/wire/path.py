@@ -37,13 +37,7 @@ def one_switch(worker_id: int, num_workers: int) -> Path:
 
 
 def check_path(path: Path) -> None:
-    """Check that a path is one.
-
-    Raises
-    ------
-    AdmissionError
-        With what is wrong.
-    """
+    """Check that a path is one. Raises AdmissionError: with what is wrong."""
     if not 1 <= len(path) <= TREE_MAX_LEVELS:
         raise AdmissionError(f"admission: path must have 1…{TREE_MAX_LEVELS} switches, got {len(path)}")
     for number, level in enumerate(path):
@@ -70,10 +64,7 @@ def check_path(path: Path) -> None:
 def path_of(members: Any) -> Path:
     """Read a path from JSON: a list of ``{"worker_id": 0, "children": [[0], [1]]}``.
 
-    Raises
-    ------
-    AdmissionError
-        If it is something else.
+    Raises AdmissionError if it is something else.
     """
     try:
         levels = [(level["worker_id"], [list(child) for child in level["children"]]) for level in members]
@@ -90,11 +81,8 @@ def path_of(members: Any) -> Path:
 def masks(path: Sequence[Level]) -> tuple[list[int], list[int], int]:
     """Return what a worker core needs of a path.
 
-    Returns
-    -------
-    tuple
-        The worker ids on the path; the bitmaps of all children, each by level; and the highest level that a
-        retransmission of this worker reaches: a complete switch passes on those of its worker 0 only.
+    Returns the worker ids on the path; the bitmaps of all children, each by level; and the highest level that a
+    retransmission of this worker reaches: a complete switch passes on those of its worker 0 only.
     """
     own = [level.worker_id for level in path]
     reach = next((number for number, worker_id in enumerate(own) if worker_id), len(own) - 1)

@@ -35,11 +35,8 @@ class Site:
 class Ranks(Conversation):
     """A process for each rank; they are gone when the ``with`` block ends.
 
-    Parameters
-    ----------
-    command
-        What a rank runs, given its number; it prints messages as lines of JSON, and stays after its last, ``done``, until its
-        standard input ends.
+    `command`: what a rank runs, given its number; it prints messages as lines of JSON, and stays after its last, ``done``,
+    until its standard input ends.
     """
 
     def __init__(self, command: Callable[[int], Sequence[str]], sites: Sequence[Site], folder: Path) -> None:
@@ -61,15 +58,8 @@ class Ranks(Conversation):
     def follow(self, silence_s: float, on_message: Callable[[int, Message], None]) -> None:
         """Take messages until every rank has said ``done``.
 
-        Parameters
-        ----------
-        silence_s
-            How long all of them together may say nothing.
-
-        Raises
-        ------
-        RankError
-            A rank failed or ended, or they were silent for too long.
+        `silence_s`: how long all of them together may say nothing. Raises RankError if a rank failed or ended, or they were
+        silent for too long.
         """
         waiting = set(range(len(self._sites)))
         joined = False

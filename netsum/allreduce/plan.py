@@ -123,16 +123,8 @@ class Plan:
     ) -> "Plan":
         """Make a plan of every data type with every size.
 
-        Parameters
-        ----------
-        sizes
-            Sizes of the array in memory, such as "4KiB,1MiB"; a number without a unit is bytes.
-        dtypes
-            Data types, such as "float32,int32".
-        op
-            One of `OPS`.
-        how
-            Other attributes of `Exchange`.
+        `sizes`: sizes of the array in memory, such as "4KiB,1MiB"; a number without a unit is bytes. `dtypes`: data types,
+        such as "float32,int32". `op`: one of `OPS`. `how`: other attributes of `Exchange`.
         """
         exchanges = tuple(
             Exchange(dtype, op, -(-size // ITEM_BYTES.get(dtype, 1)), **how)

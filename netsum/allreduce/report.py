@@ -69,13 +69,7 @@ class Row:
 
 
 def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
-    """Put together what was measured.
-
-    Parameters
-    ----------
-    rounds
-        For each rank its messages of event "round", in order.
-    """
+    """Put together what was measured. `rounds`: for each rank its messages of event "round", in order."""
     by_round: dict[int, list[Message]] = defaultdict(list)
     for said in rounds:
         for number, message in enumerate(said):

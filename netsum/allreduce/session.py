@@ -71,21 +71,9 @@ def run_between(
 ) -> Outcome:
     """Run a rank on each of several sites.
 
-    Parameters
-    ----------
-    controller
-        Address of the controller service, as seen from the sites and from here.
-    job
-        Name of the job; None: one that no other has.
-    slots
-        As `netsum.slots_text` reads it; None: the controller's default.
-    join_token
-        Of a job that an operator created with one.
-
-    Raises
-    ------
-    RankError
-        A rank failed.
+    `controller`: address of the controller service, as seen from the sites and from here. `job`: name of the job; None: one
+    that no other has. `slots`: as `netsum.slots_text` reads it; None: the controller's default. `join_token`: of a job that
+    an operator created with one. Raises RankError if a rank failed.
     """
     name = job or f"allreduce-{time.time_ns() // 1_000_000:x}"
     rounds: list[list[Message]] = [[] for _ in sites]
@@ -158,13 +146,7 @@ def local_sites(workers: int) -> list[Site]:
 
 
 def testbed_sites(testbed: RunningTestbed, hosts: Sequence[str]) -> list[Site]:
-    """Return the hosts of a testbed as sites.
-
-    Parameters
-    ----------
-    hosts
-        Names; none: all of them.
-    """
+    """Return the hosts of a testbed as sites. `hosts`: names; none: all of them."""
     there = list(testbed.state["hosts"])
     if unknown := sorted(set(hosts) - set(there)):
         raise TestbedError(

@@ -78,24 +78,9 @@ def take_part(
 ) -> bool:
     """Be one rank from joining to the end.
 
-    Parameters
-    ----------
-    job, rank, world_size, controller, slots, join_token
-        See `host_agent.joining.join`.
-    join_timeout_s
-        How long to wait for the controller and the other ranks.
-    stay
-        Called when all is done, before the rank leaves the job.
-
-    Returns
-    -------
-    bool
-        Whether all results were right.
-
-    Raises
-    ------
-    NetsumError
-        The job could not be joined, or a collective failed.
+    `job`, `rank`, `world_size`, `controller`, `slots`, `join_token`: see `host_agent.joining.join`. `join_timeout_s`: how
+    long to wait for the controller and the other ranks. `stay`: called when all is done, before the rank leaves the job.
+    Returns whether all results were right. Raises NetsumError if the job could not be joined, or a collective failed.
     """
     with ended_by_signals():
         compile_ahead()  # Before others wait for us.

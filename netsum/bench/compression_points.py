@@ -62,15 +62,8 @@ QUICK_METHODS: Final = ("none", "block-float-8", "top-k", "powersgd")
 def method_of(text: str) -> tuple[str, Method]:
     """Return the compressor of a method, and what goes with it.
 
-    Parameters
-    ----------
-    text : str
-        A key of `METHODS`, which may be followed by ``+MEMORY`` and ``@GRANULARITY`` in place of its own.
-
-    Raises
-    ------
-    ArgumentError
-        A name is unknown.
+    `text`: a key of `METHODS`, which may be followed by ``+MEMORY`` and ``@GRANULARITY`` in place of its own. Raises
+    ArgumentError if a name is unknown.
     """
     rest, _, granularity = text.partition("@")
     name, _, memory = rest.partition("+")
@@ -139,10 +132,7 @@ def points_of(
 ) -> list[Point]:
     """Return all points, those without compression first, for the others are compared with them.
 
-    Raises
-    ------
-    ArgumentError
-        A name is unknown.
+    Raises ArgumentError if a name is unknown.
     """
     for kind, names, known in (("task", tasks, tuple(TASKS)), ("backend", backends, ("netsum", "gloo"))):
         for name in names:

@@ -86,10 +86,7 @@ def _numpy_dequantize(lanes: npt.NDArray[np.int32], scale: np.float32) -> npt.ND
 def measure(elements: int = 1 << 24, lanes: int = 256, runs: int = 5) -> list[Row]:
     """Time all operations, `runs` times each, alternating.
 
-    Parameters
-    ----------
-    elements
-        Of the arrays; a multiple of `lanes`. The default does not fit into any cache.
+    `elements`: of the arrays; a multiple of `lanes`. The default does not fit into any cache.
     """
     rng = np.random.default_rng(0)
     singles = rng.standard_normal(elements, np.float32)

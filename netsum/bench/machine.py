@@ -17,10 +17,7 @@ _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 def use_examples() -> None:
     """Make the modules of examples/ importable.
 
-    Raises
-    ------
-    CommandError
-        They are not there: they are part of the source checkout and not installed.
+    Raises CommandError if they are not there: they are part of the source checkout and not installed.
     """
     if not _EXAMPLES.is_dir():
         raise CommandError(

@@ -118,17 +118,10 @@ LINK = "link's queue and timers"
 def calibration(us: Mapping[str, float]) -> dict[str, float]:
     """Return what `netsum sim` takes for hosts and switches like these, in ns.
 
-    Parameters
-    ----------
-    us
-        Processor time of each part, in microseconds per packet that hosts send or receive; half of them are sent.
-
-    Returns
-    -------
-    dict
-        `send` and `receive` of a host for a packet, `service` of a switch for a packet that comes in and one that leaves, all of
-        them on processors of their own, each with its half of the cable's cost; and `shared`, the processor time of a
-        contribution and its result at all of them.
+    `us`: processor time of each part, in microseconds per packet that hosts send or receive; half of them are sent. Returns
+    `send` and `receive` of a host for a packet, `service` of a switch for a packet that comes in and one that leaves, all of
+    them on processors of their own, each with its half of the cable's cost; and `shared`, the processor time of a
+    contribution and its result at all of them.
     """
     cable = us.get(CABLE, 0.0) / 2
     core = us.get("host's own code", 0.0) + us.get("host: kernel, other", 0.0)

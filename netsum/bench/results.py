@@ -94,12 +94,6 @@ class Progress:
 
 
 def require(kind: str, name: str, known: Iterable[str]) -> None:
-    """Check a name.
-
-    Raises
-    ------
-    ArgumentError
-        It is unknown; the message lists those that are known.
-    """
+    """Check a name. Raises ArgumentError if it is unknown; the message lists those that are known."""
     if name not in known:
         raise ArgumentError(f"unknown {kind} {name!r}: expected one of {', '.join(known)}")

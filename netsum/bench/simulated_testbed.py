@@ -67,10 +67,7 @@ class Measured:
     def processors_needed(self, pair_us: float) -> float:
         """Return the share of this machine's processors that is busy when all links are.
 
-        Parameters
-        ----------
-        pair_us
-            Processor time of a contribution and its result, at all parts of the testbed together.
+        `pair_us`: processor time of a contribution and its result, at all parts of the testbed together.
         """
         packets_per_s = parse_rate_bps(self.rate) / 8 / (FRAME_HEADERS_BYTES + HEADER_BYTES + 4 * self.lanes)
         return packets_per_s * self.workers * pair_us / 1e6 / (os.cpu_count() or 1)

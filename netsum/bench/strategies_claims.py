@@ -28,12 +28,7 @@ CLAIMS: Final = (
 def run(names: Sequence[str], *, as_json: bool) -> None:
     """Try claims and print what came of each.
 
-    Raises
-    ------
-    ArgumentError
-        A name is unknown.
-    CommandError
-        A claim does not hold.
+    Raises ArgumentError if a name is unknown. Raises CommandError if a claim does not hold.
     """
     for name in names:
         require("claim", name, CLAIMS)

@@ -119,10 +119,7 @@ def points_of(
 ) -> list[Point]:
     """Return all points, seed by seed; a strategy for convex tasks is left out of the others.
 
-    Raises
-    ------
-    ArgumentError
-        A name is unknown, or a number of workers is not even and at least 2.
+    Raises ArgumentError if a name is unknown, or a number of workers is not even and at least 2.
     """
     for name in tasks:
         require("task", name, TASKS)

@@ -118,10 +118,7 @@ def winners(rows: Sequence[Row], task: str, workers: int, network: NetworkOf) ->
 def report(rows: Sequence[Row], networks: Sequence[NetworkOf], folder: Path) -> None:
     """Print the table and the map, and draw ``strategies.svg`` and ``strategies.png`` in a folder.
 
-    Parameters
-    ----------
-    networks
-        The first is the one of the table.
+    `networks`: the first is the one of the table.
     """
     if not rows:
         echo("no results so far")

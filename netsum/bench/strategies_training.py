@@ -22,13 +22,7 @@ _EPOCHS: Final = 1  # Of a round of FedAvg.
 
 @dataclass(frozen=True)
 class Shards:
-    """The digits, divided over workers.
-
-    Attributes
-    ----------
-    parts : list of (Tensor, Tensor)
-        Images (n, 64) and digits (n,) of each worker.
-    """
+    """The digits, divided over workers. `parts`: images (n, 64) and digits (n,) of each worker."""
 
     parts: list[tuple[Tensor, Tensor]]
     test: tuple[Tensor, Tensor]  # Of no worker.

@@ -24,10 +24,7 @@ def testbed(
 ) -> Iterator[RunningTestbed]:
     """Bring up a testbed and its controller; all of it is gone when the ``with`` block ends.
 
-    Raises
-    ------
-    TestbedError
-        It does not come up; the message says why.
+    Raises TestbedError if it does not come up; the message says why.
     """
     name = f"bench-{os.getpid()}"
     # By its own command: that forks, and gRPC's threads in this process would not survive it.
@@ -52,17 +49,8 @@ def run_ranks(
 ) -> None:
     """Run a rank of a benchmark that uses torch on each host of a testbed, or some on loopback, to their end.
 
-    Parameters
-    ----------
-    module
-        Of `netsum.bench`; its options are those of `netsum.bench.torch_world.parse`.
-    silence_s, on_message
-        As `Ranks.follow` takes them.
-
-    Raises
-    ------
-    RankError
-        A rank failed.
+    `module`: of `netsum.bench`; its options are those of `netsum.bench.torch_world.parse`. `silence_s`, `on_message`: as
+    `Ranks.follow` takes them. Raises RankError if a rank failed.
     """
     if isinstance(where, int):
         sites, master, interfaces = local_sites(where), "127.0.0.1", ["lo"] * where

@@ -44,10 +44,7 @@ class Comparison:
 def plan_of(runs: int, sizes: str, examples: str) -> Plan:
     """Read a plan as options write it: sizes and names of examples with commas between them, either of them empty for none.
 
-    Raises
-    ------
-    PlanError
-        There is no such size or example.
+    Raises PlanError if there is no such size or example.
     """
     names = [name for name in examples.split(",") if name]
     if names:

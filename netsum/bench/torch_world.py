@@ -36,10 +36,7 @@ def parse(
 def world(options: argparse.Namespace, timeout: timedelta) -> Iterator[dict[str, Any]]:
     """Be a rank of Gloo's default group for a block.
 
-    Yields
-    ------
-    dict
-        What is put there is said when the block has ended at all ranks.
+    Yields a dict: what is put there is said when the block has ended at all ranks.
     """
     os.environ["GLOO_SOCKET_IFNAME"] = options.interface
     torch.set_num_threads(1)

@@ -222,10 +222,7 @@ def measure(
 ) -> Comparison:
     """Run one program on all switches, `runs` times each, alternating.
 
-    Raises
-    ------
-    TestbedError
-        A switch did not come up, or lost packets.
+    Raises TestbedError if a switch did not come up, or lost packets.
     """
     packets -= packets % workers
     comparison = Comparison(lanes, workers, packets)

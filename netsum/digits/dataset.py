@@ -59,10 +59,7 @@ def batch_indices(step: int, shard_length: int, batch: int, seed: int) -> "np.nd
     A pass takes the shard in a shuffled order, the last images that do not fill a batch excepted. The order
     is the same for all workers; their images are not.
 
-    Raises
-    ------
-    ValueError
-        The shard has fewer images than a batch.
+    Raises ValueError if the shard has fewer images than a batch.
     """
     steps_a_pass = shard_length // batch
     if steps_a_pass == 0:

@@ -62,17 +62,8 @@ def plan_demo(
 ) -> Demo:
     """Fill in what suits the switch, and see whether it is there.
 
-    Parameters
-    ----------
-    workers, lanes, steps
-        Of the task; None takes what suits the switch.
-    drop_percent, in_mininet, on_bmv2
-        See `Demo`.
-
-    Raises
-    ------
-    TestbedError
-        The machine lacks something that the switch or the testbed needs.
+    `workers`, `lanes`, `steps`: of the task; None takes what suits the switch. `drop_percent`, `in_mininet`, `on_bmv2`: see
+    `Demo`. Raises TestbedError if the machine lacks something that the switch or the testbed needs.
     """
     task = BMV2_TASK if on_bmv2 else EMBEDDED_TASK
     task = replace(
@@ -89,13 +80,7 @@ def plan_demo(
 
 
 def run_demo(demo: Demo, console: Console) -> bool:
-    """Run a demonstration and print its table.
-
-    Returns
-    -------
-    bool
-        Whether all workers of all runs ended with the same bits.
-    """
+    """Run a demonstration and print its table. Returns whether all workers of all runs ended with the same bits."""
     task = demo.task
     program = compiled_program(task.lanes)
     train_images, test_images = load_digits(task.seed)

@@ -16,12 +16,8 @@ Labels = NDArray[np.int64]
 class Perceptron:
     """Dense layers with ReLU between them and softmax cross-entropy on top.
 
-    Parameters
-    ----------
-    widths
-        Number of inputs, of units in each hidden layer, of classes.
-    dtype
-        float32 to train; float64 to check gradients.
+    `widths`: number of inputs, of units in each hidden layer, of classes. `dtype`: float32 to train; float64 to check
+    gradients.
     """
 
     def __init__(self, widths: Sequence[int], dtype: type[np.floating] = np.float32) -> None:

@@ -36,12 +36,7 @@ def table(
 ) -> Group:
     """Lay the runs beside each other and beside the reference.
 
-    Parameters
-    ----------
-    test_images
-        Images that none of them trained on.
-    outcomes
-        Heading to run; the first is the one without loss.
+    `test_images`: images that none of them trained on. `outcomes`: heading to run; the first is the one without loss.
     """
     columns = [_column(task, test_images, reference, outcome) for outcome in outcomes.values()]
     baseline = next(iter(outcomes.values()))

@@ -70,16 +70,9 @@ class _Worker:
 class TrainingRun(Conversation):
     """Worker processes for one task; they are gone when the ``with`` block ends.
 
-    Parameters
-    ----------
-    testbed
-        Where they run; host i becomes worker i.
-    controller
-        Address of the controller service of the testbed's switch.
-    restarts
-        How often a switch that died is started again.
-    on_step
-        Called with (step, mean loss) when all workers have taken a step.
+    `testbed`: where they run; host i becomes worker i. `controller`: address of the controller service of the testbed's
+    switch. `restarts`: how often a switch that died is started again. `on_step`: called with (step, mean loss) when all
+    workers have taken a step.
     """
 
     def __init__(
@@ -109,10 +102,7 @@ class TrainingRun(Conversation):
     def train(self) -> TrainingOutcome:
         """Run the task to its end.
 
-        Raises
-        ------
-        TrainingError
-            A worker was lost, or the switch failed more often than it may be restarted.
+        Raises TrainingError if a worker was lost, or the switch failed more often than it may be restarted.
         """
         self._await_ready()
         start = time.monotonic()
@@ -232,10 +222,7 @@ def train_alone(
 ) -> tuple[list[float], Floats]:
     """Train in this process on the batches that all workers together take.
 
-    Returns
-    -------
-    tuple
-        The mean loss of each step's batch, and the parameters at the end.
+    Returns the mean loss of each step's batch, and the parameters at the end.
     """
     model = Perceptron(task.widths)
     descent = MomentumDescent(model.initial_parameters(task.seed), task.rate)

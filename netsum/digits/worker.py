@@ -48,13 +48,7 @@ class DigitsWorker:
         return self._descent.parameters
 
     def train(self, communicator: Communicator, first_step: int) -> None:
-        """Take all steps from one on.
-
-        Raises
-        ------
-        PeerError
-            A collective failed; `step` is the step it belongs to.
-        """
+        """Take all steps from one on. Raises PeerError if a collective failed; `step` is the step it belongs to."""
         self._return_to(first_step)
         communicator.barrier()  # So that the time of the first step does not count the others' start.
         total = np.empty_like(self.parameters)

@@ -40,12 +40,8 @@ def run_at_random(
 ) -> tuple[bool, dict[str, int]]:
     """Run for a while on every processor; returns whether nothing was violated, and what `counting` counted at all of them.
 
-    Parameters
-    ----------
-    seed
-        Of everything random; a new one if None. The seed is printed.
-    counting
-        Makes a worker core that takes the place of the shipped one, in each process.
+    `seed`: of everything random; a new one if None. The seed is printed. `counting`: makes a worker core that takes the
+    place of the shipped one, in each process.
     """
     chosen = secrets.randbits(31) if seed is None else seed
     processes = os.cpu_count() or 1

@@ -51,17 +51,8 @@ def require_bmv2(scenario: Scenario) -> None:
 def answers_of_bmv2(system: System, program: CompiledProgram, made: Sequence[Step]) -> Iterator[Answers]:
     """Make the steps of a schedule, and give BMv2 every packet that arrives at the switch.
 
-    Parameters
-    ----------
-    system
-        Of the schedule's scenario; BMv2 runs its program.
-    program
-        The shipped program, whose names of tables it has.
-
-    Raises
-    ------
-    CommandError
-        BMv2 does not start, or ends.
+    `system`: of the schedule's scenario; BMv2 runs its program. `program`: the shipped program, whose names of tables it
+    has. Raises CommandError if BMv2 does not start, or ends.
     """
     walk = Walk(system)
     state = system.world.arrays["state"]

@@ -148,13 +148,8 @@ def replay(
 ) -> bool:
     """Run a schedule and print it; returns whether nothing was violated, and BMv2, where chosen, answers alike.
 
-    Parameters
-    ----------
-    on_bmv2
-        Whether BMv2 runs it too.
-    faulty
-        Builds the system of a schedule that was found with a fault put in, from the fault's name, the scenario and the
-        shipped program.
+    `on_bmv2`: whether BMv2 runs it too. `faulty`: builds the system of a schedule that was found with a fault put in, from
+    the fault's name, the scenario and the shipped program.
     """
     scenario, fault, violation, made = read_schedule(path)
     if fault and faulty is None:

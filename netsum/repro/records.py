@@ -41,10 +41,7 @@ class Difference:
 def first_difference(one: Path, other: Path) -> Difference | None:
     """Compare two folders of records; ranks that only one of the runs has are left out.
 
-    Raises
-    ------
-    CommandError
-        Nothing was recorded.
+    Raises CommandError if nothing was recorded.
     """
     found = []
     for lines in sorted(one.glob("rank*.jsonl")):

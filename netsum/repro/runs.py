@@ -158,15 +158,7 @@ def examine(
     workers: Sequence[int],
     report: Callable[[Compared], None],
 ) -> Findings:
-    """Run a training under all conditions.
-
-    Parameters
-    ----------
-    overs : sequence of str
-        Names of `OVER`.
-    workers : sequence of int
-        Other numbers of workers to try.
-    """
+    """Run a training under all conditions. `overs`: names of `OVER`. `workers`: other numbers of workers to try."""
     if shutil.which(training.command[0]) is None:
         raise UsageError(f"there is no program {training.command[0]}")
     for count in workers:

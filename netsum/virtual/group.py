@@ -75,17 +75,9 @@ class VirtualGroup(dist.ProcessGroup):
     def communicator(self, quorum: int, seed: int = 0) -> VirtualCommunicator:
         """Return this worker's communicator of a job with a quorum, which all workers of the world take part in.
 
-        Parameters
-        ----------
-        quorum : int
-            The arrays of how many workers a round reduces; the same at all workers.
-        seed : int
-            Of the draw of members among workers that are ready at the same time; the first worker's counts.
-
-        Raises
-        ------
-        MisuseError
-            The quorum is not 1 to the number of workers, or not what another worker has given.
+        `quorum`: the arrays of how many workers a round reduces; the same at all workers. `seed`: of the draw of members
+        among workers that are ready at the same time; the first worker's counts. Raises MisuseError if the quorum is not 1
+        to the number of workers, or not what another worker has given.
         """
         job = RoundsOfJob(self._world.workers, quorum, seed)
         self._shared.job = self._shared.job or job
@@ -160,15 +152,7 @@ def run_workers(
 ) -> tuple[list[Result], World]:
     """Run `body(rank, group, world)` at each of several workers in virtual time.
 
-    Parameters
-    ----------
-    links : Links, optional
-        By default communication takes no time.
-
-    Returns
-    -------
-    list, World
-        What each returned, and the world with its events.
+    `links`: by default communication takes no time. Returns what each returned, and the world with its events.
     """
     world = World(workers, links or UniformLinks())
     members = groups(world)

@@ -113,10 +113,7 @@ def simulate_collectives(
 
     Points that the folder has are not run again.
 
-    Parameters
-    ----------
-    sizes : iterable of (int, int, int)
-        Bytes, workers and quorum; 0 where there is none.
+    `sizes`: bytes, workers and quorum; 0 where there is none.
     """
     from netsum.simulation import run_experiment
 

@@ -33,17 +33,8 @@ class _Round:
 class RoundsOfJob:
     """What the workers of a job with a quorum share.
 
-    Parameters
-    ----------
-    workers, quorum : int
-        How many there are, and the arrays of how many are reduced.
-    seed : int
-        Of the draw among those that are ready at the same time.
-
-    Raises
-    ------
-    MisuseError
-        The quorum is not 1 to `workers`.
+    `workers`, `quorum`: how many there are, and the arrays of how many are reduced. `seed`: of the draw among those that are
+    ready at the same time. Raises MisuseError if the quorum is not 1 to `workers`.
     """
 
     def __init__(self, workers: int, quorum: int, seed: int) -> None:
@@ -99,10 +90,7 @@ class VirtualCommunicator:
 class VirtualRounds:
     """`host_agent.rounds.Rounds` in virtual time; made by `VirtualCommunicator.rounds`.
 
-    Parameters
-    ----------
-    ahead : int
-        Limit on kept results that a worker has not taken; at the limit the others wait.
+    `ahead`: limit on kept results that a worker has not taken; at the limit the others wait.
     """
 
     def __init__(self, world: World, rank: int, job: RoundsOfJob, count: int, size: int, ahead: int) -> None:
@@ -126,10 +114,7 @@ class VirtualRounds:
     def offer(self, array: npt.ArrayLike) -> None:
         """Hand in an array for round `number`; without effect if its members are settled.
 
-        Raises
-        ------
-        MisuseError
-            All rounds have ended.
+        Raises MisuseError if all rounds have ended.
         """
         self._check_left()
         this = self._job.round(self.number)
@@ -144,10 +129,7 @@ class VirtualRounds:
     def take(self) -> list[Reduced]:
         """Return the results that have come, in order; at least one, for which it waits.
 
-        Raises
-        ------
-        MisuseError
-            All were taken.
+        Raises MisuseError if all were taken.
         """
         self._check_left()
         last = self.number + max(1, self.behind) - 1

@@ -36,13 +36,7 @@ class Links(Protocol):
     """How long communication takes."""
 
     def collective(self, op: str, size: int, workers: int) -> float:
-        """Return how long a collective takes once all are there, in seconds.
-
-        Parameters
-        ----------
-        size : int
-            Bytes that a worker contributes.
-        """
+        """Return how long a collective takes once all are there, in seconds. `size`: bytes that a worker contributes."""
 
     def round(self, size: int, workers: int, quorum: int) -> float:
         """Return how long a round takes once its members are ready: its roll call and its reduction, in seconds."""
@@ -56,10 +50,7 @@ class Timeline:
 
     An activity is in turn when `turn` returns it; then it submits its next event. Events are so submitted in the order of time.
 
-    Parameters
-    ----------
-    hosts : int
-        How many; activities 0, 1, … are theirs, one each.
+    `hosts`: how many; activities 0, 1, … are theirs, one each.
     """
 
     def __init__(self, links: Links, hosts: int) -> None:
@@ -96,10 +87,7 @@ class Timeline:
     def turn(self) -> int | None:
         """Return the activity whose turn it is; None when all have ended.
 
-        Raises
-        ------
-        DeadlockError
-            All that have not ended wait.
+        Raises DeadlockError if all that have not ended wait.
         """
         if self._ready:
             now, _, activity = heapq.heappop(self._ready)
@@ -194,10 +182,7 @@ class Timeline:
 def replay(events: Sequence[Sequence[Event]], hosts: int, links: Links) -> Mapping[int, float]:
     """Return when each mark is passed if activities do on other links what they did when they were recorded.
 
-    Parameters
-    ----------
-    events
-        Of each activity; those of the hosts come first.
+    `events`: of each activity; those of the hosts come first.
     """
     timeline = Timeline(links, hosts)
     places = [0] * len(events)

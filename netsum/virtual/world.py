@@ -40,10 +40,7 @@ class World:
     def run(self, body: Callable[[int], Result]) -> list[Result]:
         """Run `body(rank)` at each worker, and return what each returned.
 
-        Raises
-        ------
-        BaseException
-            What the first worker that failed raised, or an interruption. All threads have ended then.
+        Raises BaseException: what the first worker that failed raised, or an interruption. All threads have ended then.
         """
         results: dict[int, Result] = {}
 

@@ -17,10 +17,7 @@ def find_action(program: ir.Program, among: tuple[int, ...], name: str, owner: s
 def pack_action(action: ir.Action, params: tuple[int, ...]) -> list[int]:
     """Return the words of an entry: the action's number and its arguments.
 
-    Raises
-    ------
-    EntryError
-        There are more or fewer arguments than the action takes, or one does not fit.
+    Raises EntryError if there are more or fewer arguments than the action takes, or one does not fit.
     """
     if len(params) != len(action.params):
         raise EntryError(f"action {action.name} takes {len(action.params)} arguments, not {len(params)}")

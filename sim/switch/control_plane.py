@@ -79,16 +79,9 @@ class ControlPlane(ABC):
     def table_insert(self, table: str, entry: TableEntry) -> None:
         """Add an entry.
 
-        Raises
-        ------
-        UnknownNameError
-            No such table, action, member or group.
-        DuplicateError
-            An entry with this key (and priority) is there.
-        FullError
-            The table holds as many entries as the program declares.
-        EntryError
-            The entry does not fit the table.
+        Raises UnknownNameError if no such table, action, member or group. Raises DuplicateError if an entry with this key
+        (and priority) is there. Raises FullError if the table holds as many entries as the program declares. Raises
+        EntryError if the entry does not fit the table.
         """
         with self._lock:
             self._table(table).insert(entry)
@@ -243,11 +236,8 @@ class ControlPlane(ABC):
     def meter_config(self, name: str, index: int, rates: Sequence[MeterRate] | None) -> None:
         """Set a meter's rates.
 
-        Parameters
-        ----------
-        rates
-            (tokens per microsecond, burst in tokens), lowest first; a token is a packet or a byte, as the program
-            says. None lets everything pass green.
+        `rates`: (tokens per microsecond, burst in tokens), lowest first; a token is a packet or a byte, as the program says.
+        None lets everything pass green.
         """
         with self._lock:
             write_meter(self._externs.meter(name, index), None if rates is None else tuple(rates))
@@ -264,25 +254,14 @@ class ControlPlane(ABC):
     def value_set_write(self, name: str, values: Sequence[int]) -> None:
         """Replace the members of a parser's value set, each the parts of the key, padded to whole bytes, as one number.
 
-        Raises
-        ------
-        UnknownNameError
-            The program has none of that name.
-        EntryError
-            A value does not fit the key.
+        Raises UnknownNameError if the program has none of that name. Raises EntryError if a value does not fit the key.
         """
         with self._lock:
             self._externs.set_value_set(name, values)
             self._changed()
 
     def value_set_read(self, name: str) -> list[int]:
-        """Return the members of a parser's value set.
-
-        Raises
-        ------
-        UnknownNameError
-            The program has none of that name.
-        """
+        """Return the members of a parser's value set. Raises UnknownNameError if the program has none of that name."""
         with self._lock:
             if name not in self._externs.vsets:
                 raise UnknownNameError(f"the program has no value set {name!r}")

@@ -12,10 +12,7 @@ class SwitchError(NetsumError):
 class UnsupportedProgramError(SwitchError):
     """A program needs something the engine does not offer, or is not BMv2 JSON.
 
-    Parameters
-    ----------
-    features
-        Everything found, one name each; the message lists them all.
+    `features`: everything found, one name each; the message lists them all.
     """
 
     def __init__(

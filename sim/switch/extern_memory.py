@@ -19,15 +19,8 @@ MeterRate = tuple[float, int]
 def write_meter(cell: NDArray[np.uint64], rates: tuple[MeterRate, ...] | None) -> None:
     """Configure a meter's cell, uint64[rates, words].
 
-    Parameters
-    ----------
-    rates
-        (tokens per microsecond, burst in tokens), lowest first, a token being a packet or a byte; None to let everything pass.
-
-    Raises
-    ------
-    EntryError
-        There are not as many rates as the meter has, or they are in another order.
+    `rates`: (tokens per microsecond, burst in tokens), lowest first, a token being a packet or a byte; None to let
+    everything pass. Raises EntryError if there are not as many rates as the meter has, or they are in another order.
     """
     cell[:] = 0
     if rates is None:

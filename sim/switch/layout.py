@@ -137,13 +137,9 @@ def _shape(header: ir.HeaderType) -> HeaderShape:
 class State:
     """The layout of a packet's state.
 
-    Attributes
-    ----------
-    metadata_start, metadata_end
-        The bytes that hold metadata, which clones and recirculated packets lose.
-    apart, front
-        The headers that nothing reads or writes after replication until they leave; they lie behind the first `front`
-        bytes, which are what a replica has of its own.
+    `metadata_start`, `metadata_end`: the bytes that hold metadata, which clones and recirculated packets lose. `apart`,
+    `front`: the headers that nothing reads or writes after replication until they leave; they lie behind the first `front`
+    bytes, which are what a replica has of its own.
     """
 
     def __init__(self, program: ir.Program) -> None:

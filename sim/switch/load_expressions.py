@@ -32,13 +32,7 @@ def source_place(node: dict[str, Any]) -> str:
 
 
 class ExpressionReader:
-    """Turns JSON values into expressions.
-
-    Parameters
-    ----------
-    problems
-        Where the names of unsupported things are added.
-    """
+    """Turns JSON values into expressions. `problems`: where the names of unsupported things are added."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems

@@ -137,13 +137,7 @@ def write_object(path: Path, code: bytes) -> None:
 
 
 def compile_program(program: ir.Program, cache_dir: str | os.PathLike[str] | None = None) -> Machine:
-    """Compile a program, or load it from the cache.
-
-    Parameters
-    ----------
-    cache_dir
-        Where object code is kept; `default_cache_dir` if None.
-    """
+    """Compile a program, or load it from the cache. `cache_dir`: where object code is kept; `default_cache_dir` if None."""
     _target_machine()
     key = hashlib.sha256((program.fingerprint + _engine_fingerprint()).encode()).hexdigest()
     path = Path(cache_dir or default_cache_dir()) / "switch" / f"{key}.o"

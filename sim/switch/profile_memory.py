@@ -42,12 +42,7 @@ class ProfileMemory:
     def group_index(self, group: int) -> int:
         """Return the index of a group.
 
-        Raises
-        ------
-        UnknownNameError
-            There is no such group.
-        EntryError
-            The profile has no selector, so no groups.
+        Raises UnknownNameError if there is no such group. Raises EntryError if the profile has no selector, so no groups.
         """
         if self.profile.selector is None:
             raise EntryError(f"action profile {self.profile.name} has no selector, so no groups")
@@ -56,15 +51,7 @@ class ProfileMemory:
         return self._group_indices[group]
 
     def insert_member(self, member: int, action: str, params: tuple[int, ...]) -> None:
-        """Add a member.
-
-        Raises
-        ------
-        DuplicateError
-            It is there.
-        FullError
-            The profile holds as many as it can.
-        """
+        """Add a member. Raises DuplicateError if it is there. Raises FullError if the profile holds as many as it can."""
         if member in self._indices:
             raise DuplicateError(f"action profile {self.profile.name} has a member {member}")
         if len(self.members) >= self.profile.size:
@@ -87,12 +74,7 @@ class ProfileMemory:
     def delete_member(self, member: int) -> None:
         """Remove a member that no group holds.
 
-        Raises
-        ------
-        UnknownNameError
-            It is not there.
-        EntryError
-            A group holds it.
+        Raises UnknownNameError if it is not there. Raises EntryError if a group holds it.
         """
         index = self.member_index(member)
         holder = next((g for g, held in self.groups.items() if any(m == member for m, _ in held)), None)
@@ -106,14 +88,8 @@ class ProfileMemory:
     def set_group(self, group: int, members: tuple[tuple[int, int], ...], *, new: bool) -> None:
         """Add a group, or replace its (member, weight) pairs.
 
-        Raises
-        ------
-        DuplicateError
-            A new one is there.
-        UnknownNameError
-            One that is not new, or a member, is not there.
-        EntryError
-            The profile has no selector, or a weight is below 1.
+        Raises DuplicateError if a new one is there. Raises UnknownNameError if one that is not new, or a member, is not
+        there. Raises EntryError if the profile has no selector, or a weight is below 1.
         """
         if self.profile.selector is None:
             raise EntryError(f"action profile {self.profile.name} has no selector, so no groups")

@@ -146,14 +146,8 @@ class TableMemory:
     def insert(self, entry: TableEntry) -> None:
         """Add an entry.
 
-        Raises
-        ------
-        EntryError
-            The table takes none, or not this one.
-        DuplicateError
-            One with its key is there.
-        FullError
-            The table holds as many as it can.
+        Raises EntryError if the table takes none, or not this one. Raises DuplicateError if one with its key is there.
+        Raises FullError if the table holds as many as it can.
         """
         self._check_mutable()
         if not self.table.key:
@@ -208,12 +202,8 @@ class TableMemory:
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         """Set what happens on a miss.
 
-        Raises
-        ------
-        EntryError
-            The program keeps it, or the table has an action profile.
-        UnknownNameError
-            The table has no such action.
+        Raises EntryError if the program keeps it, or the table has an action profile. Raises UnknownNameError if the table
+        has no such action.
         """
         if self.table.default_const:
             raise EntryError(f"the default action of table {self.table.name} is constant")

@@ -84,30 +84,11 @@ def minimize(
 ) -> Progress:
     """Descend from 0 with a constant step.
 
-    Parameters
-    ----------
-    problem : Problem
-        With as many workers as the exchange.
-    compressor, memory : callable
-        Make one for each worker.
-    step : float
-        γ; see `theory`.
-    steps : int
-        How many at most.
-    estimator : {"full", "sampled", "l-svrg", "saga"}
-        What each worker compresses.
-    batch : int
-        Rows of a stochastic gradient.
-    seed : int
-        Of rows and compressors.
-    exchange : Exchange, optional
-        Over which this process is one of the workers; all workers in this process if None.
-    combine : callable, optional
-        With all workers in this process: what carries out their rounds, see `reduce_in_process`.
-    accuracy : float
-        Stop when the distance is at most that.
-    on_step : callable
-        Called after each step with its number, from 1 on, and the distance.
+    `problem`: with as many workers as the exchange. `compressor`, `memory`: make one for each worker. `step`: γ; see
+    `theory`. `steps`: how many at most. `estimator`: what each worker compresses. `batch`: rows of a stochastic gradient.
+    `seed`: of rows and compressors. `exchange`: over which this process is one of the workers; all workers in this process
+    if None. `combine`: with all workers in this process: what carries out their rounds, see `reduce_in_process`. `accuracy`:
+    stop when the distance is at most that. `on_step`: called after each step with its number, from 1 on, and the distance.
     """
     ranks: Sequence[int] = range(problem.workers) if exchange is None else [exchange.rank]
     reducers = [Reducer(compressor(), memory(), rank, problem.workers, seed) for rank in ranks]

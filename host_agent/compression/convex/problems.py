@@ -11,14 +11,7 @@ from host_agent.options import require
 class Problem(ABC):
     """A regularized linear model whose rows are divided over workers.
 
-    Parameters
-    ----------
-    features : float64 tensor, (workers, rows, dimension)
-        Each worker's rows.
-    targets : float64 tensor, (workers, rows)
-        Their targets.
-    regularization : float
-        λ of λ/2 ‖x‖², part of every f_ij.
+    `features`: each worker's rows. `targets`: their targets. `regularization`: λ of λ/2 ‖x‖², part of every f_ij.
     """
 
     def __init__(self, features: Tensor, targets: Tensor, regularization: float) -> None:
@@ -156,11 +149,6 @@ def heterogeneous(features: Tensor, targets: Tensor, workers: int) -> tuple[Tens
     """Divide rows over workers sorted by target, so that the workers' optima differ as much as the data allows.
 
     Columns are standardized. Rows that do not divide evenly are dropped.
-
-    Returns
-    -------
-    features : float64 tensor, (workers, rows, dimension)
-    targets : float64 tensor, (workers, rows)
     """
     features, targets = features.to(torch.float64), targets.to(torch.float64)
     spread = features.std(dim=0)

@@ -8,13 +8,7 @@ Echo = Callable[[str], None]  # Prints progress, in a few words.
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of trying a claim.
-
-    Attributes
-    ----------
-    findings : sequence of (str, bool)
-        Each part of the claim with its numbers, and whether it holds.
-    """
+    """What came of trying a claim. `findings`: each part of the claim with its numbers, and whether it holds."""
 
     headings: Sequence[str]  # As `netsum.terminal.Rows` takes them.
     rows: Sequence[tuple[str, ...]]

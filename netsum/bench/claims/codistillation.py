@@ -106,11 +106,8 @@ def steps_to(losses: Sequence[float], target: float) -> int | None:
 def churn(trainings: Sequence[Training]) -> tuple[list[float], list[float]]:
     """Return how far the predictions of each two trainings differ.
 
-    Returns
-    -------
-    list of float, list of float
-        For each pair, the mean absolute difference of probabilities, as Anil et al. measure it, and the share of images for
-        which another digit is predicted.
+    The result: for each pair, the mean absolute difference of probabilities, as Anil et al. measure it, and the share of
+    images for which another digit is predicted.
     """
     pairs = [(one.predicted, other.predicted) for one, other in combinations(trainings, 2)]
     return (

@@ -22,10 +22,8 @@ _BATCH, _RATE, _NOISE = 10, 0.01, 0.3
 def halves(name: str, options: dict[str, Any], seed: int = 0, steps: int = STEPS) -> list[tuple[float, int]]:
     """Predict and learn a linear function that changes in the middle of a stream.
 
-    Returns
-    -------
-    list of (float, int)
-        For each half, the cumulative loss of all workers, each before its step, and the bytes that all sent and received.
+    The result: for each half, the cumulative loss of all workers, each before its step, and the bytes that all sent and
+    received.
     """
     solutions = [torch.linspace(-1, 1, FEATURES), torch.linspace(1, -1, FEATURES)]
 

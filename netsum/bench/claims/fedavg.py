@@ -80,21 +80,10 @@ def curves(
 ) -> list[list[float]]:
     """Train with FedAvg, with several learning rates apart from one another.
 
-    Parameters
-    ----------
-    epochs : int
-        Of each client in a round.
-    batch : int
-        Images of a step; 0: all of a client's.
-    seed : int
-        Of the division of the images, the models, the sampling of clients and the order of images.
-    clients, fraction : int, float
-        How many, and which part of them trains in a round.
-
-    Returns
-    -------
-    list of list of float
-        For each rate the accuracy on images that no client has, before the first round and after each.
+    `epochs`: of each client in a round. `batch`: images of a step; 0: all of a client's. `seed`: of the division of the
+    images, the models, the sampling of clients and the order of images. `clients`, `fraction`: how many, and which part of
+    them trains in a round. The result: for each rate the accuracy on images that no client has, before the first round and
+    after each.
     """
     data = shards(clients, seed, skewed=True)
     looks: list[list[float]] = []

@@ -12,11 +12,8 @@ from sim.switch.p4runtime.errors import invalid
 def decode_action(message: Any, catalog: Catalog) -> tuple[Action, tuple[int, ...]]:
     """Find the action of a `p4.v1.Action` and its parameters in the program's order.
 
-    Raises
-    ------
-    P4RuntimeError
-        INVALID_ARGUMENT or OUT_OF_RANGE: no such action, or parameters that are unknown, repeated, missing or
-        too wide.
+    Raises P4RuntimeError: INVALID_ARGUMENT or OUT_OF_RANGE: no such action, or parameters that are unknown, repeated,
+    missing or too wide.
     """
     action = lookup(catalog.actions, message.action_id, "action")
     widths = {param.id: param for param in action.params}

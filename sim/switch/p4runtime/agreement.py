@@ -15,10 +15,7 @@ def reconcile(catalog: Catalog, program: ir.Program) -> None:
 
     Compilers drop tables and externs that cannot be reached, which stay in the P4Info.
 
-    Raises
-    ------
-    P4RuntimeError
-        INVALID_ARGUMENT: the program has an object that the P4Info has not, or that is another one there.
+    Raises P4RuntimeError: INVALID_ARGUMENT: the program has an object that the P4Info has not, or that is another one there.
     """
     _name_digests(catalog, program)
     for objects, direct, compiled in (

@@ -51,11 +51,8 @@ class Arbiter:
     def update(self, controller: Controller, request: Any) -> None:
         """Process a controller's `MasterArbitrationUpdate` and notify the controllers that it concerns.
 
-        Raises
-        ------
-        P4RuntimeError
-            NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED or FAILED_PRECONDITION, as the specification says;
-            the stream is to be ended with it.
+        Raises P4RuntimeError: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED or FAILED_PRECONDITION, as the specification
+        says; the stream is to be ended with it.
         """
         if request.device_id != self.device_id:
             known = f"this switch is device {self.device_id}, not {request.device_id}"
@@ -116,10 +113,7 @@ class Arbiter:
         As in BMv2, while no controller is connected a request without an election id may write: that is how
         one-shot tools without a stream work.
 
-        Raises
-        ------
-        P4RuntimeError
-            PERMISSION_DENIED.
+        Raises P4RuntimeError: PERMISSION_DENIED.
         """
         if not self._roles and election_id is None:
             return

@@ -9,20 +9,9 @@ from sim.switch.p4runtime.errors import out_of_range, unimplemented
 def decode(value: bytes, bitwidth: int, what: str) -> int:
     """Read a ``bit<bitwidth>`` value.
 
-    Parameters
-    ----------
-    value
-        Big-endian bytes, at least one.
-    bitwidth
-        Width of the P4 type in bits.
-    what
-        What the value is, for the error's sentence.
-
-    Raises
-    ------
-    P4RuntimeError
-        OUT_OF_RANGE: the string is empty, or its value needs more bits than the type has. UNIMPLEMENTED: the type has
-        no bits for controllers.
+    `value`: big-endian bytes, at least one. `bitwidth`: width of the P4 type in bits. `what`: what the value is, for the
+    error's sentence. Raises P4RuntimeError: OUT_OF_RANGE: the string is empty, or its value needs more bits than the type
+    has. UNIMPLEMENTED: the type has no bits for controllers.
     """
     if not bitwidth:
         raise unimplemented(
@@ -39,10 +28,7 @@ def decode(value: bytes, bitwidth: int, what: str) -> int:
 def decode_signed(value: bytes, bitwidth: int, what: str) -> int:
     """Read an ``int<bitwidth>`` value (two's complement).
 
-    Raises
-    ------
-    P4RuntimeError
-        OUT_OF_RANGE: the string is empty, or its value needs more bits than the type has.
+    Raises P4RuntimeError: OUT_OF_RANGE: the string is empty, or its value needs more bits than the type has.
     """
     if not value:
         raise out_of_range(f"{what} is an empty byte string; send at least one byte (zero is \\x00)")

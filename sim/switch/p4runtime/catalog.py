@@ -150,11 +150,8 @@ Item = TypeVar("Item", Action, Table, Profile, Array, Digest, ValueSet)
 class Catalog:
     """The objects of one P4Info by P4Runtime id.
 
-    Raises
-    ------
-    P4RuntimeError
-        INVALID_ARGUMENT or UNIMPLEMENTED: two objects share an id, or a key has a match kind of another
-        architecture.
+    Raises P4RuntimeError: INVALID_ARGUMENT or UNIMPLEMENTED: two objects share an id, or a key has a match kind of another
+    architecture.
     """
 
     def __init__(self, p4info: Any) -> None:
@@ -308,13 +305,7 @@ def _header(each: Any) -> tuple[Field, ...]:
 
 
 def lookup(items: Mapping[int, Item], identifier: int, what: str) -> Item:
-    """Find an object by its P4Runtime id.
-
-    Raises
-    ------
-    P4RuntimeError
-        INVALID_ARGUMENT: the P4Info has no such object.
-    """
+    """Find an object by its P4Runtime id. Raises P4RuntimeError: INVALID_ARGUMENT: the P4Info has no such object."""
     try:
         return items[identifier]
     except KeyError:

@@ -90,10 +90,8 @@ class Device:
     def set_config(self, action: int, config: Any | None) -> None:
         """Carry out a `SetForwardingPipelineConfig`.
 
-        Raises
-        ------
-        P4RuntimeError
-            INVALID_ARGUMENT: there is no configuration, or it cannot be realized. NOT_FOUND: COMMIT without a saved one.
+        Raises P4RuntimeError: INVALID_ARGUMENT: there is no configuration, or it cannot be realized. NOT_FOUND: COMMIT
+        without a saved one.
         """
         with self._control:
             if action == _Request.COMMIT:
@@ -125,10 +123,7 @@ class Device:
     def get_config(self, wanted: int) -> Any:
         """Return the `ForwardingPipelineConfig` in use, or the parts of it that are wanted.
 
-        Raises
-        ------
-        P4RuntimeError
-            FAILED_PRECONDITION: there is none, as on BMv2.
+        Raises P4RuntimeError: FAILED_PRECONDITION: there is none, as on BMv2.
         """
         held = self._current().config
         answer = p4runtime_pb2.ForwardingPipelineConfig()
@@ -184,18 +179,10 @@ class Device:
     ) -> None:
         """Carry out a batch of updates.
 
-        Parameters
-        ----------
-        permit
-            Raises P4RuntimeError when the rest of the batch must not be carried out any more. Called with the switch's turn
-            taken, so that no read of another controller comes between it and the updates.
-
-        Raises
-        ------
-        P4RuntimeError
-            There is no program, or the atomicity is unknown; or what `permit` raised.
-        BatchError
-            Some update failed. The others were carried out, unless the batch was to be atomic.
+        `permit`: raises P4RuntimeError when the rest of the batch must not be carried out any more. Called with the switch's
+        turn taken, so that no read of another controller comes between it and the updates. Raises P4RuntimeError: there is
+        no program, or the atomicity is unknown; or what `permit` raised. Raises BatchError if some update failed. The others
+        were carried out, unless the batch was to be atomic.
         """
         with self._control:
             pipeline = self._current()

@@ -66,13 +66,7 @@ class DigestLists:
         return iter([p4runtime_pb2.Entity(digest_entry=feed.entry) for feed in feeds])
 
     def add(self, samples: Iterable[Learned], now_ns: int) -> list[Any]:
-        """Take what the program has sent.
-
-        Returns
-        -------
-        list of p4.v1.DigestList
-            The lists that are full, or need not wait.
-        """
+        """Take what the program has sent. Returns the lists that are full, or need not wait."""
         ready = []
         for sample in samples:
             values = sample.values
@@ -107,13 +101,7 @@ class DigestLists:
         self._feeds = saved
 
     def acknowledge(self, ack: Any) -> None:
-        """Take a controller's `DigestListAck`.
-
-        Raises
-        ------
-        P4RuntimeError
-            INVALID_ARGUMENT: no such digest.
-        """
+        """Take a controller's `DigestListAck`. Raises P4RuntimeError: INVALID_ARGUMENT: no such digest."""
         digest = lookup(self._catalog.digests, ack.digest_id, "digest")
         feed = self._feeds.get(digest.id)
         if feed is not None:

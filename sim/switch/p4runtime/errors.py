@@ -36,10 +36,7 @@ class Code(IntEnum):
 class P4RuntimeError(NetsumError):
     """A request, an update of a batch, or a stream message that cannot be carried out.
 
-    Parameters
-    ----------
-    message
-        One sentence: what was expected, and what to do.
+    `message`: one sentence: what was expected, and what to do.
     """
 
     def __init__(self, code: Code, message: str) -> None:
@@ -63,10 +60,7 @@ unimplemented = partial(P4RuntimeError, Code.UNIMPLEMENTED)
 class BatchError(NetsumError):
     """A Write batch of which at least one update failed.
 
-    Parameters
-    ----------
-    outcomes
-        One item an update, in the order of the request; None for an update that succeeded.
+    `outcomes`: one item an update, in the order of the request; None for an update that succeeded.
     """
 
     def __init__(self, outcomes: Sequence[P4RuntimeError | None]) -> None:

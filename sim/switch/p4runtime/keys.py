@@ -18,15 +18,8 @@ Match: TypeAlias = Exact | Lpm | Ternary | Range | Optional
 def decode_key(matches: Iterable[Any], fields: Sequence[KeyField], what: str) -> tuple[Match, ...]:
     """Make the engine's key of a list of `FieldMatch`.
 
-    Parameters
-    ----------
-    fields
-        The key's fields; the result has one match for each, in this order.
-
-    Raises
-    ------
-    P4RuntimeError
-        INVALID_ARGUMENT or OUT_OF_RANGE: an unknown, repeated, missing or malformed field.
+    `fields`: the key's fields; the result has one match for each, in this order. Raises P4RuntimeError: INVALID_ARGUMENT or
+    OUT_OF_RANGE: an unknown, repeated, missing or malformed field.
     """
     given: dict[int, Any] = {}
     known = {field.id for field in fields}
@@ -57,10 +50,7 @@ def _anything(field: KeyField, what: str) -> Match:
 def decode_match(match: Any, field: KeyField, what: str) -> Match:
     """Make the engine's match of one `FieldMatch`.
 
-    Raises
-    ------
-    P4RuntimeError
-        INVALID_ARGUMENT or OUT_OF_RANGE: it is malformed, or of another kind than the field.
+    Raises P4RuntimeError: INVALID_ARGUMENT or OUT_OF_RANGE: it is malformed, or of another kind than the field.
     """
     where = f"{what}: key field {field.name}"
     given = match.WhichOneof("field_match_type")

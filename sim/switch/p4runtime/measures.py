@@ -24,13 +24,7 @@ def encode_count(counts: tuple[int, int], counter: Array) -> Any:
 
 
 def decode_count(data: Any, what: str) -> tuple[int, int]:
-    """Read `CounterData` as (packets, bytes).
-
-    Raises
-    ------
-    P4RuntimeError
-        INVALID_ARGUMENT: a negative count.
-    """
+    """Read `CounterData` as (packets, bytes). Raises P4RuntimeError: INVALID_ARGUMENT: a negative count."""
     if data.packet_count < 0 or data.byte_count < 0:
         raise invalid(f"{what}: counts must not be negative")
     return data.packet_count, data.byte_count
@@ -41,10 +35,7 @@ def decode_rates(config: Any, what: str) -> Rates:
 
     As on BMv2, -1 stands for no limit.
 
-    Raises
-    ------
-    P4RuntimeError
-        INVALID_ARGUMENT or UNIMPLEMENTED: not the rates of a two rate three color meter.
+    Raises P4RuntimeError: INVALID_ARGUMENT or UNIMPLEMENTED: not the rates of a two rate three color meter.
     """
     for name in ("cir", "cburst", "pir", "pburst"):
         if getattr(config, name) < _UNLIMITED:

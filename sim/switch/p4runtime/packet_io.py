@@ -20,17 +20,8 @@ def _bits(header: Sequence[Field]) -> int:
 def packet_in(frame: bytes, header: Sequence[Field] | None) -> Any | None:
     """Make a `PacketIn` of a frame that left by the CPU port.
 
-    Parameters
-    ----------
-    frame
-        The frame, `packet_in` header first.
-    header
-        Fields of that header; None if the program has none.
-
-    Returns
-    -------
-    p4.v1.PacketIn or None
-        None for a frame shorter than the header.
+    `frame`: the frame, `packet_in` header first. `header`: fields of that header; None if the program has none. The result:
+    none for a frame shorter than the header.
     """
     if header is None:
         return p4runtime_pb2.PacketIn(payload=frame)
@@ -53,11 +44,8 @@ def packet_out(packet: Any, header: Sequence[Field] | None) -> bytes:
 
     Fields that are left out are zero, as in BMv2, whose clients rely on it.
 
-    Raises
-    ------
-    P4RuntimeError
-        INVALID_ARGUMENT or OUT_OF_RANGE: metadata that the program's header does not have, or twice, or too
-        wide.
+    Raises P4RuntimeError: INVALID_ARGUMENT or OUT_OF_RANGE: metadata that the program's header does not have, or twice, or
+    too wide.
     """
     fields = {field.id: field for field in header or ()}
     values: dict[int, int] = {}

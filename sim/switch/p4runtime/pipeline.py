@@ -46,15 +46,8 @@ _CODES: tuple[tuple[type[SwitchError], Code], ...] = (
 class Pipeline:
     """A running program and the entities of P4Runtime that belong to it.
 
-    Parameters
-    ----------
-    config
-        A `ForwardingPipelineConfig`: the P4Info, and BMv2 JSON as device configuration.
-
-    Raises
-    ------
-    P4RuntimeError
-        INVALID_ARGUMENT or UNIMPLEMENTED: the program is not supported, or is not the P4Info's.
+    `config`: a `ForwardingPipelineConfig`: the P4Info, and BMv2 JSON as device configuration. Raises P4RuntimeError:
+    INVALID_ARGUMENT or UNIMPLEMENTED: the program is not supported, or is not the P4Info's.
     """
 
     def __init__(

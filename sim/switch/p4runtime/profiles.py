@@ -148,10 +148,7 @@ class ActionProfiles:
     def check_target(self, profile_id: int, kind: str, identifier: int) -> None:
         """Check that a table entry may point at a member or group ("member", "group"), without counting it.
 
-        Raises
-        ------
-        P4RuntimeError
-            NOT_FOUND or INVALID_ARGUMENT.
+        Raises P4RuntimeError: NOT_FOUND or INVALID_ARGUMENT.
         """
         state = self._manual(profile_id)
         if identifier not in (state.members if kind == "member" else state.groups):

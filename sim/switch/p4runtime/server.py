@@ -32,19 +32,9 @@ class AddressUnavailableError(NetsumError, OSError):
 class P4RuntimeServer:
     """A running P4Runtime server; a context manager.
 
-    Parameters
-    ----------
-    address
-        Where to listen: "host:port", where port 0 lets the system choose, or "unix:path".
-    cache_dir
-        Where compiled programs are kept; None for the default place.
-    credentials
-        gRPC's, for TLS; None to speak in clear, as over unix sockets always.
-
-    Raises
-    ------
-    AddressUnavailableError
-        The address is in use or not this machine's.
+    `address`: where to listen: "host:port", where port 0 lets the system choose, or "unix:path". `cache_dir`: where compiled
+    programs are kept; None for the default place. `credentials`: gRPC's, for TLS; None to speak in clear, as over unix
+    sockets always. Raises AddressUnavailableError if the address is in use or not this machine's.
     """
 
     def __init__(
@@ -98,10 +88,7 @@ class P4RuntimeServer:
 def check_free(address: str) -> str:
     """Check that HOST:PORT can be listened on, which gRPC says only on standard error; return its host.
 
-    Raises
-    ------
-    AddressUnavailableError
-        With the reason.
+    Raises AddressUnavailableError: with the reason.
     """
     host, _, number = address.rpartition(":")
     try:

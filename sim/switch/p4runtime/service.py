@@ -57,13 +57,7 @@ class _Stream:
 
 
 class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
-    """P4Runtime's calls on one device.
-
-    Parameters
-    ----------
-    device
-        The device, whose `notify` this sets to send to the primary controllers.
-    """
+    """P4Runtime's calls on one device. `device`: the device, whose `notify` this sets to send to the primary controllers."""
 
     def __init__(self, device: Device, device_id: int) -> None:
         self._device = device

@@ -221,10 +221,7 @@ class Tables:
     def find(self, message: Any) -> tuple[Table, TableEntry]:
         """Find the entry that a message names by its key and priority.
 
-        Raises
-        ------
-        P4RuntimeError
-            NOT_FOUND: there is none; INVALID_ARGUMENT or OUT_OF_RANGE: the key is malformed.
+        Raises P4RuntimeError: NOT_FOUND: there is none; INVALID_ARGUMENT or OUT_OF_RANGE: the key is malformed.
         """
         table = self.table(message)
         return table, self._existing(table, self._identity(message, table))

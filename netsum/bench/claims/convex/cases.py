@@ -93,10 +93,7 @@ def cases_of(*, quick: bool = False) -> list[Case]:
 def run_case(case: Case, *, loss: float = 0.01, on_step: OnStep = lambda step, distance: None) -> Outcome:
     """Run a case, with four workers through the slots of a simulated switch.
 
-    Parameters
-    ----------
-    loss : float
-        Probability that a link loses a packet, each way.
+    `loss`: probability that a link loses a packet, each way.
     """
     task = problem(case.problem)
     omega = make_compressor(case.compressor, **case.options).omega(task.dimension, task.workers)

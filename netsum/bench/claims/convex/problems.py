@@ -16,12 +16,9 @@ _ROWS, _DIMENSION = 12, 100  # Of each of a hundred workers.
 def problem(name: str) -> Problem:
     """Return a problem.
 
-    Parameters
-    ----------
-    name : {"ridge", "logistic", "ridge of 100", "shared optimum"}
-        The first two divide diabetes and breast cancer data over four workers by target, so that the workers' gradients at the
-        optimum are far from zero. "ridge of 100" has a hundred workers with random data of their own; with "shared optimum"
-        the gradients of all of them vanish at the optimum.
+    `name`: the first two divide diabetes and breast cancer data over four workers by target, so that the workers' gradients
+    at the optimum are far from zero. "ridge of 100" has a hundred workers with random data of their own; with "shared
+    optimum" the gradients of all of them vanish at the optimum.
     """
     if name == "ridge":
         from sklearn.datasets import load_diabetes

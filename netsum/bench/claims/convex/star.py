@@ -27,12 +27,7 @@ class SimulatedStar:
 
     Use it as the `combine` of `host_agent.compression.exchange.reduce_in_process`.
 
-    Parameters
-    ----------
-    workers : int
-        1 to 32.
-    loss : float
-        Probability that a packet is lost, on each link and way.
+    `workers`: 1 to 32. `loss`: probability that a packet is lost, on each link and way.
     """
 
     def __init__(self, workers: int, *, loss: float = 0.0, lanes: int = 256, seed: int = 1) -> None:
