@@ -117,6 +117,12 @@ def main(task: Task, sparse_task: Task | None = None) -> None:
         action="store_true",
         help="compare with the same batches in one process; status 1 if it differs",
     )
+    parser.add_argument(
+        "--gradients",
+        choices=["float32", "bfloat16"],
+        default="float32",
+        help="the type in which gradients are added",
+    )
     parser.add_argument("--out", type=Path, help="file for the report, as JSON")
     if sparse_task is not None:
         parser.add_argument("--sparse", action="store_true", help="sparse gradients for the embedding")
@@ -133,7 +139,7 @@ def main(task: Task, sparse_task: Task | None = None) -> None:
             import netsum.torch  # noqa: F401  # PyTorch does this by itself, unless TORCH_DEVICE_BACKEND_AUTOLOAD=0
         dist.init_process_group(options.backend)
         try:
-            report = train_together(task, options.steps, options.seed)
+            report = train_together(task, options.steps, options.seed, gradients=options.gradients)
         finally:
             dist.destroy_process_group()
     if report is None:
@@ -147,13 +153,21 @@ def main(task: Task, sparse_task: Task | None = None) -> None:
 
 
 def train_together(
-    task: Task, steps: int, seed: int, group: dist.ProcessGroup | None = None
+    task: Task,
+    steps: int,
+    seed: int,
+    group: dist.ProcessGroup | None = None,
+    gradients: str = "float32",
 ) -> Report | None:
     """Train with the processes of a group, by default all there are; returns the report on rank 0."""
     group = dist.group.WORLD if group is None else group
     rank, workers = dist.get_rank(group), dist.get_world_size(group)
     torch.manual_seed(seed)
     model = DistributedDataParallel(task.model(), process_group=group)
+    if gradients == "bfloat16":
+        from netsum.torch import bfloat16_hook
+
+        model.register_comm_hook(group, bfloat16_hook)
     report = Report(dist.get_backend(group), workers)
     report.gradient_bytes = sum(each.numel() * each.element_size() for each in model.parameters())
 

@@ -1,7 +1,7 @@
 """Makes ``torch.distributed.init_process_group("netsum")`` known to PyTorch.
 
 PyTorch calls `register` by itself when it is imported (entry point group ``torch.backends``); where that is switched
-off, ``import netsum.torch`` does it. `netsum.torch.allreduce_hook` is a DDP communication hook,
+off, ``import netsum.torch`` does it. `netsum.torch.allreduce_hook` and `netsum.torch.bfloat16_hook` are DDP communication hooks,
 `netsum.torch.Options` says how a group reduces, `netsum.torch.monitored_barrier` is a barrier that names the ranks that do
 not come, `netsum.torch.MicroBatches` makes a training independent of the number of ranks, and
 `netsum.torch.write_flight_recorder` writes the last collectives for ``torchfrtrace``.
@@ -34,10 +34,10 @@ def _create(options: Any, backend_options: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "allreduce_hook":
-        from host_agent.torch.hook import allreduce_hook
+    if name in ("allreduce_hook", "bfloat16_hook"):
+        from host_agent.torch import hook
 
-        return allreduce_hook
+        return getattr(hook, name)
     if name == "Options":
         from host_agent.torch.options import Options
 

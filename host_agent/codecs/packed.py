@@ -126,6 +126,29 @@ def _decode(payload: Record, block: int, lane_count: int, headroom: int, lanes: 
             values[start + i] = np.float32(np.float64(np.int32(field) - half) * step)
 
 
+SIGNIFICANT_BITS: Final = {
+    "float16": 11,
+    "bfloat16": 8,
+    "float8_e4m3fn": 4,
+    "float8_e4m3fnuz": 4,
+    "float8_e5m2": 3,
+    "float8_e5m2fnuz": 3,
+}
+"""Of floats with 16 bits or fewer, the leading one included."""
+
+
+def bits_of_type(name: str, workers: int) -> Bits:
+    """Return the fewest bits a field that serve a type: at M, a step is no larger than the distance of two numbers of the type.
+
+    That distance is 2^(1 - p) of a power of two that is at least M / 2, with p significant bits: 2^p levels suffice.
+    """
+    significant = SIGNIFICANT_BITS.get(name, _LANE_BITS)
+    for bits in (8, 16):
+        if ((1 << (bits - 1)) - 1) // workers >= 1 << significant:
+            return bits
+    return "full"
+
+
 FULL_RANGE: Final = (_OFFSET + 1, _OFFSET + _BFLOAT_INFINITY)
 
 

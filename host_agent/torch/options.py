@@ -2,18 +2,22 @@
 
 import os
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
-import numpy as np
+import numpy.typing as npt
 
-from host_agent.codecs.packed import BITS
+from host_agent.codecs.packed import BITS, bits_of_type
 from host_agent.collectives.allreduce import ROUNDINGS
 from host_agent.collectives.sparse import SPARSE
-from host_agent.errors import MisuseError
+from host_agent.errors import MisuseError, UnsupportedTypeError
 
+Array = npt.NDArray[Any]
+
+_AUTO_SIZE: Final = 1024
+"""Elements below which "auto" packs nothing: it would save few packets or none."""
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "sparse": SPARSE,
-    "bits": BITS,
+    "bits": ("auto", *BITS),
     "rounding": ROUNDINGS,
     "exact": (False, True),
 }
@@ -28,7 +32,9 @@ class Options:
 
     # Whether blocks that are zero at every rank are left out; "always" does not refuse MIN and MAX, which are dense.
     sparse: str = "auto"
-    bits: int | str = "full"  # Of an element on the wire, for SUM and AVG of float32 and float16.
+    # Of an element on the wire, for SUM and AVG of floats but float64. "auto": the fewest that serve a type of 16 or 8 bits
+    # (`host_agent.codecs.packed.bits_of_type`), and all of float32.
+    bits: int | str = "auto"
     rounding: str = "nearest"  # To few bits.
     seed: int = 0  # Of stochastic rounding.
     exact: bool = False  # Whether SUM and AVG of floats are correctly rounded; not with fewer bits.
@@ -38,7 +44,7 @@ class Options:
             if getattr(self, name) not in choices:
                 expected = ", ".join(map(str, choices))
                 raise MisuseError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
-        if self.exact and self.bits != "full":
+        if self.exact and self.bits not in ("auto", "full"):
             raise MisuseError("exact sums send all bits: leave out either exact or bits")
 
     @classmethod
@@ -53,12 +59,34 @@ class Options:
             raise MisuseError(f"NETSUM_SEED: expected a whole number, got {values['seed']!r}")
         return cls(**values)
 
-    def of(self, dtype: np.dtype[Any], op: str, rounds_to: str = "") -> dict[str, Any]:
-        """Return the arguments of `Communicator.allreduce` for a type, an operation, and the type of an exact result."""
-        if self.exact and dtype.kind == "f" and op in ("sum", "mean"):
+    def of(self, array: Array, op: str, rounds_to: str, ranks: int) -> dict[str, Any]:
+        """Return the arguments of `Communicator.allreduce`.
+
+        Parameters
+        ----------
+        array : array
+            What is reduced.
+        rounds_to : str
+            The type that the result is rounded to, where the array's is wider; else empty.
+        ranks : int
+            In the group.
+
+        Raises
+        ------
+        UnsupportedTypeError
+            An exact sum of float8.
+        """
+        dtype, adds = array.dtype, op in ("sum", "mean")
+        if self.exact and dtype.kind == "f" and adds:
+            if rounds_to.startswith("float8"):
+                raise UnsupportedTypeError(
+                    f"{rounds_to} has no exact sums: convert the tensor to a wider type"
+                )
             return {"exact": rounds_to or True}
-        neutral = op in ("sum", "mean", "bor")
-        arguments: dict[str, Any] = {"sparse": self.sparse if neutral else "never"}
-        if self.bits != "full" and dtype.name in ("float32", "float16") and op in ("sum", "mean"):
-            arguments |= {"bits": self.bits, "rounding": self.rounding, "seed": self.seed}
+        arguments: dict[str, Any] = {"sparse": self.sparse if adds or op == "bor" else "never"}
+        bits = self.bits
+        if bits == "auto":
+            bits = bits_of_type(rounds_to or dtype.name, ranks) if array.size >= _AUTO_SIZE else "full"
+        if bits != "full" and dtype.name in ("float32", "float16") and adds:
+            arguments |= {"bits": bits, "rounding": self.rounding, "seed": self.seed}
         return arguments

@@ -75,6 +75,7 @@ class NetsumProcessGroup(ThroughGloo):
             self._failures,
             self._without_slots,
             group_options,
+            size,
         )
         self._store = store
         gloo = self._new_gloo(store, "gloo/")

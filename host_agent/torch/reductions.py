@@ -24,6 +24,13 @@ _BOOL_OPS: Final[dict[str, Op]] = {
     "SUM": "max", "MAX": "max", "BOR": "max", "MIN": "min", "BAND": "min", "PRODUCT": "min"
 }  # fmt: skip
 _FLOATS: Final = (torch.float32, torch.float64, torch.float16)
+_WIDENED: Final = (
+    torch.bfloat16,
+    torch.float8_e4m3fn,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2,
+    torch.float8_e5m2fnuz,
+)
 _NARROW: Final = (torch.int8, torch.uint8, torch.int16)
 _LANE_WIDE: Final = (torch.int32, torch.int64)
 
@@ -36,7 +43,7 @@ class Reduction:
     op: Op  # How it is combined.
     out: Array  # Where the result goes; may be `array`.
     finish: Callable[[], None]  # Brings the result into the tensor.
-    rounds_to: str = ""  # The type whose precision an exact result has.
+    rounds_to: str = ""  # The tensor's type, where the array's is wider than a float of the tensor.
 
 
 def kind_of(op: Any) -> Kind:
@@ -74,9 +81,9 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, ranks: int, factor: An
     if kind in _FLOAT_OPS:
         if dtype in _FLOATS:
             return Reduction(array_of(source), _FLOAT_OPS[kind], array_of(target), _nothing)
-        if dtype == torch.bfloat16:
+        if dtype in _WIDENED:
             wider = _converted(source, target, torch.float32, _FLOAT_OPS[kind])
-            return replace(wider, rounds_to="bfloat16")
+            return replace(wider, rounds_to=str(dtype).removeprefix("torch."))
     if kind in _INTEGER_OPS:
         divisor = ranks if kind == "AVG" else 1
         if dtype in _LANE_WIDE:

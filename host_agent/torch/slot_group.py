@@ -52,8 +52,10 @@ class SlotGroup:
         failures: Failures,
         without_slots: Callable[[NoSlotsError], GlooReductions],
         options: Options | None = None,
+        ranks: int = 1,
     ) -> None:
         self.options = options or Options()
+        self._ranks = ranks
         self._seat = seat
         self._timeout_s = min(timeout_s, LONGEST_S)
         self._failures = failures
@@ -93,7 +95,7 @@ class SlotGroup:
 
     def allreduce(self, plan: Reduction, label: str) -> Future[Any]:
         """Reduce an array; as `Communicator.allreduce` does."""
-        how = self.options.of(plan.array.dtype, plan.op, plan.rounds_to)
+        how = self.options.of(plan.array, plan.op, plan.rounds_to, self._ranks)
         return self._begin(
             lambda doing: doing.allreduce_async(plan.array, plan.op, out=plan.out, label=label, **how)
         )

@@ -18,34 +18,38 @@ from topologies.run_folder import RunningTestbed
 SILENCE_S = 900.0  # How long the ranks may say nothing: one training, on a slow link.
 EXAMPLES = {"digits_cnn": 30, "char_lstm": 20, "wide_embedding": 10, "wide_embedding_sparse": 10}
 """Steps of a run."""
+DTYPES = ("float32", "bfloat16")
 
 
 @dataclass
 class Comparison:
     """What ranks measured."""
 
-    # Of an all-reduce, by bytes and backend, one for each run.
-    seconds: dict[int, dict[str, list[float]]] = field(
+    # Of an all-reduce, by (bytes, dtype) and backend, one for each run.
+    seconds: dict[tuple[int, str], dict[str, list[float]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
-    # Reports as examples/harness.py makes them, by example and backend, one for each run.
-    examples: dict[str, dict[str, list[Message]]] = field(
+    # Reports as examples/harness.py makes them, by (example, dtype) and backend, one for each run.
+    examples: dict[tuple[str, str], dict[str, list[Message]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
 
     def take(self, rank: int, message: Message) -> None:
         """Keep a message of a rank."""
         if message["event"] == "allreduce":
-            self.seconds[message["bytes"]][message["backend"]].append(message["seconds"])
+            self.seconds[message["bytes"], message["dtype"]][message["backend"]].append(message["seconds"])
         elif message["event"] == "example":
-            self.examples[message["name"]][message["backend"]].append(message)
+            self.examples[message["name"], message["dtype"]][message["backend"]].append(message)
 
 
-def plan_of(runs: int, sizes: str, examples: str) -> Plan:
-    """Read a plan as options write it: sizes and names of examples with commas between them, either of them empty for none.
+def plan_of(runs: int, sizes: str, examples: str, dtypes: str) -> Plan:
+    """Read a plan as options write it: sizes, examples and types with commas between them; none of the first two if empty.
 
-    Raises PlanError if there is no such size or example.
+    Raises PlanError if there is no such size, example or type.
     """
+    unknown = sorted({*dtypes.split(",")} - {*DTYPES})
+    if unknown:
+        raise PlanError(f"--dtypes: expected {' or '.join(DTYPES)}, not {unknown[0]!r}")
     names = [name for name in examples.split(",") if name]
     if names:
         use_examples()
@@ -55,6 +59,7 @@ def plan_of(runs: int, sizes: str, examples: str) -> Plan:
     return Plan(
         runs=runs,
         sizes=[parse_size(size) for size in sizes.split(",") if size],
+        dtypes=dtypes.split(","),
         examples={name: EXAMPLES[name] for name in names},
     )
 
@@ -73,20 +78,21 @@ def _spread(values: Sequence[float]) -> str:
 
 def print_allreduces(comparison: Comparison) -> None:
     """Print the times of the all-reduces, and how they compare."""
-    rows = Rows("float32 tensor", ">netsum, ms", ">Gloo, ms", ">netsum / Gloo")
-    for size, by_backend in comparison.seconds.items():
+    rows = Rows("float32 size", "type", ">netsum, ms", ">Gloo, ms", ">netsum / Gloo")
+    for (size, dtype), by_backend in comparison.seconds.items():
         ours, theirs = ([second * 1e3 for second in by_backend[backend]] for backend in BACKENDS)
         ratio = statistics.median(ours) / statistics.median(theirs)
-        rows.add(size_text(size), _spread(ours), _spread(theirs), f"{ratio:.2f}")
+        rows.add(size_text(size), dtype, _spread(ours), _spread(theirs), f"{ratio:.2f}")
     rows.print()
 
 
 def print_examples(comparison: Comparison) -> None:
     """Print the times of the examples' steps, and how they compare: as a multiple of a step over Gloo."""
     rows = Rows(
-        "example", "over", ">ms a step", ">x Gloo", ">computing", ">communicating", ">gradients, MB", ">sent, MB", key=2
+        "example", "gradients", "over", ">ms a step", ">x Gloo", ">computing", ">communicating", ">size, MB", ">sent, MB",
+        ">last loss", key=3,
     )  # fmt: skip
-    for name, by_backend in comparison.examples.items():
+    for (name, dtype), by_backend in comparison.examples.items():
         of_gloo = statistics.median(report["step_ms"] for report in by_backend["gloo"])
         for backend in BACKENDS:
             reports = by_backend[backend]
@@ -95,6 +101,7 @@ def print_examples(comparison: Comparison) -> None:
             sent = reports[0]["sent_bytes"]
             rows.add(
                 name,
+                dtype,
                 backend,
                 _spread(steps),
                 f"{statistics.median(steps) / of_gloo:.2f}",
@@ -102,5 +109,6 @@ def print_examples(comparison: Comparison) -> None:
                 f"{statistics.median(communicating):.1f}",
                 f"{reports[0]['gradient_bytes'] / 1e6:.2f}",
                 "-" if sent is None else f"{sent / 1e6:.2f}",
+                f"{reports[0]['losses'][-1]:.4f}",
             )
     rows.print()

@@ -31,9 +31,9 @@ def measure(plan: Plan, workers: int, lanes: int) -> Comparison:
         return compare(plan, workers, controller=controller, folder=Path(name))
 
 
-def run(*, workers: Sequence[int], sizes: str, runs: int, lanes: int, examples: str) -> None:
+def run(*, workers: Sequence[int], sizes: str, runs: int, lanes: int, examples: str, dtypes: str) -> None:
     """Measure, and print the times, their ratio, the machine and the date."""
-    plan = plan_of(runs, sizes, examples)
+    plan = plan_of(runs, sizes, examples, dtypes)
     print(machine_and_date())
     print(
         f"load before: {os.getloadavg()[0]:.1f}; plain loopback, {lanes} lanes; "

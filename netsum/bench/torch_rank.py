@@ -4,6 +4,7 @@ What was measured comes from rank 0.
 """
 
 import dataclasses
+import itertools
 import json
 import sys
 import time
@@ -30,7 +31,8 @@ class Plan:
     """What the ranks measure."""
 
     runs: int  # How often all of it, the two backends in turn.
-    sizes: list[int]  # Of the float32 tensors that are all-reduced, in bytes.
+    sizes: list[int]  # Of the tensors that are all-reduced, in bytes of float32.
+    dtypes: list[str]  # Their types, and those in which gradients are added.
     examples: dict[str, int]  # Steps of each example, by the name of its module.
 
     def to_json(self) -> str:
@@ -43,9 +45,12 @@ class Plan:
         return cls(**json.loads(text))
 
 
-def _seconds_to_reduce(group: dist.ProcessGroup, size_bytes: int) -> float:
-    """Return how long an all-reduce takes at the rank that takes longest, and check its result."""
-    tensor = torch.empty(size_bytes // 4)
+def _seconds_to_reduce(group: dist.ProcessGroup, size_bytes: int, dtype: str = "float32") -> float:
+    """Return how long an all-reduce takes at the rank that takes longest, and check its result.
+
+    `size_bytes` is that of a float32 tensor with as many elements.
+    """
+    tensor = torch.empty(size_bytes // 4, dtype=getattr(torch, dtype))
     repeats = max(1, min(_MOST_REPEATS, _REPEATED_BYTES // size_bytes))
     spent = 0.0
     for _ in range(repeats):
@@ -56,26 +61,29 @@ def _seconds_to_reduce(group: dist.ProcessGroup, size_bytes: int) -> float:
         spent += time.perf_counter() - begin
     world = dist.get_world_size()
     if not torch.equal(tensor, torch.full_like(tensor, world * (world + 1) / 2)):
-        raise RuntimeError(f"{dist.get_backend(group)}: the sum of {size_bytes} bytes is wrong")
+        raise RuntimeError(
+            f"{dist.get_backend(group)}: the sum of {size_bytes // 4} {dtype} elements is wrong"
+        )
     slowest = torch.tensor(spent / repeats, dtype=torch.float64)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     return float(slowest)
 
 
 def _measure(plan: Plan, groups: dict[str, dist.ProcessGroup], run: int) -> None:
-    for size in plan.sizes:
+    for size, dtype in itertools.product(plan.sizes, plan.dtypes):
         for backend, group in groups.items():
-            seconds = _seconds_to_reduce(group, size)
+            seconds = _seconds_to_reduce(group, size, dtype)
             if dist.get_rank() == 0:
-                print_json_line(
-                    {"event": "allreduce", "run": run, "backend": backend, "bytes": size, "seconds": seconds}
-                )
-    for name, steps in plan.examples.items():
+                what = {"event": "allreduce", "backend": backend, "bytes": size, "dtype": dtype}
+                print_json_line({**what, "run": run, "seconds": seconds})
+    for (name, steps), dtype in itertools.product(plan.examples.items(), plan.dtypes):
         harness = example("harness")
         for group in groups.values():
-            report = harness.train_together(harness.task_named(name), steps, seed=0, group=group)
+            task = harness.task_named(name)
+            report = harness.train_together(task, steps, seed=0, group=group, gradients=dtype)
             if report is not None:
-                print_json_line({"event": "example", "run": run, "name": name, **dataclasses.asdict(report)})
+                what = {"event": "example", "run": run, "name": name, "dtype": dtype}
+                print_json_line({**what, **dataclasses.asdict(report)})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

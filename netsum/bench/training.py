@@ -14,9 +14,11 @@ from netsum.bench.testbeds import testbed
 from netsum.bench.torch_comparison import compare, plan_of, print_allreduces, print_examples
 
 
-def run(*, topology: str, rate: str, loss: str, lanes: int, runs: int, examples: str, sizes: str) -> None:
+def run(
+    *, topology: str, rate: str, loss: str, lanes: int, runs: int, examples: str, sizes: str, dtypes: str
+) -> None:
     """Measure, and print the time of a step, how much of it is communication, the machine and the date."""
-    plan = plan_of(runs, sizes, examples)
+    plan = plan_of(runs, sizes, examples, dtypes)
     print(machine_and_date())
     print(f"load before: {os.getloadavg()[0]:.1f}; medians of {runs} runs (least … most)")
     with (

@@ -20,6 +20,12 @@ TurnRuns = Annotated[int, typer.Option(min=1, help="Runs of each measurement, bo
 Topology = Annotated[str, typer.Option(help="A topology's name or file, as for `netsum testbed up`.")]
 Rate = Annotated[str, typer.Option(metavar="RATE", help="Rate of every link.")]
 Loss = Annotated[str, typer.Option(metavar="PERCENT", help="Loss of every link, each way.")]
+Dtypes = Annotated[
+    str,
+    typer.Option(
+        metavar="TYPES", help="float32, bfloat16: of the tensors, and of the gradients on their way."
+    ),
+]
 
 
 def _lane_counts(lanes: Lanes | None) -> tuple[int, ...]:
@@ -207,6 +213,7 @@ def bench_torch(
         str,
         typer.Option(metavar="NAME,…", show_default=_SPACED, help="Examples to train as well; empty: none."),
     ] = _EXAMPLES,
+    dtypes: Dtypes = "float32",
 ) -> None:
     """torch.distributed over netsum and over Gloo on plain loopback, where no link limits either; needs PyTorch.
 
@@ -218,7 +225,7 @@ def bench_torch(
         raise UsageError(f"--workers: expected whole numbers such as 2,4, not {workers!r}") from None
     from netsum.bench.torch_loopback import run
 
-    run(workers=counts, sizes=sizes, runs=runs, lanes=int(lanes), examples=examples)
+    run(workers=counts, sizes=sizes, runs=runs, lanes=int(lanes), examples=examples, dtypes=dtypes)
 
 
 @bench_app.command(
@@ -241,11 +248,21 @@ def bench_training(
     sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="Sizes of tensors to all-reduce as well; empty: none.")
     ] = "",
+    dtypes: Dtypes = "float32",
 ) -> None:
     """Time of a training step over netsum and over Gloo, on the same limited links, in the same run; needs root and PyTorch."""
     from netsum.bench.training import run
 
-    run(topology=topology, rate=rate, loss=loss, lanes=int(lanes), runs=runs, examples=examples, sizes=sizes)
+    run(
+        topology=topology,
+        rate=rate,
+        loss=loss,
+        lanes=int(lanes),
+        runs=runs,
+        examples=examples,
+        sizes=sizes,
+        dtypes=dtypes,
+    )
 
 
 @bench_app.command(

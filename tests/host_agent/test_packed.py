@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host_agent.codecs.packed import BITS, PACKED, packed_codec, scale_exponent, scale_of
+from host_agent.codecs.packed import (
+    BITS,
+    PACKED,
+    SIGNIFICANT_BITS,
+    Bits,
+    bits_of_type,
+    packed_codec,
+    scale_exponent,
+    scale_of,
+)
 from host_agent.codecs.payload import learn_exponent, read_block, write_block
 from host_agent.compiled import compiled
 from host_agent.errors import MisuseError
@@ -197,3 +206,25 @@ def test_fields_of_the_first_elements_are_the_low_bits() -> None:
     encode(work.lay_out(LANES, 1), int(scale_exponent(block.view(np.uint32))), lanes)
     host = [int(np.int32(np.uint32(swap(lane)))) for lane in lanes[:2]]
     assert host == [127 - 127 * 256, 64 << 24], "round(0.5 * 127) is 64: to even"
+
+
+@pytest.mark.parametrize("workers", range(1, 33))
+@pytest.mark.parametrize("name", SIGNIFICANT_BITS)
+def test_a_type_travels_in_the_fewest_bits_whose_step_is_no_larger_than_its_own(
+    name: str, workers: int
+) -> None:
+    largest = 1.875  # The largest of its binade with the fewest significant bits of all types but one.
+    distance = 2.0 ** (1 - SIGNIFICANT_BITS[name])
+
+    def serves(bits: Bits) -> bool:
+        return float(packed_codec(bits, workers).settings["levels"]) >= 2.0 / distance
+
+    bits = bits_of_type(name, workers)
+    narrower: dict[Bits, tuple[Bits, ...]] = {8: (), 16: (8,), "full": (8, 16)}
+    assert bits == "full" or serves(bits)
+    assert bits == "full" or largest / packed_codec(bits, workers).settings["levels"] <= distance
+    assert not any(serves(each) for each in narrower[bits])
+
+
+def test_types_that_are_as_wide_as_a_lane_are_not_packed() -> None:
+    assert {bits_of_type(name, 2) for name in ("float32", "float64", "int32")} == {"full"}

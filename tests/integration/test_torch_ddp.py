@@ -209,6 +209,33 @@ def fully_sharded(rank: int, world: int) -> list[float]:
 
 
 @usage
+def fully_sharded_with_gradients_added_as_bfloat16(rank: int, world: int) -> list[float]:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    def sent(reduced_as: torch.dtype) -> tuple[int, list[float]]:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(64, 128 * world)
+        mesh = init_device_mesh("cpu", (world,))
+        group = mesh.get_group()
+        fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=reduced_as))
+        loss = model(torch.full((4, 64), rank + 1.0)).square().sum()
+        before = group.communicator.total_stats.bytes_sent
+        loss.backward()
+        shard = model.weight.grad.to_local().flatten()
+        return group.communicator.total_stats.bytes_sent - before, shard.tolist()
+
+    wide, exact = sent(torch.float32)
+    narrow, close = sent(torch.bfloat16)
+    assert narrow < 0.6 * wide, "gradients travel in 16 bits"
+    largest = max(map(abs, exact))
+    torch.testing.assert_close(close, exact, rtol=2**-7, atol=largest * world**2 / 2**15)
+    total = torch.tensor(close).sum()
+    torch.distributed.all_reduce(total)
+    return [float(total)]
+
+
+@usage
 def fully_sharded_first_form(rank: int, world: int) -> list[float]:
     from torch.distributed.fsdp import FullyShardedDataParallel
 

@@ -99,6 +99,51 @@ def test_a_group_with_few_bits(ranks: Ranks) -> None:
     assert all(other == first for other in others)
 
 
+def _narrow_types(rank: int, world: int) -> None:
+    from host_agent.codecs.packed import bits_of_type, packed_codec
+    from netsum.torch import Options
+
+    full = dist.new_group(backend="netsum", pg_options=Options(bits="full"))
+    dist.barrier(full)
+    size = 1 << 14
+    for dtype in (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2):
+        name = str(dtype).removeprefix("torch.")
+        bits = bits_of_type(name, world)
+        limits = torch.finfo(dtype)
+        # Numbers of one block differ by up to 2^60, or as much as the type can hold: the hardest for a common exponent.
+        drawn = torch.Generator().manual_seed(7)
+        powers = torch.rand(world, size, generator=drawn, dtype=torch.float64) * 60 - 30
+        signs = torch.randint(0, 2, (world, size), generator=drawn) * 2 - 1
+        given = (signs * 2**powers).clamp(limits.min / (2 * world), limits.max / (2 * world)).to(dtype)
+        total = given.double().sum(0)
+        received = {}
+        for how in (None, full):
+            group = how or dist.group.WORLD
+            before = group.communicator.total_stats.bytes_sent
+            sums = given[rank].clone()
+            dist.all_reduce(sums, group=group)
+            received[how] = group.communicator.total_stats.bytes_sent - before
+            if how is None:
+                codec = packed_codec(bits, world)
+                block = codec.per_lane * group.communicator.admission.lanes
+                for start in range(0, size, block):
+                    part = slice(start, start + block)
+                    largest = float(given[:, part].double().abs().max()) * (1 + 2**-7)
+                    bound = world / 2 * largest / codec.settings["levels"]
+                    error = (sums[part].double() - total[part]).abs()
+                    rounding = total[part].abs() * limits.eps + limits.smallest_normal * limits.eps
+                    assert bool((error <= bound * (1 + limits.eps) + rounding).all()), (dtype, start)
+            else:
+                torch.testing.assert_close(
+                    sums.double(), total, rtol=limits.eps, atol=float(total.abs().max()) * 2**-20
+                )
+        assert received[None] < received[full] * (0.3 if bits == 8 else 0.55), dtype
+
+
+def test_narrow_types_travel_in_as_many_bits_as_they_are_worth(ranks: Ranks) -> None:
+    ranks.run(_narrow_types)
+
+
 def test_options_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     from host_agent.errors import MisuseError
     from host_agent.torch.options import Options
@@ -109,5 +154,5 @@ def test_options_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETSUM_SEED", "7")
     assert Options.from_environment() == Options("never", 16, "stochastic", 7)
     monkeypatch.setenv("NETSUM_BITS", "12")
-    with pytest.raises(MisuseError, match="bits: expected one of full, 16, 8, 4, 2, got 12"):
+    with pytest.raises(MisuseError, match="bits: expected one of auto, full, 16, 8, 4, 2, got 12"):
         Options.from_environment()
