@@ -18,7 +18,7 @@ from host_agent.wire import Admission
 from sim.errors import SettingError, SimulationError
 from sim.experiments.experiment import Point
 from sim.experiments.scenario import Scenario, added_bytes, computed_lanes, host_cost
-from sim.experiments.values import contributions, expected_sum
+from sim.experiments.values import ExpectedSum, contributions
 from sim.experiments.work import Work, late_ns, slowness
 from sim.network.outputs import Output
 from sim.network.parameters import HostCost
@@ -27,6 +27,7 @@ from sim.network.worker import Worker
 
 _FLOAT_BYTES = 4
 _AT_ONCE = 16
+_FIRST_BLOCKS = 16  # For each slot, blocks whose sums are computed when an all-reduce begins.
 
 
 class WrongSumError(SimulationError):
@@ -66,6 +67,7 @@ class NetsumJob:
         self._inputs: dict[tuple[int, int], list[npt.NDArray[Any]]] = {}
         self._unchecked: dict[int, npt.NDArray[Any]] = {}
         self._outputs: dict[tuple[int, int], Output] = {}
+        self._sums: dict[tuple[int, int], ExpectedSum] = {}
         self._to_check: dict[tuple[int, int], int] = {}
         self._zero: dict[tuple[int, int], npt.NDArray[np.bool_] | None] = {}
         self._next = [0] * job.workers
@@ -91,10 +93,12 @@ class NetsumJob:
         """Add the workers of the job's epoch."""
         job, scenario = self.settings, self._scenario
         cost = host_cost(self._point)
-        return self._network.add_job(
+        hosts = scenario.hosts_of(job)
+        switches = [scenario.nodes[each.switch] for each in self._placed]
+        workers = self._network.add_job(
             self.admitted.admissions,
-            scenario.hosts_of(job),
-            [scenario.nodes[each.switch] for each in self._placed],
+            hosts,
+            switches,
             lambda worker: [],
             timeout_ns=job.timeout,
             at_once=_AT_ONCE,
@@ -105,6 +109,21 @@ class NetsumJob:
             checked=self._check,
             keep_outcomes=False,
         )
+        if self._network.forward is not None:
+            parts = {scenario.nodes[name]: part for name, part in self.admitted.parts.items()}
+            ahead = self._compute_ahead if self._repeats else None
+            self._network.forward.add_job(workers, zip(hosts, switches, strict=True), parts, ahead)
+        return workers
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether all blocks travel alike: then the job may be fast-forwarded."""
+        return not self.settings.quorum and all(bucket.density == 1 for bucket in self._work.buckets)
+
+    def _compute_ahead(self, blocks: int | None) -> None:
+        """Compute the sums of the first blocks, or of all, of what is being reduced."""
+        for expected in self._sums.values():
+            expected.compute(blocks)
 
     def interrupt(self) -> None:
         """End the epoch of the job: its switch has restarted."""
@@ -229,22 +248,29 @@ class NetsumJob:
             return self._unchecked[bucket]
         key = iteration, bucket
         if key not in self._outputs:
-            expected = expected_sum(self._inputs[key], self.lanes)
-            self._outputs[key] = self._network.outputs.add(expected, self.settings.workers)
+            expected = self._sums[key] = ExpectedSum(self._inputs[key], self.lanes)
+            one = len(self._work.buckets) == 1 and not self._is_sparse(self._inputs[key])
+            if one and self._repeats and self._network.forward is not None:
+                expected.compute(_FIRST_BLOCKS * self.settings.slots)
+            else:
+                expected.compute()
+            self._outputs[key] = self._network.outputs.add(expected.values, self.settings.workers)
             self._to_check[key] = self.settings.workers
             self._zero[key] = self._zero_blocks(self._inputs[key], self._work.buckets[bucket].density)
         return self._outputs[key].array
 
     def _zero_blocks(self, parts: list[npt.NDArray[Any]], density: float) -> npt.NDArray[np.bool_] | None:
         """Return which blocks of an all-reduce are zero at all workers, and so do not travel; None if all travel."""
-        chosen = self.settings.sparse
-        sparse = chosen == "always" or (chosen == "auto" and parts[0].nbytes >= AUTO_LEAST_BYTES)
-        if not sparse or density == 1:
+        if density == 1 or not self._is_sparse(parts):
             return None
         zero = np.ones(parts[0].size, np.bool_)
         for part in parts:
             zero &= part == 0
         return np.logical_and.reduceat(zero, range(0, zero.size, self.lanes))
+
+    def _is_sparse(self, parts: list[npt.NDArray[Any]]) -> bool:
+        chosen = self.settings.sparse
+        return chosen == "always" or (chosen == "auto" and parts[0].nbytes >= AUTO_LEAST_BYTES)
 
     def _check_output(self, iteration: int, bucket: int, worker: int, *, again: bool) -> None:
         """Raise an error unless a worker has written every block of an all-reduce once, and right."""
@@ -270,7 +296,7 @@ class NetsumJob:
             if (element_written := output.stray(left_out)) is not None:
                 raise WrongSumError(f"{what}: element {element_written} was written without a RESULT")
             self._network.outputs.remove(output)
-            del self._inputs[key], self._outputs[key], self._zero[key]
+            del self._inputs[key], self._outputs[key], self._zero[key], self._sums[key]
 
 
 def _place(point: Point, number: int) -> int:

@@ -15,6 +15,7 @@ from sim.experiments.rounds import RoundsJob
 from sim.experiments.scenario import Programs, Scenario, apply_event, build
 from sim.experiments.settings import Event, Job
 from sim.experiments.work import Work, memory_bytes, work_of
+from sim.network.forwarding import FastForward
 from sim.network.graph import NetworkError
 
 Row = dict[str, Any]
@@ -73,6 +74,8 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
             "expected smaller arrays, or simulated_lanes = 64 with 256 lanes"
         )
     scenario = build(point, programs)
+    if point.settings.run.fast_forward:
+        scenario.network.forward = FastForward(scenario.network)
     jobs: list[NetsumJob | PeerJob] = []
     for number, job in enumerate(point.settings.job):
         jobs.append(_kind_of(job)(point, number, scenario, work_of(job)))

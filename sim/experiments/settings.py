@@ -327,6 +327,7 @@ class Run:
     limit: int = _key(_long_time_ns, 60 * 10**9, "virtual time after which a point has failed")
     check: bool = _key(_flag, True, "compare all sums bit for bit")
     series: int = _key(_time_ns, 0, "interval of the time series; 0: none")
+    fast_forward: bool = _key(_flag, True, "leave out periods that repeat; results are the same")
 
 
 Table = TypeVar("Table")

@@ -30,8 +30,12 @@ def contributions(
     generator = np.random.Generator(np.random.Philox(key=[seed, job << 32 | collective]))
     whole = size + _WINDOW_STEP * (workers - 1)
     bits = generator.integers(-(1 << 23), 1 << 23, whole, dtype=np.int32)
-    magnitudes = generator.integers(-12, 13, whole // 64 + 1).repeat(64)[:whole]
-    values = np.ldexp(bits.astype(np.float32), magnitudes - 23).astype(np.float32)
+    magnitudes = generator.integers(-12, 13, whole // 64 + 1)
+    values = bits.view(np.float32)  # In the same memory, a part after the other.
+    for at in range(0, whole, _AT_A_TIME):
+        part = slice(at, at + _AT_A_TIME)
+        powers = magnitudes[at // 64 : (at + _AT_A_TIME) // 64].repeat(64)[: whole - at] - 23
+        values[part] = np.ldexp(bits[part].astype(np.float32), powers)
     values.flags.writeable = False
     windows = [values[first : first + size] for first in range(0, _WINDOW_STEP * workers, _WINDOW_STEP)]
     if density < 1:
@@ -42,6 +46,23 @@ def contributions(
 def _thinned(window: Floats, generator: np.random.Generator, density: float, lanes: int) -> Floats:
     kept = generator.random(-(-window.size // lanes)) < density
     return np.where(kept.repeat(lanes)[: window.size], window, np.float32(0))
+
+
+class ExpectedSum:
+    """The sum that a job must get, computed as far as it is needed: of what is left out nothing is compared."""
+
+    def __init__(self, parts: list[Floats], lanes: int) -> None:
+        self._parts, self._lanes, self._done = parts, lanes, 0
+        self.values: Floats = np.empty(parts[0].size, np.float32)
+
+    def compute(self, blocks: int | None = None) -> None:
+        """Compute the first blocks, or all."""
+        size = self.values.size
+        last = size if blocks is None else min(blocks * self._lanes, size)
+        if last > self._done:
+            parts = [part[self._done : last] for part in self._parts]
+            self.values[self._done : last] = expected_sum(parts, self._lanes)
+            self._done = last
 
 
 def expected_sum(parts: list[Floats], lanes: int, workers: int = 0) -> Floats:

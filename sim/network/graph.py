@@ -200,6 +200,17 @@ class Graph:
                 return target
         raise NetworkError(f"host {host.name} is not connected to a switch")
 
+    def way(self, source: Node, target: Node) -> list[Node]:
+        """Return the nodes that packets pass from one node to another, both included; without a way, the first alone."""
+        self.build()
+        nodes = [source]
+        while nodes[-1] != target:
+            link = int(self._next_link[nodes[-1].number, target.number])
+            if link < 0:
+                break
+            nodes.append(self.nodes[self._links[link]["to_node"]])
+        return nodes
+
     def neighbours(self, switch: Node) -> dict[str, int]:
         """Return the port that leads to each neighbouring switch, by that switch's name."""
         found: dict[str, int] = {}

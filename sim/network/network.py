@@ -24,6 +24,7 @@ from sim.network.engine.records import (
     WORKER,
 )
 from sim.network.engine.workers import NEEDS_PYTHON, drive
+from sim.network.forwarding import FastForward
 from sim.network.frames import FIRST_UDP_PORT, headers
 from sim.network.graph import ENDPOINTS_PER_NODE, Graph, NetworkError, Node
 from sim.network.memory import Memory, Rows, address_of, together
@@ -60,6 +61,8 @@ class Network(Graph):
         self.outputs = Outputs(self.world)
         self._programs = Programs(memory, self._switch_rows, self.programmed)
         self.trace = PacketTrace(memory)
+        self.forward: FastForward | None = None  # What leaves out periods; None: everything is run.
+        self._until_ps = NEVER
         self._waited_for = 0
         self._controls: dict[int, tuple[Callable[..., None], tuple[Any, ...]]] = {}
         self._control_number = 0
@@ -255,6 +258,7 @@ class Network(Graph):
             target=switch.number,
             alive=1,
             timer_ps=NEVER,
+            sample_at=NEVER,
             send_ps=round(cost.send_ns * PS_PER_NS),
             receive_ps=round(cost.receive_ns * PS_PER_NS),
             byte_ps=round(cost.byte_ns * PS_PER_NS),
@@ -312,6 +316,7 @@ class Network(Graph):
         budget = 1 if until is not None else _SLICE
         last = None if max_events is None else self.events_run + max_events
         until_ps = NEVER - 1 if limit_ns is None else limit_ns * PS_PER_NS
+        self._until_ps = until_ps
         self._refresh()
         while not finished():
             reason = self._advance(until_ps, budget)
@@ -363,14 +368,21 @@ class Network(Graph):
         while True:
             worker.attend()
             if drive(self.world[0], number) != NEEDS_PYTHON:
-                return
+                break
+        if self.forward is not None:
+            self.forward.touched(number)
 
     def _advance(self, until_ps: int, budget: int) -> int:
         world = self.world[0]
         reason = int(loop.advance(self.world, until_ps, budget, self._memory.margin))
         if reason == loop.WORKER_DUE:
             self.look_after(int(world["attend"]))
+        elif reason == loop.SAMPLE_DUE:
+            assert self.forward is not None
+            self.forward.look(int(world["attend"]), self._until_ps)
         elif reason == loop.CONTROL_DUE:
+            if self.forward is not None:
+                self.forward.control += 1
             action, arguments = self._controls.pop(int(world["attend"]))
             action(*arguments)
             self._refresh()
@@ -389,6 +401,16 @@ class Network(Graph):
         self._programs.refresh()
 
     # Looking.
+
+    @property
+    def memory(self) -> Memory:
+        """The arrays that compiled code reads and writes."""
+        return self._memory
+
+    @property
+    def generator_records(self) -> npt.NDArray[Any]:
+        """What the network holds of each source of background traffic (`records.GENERATOR`)."""
+        return self._generators.rows
 
     @property
     def worker_records(self) -> npt.NDArray[Any]:

@@ -1,6 +1,6 @@
 """Arrays that all workers of a job write their results to, and that are compared while they do."""
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +8,8 @@ import numpy.typing as npt
 from sim.network.engine.outputs import ERASED
 from sim.network.engine.records import OUTPUT
 from sim.network.memory import Rows, address_of
+
+_AT_A_TIME: Final = 1 << 18  # Elements that are compared together, so that they need little memory.
 
 Array = npt.NDArray[Any]
 
@@ -47,11 +49,14 @@ class Output:
 
         Elements that are `left_out` are written without one, as zeros.
         """
-        right = self.array.view(np.uint8).reshape(-1, self.array.itemsize) == ERASED
-        if left_out is not None:
-            right[left_out] = (self.array[left_out] == 0)[:, None]
-        wrong = np.flatnonzero(~right.all(axis=1))
-        return int(wrong[0]) if wrong.size else None
+        for at in range(0, self.array.size, _AT_A_TIME):
+            part = self.array[at : at + _AT_A_TIME]
+            right = (part.view(np.uint8).reshape(-1, part.itemsize) == ERASED).all(axis=1)
+            if left_out is not None:
+                right = np.where(left_out[at : at + _AT_A_TIME], part == 0, right)
+            if not right.all():
+                return at + int(np.argmin(right))
+        return None
 
 
 class Outputs:

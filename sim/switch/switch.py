@@ -154,6 +154,11 @@ class Switch(ControlPlane):
         direct = [a for t in self._tables.values() for a in (t.counters, t.meters)]
         return [*self._externs.arrays(), *direct]
 
+    def counter_arrays(self) -> list[NDArray[np.uint64]]:
+        """Return what the program counts, (packets, bytes) in each cell; views that are valid until entries change."""
+        direct = [each.counters for each in self._tables.values() if each.table.with_counters]
+        return [*self._externs.counters.values(), *direct]
+
     def _control(self) -> Any:
         parts = (self._tables, self._profiles, self._replication, self._externs.vsets)
         # Program and IR are shared, not copied.

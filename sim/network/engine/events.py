@@ -4,7 +4,8 @@ Packets on a link arrive in the order in which they were sent, so only the first
 (`sim.network.engine.links`): it stays small, whatever the number of packets under way.
 
 Events are in order of (time, class, sequence): of what happens at one time, Python's own events come first, then packets that
-arrive, then timers; within a class, what was scheduled first comes first.
+arrive, then what else is due, then workers' timers; within a class, what was scheduled first comes first. Timers are in order
+of the workers' numbers: when each was set last does not count, so nothing depends on how often one was set anew.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -47,7 +48,8 @@ def event_packet(what: Integer) -> Integer:
 @compiled
 def push(world: Record, time_ps: Integer, kind: Integer, target: Integer, packet: Integer) -> None:
     """Schedule an event. There must be room in the heap."""
-    push_tied(world, time_ps, next_tie(world, kind), kind, target, packet)
+    tie = np.int64(3) << _CLASS_SHIFT | target if kind == WORKER_TIMER else next_tie(world, kind)
+    push_tied(world, time_ps, tie, kind, target, packet)
 
 
 @compiled

@@ -25,7 +25,7 @@ from sim.network.engine.prefetching import bring_closer
 from sim.network.engine.records import LINK, NODE
 from sim.network.engine.switches import SWITCH_NODE, UNFINISHED, on_packet
 from sim.network.engine.traffic import generate, on_background
-from sim.network.engine.workers import NEEDS_PYTHON, on_frame, on_timer, worker_of
+from sim.network.engine.workers import CONTINUES, NEEDS_PYTHON, SAMPLED, on_frame, on_timer, worker_of
 
 (
     NOTHING_LEFT,
@@ -37,7 +37,8 @@ from sim.network.engine.workers import NEEDS_PYTHON, on_frame, on_timer, worker_
     NEEDS_ROOM,
     TRACE_FULL,
     MESSAGES_DONE,
-) = range(9)
+    SAMPLE_DUE,
+) = range(10)
 """Why the loop came back. `world.attend` says which control event, worker or switch it is about."""
 
 
@@ -113,9 +114,11 @@ def _arrive(world: Record, number: Integer, packet: Integer) -> Integer:
         worker = worker_of(world, link.to_node, packet)
         if worker < 0:
             release(world, packet)
-        elif on_frame(world, worker, packet) == NEEDS_PYTHON:
+            return np.int64(NOTHING_LEFT)
+        outcome = on_frame(world, worker, packet)
+        if outcome != CONTINUES:
             world.attend = worker
-            return np.int64(WORKER_DUE)
+            return np.int64(SAMPLE_DUE if outcome == SAMPLED else WORKER_DUE)
     elif kind == BACKGROUND:
         on_background(world, packet)
     elif kind == ACKNOWLEDGEMENT:

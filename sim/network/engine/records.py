@@ -20,7 +20,7 @@ def record(*names: str) -> np.dtype[Any]:
 WORLD: Final = record(
     # The clock and the heap of events.
     *("now_ps", "sequence"),
-    "events",  # how many have been run
+    "events",  # how many have been run, without timers that only set themselves anew
     "heap",  # address of int64[heap_room, 4]: time, tie, what, 0
     *("heap_count", "heap_room"),
     # Packets: records, and rows of bytes.
@@ -124,6 +124,7 @@ WORKER: Final = record(
     "added_bytes",  # on the wire, of a packet with lanes: lanes that are not simulated
     *("passes_seen", "busy_total_ps", "rank"),
     "checked",  # its results are compared as they arrive
+    "sample_at",  # with this many RESULTs accepted the loop reports to Python
 )
 
 OUTPUT: Final = record(

@@ -21,8 +21,9 @@ from sim.network.engine.outputs import accepted, check_output
 from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of, release, take
 from sim.network.engine.records import NEVER, PS_PER_NS, WORKER
 
-CONTINUES, NEEDS_PYTHON = range(2)
-"""Whether a worker has a pass that is done, or has failed: then its collectives, which are Python's, are to be looked at."""
+CONTINUES, NEEDS_PYTHON, SAMPLED = range(3)
+"""Whether a worker has a pass that is done, or has failed: then its collectives, which are Python's, are to be looked at.
+`SAMPLED`: it has accepted as many RESULTs as `sample_at` says."""
 
 LAST_NS: Final = NEVER // PS_PER_NS
 
@@ -71,16 +72,27 @@ def on_frame(world: Record, number: Integer, packet: Integer) -> Integer:
     if worker.checked != 0 and accepted(worker) != before:
         check_output(world, worker, packet)
     release(world, packet)
-    return drive(world, number)
+    outcome = drive(world, number)
+    if outcome == CONTINUES and accepted(worker) >= worker.sample_at:
+        return np.int64(SAMPLED)
+    return outcome
 
 
 @compiled
 def on_timer(world: Record, number: Integer) -> Integer:
-    """Let a worker act if its timer has expired."""
+    """Let a worker act if its timer has expired. One that only sets itself anew does not count as an event."""
     worker = carray(pointer(world.workers), (number + 1,), WORKER)[number]
     if worker.alive == 0 or world.now_ps < worker.timer_ps:
+        world.events -= 1
         return np.int64(CONTINUES)
     worker.timer_ps = NEVER
+    if (
+        next_timer_ns(carray(pointer(worker.core), (1,), CORE))
+        > max(worker.busy_ps, world.now_ps) // PS_PER_NS
+    ):
+        world.events -= 1
+        _set_timer(world, worker, number)
+        return np.int64(CONTINUES)
     _work(world, worker, np.int64(0))
     return drive(world, number)
 
@@ -93,8 +105,7 @@ def drive(world: Record, number: Integer) -> Integer:
     again.
     """
     worker = carray(pointer(world.workers), (number + 1,), WORKER)[number]
-    state = carray(pointer(worker.core), (1,), CORE)
-    core = state[0]
+    core = carray(pointer(worker.core), (1,), CORE)[0]
     lengths = carray(pointer(world.scratch_lengths), (world.scratch_rows,), np.int32)
     while True:
         failed = core.failure != FAILURE_NONE and worker.failure_seen == 0
@@ -120,12 +131,18 @@ def drive(world: Record, number: Integer) -> Integer:
             return np.int64(NEEDS_PYTHON)
         if count < world.scratch_rows - 1:
             break
-    timer_ns: Integer = next_timer_ns(state)
+    _set_timer(world, worker, number)
+    return np.int64(CONTINUES)
+
+
+@compiled
+def _set_timer(world: Record, worker: Record, number: Integer) -> None:
+    """Schedule a worker's timer for when its core must be called, unless it expires before that anyway."""
+    timer_ns: Integer = next_timer_ns(carray(pointer(worker.core), (1,), CORE))
     timer_ps = timer_ns * PS_PER_NS if timer_ns < LAST_NS else NEVER
     if timer_ps < worker.timer_ps:
         worker.timer_ps = max(timer_ps, world.now_ps)
         push(world, worker.timer_ps, np.int64(WORKER_TIMER), number, np.int64(0))
-    return np.int64(CONTINUES)
 
 
 @compiled

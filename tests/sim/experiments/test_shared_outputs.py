@@ -58,7 +58,7 @@ def test_one_wrong_element_is_found(
         sums[element] += 1
         return sums
 
-    monkeypatch.setattr("sim.experiments.netsum_job.expected_sum", wrong)
+    monkeypatch.setattr("sim.experiments.values.expected_sum", wrong)
     with pytest.raises(WrongSumError, match=f"of worker [012]: element {element} is not the sum"):
         run(programs)
 

@@ -1,0 +1,431 @@
+"""Fast-forward: where a run repeats itself but for time and chunk numbers, whole periods are left out.
+
+What happens next in a part of a network follows from its state, in which times and chunk numbers are relative: if the state
+is the same as earlier, what has happened since happens again, until something from outside ends it. So it need not be run:
+times go on by whole periods, counters by what they counted in one, and the arrays have so many blocks less to reduce.
+docs/simulator.md says what belongs to the state and why that suffices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.jobs import Job
+from host_agent.protocol.records import COUNTERS
+from host_agent.wire.constants import HEADER_OFFSET_CHUNK, HEADER_OFFSET_EXPONENT, POOL_VERSIONS
+from sim.network.engine.events import HEAP_WORDS
+from sim.network.engine.packets import FRAME_AT, HEADERS_BYTES, PAYLOAD_AT, SLOT_PROTOCOL
+from sim.network.engine.periods import (
+    CHUNKS,
+    COUNTS,
+    IRREGULAR,
+    SLOT_WORDS,
+    WORKER_WORDS,
+    blocks_left,
+    count_workers,
+    describe_workers,
+    next_loss,
+    packets_under_way,
+    shift_events,
+    skip_workers,
+)
+from sim.network.engine.records import NEVER, PS_PER_NS
+
+if TYPE_CHECKING:
+    from sim.network.graph import Node
+    from sim.network.network import Network
+    from sim.network.worker import Worker
+
+Array = npt.NDArray[Any]
+
+_GOES_ON: Final = ("packets_sent", "bytes_sent", "packets_received", "bytes_received", "chunks")
+_MAY_COUNT: Final = np.array([*(name in _GOES_ON for name in COUNTERS), True])
+_FATES: Final = ("jitter_ps", "duplicate", "straggle", "bursts", "scripted")
+"""What makes a link's packets differ from each other, besides losses, which are found ahead."""
+_LINK_COUNTS: Final = ("packets", "bytes", "busy_total_ps", "thrown_loss")
+_LINK_TROUBLES: Final = ("lost", "lost_in_queue", "lost_too_long", "lost_while_down", "duplicated", "marked")
+_SWITCH_COUNTS: Final = ("packets", "busy_total_ps", "lost_in_queue", "unreachable")
+_LEAST_PERIODS: Final = 3  # A pass with fewer periods of slots left is run to its end.
+_FRAME_BYTES: Final = PAYLOAD_AT + HEADER_OFFSET_EXPONENT + 4
+_CHUNK_AT: Final = HEADERS_BYTES + HEADER_OFFSET_CHUNK
+_EXPONENT_AT: Final = HEADERS_BYTES + HEADER_OFFSET_EXPONENT
+
+
+@dataclass
+class _Snapshot:
+    """The state of a group, and what it had counted, at a time."""
+
+    now_ps: int
+    control: int  # How often Python had acted on the network by then.
+    state: list[Array]
+    workers: Array  # int64 (workers, COUNTS)
+    links: Array  # int64 (links, counters)
+    switches: Array
+    counters: list[Array]
+
+
+@dataclass(frozen=True)
+class _Job:
+    workers: list[Worker]
+    nodes: list[Node]  # That its packets pass.
+    parts: dict[Node, Job]
+    ahead: Callable[[int | None], None] | None
+
+
+@dataclass
+class _Group:
+    """Jobs that share switches or hosts, and nothing with others."""
+
+    number: int
+    workers: Array
+    links: Array
+    switches: Array  # Rows of `records.SWITCH`.
+    registers: list[tuple[str, Array]]  # The cells of its slots, by the register's last name.
+    counters: list[Array]
+    alone: bool  # No other traffic passes its nodes.
+    # Called with the number of blocks of an array of which results may come before the next look, or None: of all.
+    ahead: list[Callable[[int | None], None]]
+    leader: int = -1  # The worker at whose RESULTs the state is looked at.
+    before: _Snapshot | None = None
+    looks: int = 0  # Since `before`, which is replaced after 1, 2, 4, … of them (Brent 1980).
+    most_looks: int = 1
+    losses: dict[int, int] = field(
+        default_factory=dict
+    )  # The number of the next packet that each link loses.
+
+    def forget(self) -> None:
+        self.before, self.looks, self.most_looks = None, 0, 1
+
+
+class FastForward:
+    """Leaves out periods of a network's jobs.
+
+    Attributes
+    ----------
+    skipped_events, skipped_chunks, jumps : int
+        What was left out so far, all workers together, and in how many pieces.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self.skipped_events = self.skipped_chunks = self.jumps = 0
+        self.control = 0  # Counts what Python has done to the network, which may have changed anything.
+        self._jobs: list[_Job] = []
+        self._groups: list[_Group] | None = None
+
+    def add_job(
+        self,
+        workers: list[Worker],
+        ends: Iterable[tuple[Node, Node]],
+        parts: dict[Node, Job],
+        ahead: Callable[[int | None], None] | None,
+    ) -> None:
+        """Add a job, so that its periods are left out or those of jobs that share its switches are not.
+
+        Parameters
+        ----------
+        ends
+            Each worker's host and the switch that it sends to.
+        parts
+            What each switch that adds holds of the job.
+        ahead
+            Called with the number of blocks of a pass, from its first one on, of which results may come before the next call, or
+            None: of all. None: workers have blocks of zeros, values that are not finite, or a quorum; then all is run.
+        """
+        network = self._network
+        nodes = {each for pair in ends for way in (pair, pair[::-1]) for each in network.way(*way)}
+        self._jobs.append(_Job(workers, [*nodes, *parts], parts, ahead))
+        self._groups = None
+
+    def touched(self, number: int) -> None:
+        """Note that Python has looked after a worker, which may have begun a pass."""
+        group = self._group_of(number)
+        if group is None:
+            return
+        group.forget()
+        rows = self._network.worker_records
+        leader = rows[group.leader] if group.leader >= 0 else None
+        if leader is None or leader["sample_at"] == NEVER or not leader["alive"]:
+            group.leader = number
+            self._look_later(group)
+
+    def look(self, number: int, until_ps: int) -> None:
+        """Compare the state at a worker's RESULT with earlier ones, and leave out what may be left out."""
+        group = self._group_of(number)
+        if group is None or group.leader != number:
+            self._network.worker_records[number]["sample_at"] = NEVER
+            return
+        if self._no_loss_is_near(group):
+            self._compare(group, until_ps)
+        else:
+            group.forget()
+        self._look_later(group)
+
+    def _look_later(self, group: _Group) -> None:
+        worker = self._network.workers[group.leader]
+        slots = POOL_VERSIONS * worker.admission.slot_count
+        left = self._left(np.array([group.leader]))[0]
+        looks = left > _LEAST_PERIODS * slots and group.alone and not self._network.world["trace_room"]
+        core = worker.core.state[0]
+        worker.record["sample_at"] = core["chunks"] + slots if looks else NEVER
+        # No worker is ahead of another by more than the slots, nor are results.
+        blocks = int(core["sending_index"]) + int(min(left, 4 * slots) if looks else left)
+        for ahead in group.ahead:
+            ahead(blocks if group.alone and len(group.ahead) == 1 else None)
+
+    def _left(self, numbers: Array) -> Array:
+        left = np.zeros(len(numbers), np.int64)
+        blocks_left(self._network.world, numbers, left)
+        return left
+
+    def _no_loss_is_near(self, group: _Group) -> bool:
+        """Whether no link will lose one of the next packets, as many as three looks take."""
+        links = self._network.link_records[group.links]
+        if any(links[name].any() for name in _FATES):
+            return False
+        worker = self._network.workers[group.leader]
+        least = 2 * _LEAST_PERIODS * POOL_VERSIONS * worker.admission.slot_count
+        return all(
+            self._next_loss(group, at, least) > links[at]["thrown_loss"] + least
+            for at in np.flatnonzero(links["loss"]).tolist()
+        )
+
+    def _next_loss(self, group: _Group, at: int, most: int) -> int:
+        """Return the number of the next packet that a link of a group loses, of those up to `most` from now on."""
+        link = int(group.links[at])
+        row = self._network.link_records[link]
+        known, thrown = group.losses.get(at, 0), int(row["thrown_loss"])
+        if known <= thrown + most:
+            seed, chance = int(self._network.world["seed"][0]), int(row["loss"])
+            if known <= thrown or not self._loses(seed, link, known, chance):
+                known = group.losses[at] = int(next_loss(seed, link, max(thrown, known - 1), chance, most))
+        return known
+
+    @staticmethod
+    def _loses(seed: int, link: int, number: int, chance: int) -> bool:
+        return int(next_loss(seed, link, number - 1, chance, 1)) == number
+
+    def _compare(self, group: _Group, until_ps: int) -> None:
+        found = self._snapshot(group)
+        if found is None:
+            group.forget()
+            return
+        now, control_ps = found
+        before = group.before
+        if before is not None and before.control == now.control:
+            if all(map(np.array_equal, before.state, now.state)):
+                self._skip(group, before, now, min(until_ps, control_ps - 1))
+                group.forget()
+                return
+            group.looks += 1
+            if group.looks < group.most_looks:
+                return
+            group.most_looks *= 2
+        group.before, group.looks = now, 0
+
+    def _snapshot(self, group: _Group) -> tuple[_Snapshot, int] | None:
+        """Return a group's state and counts, and when Python acts next; None if a loss has left traces in the state."""
+        network, now_ps = self._network, self._network.now_ps
+        slots = sum(network.workers[each].admission.slot_count for each in group.workers)
+        words = np.empty(WORKER_WORDS * len(group.workers) + SLOT_WORDS * slots, np.int64)
+        length = describe_workers(network.world, group.workers, words)
+        if length == IRREGULAR:
+            return None
+        rows = network.link_records[group.links]
+        busy_ps = np.maximum(rows["busy_ps"] - now_ps, 0)
+        switches = network.switch_records[group.switches]
+        if not rows["up"].all() or not switches["alive"].all() or switches["pending"].any():
+            return None
+        packets, control_ps = self._under_way(group)
+        described = self._packets(packets, group)
+        if described is None:
+            return None
+        state = [
+            np.array([now_ps % PS_PER_NS]),
+            words[:length],
+            busy_ps,
+            np.where(busy_ps > 0, rows["remainder"], 0),
+            np.maximum(switches["busy_ps"] - now_ps, 0),
+            *described,
+            *self._cells(group),
+        ]
+        counts = np.empty((len(group.workers), COUNTS), np.int64)
+        count_workers(network.world, group.workers, counts)
+        names = (*_LINK_COUNTS, *_LINK_TROUBLES)
+        return _Snapshot(
+            now_ps,
+            self.control,
+            state,
+            counts,
+            np.stack([rows[name] for name in names], axis=1),
+            np.stack([switches[name] for name in _SWITCH_COUNTS], axis=1),
+            [each.copy() for each in group.counters],
+        ), control_ps
+
+    def _under_way(self, group: _Group) -> tuple[Array, int]:
+        """Return the packets on a group's links as they will arrive: time, tie, link, packet; and when Python acts next."""
+        network = self._network
+        out = np.empty((int(network.world["packet_room"][0]), 4), np.int64)
+        count, control_ps = packets_under_way(network.world, self._group_of_link, group.number, out)
+        found = out[:count]
+        return found[np.lexsort((found[:, 1], found[:, 0]))], int(control_ps)
+
+    def _packets(self, packets: Array, group: _Group) -> list[Array] | None:
+        """Describe packets under way, but for values; None if one is not of the slot protocol."""
+        memory = self._network.memory
+        records = memory.get("packets")
+        assert records is not None
+        rows = records[packets[:, 3]]
+        if (rows["kind"] != SLOT_PROTOCOL).any():
+            return None
+        frames = memory.frames[packets[:, 3], FRAME_AT:_FRAME_BYTES]
+        chunks = frames[:, _CHUNK_AT : _CHUNK_AT + 4].copy().view(">u4")[:, 0]
+        frames[:, _CHUNK_AT : _CHUNK_AT + 4] = 0
+        frames[:, _EXPONENT_AT : _EXPONENT_AT + 2] = 0
+        names = ("length", "wire_bytes", "target", "marked")
+        return [
+            packets[:, 0] - self._network.now_ps,
+            packets[:, 2],
+            chunks.astype(np.uint32) - self._chunk(group),
+            frames,
+            *[rows[name] for name in names],
+        ]
+
+    def _chunk(self, group: _Group) -> np.uint32:
+        """Return the number to which a group's other chunk numbers are relative."""
+        next_chunk = int(self._network.workers[group.leader].core.state["next_chunk"][0])
+        return np.uint32(next_chunk & 0xFFFFFFFF)
+
+    def _cells(self, group: _Group) -> list[Array]:
+        return [
+            cells - self._chunk(group) if name == "slot_chunk" else cells.copy()
+            for name, cells in group.registers
+        ]
+
+    def _skip(self, group: _Group, before: _Snapshot, now: _Snapshot, last_ps: int) -> None:
+        """Let a group have gone through as many periods as end by a time, and before a pass ends or a packet is lost."""
+        network = self._network
+        period_ps = now.now_ps - before.now_ps
+        workers, links = now.workers - before.workers, now.links - before.links
+        troubles = workers[:, ~_MAY_COUNT].any() or links[:, len(_LINK_COUNTS) :].any()
+        if troubles or not workers[:, CHUNKS].all():
+            return
+        times = min(
+            int((self._left(group.workers) // workers[:, CHUNKS]).min()), (last_ps - now.now_ps) // period_ps
+        )
+        for at in np.flatnonzero(network.link_records["loss"][group.links]).tolist():
+            thrown, more = int(now.links[at, 3]), int(links[at, 3])
+            if more and times > 0:
+                times = min(times, (self._next_loss(group, at, times * more) - 1 - thrown) // more)
+        if times <= 0:
+            return
+        shift_ps, world = times * period_ps, network.world
+        packets, _ = self._under_way(group)
+        records = network.memory.get("packets")
+        heap = network.memory.get("heap")
+        assert records is not None
+        assert heap is not None
+        for name in ("arrive_ps", "sent_ps"):
+            records[name][packets[:, 3]] += shift_ps
+        shift_events(world, self._group_of_link, self._group_of_worker, group.number, shift_ps)
+        events = heap.reshape(-1, HEAP_WORDS)[: int(world["heap_count"][0])]
+        events[:] = events[np.lexsort((events[:, 1], events[:, 0]))]
+        skip_workers(world, group.workers, times * workers, shift_ps)
+        rows, switches = network.link_records, network.switch_records
+        rows["busy_ps"][group.links] += shift_ps
+        for at, name in enumerate(_LINK_COUNTS):
+            rows[name][group.links] += times * links[:, at]
+        switches["busy_ps"][group.switches] += shift_ps
+        for at, name in enumerate(_SWITCH_COUNTS):
+            switches[name][group.switches] += times * (now.switches - before.switches)[:, at]
+        for cells, old, new in zip(group.counters, before.counters, now.counters, strict=True):
+            cells += (new - old) * np.uint64(times)
+        events_skipped = times * int(links[:, 0].sum())  # A packet that is sent arrives once.
+        world["events"] += events_skipped
+        self.skipped_events += events_skipped
+        self.skipped_chunks += times * int(workers[:, CHUNKS].sum())
+        self.jumps += 1
+
+    # Groups.
+
+    def _group_of(self, number: int) -> _Group | None:
+        if self._groups is None:
+            self._build_groups()
+        assert self._groups is not None
+        at = self._group_of_worker[number] if number < len(self._group_of_worker) else -1
+        return self._groups[at] if at >= 0 else None
+
+    def _build_groups(self) -> None:
+        network = self._network
+        above = np.arange(len(network.nodes))
+
+        def top(node: int) -> int:
+            while above[node] != node:
+                above[node] = above[above[node]]
+                node = int(above[node])
+            return node
+
+        def join(nodes: Sequence[Node]) -> None:
+            for node in nodes:
+                above[top(node.number)] = top(nodes[0].number)
+
+        for job in self._jobs:
+            join(job.nodes)
+        busy = []
+        pairs = [network.flows.rows[["source", "target"]], network.generator_records[["source", "target"]]]
+        for source, target in np.unique(np.concatenate(pairs)).tolist():
+            for way in ((source, target), (target, source)):
+                nodes = network.way(*(network.nodes[each] for each in way))
+                join(nodes)
+                busy.append(nodes[0])
+        tops: dict[int, list[_Job]] = {}
+        for job in self._jobs:
+            tops.setdefault(top(job.nodes[0].number), []).append(job)
+        crowded = {top(node.number) for node in busy}
+        numbers = {node: number for number, node in enumerate(tops)}
+        of_node = np.array([numbers.get(top(node.number), -1) for node in network.nodes], np.int64)
+        links = network.link_records
+        self._group_of_link = np.where(
+            of_node[links["from_node"]] == of_node[links["to_node"]], of_node[links["from_node"]], -1
+        )
+        self._group_of_worker = np.full(len(network.workers), -1, np.int64)
+        self._groups = [
+            self._group(number, jobs, of_node, node not in crowded and all(job.ahead for job in jobs))
+            for number, (node, jobs) in enumerate(tops.items())
+        ]
+
+    def _group(self, number: int, jobs: list[_Job], of_node: Array, alone: bool) -> _Group:
+        network = self._network
+        workers = [each.number for job in jobs for each in job.workers if each.alive]
+        self._group_of_worker[workers] = number
+        switches = np.flatnonzero(of_node[network.switch_records["node"]] == number)
+        engines = {
+            int(network.switch_records[at]["node"]): network.programmed[at] for at in switches.tolist()
+        }
+        registers: list[tuple[str, Array]] = []
+        counters: list[Array] = []
+        for node, part in (each for job in jobs for each in job.parts.items()):
+            programmed = engines[node.number]
+            assert programmed is not None
+            first, last = (POOL_VERSIONS * each for each in (part.slots.base, part.slots.end))
+            for name in programmed.engine.program.registers:
+                short = name.rpartition(".")[2]
+                if short.startswith("slot_") and short != "slot_exponent":
+                    registers.append((short, programmed.engine.register_view(name)[first:last]))
+        for programmed in engines.values():
+            counters += programmed.engine.counter_arrays() if programmed is not None else []
+        return _Group(
+            number,
+            np.array(workers, np.int64),
+            np.flatnonzero(self._group_of_link == number),
+            switches,
+            registers,
+            counters,
+            alone,
+            [job.ahead for job in jobs if job.ahead is not None],
+        )

@@ -1,0 +1,228 @@
+"""Fast-forward: with it, everything that a run counts is what it is without, and most of a long run is left out."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sim.experiments.experiment import Point, load_experiment, parse_experiment
+from sim.experiments.netsum_job import NetsumJob, WrongSumError
+from sim.experiments.running import PointFailedError, Watch, run_point
+from sim.experiments.values import expected_sum
+from sim.network.engine.records import LINK
+from tests.sim.experiments.hashes import cheap_points
+
+SMALLER: dict[str, dict[str, Any]] = {
+    "trees": {"job.size": "2MB", "job.workers": [32, 64]},
+    "helpful": {"job.workers": [4]},
+    "backup": {"job.collectives": 3},
+    "zeros": {"job.size": "4MiB"},
+    "racks": {"job.workers": [32]},
+    "training": {"job.model": ["inception_v3"]},
+}
+"""Experiments that take long, with less to do."""
+SHIPPED = (
+    "backup",
+    "bursts",
+    "helpful",
+    "incast",
+    "jobs",
+    "lanes",
+    "loss",
+    "quick",
+    "racks",
+    "slots",
+    "stragglers",
+    "training",
+    "trees",
+    "workers",
+    "zeros",
+)
+
+STAR = """
+[topology]
+rate = "10gbit"
+[[job]]
+workers = 4
+lanes = 64
+size = "1MiB"
+slots = 16
+sparse = "never"
+"""
+RACKS = """
+[topology]
+kind = "leaf-spine"
+leaves = 2
+hosts = 8
+spines = 1
+rate = "10gbit"
+[[job]]
+name = "near"
+tree = true
+lanes = 64
+size = "1MiB"
+slots = 16
+sparse = "never"
+[[job]]
+name = "far"
+first_host = 5
+tree = true
+lanes = 64
+size = "1MiB"
+slots = 32
+sparse = "never"
+"""
+
+
+def run(point: Point, programs: dict[int, str], *, forward: bool) -> tuple[Any, Watch]:
+    settings = replace(point.settings, run=replace(point.settings.run, fast_forward=forward))
+    watch = Watch()
+    try:
+        result = run_point(replace(point, settings=settings), programs, watch)
+    except PointFailedError as error:
+        return str(error), watch
+    return (result.rows, result.series, result.limits, result.events), watch
+
+
+def counted(watch: Watch) -> list[Any]:
+    """Return what links, switches, programs and cores have counted, and when workers' hosts were last busy."""
+    scenario = watch.scenario
+    assert scenario is not None
+    network = scenario.network
+    names = [name for name in LINK.names or () if not name.endswith("_packet")]
+    found: list[Any] = [network.link_records[names].tolist()]
+    switches = network.switch_records
+    found += [switches[name].tolist() for name in ("packets", "busy_ps", "busy_total_ps", "longest_wait_ps")]
+    found += [network.worker_records[name].tolist() for name in ("busy_ps", "busy_total_ps")]
+    for worker in network.workers:
+        state = worker.core.state[0]
+        found.append(worker.core.counters())
+        found.append(
+            [int(state[name]) for name in ("result_ns", "srtt_ns", "rto_ns", "progress_ns", "heard_ns")]
+        )
+    for programmed in network.programmed:
+        if programmed is not None:
+            found += [each.tolist() for each in programmed.engine.counter_arrays()]
+    return found
+
+
+def both(text: str, programs: dict[int, str]) -> tuple[Any, Watch]:
+    """Run the only point of an experiment with and without; everything must be the same."""
+    (point,) = parse_experiment(text, "x", None).points
+    plain, slow = run(point, programs, forward=False)
+    skipped, fast = run(point, programs, forward=True)
+    assert skipped == plain
+    assert counted(fast) == counted(slow)
+    return plain, fast
+
+
+def forwarded(watch: Watch) -> Any:
+    assert watch.scenario is not None
+    assert watch.scenario.network.forward is not None
+    return watch.scenario.network.forward
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_experiment_has_the_same_results(name: str, programs: dict[int, str]) -> None:
+    for point in cheap_points(load_experiment(name, SMALLER.get(name))):
+        if point.settings.job[0].contender == "netsum":
+            assert run(point, programs, forward=True)[0] == run(point, programs, forward=False)[0]
+
+
+def test_most_of_a_long_run_is_left_out(programs: dict[int, str]) -> None:
+    _, watch = both(STAR, programs)
+    assert forwarded(watch).skipped_chunks > 0.8 * 4 * 4096
+    assert forwarded(watch).jumps == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "jumps"),
+    [
+        ('[[fault]]\nlinks = "h1>s1"\nloss = "0.05%"\n', 2),
+        ('[[fault]]\nlinks = "h1>s1"\njitter = "1us"\n', 0),
+        ('[[script]]\nlinks = "h1>s1"\nchunk = 2000\nkind = "contribute"\n', 0),
+        (
+            '[[event]]\nat = "300us"\naction = "link-down"\nlinks = "h1>s1"\n'
+            '[[event]]\nat = "310us"\naction = "link-up"\nlinks = "h1>s1"\n',
+            2,
+        ),
+        ('[[event]]\nat = "300us"\naction = "switch-restart"\n', 2),
+        ('[[event]]\nat = "300us"\naction = "kill-worker"\nworker = 1\n[run]\nlimit = "100ms"\n', 1),
+        (
+            '[[background]]\nsource = "h6"\ntarget = "h1"\nrate = "1gbit"\nstart = "200us"\nstop = "400us"\n',
+            0,
+        ),
+        ('[run]\nseries = "200us"\n', 3),
+        ('[switch]\nservice = "100ns"\nlatency = "500ns"\n', 1),
+        ('[host]\ncost = "measured"\n', 1),
+        ('[run]\nlimit = "500us"\n', 1),
+    ],
+)
+def test_what_comes_from_outside_ends_it(what: str, jumps: int, programs: dict[int, str]) -> None:
+    _, watch = both(STAR + what, programs)
+    assert (forwarded(watch).jumps >= jumps) if jumps else (forwarded(watch).jumps == 0)
+
+
+def test_rates_at_which_a_period_is_not_a_whole_number_of_nanoseconds(programs: dict[int, str]) -> None:
+    _, watch = both(STAR.replace("10gbit", "7gbit"), programs)
+    assert forwarded(watch).jumps == 1
+
+
+def test_jobs_that_share_links_go_on_together(programs: dict[int, str]) -> None:
+    _, watch = both(STAR.replace("[[job]]", "[[job]]\ncopies = 2"), programs)
+    assert forwarded(watch).jumps >= 1
+
+
+def test_losses_in_one_job_do_not_keep_another_from_it(programs: dict[int, str]) -> None:
+    _, watch = both(RACKS + '[[fault]]\nlinks = "h1>leaf1"\nloss = "1%"\n', programs)
+    forward = forwarded(watch)
+    assert forward.jumps == 1
+    assert forward.skipped_chunks > 0.7 * 4 * 4096
+
+
+def test_a_straggler_is_waited_for_between_periods(programs: dict[int, str]) -> None:
+    more = 'collectives = 3\nstraggler = 1\nlate = "2ms"\n'
+    _, watch = both(STAR + more, programs)
+    assert forwarded(watch).jumps == 3
+
+
+def test_a_wrong_sum_behind_what_is_left_out_is_found(
+    programs: dict[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of all packets that are run are compared, those after a jump too; of what is left out none is computed."""
+    sizes: list[int] = []
+
+    def wrong_later(parts: Any, lanes: int) -> Any:
+        sums = expected_sum(parts, lanes)
+        sums[:] += np.float32(len(sizes))
+        sizes.append(sums.size)
+        return sums
+
+    monkeypatch.setattr("sim.experiments.values.expected_sum", wrong_later)
+    (point,) = parse_experiment(STAR, "x", None).points
+    watch = Watch()
+    with pytest.raises(WrongSumError, match="is not the sum"):
+        run_point(point, programs, watch)
+    assert forwarded(watch).jumps == 1
+    assert sum(sizes) < (1 << 18) / 4
+
+
+def test_a_block_that_a_worker_did_not_write_is_missing_in_spite_of_it(programs: dict[int, str]) -> None:
+    class Forgets(Watch):
+        def begin(self, scenario: Any, jobs: Any) -> None:
+            super().begin(scenario, jobs)
+            (job,) = jobs
+            assert isinstance(job, NetsumJob)
+
+            def forget() -> None:
+                (output,) = job._outputs.values()
+                output._blocks[1] -= 1
+
+            scenario.network.at(20_000, forget)
+
+    (point,) = parse_experiment(STAR, "x", None).points
+    watch = Forgets()
+    with pytest.raises(WrongSumError, match="of worker 1: 4,095 of 4,096 blocks were written"):
+        run_point(point, programs, watch)
+    assert forwarded(watch).jumps == 1
