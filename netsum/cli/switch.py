@@ -95,6 +95,13 @@ def switch_serve(
             "--pass-dropped", help="With XDP: what the program drops goes to this host's own stack."
         ),
     ] = False,
+    pin: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="With XDP: the switch stays in this folder of a BPF filesystem, and the next process takes it over.",
+        ),
+    ] = None,
     pcap: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the packets of every port to files there.")
     ] = None,
@@ -140,6 +147,7 @@ def switch_serve(
         interfaces=_interfaces(interface),
         engine=engine,
         pass_dropped=pass_dropped,
+        pin=pin,
         pcap=pcap,
         statistics=statistics,
         status=status,

@@ -25,6 +25,7 @@ from netsum_common.errors import NetsumError
 from netsum_common.logs import VARIABLE, configure_logs, recorded
 from netsum_common.loopback import is_loopback
 from netsum_common.p4rt import p4runtime_pb2
+from sim.switch.bpf.pins import Pins
 from sim.switch.bpf.ports import XdpChassis, XdpForwarding, XdpPorts
 from sim.switch.p4runtime import (
     PLAINTEXT,
@@ -97,6 +98,11 @@ class ServeOptions:
         choices=("embedded", "xdp"),
     )
     pass_dropped: bool = _option("what XDP drops goes to this host's stack", False)
+    pin: Path | None = _option(
+        "with XDP: keep the switch in this folder of a BPF filesystem when the process ends; the next one takes it over",
+        type=Path,
+        metavar="FOLDER",
+    )
     spin_us: int = _option("poll for packets this long before sleeping (interfaces)", 0, type=int)
     device_id: int = _option("what controllers know the switch by", DEFAULT_DEVICE_ID, type=int)
     cpu_port: int = _option("switch port to and from the controller", DEFAULT_CPU_PORT, type=int)
@@ -161,6 +167,8 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
                 options.tls.server_credentials() if options.tls else None,
             )
         )
+        if isinstance(chassis, XdpChassis):
+            chassis.take_over(server.device.resume)
         if config is not None:
             server.device.set_config(
                 p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT, config
@@ -185,12 +193,24 @@ def _engine(
     if options.engine == "xdp":
         if options.interfaces is None:
             raise ServeOptionError("XDP runs at network interfaces: give each port as --interface PORT@NAME")
-        if options.drop_ppm or options.pcap is not None:
-            what = "loses no packets on purpose" if options.drop_ppm else "writes no packets to files"
-            raise ServeOptionError(f"the engine xdp {what}: leave the option out, or use the embedded one")
-        attached = stack.enter_context(XdpPorts(options.interfaces, pass_dropped=options.pass_dropped))
+        if options.drop_ppm:
+            raise ServeOptionError(
+                "the engine xdp loses no packets on purpose: leave the option out, or use the embedded one"
+            )
+        pins = stack.enter_context(Pins(options.pin)) if options.pin is not None else None
+        attached = stack.enter_context(
+            XdpPorts(
+                options.interfaces,
+                pass_dropped=options.pass_dropped,
+                captures=options.pcap is not None,
+                pins=pins,
+            )
+        )
         in_kernel = XdpChassis(attached, options.cpu_port)
+        _capture(options, in_kernel, attached, stack)
         return in_kernel, attached, XdpForwarding(in_kernel)
+    if options.pin is not None:
+        raise ServeOptionError("only a switch in the kernel can be pinned: give --engine xdp too")
     ports = stack.enter_context(_ports(options))
     chassis = Chassis(ports, options.cpu_port)
     ports.warm_up()
@@ -208,7 +228,7 @@ def _statistics_file(options: ServeOptions, stack: ExitStack) -> TextIO | None:
         raise ServeOptionError(f"cannot write counts to {options.statistics}: {error.strerror}") from None
 
 
-def _capture(options: ServeOptions, chassis: Chassis, ports: PortDriver, stack: ExitStack) -> None:
+def _capture(options: ServeOptions, chassis: Chassis, ports: PortDriver | XdpPorts, stack: ExitStack) -> None:
     if options.pcap is None:
         return
     names = {number: f"port{number}" for number in ports.names} if options.interfaces is None else ports.names

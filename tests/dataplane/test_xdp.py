@@ -14,7 +14,7 @@ import pytest
 
 from sim.switch import Exact, Packets, TableEntry, ir, load_program
 from sim.switch.bpf import syscall
-from sim.switch.bpf.programs import FLAGS, OBSERVED
+from sim.switch.bpf.emit import FLAGS, OBSERVED
 from sim.switch.bpf.switch import XdpSwitch
 from tests.dataplane.dataplane import xdp
 from tests.dataplane.dataplane.embedded import EmbeddedTarget

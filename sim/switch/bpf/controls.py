@@ -5,7 +5,7 @@ from typing import Any
 from llvmlite import ir as ll
 
 from sim.switch import ir
-from sim.switch.bpf.emit import BpfFn, BpfUnit
+from sim.switch.bpf.emit import FLAGS, PASS_DROPPED, BpfFn, BpfUnit
 from sim.switch.bpf.sections import Section, critical_section
 from sim.switch.codegen.actions import DROP
 from sim.switch.codegen.emit import I32, I64, PTR, VOID, Space, resize
@@ -88,6 +88,8 @@ class _BpfControl(ControlWriter):
         b.branch(self.end)
         b.position_at_end(locked)
         b.store(lock, self._lock)
+        # What the program keeps something of is its own: none of it goes on to the kernel's stack.
+        fn.set_internal(FLAGS, b.and_(fn.internal(FLAGS), ll.Constant(I32, ~PASS_DROPPED)))
         fn.helper("spin_lock", lock)
 
     def find(self, table: ir.Table) -> tuple[Any, Any]:

@@ -22,6 +22,8 @@ from sim.switch.layout import FieldSlot, HeaderShape, WireSlot, align
 
 KEY_BYTES = 512
 _INLINE_BYTES = 128
+# Flags that a stub gives: what is dropped goes to the kernel's stack; what happens is noted, not done; packets are captured.
+FLAGS, PASS_DROPPED, OBSERVED, CAPTURED = "clone_fields", 1, 2, 4
 LARGE_HEADER = 128  # Bytes; of larger headers, fields are undefined until the header is valid.
 # Numbers of the kernel's helpers.
 _HELPERS = {

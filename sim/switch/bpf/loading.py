@@ -1,9 +1,13 @@
 """Maps and programs of one switch in the kernel."""
 
 import contextlib
+import hashlib
+import mmap
 import os
 import struct
+from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +23,45 @@ from sim.switch.bpf.stubs import load_address, stub
 from sim.switch.bpf.syscall import Map
 from sim.switch.table_layout import TableShape
 
-PORTS, GROUPS, RING_BYTES = 512, 4096, 1 << 18
+PORTS, GROUPS, RING_BYTES, CAPTURE_BYTES = 512, 4096, 1 << 18, 1 << 22
 
 
 class Kernel:
     """The maps and programs; `close` lets go of all.
 
+    Parameters
+    ----------
+    captures
+        Whether the ring of captured packets has room for more than one page.
+    pins
+        Where an earlier process has pinned the maps, which are taken over, and the identity of their code; None: they are made.
+
     Attributes
     ----------
     memory
         The shared array, uint8[n].
+    identity
+        Of the code and the sizes of the maps.
+    pinned
+        Whether the maps are pinned.
     """
 
-    def __init__(self, program: ir.Program, written: Programs, code: BpfObject) -> None:
+    def __init__(
+        self,
+        program: ir.Program,
+        written: Programs,
+        code: BpfObject,
+        *,
+        captures: bool = False,
+        pins: tuple[Path, bytes] | None = None,
+    ) -> None:
         self.program, self._unit = program, written.unit
+        self._captures, self.pinned = captures, pins is not None
+        self._pins = pins[0] if pins else None
+        sizes = (PORTS, GROUPS, RING_BYTES, CAPTURE_BYTES)
+        self.identity = hashlib.sha256(f"{sizes}\n{written.unit.module}".encode()).digest()
+        if pins is not None and pins[1] != self.identity:
+            raise syscall.BpfError("it is of another program, or of another version of netsum")
         self.maps: dict[str, Map] = {}  # By the names that the code has for them.
         self._resources = ExitStack()
         self._stubs: dict[tuple[object, ...], int] = {}
@@ -50,10 +79,17 @@ class Kernel:
         self._resources.close()
 
     def _map(self, name: str, kind: int, key: int, value: int, entries: int, **options: object) -> Map:
-        made = Map(name, kind, key, value, entries, **options)  # type: ignore[arg-type]
+        place = self._pins / _pin_name(len(self.maps)) if self._pins else None
+        made = Map(name, kind, key, value, entries, pinned=place, **options)  # type: ignore[arg-type]
         self._resources.callback(made.close)
         self.maps[name] = made
         return made
+
+    def pin(self, folder: Path) -> None:
+        """Pin the maps; programs stay with the links and maps that have them."""
+        for number, each in enumerate(self.maps.values()):
+            syscall.pin(each.fd, folder / _pin_name(number))
+        self.pinned = True
 
     def _keep(self, descriptor: int) -> int:
         self._resources.callback(os.close, descriptor)
@@ -65,6 +101,8 @@ class Kernel:
         self._map("state", syscall.PERCPU_ARRAY, 4, unit.value_bytes, 1)
         self._map("ports", syscall.DEVMAP, 4, 4, PORTS)
         self._map("to_cpu", syscall.RINGBUF, 0, 0, RING_BYTES)
+        self.capture_bytes = CAPTURE_BYTES if self._captures else mmap.PAGESIZE
+        self._map("captured", syscall.RINGBUF, 0, 0, self.capture_bytes)
         member = Map("group", syscall.DEVMAP, 4, 8, 1)
         try:
             self._map("groups", syscall.HASH_OF_MAPS, 4, 4, GROUPS, inner=member)
@@ -89,9 +127,9 @@ class Kernel:
             held = self._map("constants", syscall.ARRAY, 4, len(code.constants), 1)
             held.update(bytes(4), code.constants)
         self.programs = {
-            "arrive": self._keep(syscall.load_program("arrive", self._linked(code, "arrive"))),
-            "observe": self._keep(syscall.load_program("observe", self._linked(code, "copy"))),
-            "copy": self._keep(syscall.load_program("copy", self._linked(code, "copy"), devmap=True)),
+            "arrive": self._keep(syscall.load_program("arrive", linked(code, "arrive", self.maps))),
+            "observe": self._keep(syscall.load_program("observe", linked(code, "copy", self.maps))),
+            "copy": self._keep(syscall.load_program("copy", linked(code, "copy", self.maps), devmap=True)),
         }
         self._map("programs", syscall.PROG_ARRAY, 4, 4, len(PROGRAMS))
         self._map("copies", syscall.PROG_ARRAY, 4, 4, 1)
@@ -101,22 +139,6 @@ class Kernel:
             ("copies", 0, "copy"),
         ):
             self.maps[where].update(struct.pack("=I", position), struct.pack("=I", self.programs[name]))
-
-    def _linked(self, code: BpfObject, name: str) -> bytes:
-        """Return a function's instructions with the maps' descriptors and the helpers' numbers in them."""
-        linked = bytearray(code.code[name])
-        for place in code.relocations[name]:
-            kind, _, symbol = place.symbol.partition(".")
-            if kind == "helper":
-                struct.pack_into("<BBhi", linked, place.offset, 0x85, 0, 0, int(symbol))
-                continue
-            target = linked[place.offset + 1] & 15
-            (addend,) = struct.unpack_from("<i", linked, place.offset + 4)
-            pseudo = 2 if symbol in ("memory", "constants") else 1
-            linked[place.offset : place.offset + 16] = load_address(
-                target, pseudo, self.maps[symbol].fd, addend
-            )
-        return bytes(linked)
 
     def stub(self, name: str, values: dict[str, int]) -> int:
         """Return the program that stores `values` and goes on with ``arrive``, ``observe`` or ``copy``; made once."""
@@ -150,3 +172,22 @@ class Kernel:
             self.maps["groups"].update(key, struct.pack("=I", held.fd))
         finally:
             held.close()
+
+
+def linked(code: BpfObject, name: str, maps: Mapping[str, Map]) -> bytes:
+    """Return a function's instructions with the maps' descriptors and the helpers' numbers in them."""
+    content = bytearray(code.code[name])
+    for place in code.relocations[name]:
+        kind, _, symbol = place.symbol.partition(".")
+        if kind == "helper":
+            struct.pack_into("<BBhi", content, place.offset, 0x85, 0, 0, int(symbol))
+            continue
+        target = content[place.offset + 1] & 15
+        (addend,) = struct.unpack_from("<i", content, place.offset + 4)
+        pseudo = 2 if symbol in ("memory", "constants") else 1
+        content[place.offset : place.offset + 16] = load_address(target, pseudo, maps[symbol].fd, addend)
+    return bytes(content)
+
+
+def _pin_name(number: int) -> str:
+    return f"map{number}"

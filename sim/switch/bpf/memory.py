@@ -8,7 +8,12 @@ from sim.switch import ir
 from sim.switch.layout import CONTEXT, Context, align
 from sim.switch.table_layout import TableShape
 
-STATISTICS = (*CONTEXT[CONTEXT.index("dropped_ingress") :], "dropped_no_room", "dropped_no_port")
+STATISTICS = (
+    *CONTEXT[CONTEXT.index("dropped_ingress") :],
+    "dropped_no_room",
+    "dropped_no_port",
+    "not_captured",
+)
 PORT_WORDS = ("received", "received_bytes", "sent", "sent_bytes")
 _PORTS = 512
 

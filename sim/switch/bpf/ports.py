@@ -3,31 +3,37 @@
 Programs are attached by links, which go when their descriptors are closed: when the process ends, however it does.
 """
 
+import contextlib
 import errno
 import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from netsum_common.closing import Closing
+from netsum_common.errors import NetsumError
 from sim.switch import ir
 from sim.switch.bpf import syscall
+from sim.switch.bpf.emit import CAPTURED, FLAGS, PASS_DROPPED
 from sim.switch.bpf.loading import PORTS
 from sim.switch.bpf.memory import PORT_WORDS
-from sim.switch.bpf.programs import FLAGS, PASS_DROPPED
+from sim.switch.bpf.pins import Pins
+from sim.switch.bpf.programs import CAPTURE
 from sim.switch.bpf.switch import XdpSwitch
 from sim.switch.control_plane import ControlPlane
 from sim.switch.ports.chassis import Chassis, Listener
 from sim.switch.ports.driver import PortUnavailableError
 from sim.switch.ports.frames import STATISTICS
 from sim.switch.ports.interfaces import interface_is_up
+from sim.switch.ports.pcap import Capture
 
-_LOOK_S = 0.5
+_LOOK_S, _CAPTURE_S = 0.5, 0.02
 _LOG = logging.getLogger(__name__)
 
 
@@ -37,7 +43,11 @@ class XdpPorts(Closing):
     Parameters
     ----------
     pass_dropped
-        Whether what the program drops in ingress goes on to this host's own network stack.
+        Whether what the program drops in ingress goes on to this host's own network stack, unless it keeps something of it.
+    captures
+        Whether packets are captured.
+    pins
+        Where the links are pinned, so that they stay; None: they go with this process.
 
     Raises
     ------
@@ -47,14 +57,22 @@ class XdpPorts(Closing):
         A port or an interface is given twice.
     """
 
-    def __init__(self, ports: Sequence[tuple[int, str]], *, pass_dropped: bool = False) -> None:
+    def __init__(
+        self,
+        ports: Sequence[tuple[int, str]],
+        *,
+        pass_dropped: bool = False,
+        captures: bool = False,
+        pins: Pins | None = None,
+    ) -> None:
         self.names = dict(ports)
         interfaces = list(self.names.values())
         if len(self.names) < len(ports) or len(set(interfaces)) < len(interfaces):
             raise ValueError(f"expected different ports and interfaces, not {list(ports)}")
         if not all(0 <= number < PORTS - 1 for number in self.names):
             raise ValueError(f"expected switch ports between 0 and {PORTS - 2}, not {sorted(self.names)}")
-        self._flags = PASS_DROPPED if pass_dropped else 0
+        self._flags = (PASS_DROPPED if pass_dropped else 0) | (CAPTURED if captures else 0)
+        self.captures, self.pins = captures, pins
         self._links: dict[int, int] = {}
         self._indices: dict[int, int] = {}
         # Of each attached port, ``native`` (in the driver) or ``generic`` (behind it, slower).
@@ -72,8 +90,9 @@ class XdpPorts(Closing):
 
     def close(self) -> None:
         """Detach from all interfaces, and let go of the program."""
-        for number in list(self._links):
-            self._detach(number)
+        for link in self._links.values():
+            os.close(link)
+        self._links.clear()
         if self._switch is not None:
             self._switch.close()
             self._switch = None
@@ -97,6 +116,15 @@ class XdpPorts(Closing):
         if number in self._links:
             syscall.update_link(self._links[number], program)
             return
+        pinned = self.pins.links() if self.pins is not None else {}
+        if (number, index) in pinned:
+            held_mode, path = pinned[number, index]
+            self._links[number] = syscall.pinned_object(path)
+            with contextlib.suppress(syscall.BpfError):  # Of an interface that has gone.
+                syscall.update_link(self._links[number], program)
+                self.modes[number] = held_mode
+                return
+            self._detach(number)
         for mode, name in ((syscall.NATIVE_MODE, "native"), (syscall.GENERIC_MODE, "generic")):
             try:
                 self._links[number] = syscall.attach_xdp(program, index, mode)
@@ -112,10 +140,15 @@ class XdpPorts(Closing):
                     ) from None
                 continue
             self.modes[number] = name
+            if self.pins is not None:
+                self.pins.pin_link(self._links[number], number, index, name)
             return
 
     def _detach(self, number: int) -> None:
         os.close(self._links.pop(number))
+        for (port, _), (_, path) in (self.pins.links() if self.pins is not None else {}).items():
+            if port == number:
+                path.unlink()
         self.modes.pop(number, None)
 
     def mend(self, *, anew: bool = False) -> None:
@@ -135,6 +168,9 @@ class XdpPorts(Closing):
             if index and (anew or number in changed):
                 self._attach(number, index)
         self._indices = found
+        for (port, index), (_, path) in (self.pins.links() if anew and self.pins is not None else {}).items():
+            if found.get(port) != index:
+                path.unlink()  # Of another set of ports.
 
     def is_up(self, number: int) -> bool:
         """Whether a switch port's interface is up, has a carrier, and is the one that the program is attached to."""
@@ -168,6 +204,8 @@ class XdpChassis(Chassis):
 
     def __init__(self, ports: XdpPorts, cpu_port: int) -> None:
         super().__init__(None, cpu_port)
+        self.log = ports.pins
+        self._taking: tuple[Path, bytes] | None = None
         if cpu_port in ports.names:
             raise ValueError(
                 f"port {cpu_port} cannot lead to {ports.names[cpu_port]} and to the controller; choose another one"
@@ -177,14 +215,47 @@ class XdpChassis(Chassis):
 
     def engine(self, program: ir.Program, cache_dir: Path | None) -> ControlPlane:
         """Make a switch that runs a program."""
-        return XdpSwitch(program, cache_dir, cpu_port=self.cpu_port)
+        ports = self._interfaces
+        return XdpSwitch(
+            program,
+            cache_dir,
+            cpu_port=self.cpu_port,
+            captures=ports.captures,
+            lasting=ports.pins is not None,
+            pins=self._taking,
+        )
 
     def install(self, switch: ControlPlane | None, listener: Listener | None = None) -> None:
         """Put a switch in; call it with the turn held."""
         super().install(switch, listener)
         assert isinstance(switch, XdpSwitch)
         self._running = switch, listener
+        switch.go_live()
         self._interfaces.attach(switch)
+        if self._interfaces.pins is not None:
+            self._interfaces.pins.keep(switch.kernel)
+
+    def take_over(self, resume: Callable[[bytes, Sequence[bytes]], None]) -> None:
+        """Go on with the switch that an earlier process has pinned, if there is one and its code is this one's.
+
+        Parameters
+        ----------
+        resume
+            Called with the configuration and the updates that the switch had, as messages of P4Runtime.
+        """
+        pins = self._interfaces.pins
+        records = pins.records() if pins is not None else []
+        if pins is None or not records:
+            return
+        identity, config, *updates = records
+        self._taking = pins.folder, identity
+        try:
+            resume(zlib.decompress(config), updates)
+        except (NetsumError, OSError) as error:
+            _LOG.warning("what is pinned at %s cannot go on, so the switch is empty: %s", pins.folder, error)
+            pins.clear()
+        finally:
+            self._taking = None
 
     def packet_out(self, frame: bytes) -> None:
         """Run a packet from the controller through the switch, out of its interfaces."""
@@ -198,11 +269,27 @@ class XdpChassis(Chassis):
         if running is None:
             time.sleep(timeout_s)
             return
-        frames = running[0].for_controller(timeout_s)
+        frames = running[0].for_controller(timeout_s if self.capture is None else _CAPTURE_S)
+        if self.capture is not None:
+            _write_down(self.capture, running[0].captured.packets(0))
         if frames and running[1] is not None:
             running[1].packets_in(frames)
         with self.turn:
             self._interfaces.mend()
+
+
+def _write_down(capture: Capture, records: list[bytes]) -> None:
+    """Write captured packets, of which the ring holds the first bytes alone, to their files."""
+    since = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    for record in records:
+        ns, port, way, _ = CAPTURE.unpack_from(record)
+        frame = np.frombuffer(record, np.uint8, offset=CAPTURE.size)[np.newaxis]
+        what = np.array([port], np.uint16), np.array([frame.size], np.int32), frame
+        if way:
+            capture.went_out(*what)
+        else:
+            capture.came_in(*what, np.array([since + ns], np.int64))
+    capture.flush()
 
 
 class XdpForwarding:
@@ -227,5 +314,6 @@ class XdpForwarding:
         try:
             while not self._stopping.is_set():
                 self._chassis.attend(_LOOK_S)
+            self._chassis.attend(0)  # What was captured last.
         except BaseException as fault:
             self.fault = fault

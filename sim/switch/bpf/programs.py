@@ -7,6 +7,7 @@ in front of its headers, where ``arrive`` wrote it.
 Each interface and each replica has a small program of its own in front (`stubs`), which says which port it is.
 """
 
+import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from llvmlite import ir as ll
 
 from sim.switch import ir
 from sim.switch.bpf.controls import write_control
-from sim.switch.bpf.emit import LARGE_HEADER, BpfFn, BpfUnit
+from sim.switch.bpf.emit import CAPTURED, FLAGS, LARGE_HEADER, OBSERVED, PASS_DROPPED, BpfFn, BpfUnit
 from sim.switch.bpf.limits import check_program
 from sim.switch.bpf.memory import cells
 from sim.switch.bpf.sections import Section
@@ -29,20 +30,15 @@ from sim.switch.layout import INTERNAL, State
 
 PROGRAMS = ("arrive", "copy")
 ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT = range(5)
-# Flags that a stub gives: what is dropped goes to the kernel's stack; what happens is noted instead of done.
-PASS_DROPPED, OBSERVED = 1, 2
 GROUP_VERDICT = 1 << 16
+CAPTURE = struct.Struct(
+    "=QHHI"
+)  # In front of a captured packet: ns of the monotonic clock, port, way (1: out), length.
 _BROADCAST = 1 << 3
 _NORMAL, _REPLICATED = 0, 5
 _MOST_CARRIED = 192
 # Bookkeeping of other kinds of targets that this one uses otherwise.
-PORT, REPLICA, FLAGS, CURSOR, GROUP = (
-    "egress_port",
-    "replica_count",
-    "clone_fields",
-    "replica_next",
-    "replica_offset",
-)
+PORT, REPLICA, CURSOR, GROUP = "egress_port", "replica_count", "replica_next", "replica_offset"
 
 
 @dataclass(frozen=True)
@@ -256,11 +252,7 @@ class _Entry:
         for name, value in kept.items():
             fn.set_internal(name, value)
         length = fn.helper("xdp_get_buff_len", self.xdp)
-        most = ll.Constant(I64, unit.frame_bytes)
-        first = b.select(b.icmp_unsigned("<", length, most), length, most)
-        size = b.add(fn.within(b.sub(first, ll.Constant(I64, 1)), unit.frame_bytes), ll.Constant(I64, 1))
-        frame = fn.at(fn.st, unit.frame_at)
-        error = fn.helper("xdp_load_bytes", self.xdp, ll.Constant(I64, 0), frame, size)
+        *_, error = self._load(length)
         fn.returns(b.icmp_unsigned("!=", error, ll.Constant(I64, 0)), ABORTED)
         for name in ("packet_length", "length_register", "ingress_length"):
             fn.set_internal(name, b.trunc(length, I32))
@@ -276,20 +268,40 @@ class _Entry:
                 start = at + shape.size
         fn.clear(fn.at(fn.st, start), state.size - start)
 
+    def _load(self, length: Any) -> tuple[Any, Any, Any]:
+        """Load the packet's first bytes; return where they are, how many there are, and the helper's result."""
+        fn, b, unit = self.fn, self.b, self.unit
+        most = ll.Constant(I64, unit.frame_bytes)
+        first = b.select(b.icmp_unsigned("<", length, most), length, most)
+        size = b.add(fn.within(b.sub(first, ll.Constant(I64, 1)), unit.frame_bytes), ll.Constant(I64, 1))
+        frame = fn.at(fn.st, unit.frame_at)
+        return frame, size, fn.helper("xdp_load_bytes", self.xdp, ll.Constant(I64, 0), frame, size)
+
+    def capture(self, port: Any, way: int) -> None:
+        """Copy the packet into the ring of captured ones, behind its time, port, way and length, if that is wanted."""
+        fn, b = self.fn, self.b
+        captured = b.and_(fn.internal(FLAGS), ll.Constant(I32, CAPTURED))
+        with b.if_then(b.icmp_unsigned("!=", captured, ll.Constant(I32, 0)), likely=False):
+            length = b.zext(fn.cell("packet_length"), I64)
+            _, size, _ = self._load(length)
+            record = fn.at(fn.st, self.unit.frame_at - CAPTURE.size)
+            place = b.or_(b.zext(port, I64), ll.Constant(I64, way << 16))
+            word = b.or_(place, b.shl(length, ll.Constant(I64, 32)))
+            fn.store(Space.STATISTICS, fn.helper("ktime_get_ns"), record, 8)
+            fn.store(Space.STATISTICS, word, fn.at(record, 8), 8)
+            whole = b.add(size, ll.Constant(I64, CAPTURE.size))
+            full = fn.helper("ringbuf_output", self.unit.map("captured"), record, whole, ll.Constant(I64, 1))
+            with b.if_then(b.icmp_unsigned("!=", full, ll.Constant(I64, 0))):
+                fn.bump("not_captured")
+
     def send(self) -> None:
         """Return so that the packet leaves by the port."""
         fn, b = self.fn, self.b
         port = fn.cell(PORT)
         self.observe(port, XDP_TX)
+        self.capture(port, 1)
         with b.if_then(b.icmp_unsigned("==", port, ll.Constant(I32, self.cpu_port))):
-            length = b.zext(fn.cell("packet_length"), I64)
-            most = ll.Constant(I64, self.unit.frame_bytes)
-            first = b.select(b.icmp_unsigned("<", length, most), length, most)
-            size = b.add(
-                fn.within(b.sub(first, ll.Constant(I64, 1)), self.unit.frame_bytes), ll.Constant(I64, 1)
-            )
-            frame = fn.at(fn.st, self.unit.frame_at)
-            fn.helper("xdp_load_bytes", self.xdp, ll.Constant(I64, 0), frame, size)
+            frame, size, _ = self._load(b.zext(fn.cell("packet_length"), I64))
             fn.helper("ringbuf_output", self.unit.map("to_cpu"), frame, size, ll.Constant(I64, 0))
             b.ret(ll.Constant(I32, XDP_DROP))
             b.position_at_end(b.append_basic_block("never"))
@@ -317,6 +329,7 @@ class _Arrive(_Entry):
         self.begin()
         length, port = fn.internal("packet_length"), fn.internal("ingress_port")
         _count_port(fn, port, b.zext(length, I64), 0)
+        self.capture(port, 0)
         fn.set_well_known("standard_metadata.ingress_port", port)
         fn.set_well_known("standard_metadata.packet_length", length)
         arrival = program.well_known("intrinsic_metadata.ingress_global_timestamp")
@@ -342,10 +355,12 @@ class _Arrive(_Entry):
         self.send()
 
     def sent(self, port: Any) -> None:
-        action = self.fn.helper(
-            "redirect_map", self.unit.map("ports"), self.b.zext(port, I64), ll.Constant(I64, XDP_DROP)
-        )
-        self.b.ret(self.b.trunc(action, I32))
+        b = self.b
+        ports = self.unit.map("ports")
+        action = self.fn.helper("redirect_map", ports, b.zext(port, I64), ll.Constant(I64, XDP_DROP))
+        with b.if_then(b.icmp_unsigned("==", action, ll.Constant(I64, XDP_DROP)), likely=False):
+            self.fn.bump("dropped_no_port")
+        b.ret(b.trunc(action, I32))
 
     def _drop_if(self, condition: Any, *, count: bool) -> None:
         fn, b = self.fn, self.b

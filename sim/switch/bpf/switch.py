@@ -1,8 +1,10 @@
 """A switch in the kernel: a compiled program as XDP, with the control plane of the embedded switch."""
 
 import struct
+import sys
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,12 @@ from numpy.typing import NDArray
 from sim.switch import ir
 from sim.switch.bpf import syscall
 from sim.switch.bpf.controls import is_trie
+from sim.switch.bpf.emit import CAPTURED, FLAGS, OBSERVED
 from sim.switch.bpf.loading import RING_BYTES, Kernel
 from sim.switch.bpf.machine import compile_module
 from sim.switch.bpf.memory import STATISTICS, table_rows
 from sim.switch.bpf.programs import (
-    FLAGS,
     GROUP_VERDICT,
-    OBSERVED,
     PORT,
     REPLICA,
     XDP_REDIRECT,
@@ -39,6 +40,18 @@ DEFAULT_CPU_PORT = 510
 class XdpSwitch(ControlPlane):
     """A running v1model program in the kernel.
 
+    Parameters
+    ----------
+    cpu_port
+        The switch port to and from the controller.
+    captures
+        Whether packets are captured.
+    lasting
+        Whether it will be pinned, so that later processes may capture packets.
+    pins
+        Where another process pinned maps, to be taken over, and the identity of their code: entries and groups are then to be
+        written again, and take effect with `go_live`.
+
     Raises
     ------
     UnsupportedProgramError
@@ -55,19 +68,30 @@ class XdpSwitch(ControlPlane):
         cache_dir: str | PathLike[str] | None = None,
         *,
         cpu_port: int = DEFAULT_CPU_PORT,
+        captures: bool = False,
+        lasting: bool = False,
+        pins: tuple[Path, bytes] | None = None,
     ) -> None:
         written = write_programs(program, cpu_port)
         code = compile_module(str(written.unit.module), program.path, cache_dir)
-        self.kernel = Kernel(program, written, code)
+        self.kernel = Kernel(program, written, code, captures=captures or lasting, pins=pins)
         super().__init__(program, Context(program))
         self._interfaces: dict[int, int] = {}
         self._cpu_port = cpu_port
+        self._flags = CAPTURED if captures else 0
         self._ring = Ring(self.kernel.maps["to_cpu"].fd, RING_BYTES)
-        self._share_memory()
+        self.captured = Ring(self.kernel.maps["captured"].fd, self.kernel.capture_bytes)
+        # While a switch is taken over: by table, the number of each entry in the kernel, by its key.
+        self._held: dict[str, dict[bytes, int]] | None = None
+        if pins is None:
+            self._share_memory()
+        else:
+            self._held = self._held_entries()
 
     def close(self) -> None:
         """Let go of programs and maps."""
         self._ring.close()
+        self.captured.close()
         self.kernel.close()
 
     def _share_memory(self) -> None:
@@ -93,6 +117,49 @@ class XdpSwitch(ControlPlane):
             for number in table.entries:
                 self._push(table, number)
 
+    # Taking over.
+
+    def _held_entries(self) -> dict[str, dict[bytes, int]]:
+        """Read which entries the maps hold that another process has pinned; the same are to be written again."""
+        found = {}
+        for table in self._tables.values():
+            if table.table.key:
+                held = self.kernel.maps[f"table {table.table.name}"]
+                values = ((key, held.lookup(key) or bytes(8)) for key in list(held.keys()))
+                found[table.table.name] = {k: int.from_bytes(v[:8], sys.byteorder) for k, v in values}
+                rows = 2 * table_rows(table.table) + 2
+                table.records, table.counters, table.meters = (
+                    _larger(a, rows) for a in (table.records, table.counters, table.meters)
+                )
+        return found
+
+    def go_live(self) -> None:
+        """Take over for good: all entries and groups have been written again, and the kernel's are made the same."""
+        if self._held is None:
+            return
+        with self._lock:
+            for name, held in self._held.items():
+                table = self._tables[name]
+                ours = {self._key(table, entry) for entry in table.entries.values()}
+                for key in held.keys() - ours:
+                    self.kernel.maps[f"table {name}"].delete(key)
+                table.free = sorted(set(range(1, max(table.entries, default=0))) - table.entries.keys())
+            groups = self.kernel.maps["groups"]
+            for key in {*groups.keys()} - {struct.pack("=I", g) for g in self._replication.groups}:
+                groups.delete(key)
+            self._held = None
+            self._share_memory()
+
+    def _number_as_held(self, memory: TableMemory, entry: TableEntry) -> None:
+        """Have the next entry get the number that it has in the kernel, whose counters go on."""
+        assert self._held is not None
+        held = self._held[memory.table.name]
+        taken = {*held.values(), *memory.entries}
+        number = held.get(self._key(memory, entry))
+        if number is None or number in memory.entries:
+            number = next(n for n in range(1, len(taken) + 2) if n not in taken)
+        memory.free = [number]
+
     # Tables.
 
     def _key(self, table: TableMemory, entry: TableEntry) -> bytes:
@@ -104,10 +171,14 @@ class XdpSwitch(ControlPlane):
         return struct.pack("=I", mask.bit_count()) + (value << (8 * size - width)).to_bytes(size, "big")
 
     def _push(self, table: TableMemory, number: int) -> None:
+        if self._held is not None:
+            return
         record = struct.pack("=Q", number) + table.records[number].tobytes()
         self.kernel.maps[f"table {table.table.name}"].update(self._key(table, table.entries[number]), record)
 
     def _push_default(self, table: TableMemory) -> None:
+        if self._held is not None:
+            return
         words = self.kernel.part(f"default {table.table.name}").view(np.uint64)
         size = table.shape.entry_words
         which = 1 - int(words[0] & np.uint64(1))
@@ -117,8 +188,10 @@ class XdpSwitch(ControlPlane):
     def table_insert(self, table: str, entry: TableEntry) -> None:
         """As `ControlPlane.table_insert`."""
         with self._lock:
+            memory = self._table(table)
+            if self._held is not None and memory.table.key and len(entry.key) == len(memory.table.key):
+                self._number_as_held(memory, entry)
             super().table_insert(table, entry)
-            memory = self._tables[table]
             self._push(memory, memory.number(entry))
 
     def table_modify(self, table: str, entry: TableEntry) -> None:
@@ -136,7 +209,7 @@ class XdpSwitch(ControlPlane):
                 self._key(memory, entry) if memory.numbers.get(memory._identity(entry)) is not None else None
             )
             super().table_delete(table, entry)
-            if key is not None:
+            if key is not None and self._held is None:
                 self.kernel.maps[f"table {table}"].delete(key)
 
     def table_set_default(self, table: str, action: str, params: Sequence[int] = ()) -> None:
@@ -166,8 +239,10 @@ class XdpSwitch(ControlPlane):
             self._push_group(group)
 
     def _push_group(self, group: int) -> None:
+        if self._held is not None:
+            return
         members = [
-            (self._interfaces[port], self.kernel.stub("copy", {PORT: port, REPLICA: rid, FLAGS: 0}))
+            (self._interfaces[port], self.kernel.stub("copy", {PORT: port, REPLICA: rid, FLAGS: self._flags}))
             for port, rid in self._replication.groups.get(group, ())
             if port in self._interfaces
         ]

@@ -13,12 +13,13 @@ import platform
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from netsum_common.errors import NetsumError
 
 HASH, ARRAY, PROG_ARRAY, PERCPU_ARRAY, LPM_TRIE, HASH_OF_MAPS, DEVMAP, RINGBUF = 1, 2, 3, 6, 11, 13, 14, 27
 _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _PROG_LOAD = range(6)
-_TEST_RUN, _BTF_LOAD, _LINK_CREATE, _LINK_UPDATE = 10, 18, 28, 29
+_OBJ_PIN, _OBJ_GET, _TEST_RUN, _BTF_LOAD, _LINK_CREATE, _LINK_UPDATE = 6, 7, 10, 18, 28, 29
 _PROG_TYPE_XDP = 6
 _ATTACH_DEVMAP, _ATTACH_XDP = 33, 37
 _NO_PREALLOC, _MMAPABLE = 1, 1 << 10
@@ -79,8 +80,10 @@ class Map:
         Whether memory is taken as entries come (tries must).
     inner
         A map of the kind that a map of maps holds.
-    btf, value_type
-        Descriptor and number of the value's type, where the kernel must know it.
+    btf
+        Descriptor and numbers of the key's and the value's type, where the kernel must know them.
+    pinned
+        Where an earlier process has pinned the map, which is taken over; None: it is made.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class Map:
         sparse: bool = False,
         inner: "Map | None" = None,
         btf: tuple[int, int, int] = (0, 0, 0),
+        pinned: Path | None = None,
     ) -> None:
         self.name, self.entries = name, entries
         self.key_bytes, self.value_bytes = key_bytes, value_bytes
@@ -103,7 +107,9 @@ class Map:
             "=7I16s4I", kind, key_bytes, value_bytes, entries, flags, inner.fd if inner else 0, 0,
             map_name(name), 0, *btf,
         )  # fmt: skip
-        self.fd: int = _bpf(_MAP_CREATE, attributes, f"make the BPF map {name}")
+        self.fd: int = (
+            pinned_object(pinned) if pinned else _bpf(_MAP_CREATE, attributes, f"make the BPF map {name}")
+        )
 
     def close(self) -> None:
         """Let go of the map."""
@@ -113,7 +119,7 @@ class Map:
 
     def view(self, size: int) -> mmap.mmap:
         """Map the values into this process."""
-        return mmap.mmap(self.fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        return shared_view(self.fd, size)
 
     def _element(self, command: int, key: bytes, value: ctypes.Array[ctypes.c_char] | None) -> None:
         name = ctypes.create_string_buffer(key, max(self.key_bytes, 1))
@@ -166,6 +172,23 @@ class Map:
                 raise
             before = following.raw
             yield before
+
+
+def pin(descriptor: int, path: Path) -> None:
+    """Keep a map or a link in a file of a BPF filesystem: it stays when this process has ended, until the file is removed."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    _bpf(_OBJ_PIN, struct.pack("=QII", ctypes.addressof(name), descriptor, 0), f"pin to {path}")
+
+
+def pinned_object(path: Path) -> int:
+    """Return a descriptor of what a file of a BPF filesystem keeps."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    return _bpf(_OBJ_GET, struct.pack("=QII", ctypes.addressof(name), 0, 0), f"take over {path}")
+
+
+def shared_view(descriptor: int, size: int) -> mmap.mmap:
+    """Map an array's values into this process."""
+    return mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def load_btf(content: bytes) -> int:

@@ -4,7 +4,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -149,6 +149,31 @@ class Device:
             except NetsumError as error:
                 raise failed_precondition(str(error)) from None
             self._active, self._saved = pipeline, None
+            self._log(pipeline, None)
+
+    def resume(self, config: bytes, updates: Sequence[bytes]) -> None:
+        """Go on with the configuration and the updates that an earlier process of this switch was given.
+
+        Raises
+        ------
+        P4RuntimeError
+            The configuration cannot be realized.
+        """
+        with self._control:
+            pipeline = Pipeline(
+                p4runtime_pb2.ForwardingPipelineConfig.FromString(config),
+                self._chassis.now_ns,
+                lambda program: self._chassis.engine(program, self._cache_dir),
+            )
+            for update in updates:
+                _attempt(pipeline, p4runtime_pb2.Update.FromString(update))
+            self._install(pipeline)
+
+    def _log(self, pipeline: Pipeline, updates: Sequence[Any] | None) -> None:
+        """Note what controllers wrote; None: everything."""
+        log = self._chassis.log
+        if log is not None and pipeline is self._active and (updates is None or not log.append(updates)):
+            log.renew(pipeline.config, forwarding_state(pipeline, arrays=False))
 
     def _reconciled(self, old: Pipeline, new: Pipeline) -> Pipeline:
         """Put what the old pipeline holds into the new one."""
@@ -192,11 +217,15 @@ class Device:
                 while chunk := list(islice(remaining, UPDATES_PER_TURN)):
                     with self._chassis.turn:
                         permit()
-                        outcomes += [_attempt(pipeline, update) for update in chunk]
+                        tried = [_attempt(pipeline, update) for update in chunk]
+                        self._log(pipeline, [u for u, o in zip(chunk, tried, strict=True) if o is None])
+                        outcomes += tried
             elif atomicity in (_WriteRequest.ROLLBACK_ON_ERROR, _WriteRequest.DATAPLANE_ATOMIC):
                 with self._chassis.turn:
                     permit()
-                    outcomes = _all_or_none(pipeline, list(updates))
+                    batch = list(updates)
+                    outcomes = _all_or_none(pipeline, batch)
+                    self._log(pipeline, [] if any(outcomes) else batch)
             else:
                 raise invalid(f"{atomicity} is no atomicity of a batch")
         if any(outcome is not None for outcome in outcomes):

@@ -32,13 +32,20 @@ _EVERYTHING: tuple[dict[str, Any], ...] = (
 )
 
 
-def forwarding_state(pipeline: Pipeline) -> list[Any]:
+def forwarding_state(pipeline: Pipeline, *, arrays: bool = True) -> list[Any]:
     """List the updates that bring a fresh pipeline to the state of this one.
 
     The initial state is omitted: entries of the program itself, zeros, default actions that no controller has set.
+
+    Parameters
+    ----------
+    arrays
+        Whether the cells of counters, meters and registers are among them.
     """
     updates = []
     for form in _EVERYTHING:
+        if not arrays and form.keys() & {"meter_entry", "counter_entry", "register_entry"}:
+            continue
         for entity in pipeline.read(p4runtime_pb2.Entity(**form)):
             update_type = _needed(entity, pipeline)
             if update_type != _Update.UNSPECIFIED:

@@ -2,9 +2,10 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,6 +19,16 @@ from sim.switch.ports.turns import Turns
 DEFAULT_CPU_PORT = 510
 STOP_TIMEOUT_S = 60.0
 _WAIT_MS = 500
+
+
+class ChangeLog(Protocol):
+    """Keeps what controllers write, for the next process to go on with; both take messages of P4Runtime."""
+
+    def renew(self, config: Any, updates: Sequence[Any]) -> None:
+        """Begin anew, with a configuration and the updates that make the present state."""
+
+    def append(self, updates: Sequence[Any]) -> bool:
+        """Add updates; return whether there was room."""
 
 
 class Listener(Protocol):
@@ -64,6 +75,8 @@ class Chassis:
         self._outcome = np.zeros(3, np.int64)
         self.capture: Capture | None = None
         """Sees every packet that comes in or leaves by the driver's ports."""
+        self.log: ChangeLog | None = None
+        """Is notified of what controllers write, where the switch outlives its process."""
         self.unforwarded = {"no_program": 0, "no_such_port": 0}
         """Packets that came before there was a program, or left by a port the chassis does not have."""
 

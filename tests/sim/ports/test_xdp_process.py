@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -13,8 +14,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from scapy.utils import PcapReader
 
+from controller.switch_controller import SwitchController
+from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, Job, contribution
+from netsum.programs import compiled_program
 from sim.switch.bpf import syscall
+from sim.switch.bpf.pins import Pins
 from tests.dataplane.dataplane import xdp
 from tests.sim.ports.cables import DEADLINE_S, Cables, end_of, send_all
 from tests.sim.ports.conftest import Start
@@ -147,3 +153,99 @@ def test_what_is_missing_is_said_in_a_sentence(cables: Cables) -> None:
     if shutil.which("setpriv"):
         said = refusal(*ENGINE, *ECHO, before=["setpriv", "--bounding-set=-all", "--inh-caps=-all"])
         assert "BPF needs the capabilities CAP_BPF and CAP_NET_ADMIN, or root" in said
+
+
+def test_packets_are_captured(cables: Cables, start: Start, tmp_path: Path) -> None:
+    switch = start(*ENGINE, "--pcap", tmp_path, *ECHO)
+    with end_of("h1") as one:
+        for number in range(50):
+            one.send(frame(number))
+            assert one.recv(200) == frame(number)
+    switch.stop()
+    for way in ("in", "out"):
+        with PcapReader(str(tmp_path / f"s1_{way}.pcap")) as captured:
+            assert [bytes(packet) for packet in captured] == [frame(number) for number in range(50)]
+
+
+@pytest.fixture
+def pins(tmp_path: Path) -> Iterator[Path]:
+    """A folder for a switch in a BPF filesystem of the test's own."""
+    mounted = tmp_path / "bpf"
+    mounted.mkdir()
+    run("mount", "-t", "bpf", "bpf", str(mounted))
+    yield mounted / "switch"
+    run("umount", "--lazy", str(mounted))
+
+
+def test_a_pinned_switch_goes_on_without_its_process_and_is_taken_over(
+    cables: Cables, start: Start, tmp_path: Path, pins: Path
+) -> None:
+    """A worker contributes, the switch's process is killed, the other contributes: the sum comes; the next process knows all."""
+    options = [*ENGINE, "--pin", pins]
+    first = start(*options)
+    plan = Job(2, 64, slots=32)
+    program = compiled_program(64)
+    with SwitchController.connect(
+        first.ready["p4runtime"], program=program.json, p4info=program.p4info, timeout_s=DEADLINE_S
+    ) as controller:
+        controller.set_pipeline()
+        controller.set_switch_address(
+            socket.inet_ntoa(SWITCH_IP.to_bytes(4)), SWITCH_MAC.to_bytes(6).hex(":")
+        )
+        given = controller.create_job("pinned", plan.endpoints(), 32)
+    job = Job(2, 64, given.job_id, given.epoch, given.token, 32)
+    lanes = [struct.pack("!64i", *range(start, start + 64)) for start in (0, 1000)]
+    programs = programs_at("s1", "s2")
+    said = refusal(*options)
+    assert f"another process has the switch that is pinned at {pins}: stop that one" in said
+
+    def contribute(worker: int, chunk: int) -> None:
+        with end_of(f"h{worker + 1}") as end:
+            end.send(contribution(job, worker, chunk, lanes[worker]))
+            if worker == 1:
+                assert end.recv(2000)[-256:] == struct.pack("!64i", *range(1000, 1128, 2))
+
+    contribute(0, 0)
+    first.stop(signal.SIGKILL)
+    contribute(1, 0)
+    contribute(0, 1)
+    status = tmp_path / "s.status"
+    second = start(*options, "--status", status)
+    assert [port["mode"] for port in second.status(status)["ports"].values()] == ["native", "native"]
+    contribute(1, 1)
+    with SwitchController.connect(
+        second.ready["p4runtime"], program=program.json, p4info=program.p4info, timeout_s=DEADLINE_S
+    ) as controller:
+        found = controller.tables.reconcile(
+            [given], (socket.inet_ntoa(SWITCH_IP.to_bytes(4)), SWITCH_MAC.to_bytes(6).hex(":")), {}, set()
+        )
+        assert (found.written, found.changed, found.removed) == (0, 0, 0)
+        assert controller.tables.admitted(given) == {0: 2, 1: 2}
+        assert controller.tables.counters([given.job_id])[given.job_id]["contributions"] == 4
+    assert programs != programs_at("s1", "s2") != [0, 0]
+    second.stop()
+    assert programs_at("s1", "s2") != [0, 0]
+    shutil.rmtree(pins)
+    await_gone(programs)
+    deadline = time.monotonic() + DEADLINE_S
+    while programs_at("s1", "s2") != [0, 0]:
+        assert time.monotonic() < deadline
+
+
+def test_what_cannot_be_pinned_or_taken_over(
+    cables: Cables, start: Start, tmp_path: Path, pins: Path
+) -> None:
+    assert "expected a new folder of a BPF filesystem" in refusal(*ENGINE, "--pin", tmp_path / "plain")
+    assert "only a switch in the kernel can be pinned" in refusal("--pin", pins)
+    start(*ENGINE, "--pin", pins, *ECHO).stop()
+    exchange("h1", 5)
+    kept = Pins(pins)
+    identity = kept.records()[0]
+    kept._log[bytes(kept._log).index(identity)] ^= 1
+    kept.close()
+    other = start(*ENGINE, "--pin", pins)
+    assert programs_at("s1", "s2") == [0, 0]
+    code, _, said = other.stop()
+    assert code == 0
+    assert "cannot go on, so the switch is empty: " in said
+    assert "it is of another program, or of another version of netsum" in said
