@@ -23,10 +23,12 @@ class TreeSwitch:
     ip: str
     mac: str
     links: Mapping[str, int]  # Port to each neighbouring switch, by that switch's name.
+    udp_port: int = UDP_PORT  # Where it takes packets.
+    on_host: bool = False  # It runs on a host, and is no root unless the caller says so.
 
     def endpoint(self, port: int) -> WorkerEndpoint:
         """Return the switch as a child of another one, which reaches it by `port`."""
-        return WorkerEndpoint(port=port, ip=self.ip, mac=self.mac, udp_port=UDP_PORT, is_switch=True)
+        return WorkerEndpoint(port=port, ip=self.ip, mac=self.mac, udp_port=self.udp_port, is_switch=True)
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,9 @@ class Tree:
         return {behind[0]: child for child, behind in enumerate(branch.ranks) if child not in below}
 
 
-def sending_to(ip: str, children: Sequence[WorkerEndpoint]) -> list[WorkerEndpoint]:
+def sending_to(ip: str, children: Sequence[WorkerEndpoint], udp_port: int = UDP_PORT) -> list[WorkerEndpoint]:
     """Return children, of whom those that have no other address to send to send to a switch."""
-    return [replace(child, switch=child.switch or (ip, UDP_PORT)) for child in children]
+    return [replace(child, switch=child.switch or (ip, udp_port)) for child in children]
 
 
 def one_switch(switch: str, children: Sequence[WorkerEndpoint]) -> Tree:
@@ -125,7 +127,7 @@ def place_tree(
     for name in sorted(leaves - switches.keys()):
         raise JobRefusedError(f"there is no switch {name!r}: expected one of {', '.join(sorted(switches))}")
     candidates = []
-    for name in [root] if root else sorted(switches):
+    for name in [root] if root else sorted(name for name, switch in switches.items() if not switch.on_host):
         above = _joined(_ways(switches, name), name, leaves)
         if above is not None:
             used = {name, *above, *above.values()} if above else {name}
@@ -204,7 +206,7 @@ def _built(
         links = switches[name].links
         children = [worker.endpoint for _, worker in own]
         children += [switches[child].endpoint(links[child]) for child in below[name]]
-        children = sending_to(switches[name].ip, children)
+        children = sending_to(switches[name].ip, children, switches[name].udp_port)
         behind = [(rank,) for rank, _ in own] + [ranks_under(child) for child in below[name]]
         branches.append(Branch(name, tuple(children), tuple(behind), parents[name]))
         for worker_id, child in enumerate(below[name], start=len(own)):

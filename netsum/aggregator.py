@@ -1,9 +1,19 @@
-"""The agent of an aggregator host: registers with a controller, and runs the embedded switch when the controller asks for it."""
+"""The agent of an aggregator host: registers with a controller, and runs the embedded switch when the controller asks for it.
 
+As a process of its own, ``python -m netsum.aggregator``, it is the leaf that ranks of one host start for themselves
+(`host_agent.joining.leaf`): its switch runs at once, and it ends with the last rank.
+"""
+
+import argparse
 import json
 import queue
+import selectors
+import socket
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,14 +22,25 @@ import grpc
 from host_agent.errors import NetsumError
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.wire.constants import UDP_PORT
-from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel
+from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, split_host_port
 from netsum_common.closing import Closing
+from netsum_common.rings import is_trusted
 from sim.switch.serve import ServeError, ServeOptions, check
 from topologies.announcing import START_TIMEOUT_S, start_announced
-from topologies.children import Child, TestbedError, uninterrupted
+from topologies.children import Child, TestbedError, ending_in_order, uninterrupted
 
 DEVICE_ID: Final = 1
 MAX_FAILURE: Final = 1000  # Characters of a failure to start that the controller accepts.
+RETRY_S: Final = 1.0  # How long after a broken connection the agent registers again.
+LOOK_S: Final = 0.2  # How often a leaf checks whether its switch still runs.
+FIRST_RANK_S: Final = 30.0  # How long a leaf waits for the rank that started it.
+LINGER_S: Final = 2.0  # How long a leaf outlives its last rank: the next job may be of the same processes.
+_BROKEN: Final = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.ALREADY_EXISTS,  # The controller has not noticed yet that the last stream broke.
+)
 
 
 class AggregatorError(NetsumError):
@@ -32,7 +53,8 @@ class Agent(Closing):
     `controller`: "HOST:PORT" or "unix:PATH". `name`, `ip`: the host's name, and the address at which workers reach it.
     `p4runtime`: where its switch takes table entries: "HOST:PORT" or "unix:PATH", which the controller must reach.
     `udp_port`: where its switch takes contributions; 0 lets the system choose. `allow_remote`: whether `p4runtime` may be an
-    address that other machines reach.
+    address that other machines reach without TLS. `leaf`: whether it adds for the ranks of this host alone; its switch is
+    started before it registers.
     """
 
     def __init__(
@@ -46,20 +68,30 @@ class Agent(Closing):
         udp_port: int = UDP_PORT,
         tls: TlsFiles | None = None,
         allow_remote: bool = False,
+        leaf: bool = False,
     ) -> None:
         self._controller = controller
-        self._offer = jobs_pb2.Offer(name=name, ip=ip)
+        self._offer = jobs_pb2.Offer(name=name, ip=ip, leaf=leaf)
+        tls = tls or TlsFiles()
+        self._switch_tls = TlsFiles() if p4runtime.startswith("unix:") or not tls.cert else tls
         self._p4runtime = p4runtime
         self._folder = folder
         self._udp_port = udp_port
         self._allow_remote = allow_remote
-        self._channel: Any = open_channel(controller, tls or TlsFiles(), KEEPALIVE)
+        self._channel: Any = open_channel(controller, tls, KEEPALIVE)
         self._outgoing: queue.SimpleQueue[jobs_pb2.FromAggregator | None] = queue.SimpleQueue()
         self._switch: Child | None = None
         self._call: Any = None
+        self._closing = threading.Event()
+
+    @property
+    def switch_ended(self) -> bool:
+        """Whether its switch was started and has ended."""
+        return self._switch is not None and not self._switch.running
 
     def close(self) -> None:
         """Leave the controller, and stop the switch; `serve`, in another thread, returns."""
+        self._closing.set()
         self._outgoing.put(None)
         if self._call is not None:
             self._call.cancel()
@@ -70,9 +102,9 @@ class Agent(Closing):
                 self._switch = None
 
     def serve(self, registered: Callable[[], None] = lambda: None) -> None:
-        """Serve until the controller ends the stream.
+        """Serve until `close`. After a connection that broke, it registers again, with the switch that it runs.
 
-        Raises AggregatorError if the controller does not answer, or refuses; or the switch could not be started here.
+        Raises AggregatorError if the controller does not answer at first, or refuses; or the switch could not be started here.
         """
         try:
             check(
@@ -81,29 +113,48 @@ class Agent(Closing):
                     allow_remote=self._allow_remote,
                     udp_ports=(self._udp_port,),
                     udp_host=self._offer.ip,
+                    tls=self._switch_tls,
                 )
             )
         except ServeError as error:
             raise AggregatorError(f"the switch cannot be started on this host: {error}") from None
+        if self._offer.leaf:
+            self._offer.running.CopyFrom(self._started())
+        known = False
+        while not self._closing.is_set():
+            try:
+                for message in self._registered():
+                    if message.WhichOneof("message") == "start":
+                        started = self._started()
+                        if not started.failure:
+                            self._offer.running.CopyFrom(started)
+                        self._outgoing.put(jobs_pb2.FromAggregator(started=started))
+                    else:
+                        known = True
+                        registered()
+            except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.CANCELLED:
+                    return
+                if not (known and error.code() in _BROKEN):
+                    raise self._refusal(error) from None
+            self._closing.wait(RETRY_S)
+
+    def _registered(self) -> Any:
+        """Register; return the stream of the controller's messages."""
         stub = jobs_pb2_grpc.AggregatorsStub(self._channel)  # type: ignore[no-untyped-call]
-        self._outgoing.put(jobs_pb2.FromAggregator(offer=self._offer))
-        self._call = stub.Register(_sent(self._outgoing))
-        try:
-            for message in self._call:
-                if message.WhichOneof("message") == "start":
-                    self._outgoing.put(jobs_pb2.FromAggregator(started=self._started()))
-                else:
-                    registered()
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.CANCELLED:
-                return
-            sentence = " ".join(str(error.details()).split())
-            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN):
-                raise AggregatorError(
-                    f"no controller answers at {self._controller} ({connection_fault(sentence) or 'it went away'}): "
-                    "start one with `netsum controller serve`, and this agent again"
-                ) from None
-            raise AggregatorError(sentence) from None
+        outgoing = self._outgoing = queue.SimpleQueue()
+        outgoing.put(jobs_pb2.FromAggregator(offer=self._offer))
+        self._call = stub.Register(_sent(outgoing))
+        return self._call
+
+    def _refusal(self, error: grpc.RpcError) -> AggregatorError:
+        sentence = " ".join(str(error.details()).split())
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN):
+            sentence = (
+                f"no controller answers at {self._controller} ({connection_fault(sentence) or 'it went away'}): "
+                "start one with `netsum controller serve`, and this agent again"
+            )
+        return AggregatorError(sentence)
 
     def _started(self) -> jobs_pb2.Started:
         """Start the switch, and say where it listens or why it does not."""
@@ -120,9 +171,13 @@ class Agent(Closing):
                     "--ready-fd",
                     str(ready_fd),
                 ),
+                "--memory",
             ]
             if self._allow_remote:
                 command.append("--allow-remote")
+            for part in ("ca", "cert", "key"):
+                if (path := getattr(self._switch_tls, part)) is not None:
+                    command += [f"--tls-{part}", str(path)]
             return Child("the embedded switch", command, self._folder / "switch.log", pass_fds=(ready_fd,))
 
         try:
@@ -131,7 +186,10 @@ class Agent(Closing):
             return jobs_pb2.Started(failure=" ".join(str(error).split())[:MAX_FAILURE])
         listening = json.loads(line)
         return jobs_pb2.Started(
-            p4runtime=listening["p4runtime"], device_id=DEVICE_ID, udp_port=listening["ports"]["0"][1]
+            p4runtime=listening["p4runtime"],
+            device_id=DEVICE_ID,
+            udp_port=listening["ports"]["0"][1],
+            tls=bool(self._switch_tls),
         )
 
 
@@ -139,3 +197,86 @@ def _sent(
     outgoing: queue.SimpleQueue[jobs_pb2.FromAggregator | None],
 ) -> Iterator[jobs_pb2.FromAggregator]:
     yield from iter(outgoing.get, None)
+
+
+def _p4runtime_of_leaf(controller: str, folder: Path) -> str:
+    """Return where a leaf's switch takes table entries: where its controller reaches it, which runs wherever it is."""
+    if controller.startswith("unix:"):
+        return f"unix:{folder}/p4runtime.sock"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
+        towards.connect(split_host_port(controller))
+        return f"{towards.getsockname()[0]}:0"
+
+
+def _attend(listener: socket.socket, goes_on: Callable[[], bool]) -> None:
+    """Return when the last rank's connection has ended for some time, or the switch does not go on."""
+    connections: set[socket.socket] = set()
+    give_up_at = time.monotonic() + FIRST_RANK_S
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        while goes_on() and (connections or time.monotonic() < give_up_at):
+            for key, _ in selector.select(LOOK_S):
+                ready = key.fileobj
+                assert isinstance(ready, socket.socket)
+                if ready is listener:
+                    connection, _ = listener.accept()
+                    if not is_trusted(connection):
+                        connection.close()
+                        continue
+                    connections.add(connection)
+                    selector.register(connection, selectors.EVENT_READ)
+                else:  # Ranks send nothing: the connection has ended.
+                    selector.unregister(ready)
+                    connections.remove(ready)
+                    ready.close()
+                    give_up_at = time.monotonic() + LINGER_S
+    for connection in connections:
+        connection.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a leaf until the last rank that keeps it has ended."""
+    parser = argparse.ArgumentParser(
+        prog="python -m netsum.aggregator", description="A leaf for ranks of one host."
+    )
+    parser.add_argument("--controller", required=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH")
+    parser.add_argument("--name", required=True, help="as the controller says")
+    parser.add_argument("--ip", required=True, help="this host's address on the data network")
+    parser.add_argument(
+        "--listener", type=int, required=True, help="descriptor of the socket that ranks connect to"
+    )
+    options = parser.parse_args(arguments)
+    faults: list[NetsumError] = []
+    with (
+        ending_in_order(),
+        socket.socket(fileno=options.listener) as listener,
+        tempfile.TemporaryDirectory(prefix="netsum-leaf-") as folder,
+        Agent(
+            options.controller,
+            options.name,
+            options.ip,
+            _p4runtime_of_leaf(options.controller, Path(folder)),
+            Path(folder),
+            udp_port=0,
+            tls=TlsFiles.from_environment(),
+            allow_remote=True,
+            leaf=True,
+        ) as agent,
+    ):
+
+        def serve() -> None:
+            try:
+                agent.serve()
+            except NetsumError as fault:
+                faults.append(fault)
+
+        serving = threading.Thread(target=serve, name="agent", daemon=True)
+        serving.start()
+        _attend(listener, lambda: serving.is_alive() and not agent.switch_ended)
+    for fault in faults:
+        print(f"netsum.aggregator: {fault}", file=sys.stderr)
+    return len(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

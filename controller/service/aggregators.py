@@ -1,7 +1,8 @@
-"""Aggregators on hosts: the switch's program in an embedded switch, for jobs that no switch adds for.
+"""Aggregators on hosts: the switch's program in an embedded switch, for jobs that no switch adds for, and for ranks of one host.
 
 An agent on the host registers with the controller and keeps a stream to it. The controller has it start the embedded switch
 when the first job needs one, and then treats it as a switch with one port, which all workers reach by their network's own ways.
+A leaf is one that ranks start on their own host (`leaves`): its switch runs when its agent registers, and adds for them alone.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from controller.service.network import Network, SwitchSite
 from controller.service.requests import check_name, check_udp_port
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToAggregator
-from netsum_common.channel import ChannelError, check_target
+from netsum_common.channel import PLAINTEXT, ChannelError, TlsFiles, check_target
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,14 @@ class AggregatorHost:
     outbox: asyncio.Queue[ToAggregator | RefusalError | None] = field(default_factory=asyncio.Queue)
     state: HostState = HostState.REGISTERED
     udp_port: int = 0  # Where its switch takes contributions; 0 until it runs.
+    leaf: bool = False  # Whether it adds for the ranks of jobs on its own host.
+    p4runtime: str = ""  # Where its switch takes table entries, once it runs.
+    device_id: int = 0
+    tls: bool = False  # Whether it speaks TLS there.
     failure: str = ""  # Why it did not start the last time; empty if it did, or has not tried.
+    attached: bool = (
+        True  # Whether its agent has a stream; it may come back after a restart of the controller.
+    )
     timer: asyncio.TimerHandle | None = None
 
     def stop_timer(self) -> None:
@@ -60,9 +68,12 @@ class Aggregators:
     ----------
     start_s
         How long an agent may take to start its switch, in seconds.
+    tls
+        Certificates for their P4Runtime servers that speak TLS.
     """
 
-    def __init__(self, network: Network, start_s: float = START_S) -> None:
+    def __init__(self, network: Network, start_s: float = START_S, tls: TlsFiles = PLAINTEXT) -> None:
+        self._tls = tls
         self.hosts: dict[str, AggregatorHost] = {}  # The hosts, by name.
         # Called when a job that waits for a host should be looked at again.
         self.on_changed: Callable[[], None] = lambda: None
@@ -72,6 +83,11 @@ class Aggregators:
     def register(self, offer: jobs_pb2.Offer) -> AggregatorHost:
         """Take in a host; `RefusalError` if its name or address cannot be used."""
         check_name(offer.name, "an aggregator")
+        held = self.hosts.get(offer.name)
+        if held is not None and not held.attached and held.p4runtime == offer.running.p4runtime:
+            held.stop_timer()
+            held.attached = True
+            return held
         if offer.name in self.hosts.keys() | self._network.switches.keys() | self._network.hosts.keys():
             raise RefusalError(
                 Kind.TAKEN, f"there is a switch or aggregator named {offer.name} already: choose another name"
@@ -80,7 +96,7 @@ class Aggregators:
             ipv4_int(offer.ip)
         except ValueError as error:
             raise RefusalError(Kind.WRONG, f"aggregator {offer.name}: {error}") from None
-        host = self.hosts[offer.name] = AggregatorHost(offer.name, offer.ip)
+        host = self.hosts[offer.name] = AggregatorHost(offer.name, offer.ip, leaf=offer.leaf)
         log.info("aggregator registered: workers reach it at %s", host.ip, extra={"host": host.name})
         self.on_changed()
         return host
@@ -92,7 +108,7 @@ class Aggregators:
             idle = [
                 host
                 for host in self.hosts.values()
-                if host.state is HostState.REGISTERED and not host.failure
+                if host.state is HostState.REGISTERED and not host.failure and not host.leaf
             ]
             if not idle:
                 return ""
@@ -117,6 +133,10 @@ class Aggregators:
         """
         if host.state is not HostState.STARTING:
             raise RefusalError(Kind.WRONG, f"aggregator {host.name} was not asked to start")
+        return self.runs(host, message)
+
+    def runs(self, host: AggregatorHost, message: jobs_pb2.Started) -> SwitchSite | None:
+        """As `started`, of a switch that may have run before its agent registered."""
         host.stop_timer()
         if message.failure:
             self._fail(host, f"aggregator {host.name} cannot start: {message.failure}")
@@ -127,8 +147,14 @@ class Aggregators:
             raise RefusalError(Kind.WRONG, f"aggregator {host.name}: {error}") from None
         check_udp_port(message.udp_port)
         host.state, host.udp_port = HostState.RUNNING, message.udp_port
+        host.p4runtime, host.device_id, host.tls = message.p4runtime, message.device_id, message.tls
+        return self.site(host)
+
+    def site(self, host: AggregatorHost) -> SwitchSite:
+        """Return a switch that runs on a host as a site like any other."""
         mac = "02:00:" + socket.inet_aton(host.ip).hex(":")
-        return SwitchSite(host.name, message.p4runtime, message.device_id, host.ip, mac, {})
+        tls = self._tls if host.tls else PLAINTEXT
+        return SwitchSite(host.name, host.p4runtime, host.device_id, host.ip, mac, {}, tls=tls)
 
     def lost(self, host: AggregatorHost) -> None:
         """Forget a host whose agent has gone."""

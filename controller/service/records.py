@@ -25,6 +25,7 @@ class WorkerRecord:
     switch_port: int
     lease: str  # The secret with which it reattaches.
     left: str = ""  # Why it has left; empty if it has not.
+    leaf: str = ""  # The switch on its machine that ranks of the job there can share, by name; empty: none.
 
     @property
     def endpoint(self) -> WorkerEndpoint:

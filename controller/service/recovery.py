@@ -21,7 +21,7 @@ def restore_jobs(scheduler: Scheduler, workers: WorkerSeats) -> None:
         lost, running = "", None
         if record.lanes not in (0, registry.files.lanes):
             lost = f"the switches' program now has {registry.files.lanes} lanes"
-        elif record.switch and record.switch not in registry.network.switches:
+        elif record.switch and record.switch not in registry.trees.ledgers:
             lost = f"switch {record.switch} is no longer in the network"
         else:
             try:

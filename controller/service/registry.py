@@ -26,6 +26,7 @@ from controller.service.store import Store
 from controller.service.trees import JobTrees
 from controller.sharing import Policy
 from host_agent.job_api.job_request import JobRequest
+from netsum_common.channel import PLAINTEXT, TlsFiles
 
 ENDED_JOBS_KEPT = 100
 MAX_JOBS = 10_000
@@ -45,13 +46,21 @@ class RegistryOptions:
     least_slots: int = 1  # The fewest slots that a job gets where jobs share them; a power of two.
     move_s: float = 5.0  # How long a move to other slots may wait for a worker, in seconds.
     start_s: float = START_S  # How long an aggregator on a host may take to start, in seconds.
+    leaf_s: float = (
+        30.0  # How long a job waits for a switch that its ranks on one host are to share, in seconds.
+    )
 
 
 class JobRegistry:
     """The jobs of one controller."""
 
     def __init__(
-        self, network: Network, store: Store, files: CompiledFiles, options: RegistryOptions
+        self,
+        network: Network,
+        store: Store,
+        files: CompiledFiles,
+        options: RegistryOptions,
+        tls: TlsFiles = PLAINTEXT,
     ) -> None:
         self.network = network
         self.store = store
@@ -63,7 +72,7 @@ class JobRegistry:
         self.queues = JobQueues()  # The jobs that wait.
         self.switches = Installation()  # The connections to the switches, and what jobs have on them.
         # The hosts that can add for jobs that no switch takes.
-        self.aggregators = Aggregators(network, options.start_s)
+        self.aggregators = Aggregators(network, options.start_s, tls)
         ledgers = {name: self.new_ledger(name) for name in network.switches}
         # trees, shares, reservations: where jobs can be placed, how many slots each is to have, and what each can get now.
         self.trees = JobTrees(network, ledgers, files.lanes, files.knows_trees)

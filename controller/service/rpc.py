@@ -136,6 +136,8 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
                         await self._registry.again(job, seat, message.again)
                     case "held":
                         self._registry.held(job, seat, message.held)
+                    case "no_leaf":
+                        self._registry.no_leaf(seat, message.no_leaf)
                     case "leave":
                         self._registry.leave(job, seat, outbox)
                         break

@@ -16,6 +16,7 @@ from controller.errors import ControllerError, JobRefusedError, StoreError, Swit
 from controller.jobs import another_token
 from controller.moves import Move
 from controller.service.jobs import Kind, RefusalError, Seat, ServiceJob
+from controller.service.leaves import Leaves
 from controller.service.moves import Moves
 from controller.service.registry import JobRegistry
 from controller.service.reservations import SlotsComingError
@@ -42,6 +43,7 @@ class Scheduler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending: dict[str, asyncio.Task[None]] = {}
         registry.aggregators.on_changed = self.serve_all_soon
+        self.leaves = Leaves(registry.trees, registry.switches, registry.options.leaf_s, self.serve_all_soon)
 
     # Waiting
 
@@ -99,6 +101,13 @@ class Scheduler:
         """Reserve slots for a waiting job, or start it, as far as possible now; raises as `_start`."""
         record, ready = job.record, self._switches.ready
         try:
+            if not job.missing:
+                if self.leaves.wait_for(job):
+                    job.send_gathering()
+                    return
+                wanted = self._trees.leaves_of(record) & ready
+                if record.job_id and wanted != self._trees.leaves_held(record):
+                    await self._give_up(job)
             # Which switches a job on a tree needs is known when all its workers have come.
             if not record.job_id and not (record.spread and job.missing):
                 self._reserve(job)
@@ -111,9 +120,7 @@ class Scheduler:
                 and not record.slots_on.keys() <= ready
                 and self._reservations.has_other_switches(job)
             ):
-                with contextlib.suppress(ControllerError):  # What cannot be written the next session removes.
-                    await self._switches.withdraw(job)
-                self.release(job)
+                await self._give_up(job)
                 self._reserve(job)
             late = next(
                 (self._switches.links[switch] for switch in record.slots_on if switch not in ready), None
@@ -191,6 +198,12 @@ class Scheduler:
         job.parts = {}
         for switch in switches:
             self.room_on(switch)
+
+    async def _give_up(self, job: ServiceJob) -> None:
+        """Remove a job from its switches, which is to be placed on others."""
+        with contextlib.suppress(ControllerError):  # What cannot be written the next session removes.
+            await self._switches.withdraw(job)
+        self.release(job)
 
     def _waited_too_long(self, job: ServiceJob) -> None:
         if not job.record.job_id:

@@ -80,8 +80,8 @@ class RunningService:
     links: asyncio.Task[None]  # Ends with an error if the service cannot continue.
 
     async def until_ready(self) -> None:
-        """Wait until every switch has its program and its jobs."""
-        for link in self.registry.switches.links.values():
+        """Wait until every switch of the network has its program and its jobs."""
+        for link in map(self.registry.switches.link, self.registry.network.switches):
             async with link.changed:
                 await link.changed.wait_for(lambda link=link: link.state is LinkState.READY)  # type: ignore[misc]
 
@@ -111,7 +111,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         if http is not None:
             stack.callback(http.server_close)
         store = stack.enter_context(Store(options.state))
-        registry = JobRegistry(options.network, store, files, options.registry)
+        registry = JobRegistry(options.network, store, files, options.registry, options.tls)
         scheduler = Scheduler(registry)
         sessions = Sessions(scheduler, options.election_id)
         workers = WorkerSeats(scheduler)

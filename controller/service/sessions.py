@@ -5,15 +5,19 @@ import logging
 import secrets
 import time
 import zlib
+from typing import Any
 
 from controller.errors import JobRefusedError
-from controller.service.aggregators import AggregatorHost
+from controller.service.aggregators import AggregatorHost, HostState
+from controller.service.jobs import Kind, RefusalError
 from controller.service.link import SwitchLink
 from controller.service.network import SwitchSite
 from controller.service.scheduler import Scheduler
 from host_agent.job_api import jobs_pb2
 
 log = logging.getLogger(__name__)
+
+_OF_A_HOST = ("name", "ip", "leaf", "p4runtime", "device_id", "udp_port", "tls")  # Its columns in the store.
 
 
 class Sessions:
@@ -35,40 +39,84 @@ class Sessions:
         self._links = self._registry.switches.links
         for site in self._registry.network.switches.values():
             self._add_link(site)
+        for row in self._registry.store.hosts():
+            self._restore(row)
 
     async def run(self) -> None:
         """Keep the links to all switches until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                for link in self._links.values():
-                    group.create_task(link.run())
+                for name in self._registry.network.switches:
+                    group.create_task(self._links[name].run())
         finally:
             for host_link in self._host_links.values():
                 host_link.cancel()
 
     def register(self, offer: jobs_pb2.Offer) -> AggregatorHost:
-        """Take in a host whose agent can start a switch; raises as `Aggregators.register`."""
-        return self._registry.aggregators.register(offer)
+        """Take in a host whose agent can start a switch, or has; raises as `Aggregators.register`."""
+        aggregators = self._registry.aggregators
+        if offer.leaf and offer.name not in {
+            worker.leaf
+            for job in self._registry.jobs.values()
+            for worker in job.record.workers.values()
+            if worker.ip == offer.ip
+        }:
+            raise RefusalError(Kind.WRONG, f"no job has ranks at {offer.ip} that could share {offer.name}")
+        host = aggregators.register(offer)
+        if offer.HasField("running") and host.name not in self._links:
+            try:
+                site = aggregators.runs(host, offer.running)
+                if site is None:
+                    raise RefusalError(Kind.WRONG, host.failure)
+            except RefusalError as refusal:
+                aggregators.lost(host)
+                self._scheduler.leaves.fail(offer.name, str(refusal))
+                raise
+            self._connect(host, site)
+        return host
 
     def started(self, host: AggregatorHost, message: jobs_pb2.Started) -> None:
         """Connect to the switch that an agent has started on its host, unless it failed; raises as `Aggregators.started`."""
         site = self._registry.aggregators.started(host, message)
         if site is not None:
-            self._registry.trees.add_aggregator(site, host.udp_port, self._registry.new_ledger(site.name))
-            link = self._add_link(site)
-            self._host_links[site.name] = asyncio.get_running_loop().create_task(link.run())
+            self._connect(host, site)
+
+    def _connect(self, host: AggregatorHost, site: SwitchSite) -> None:
+        """Connect to a switch that runs on a host, and remember it."""
+        self._registry.store.save_host({name: getattr(host, name) for name in _OF_A_HOST})
+        self._registry.trees.add_aggregator(
+            site, host.udp_port, self._registry.new_ledger(site.name), host.leaf
+        )
+        link = self._add_link(site)
+        self._host_links[site.name] = asyncio.get_running_loop().create_task(link.run())
+
+    def _restore(self, row: dict[str, Any]) -> None:
+        """Connect to a switch on a host that an earlier controller used; its agent has the recovery period to come back."""
+        host = AggregatorHost(**row, state=HostState.RUNNING, attached=False)
+        aggregators = self._registry.aggregators
+        aggregators.hosts[host.name] = host
+        self._connect(host, aggregators.site(host))
+        seconds = self._registry.options.recovery_s
+        host.timer = asyncio.get_running_loop().call_later(seconds, self.lost, host)
 
     def lost(self, host: AggregatorHost) -> None:
         """Restart a host's jobs elsewhere: its agent is gone, and its switch with it."""
+        if self._scheduler.closing:  # It comes back to the next controller.
+            return
         self._registry.aggregators.lost(host)
+        self._scheduler.leaves.lost(host.name)
+        self._registry.store.forget_host(host.name)
         if host.name in self._host_links:
             self._host_links.pop(host.name).cancel()
             reason = f"aggregator {host.name} is gone"
-            for job in self._registry.jobs.values():
-                if job.record.aggregator != host.name:
+            for job in list(self._registry.jobs.values()):
+                if job.record.aggregator != host.name and host.name not in job.record.below:
                     continue
                 job.reason = reason
-                self._scheduler.release(job)
+                if job.record.aggregator:
+                    self._scheduler.release(job)
+                else:  # Its other switches hold it until the scheduler places it anew.
+                    del job.record.below[host.name]
                 if job.record.running:
                     self._scheduler.begin(self._scheduler.restart(job, reason))
                 elif job.queue_place:

@@ -41,13 +41,20 @@ CREATE TABLE worker (
 ) STRICT;
 """
 
-_EVENTS = """
+_LATER = """
 CREATE TABLE IF NOT EXISTS event (
   number INTEGER PRIMARY KEY, at REAL NOT NULL, job TEXT NOT NULL, rank INTEGER NOT NULL, switch TEXT NOT NULL,
   before TEXT NOT NULL, event TEXT NOT NULL, after TEXT NOT NULL, reason TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS host (
+  name TEXT PRIMARY KEY, ip TEXT NOT NULL, leaf INTEGER NOT NULL, p4runtime TEXT NOT NULL, device_id INTEGER NOT NULL,
+  udp_port INTEGER NOT NULL, tls INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS leaf (
+  job TEXT NOT NULL REFERENCES job ON DELETE CASCADE, rank INTEGER NOT NULL, leaf TEXT NOT NULL, PRIMARY KEY (job, rank)
 ) STRICT
 """
-"""Files of earlier versions have none; an earlier netsum that reads this one's ignores it."""
+"""Files of earlier versions lack them; an earlier netsum that reads this one's ignores them."""
 
 _BOOLEANS = ("operated", "running", "spread")
 
@@ -76,7 +83,8 @@ class Store(Closing):
                 self._database.execute("PRAGMA journal_mode = WAL")
                 self._database.execute("PRAGMA synchronous = FULL")
                 self._database.execute("PRAGMA foreign_keys = ON")
-                self._database.execute(_EVENTS)
+                for statement in _LATER.split(";"):
+                    self._database.execute(statement)
         except BaseException:
             self.close()
             raise
@@ -101,6 +109,21 @@ class Store(Closing):
         with self._transaction():
             self._put_switch(name, mark=mark)
 
+    def hosts(self) -> list[dict[str, Any]]:
+        """Return the switches that run on hosts: the columns of the table `host`."""
+        with self._explained():
+            return self._rows("SELECT * FROM host ORDER BY name")
+
+    def save_host(self, row: dict[str, Any]) -> None:
+        """Remember a switch that runs on a host."""
+        with self._transaction():
+            self._insert("host", row, conflict=["name"])
+
+    def forget_host(self, name: str) -> None:
+        """Remember a switch on a host no longer."""
+        with self._transaction():
+            self._database.execute("DELETE FROM host WHERE name = ?", (name,))
+
     def save(self, job: JobRecord) -> None:
         """Remember a job as it is now, and that its epoch has been used."""
         row = {**asdict(job), "slots": _slots_text(job.slots), "below": json.dumps(job.below)}
@@ -109,9 +132,13 @@ class Store(Closing):
             for switch in (job.switch, *job.below):
                 self._put_switch(switch, epoch=job.epoch)
             self._insert("job", row, conflict=["name"])
-            self._database.execute("DELETE FROM worker WHERE job = ?", (job.name,))
+            for table in ("worker", "leaf"):
+                self._database.execute(f"DELETE FROM {table} WHERE job = ?", (job.name,))
             for worker in job.workers.values():
-                self._insert("worker", {"job": job.name, **asdict(worker)})
+                columns = {"job": job.name, **asdict(worker)}
+                leaf = columns.pop("leaf")
+                self._insert("worker", columns)
+                self._insert("leaf", {"job": job.name, "rank": worker.rank, "leaf": leaf})
 
     def forget(self, name: str) -> None:
         """Remember a job no longer."""
@@ -138,7 +165,8 @@ class Store(Closing):
         with self._explained():
             found = [_job(row) for row in self._rows("SELECT * FROM job ORDER BY created, name")]
             by_name = {job.name: job for job in found}
-            for row in self._rows("SELECT * FROM worker ORDER BY rank"):
+            for row in self._rows("SELECT * FROM worker NATURAL LEFT JOIN leaf ORDER BY rank"):
+                row["leaf"] = row["leaf"] or ""
                 job = by_name[row.pop("job")]
                 job.workers[row["rank"]] = WorkerRecord(**row)
         return found

@@ -3,6 +3,7 @@
 Failures raise `JobRefusedError`; the message says what is wrong.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 from socket import inet_aton
@@ -13,7 +14,7 @@ from controller.jobs import LEAST_QUORUM_SLOTS, Job, Reservation, WorkerEndpoint
 from controller.ledger import JobLedger
 from controller.ledgers import Ledgers
 from controller.service.network import Network, SwitchSite
-from controller.service.records import JobRecord
+from controller.service.records import JobRecord, WorkerRecord
 from controller.service.sizing import slots_for
 from controller.trees import Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE
@@ -38,7 +39,9 @@ class JobTrees:
         self._network = network
         self.ledgers = ledgers
         self._held = Ledgers(ledgers)
-        self._aggregators: dict[str, tuple[TreeSwitch, int]] = {}
+        self._aggregators: dict[str, TreeSwitch] = {}
+        self._leaves: dict[str, TreeSwitch] = {}
+        self._known = possible
         self._possible = possible and len(network.switches) > 1
         self._switches = {
             name: TreeSwitch(
@@ -55,14 +58,37 @@ class JobTrees:
         """The slots of the smallest switch."""
         return min(ledger.capacity for ledger in self.ledgers.values())
 
-    def add_aggregator(self, site: SwitchSite, udp_port: int, ledger: JobLedger) -> None:
-        """Let jobs be added on a host; its switch has one port, and workers send to its address and UDP port."""
+    def add_aggregator(self, site: SwitchSite, udp_port: int, ledger: JobLedger, leaf: bool = False) -> None:
+        """Let jobs be added on a host; its switch has one port, and workers send to its address and UDP port.
+
+        Parameters
+        ----------
+        leaf
+            Whether it adds for the ranks of jobs on its own host, below the switch that the host is on.
+        """
         self.ledgers[site.name] = ledger
-        self._aggregators[site.name] = TreeSwitch(site.name, site.ip, site.mac, {}), udp_port
+        known = self._leaves if leaf else self._aggregators
+        known[site.name] = TreeSwitch(site.name, site.ip, site.mac, {}, udp_port, on_host=True)
 
     def remove_aggregator(self, name: str) -> None:
         """Forget a host."""
-        del self._aggregators[name], self.ledgers[name]
+        self._aggregators.pop(name, None)
+        self._leaves.pop(name, None)
+        del self.ledgers[name]
+
+    def leaves_of(self, record: JobRecord) -> set[str]:
+        """Return the names of the leaves on hosts that a job is to have: of each machine with several of its ranks.
+
+        None if all its ranks are on one machine, or a rank is missing, or it has to be added by one switch.
+        """
+        if not self._known or record.quorum or record.aggregator or len(record.workers) < record.world_size:
+            return set()
+        ranks = Counter(worker.leaf for worker in record.workers.values() if worker.leaf)
+        return {leaf for leaf, count in ranks.items() if 1 < count < record.world_size}
+
+    def leaves_held(self, record: JobRecord) -> set[str]:
+        """Return the names of the leaves on hosts on which a job holds slots."""
+        return {name for name in record.slots_on if name not in self._network.switches}
 
     def reserve_on_host(self, record: JobRecord, ready: Collection[str]) -> dict[str, Reservation]:
         """Reserve slots on the aggregator host with the most free ones; a job gets at most an eighth of a host's.
@@ -106,15 +132,23 @@ class JobTrees:
             return self._on_host(record)
         hosts = self._network.hosts
         places = []
+        allowed = record.slots_on.keys() or usable or self._switches.keys() | self._leaves.keys()
+        switches = {name: switch for name, switch in self._switches.items() if name in allowed}
+        leaves = self.leaves_of(record) & self._leaves.keys() & set(allowed)
         for rank in sorted(record.workers):
             worker = record.workers[rank]
             if worker.host not in hosts:
                 raise JobRefusedError(f"host {worker.host} of worker {rank} is no longer in the network")
-            places.append(
-                Place(hosts[worker.host].switch if record.spread else record.switch, worker.endpoint)
-            )
-        allowed = record.slots_on.keys() or usable or self._switches.keys()
-        switches = {name: switch for name, switch in self._switches.items() if name in allowed}
+            above = hosts[worker.host].switch if record.spread else record.switch
+            if worker.leaf in leaves and above in switches:
+                # As the switch above sees it the leaf is a process on the host, like a worker.
+                leaf = self._leaves[worker.leaf]
+                switches[leaf.name] = replace(leaf, mac=worker.mac, links={above: HOST_PORT})
+                links = {**switches[above].links, leaf.name: worker.port}
+                switches[above] = replace(switches[above], links=links)
+                places.append(_on_port(leaf, worker))
+            else:
+                places.append(Place(above, worker.endpoint))
         return place_tree(switches, places, self._held.load, record.switch)
 
     def reserve(
@@ -226,7 +260,7 @@ class JobTrees:
         for rank, worker in record.workers.items():
             if worker.host not in self._network.hosts:
                 raise JobRefusedError(f"worker {rank} at {worker.ip} is on no host of the network")
-        if not record.spread:
+        if not (record.spread or self.leaves_of(record)):
             return [record.switch]
         try:
             tree = self.place(record, ready)
@@ -238,18 +272,13 @@ class JobTrees:
         """Return the tree of a job on an aggregator host: its switch alone, with all workers on its one port."""
         if record.aggregator not in self._aggregators:
             raise JobRefusedError(f"aggregator {record.aggregator} is gone")
-        switch, udp_port = self._aggregators[record.aggregator]
-        places = [
-            Place(
-                switch.name,
-                WorkerEndpoint(
-                    port=HOST_PORT,
-                    ip=worker.ip,
-                    mac="02:00:" + inet_aton(worker.ip).hex(":"),
-                    udp_port=worker.udp_port,
-                    switch=(switch.ip, udp_port),
-                ),
-            )
-            for _, worker in sorted(record.workers.items())
-        ]
+        switch = self._aggregators[record.aggregator]
+        places = [_on_port(switch, worker) for _, worker in sorted(record.workers.items())]
         return place_tree({switch.name: switch}, places, self._held.load, switch.name)
+
+
+def _on_port(switch: TreeSwitch, worker: WorkerRecord) -> Place:
+    """Return the place of a worker that sends to a switch on a host, which has one port."""
+    mac = "02:00:" + inet_aton(worker.ip).hex(":")
+    sends_to = (switch.ip, switch.udp_port)
+    return Place(switch.name, WorkerEndpoint(HOST_PORT, worker.ip, mac, worker.udp_port, switch=sends_to))

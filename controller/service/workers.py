@@ -134,6 +134,13 @@ class WorkerSeats:
         if seat.outbox is outbox:
             self._left(job, seat, "it left")
 
+    def no_leaf(self, seat: Seat, answer: jobs_pb2.NoLeaf) -> None:
+        """Let jobs go on without the switch that ranks on a worker's machine were to share."""
+        if answer.name == seat.worker.leaf:
+            self._scheduler.leaves.fail(
+                answer.name, f"{answer.reason} (worker {seat.rank} of job {seat.job})"
+            )
+
     def held(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> None:
         """Process how far a worker has come that is held for a move of its job."""
         self._scheduler.held(job, seat, held)
@@ -189,6 +196,8 @@ class WorkerSeats:
             )
         ip, udp_port = host.sends_to or (self._registry.network.switches[switch].ip, UDP_PORT)
         worker = WorkerRecord(request.rank, host.name, host.ip, host.mac, port, 0, ip, udp_port, lease)
+        if request.machine and not self._registry.network.any_place:
+            worker.leaf = f"leaf-{host.name}-{request.machine[:4]}"
         return Seat(worker, job.name, job.events, outbox)
 
     def start_disconnect_timer(self, job: ServiceJob, seat: Seat, seconds: float) -> None:

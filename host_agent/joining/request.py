@@ -8,6 +8,7 @@ from host_agent.job_api.job_request import JobRequest
 from host_agent.job_api.slot_request import IfFull, Slots
 from host_agent.joining.addresses import own_addresses
 from host_agent.joining.errors import JoinError
+from host_agent.joining.leaf import machine, wants_leaf
 from host_agent.joining.seat import Seat
 from netsum_common.channel import TlsFiles
 
@@ -26,6 +27,7 @@ def join(
     switch: str = "",
     weight: float = 1.0,
     quorum: int = 0,
+    host_leaf: bool | None = None,
     tls: TlsFiles | None = None,
     timeout_s: float = 60.0,
     start: bool = True,
@@ -58,6 +60,9 @@ def join(
     quorum : int
         Number of workers whose arrays end a round of the job (`Communicator.begin_round`), which is then on one switch; 0: it
         has no rounds. The first worker's counts, unless an operator created the job.
+    host_leaf : bool, optional
+        Whether this worker shares a switch on its machine with other ranks of the job there, if the job spans machines; None
+        takes ``NETSUM_HOST_LEAF``, or else yes.
     tls : TlsFiles, optional
         Certificates; None takes the ``NETSUM_TLS_*`` variables.
     timeout_s : float
@@ -85,4 +90,6 @@ def join(
         raise JoinError(f"no controller is configured: set {CONTROLLER_VARIABLE} to HOST:PORT or unix:PATH")
     request = JobRequest(job, world_size, slots, if_full, queue_s, switch, join_token, weight, quorum)
     joining = request.join_message(rank, own_addresses() if addresses is None else addresses)
+    if wants_leaf() if host_leaf is None else host_leaf:
+        joining.machine = machine()
     return Seat(target, joining, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)

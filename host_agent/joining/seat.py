@@ -16,6 +16,7 @@ from host_agent.job_api import CONTROLLER_VARIABLE, jobs_pb2
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.job_api.tickets import admission_of
 from host_agent.joining.errors import JoinError
+from host_agent.joining.leaf import LeafKeeper
 from host_agent.joining.membership import Membership, Watcher
 from host_agent.joining.report import report_of
 from host_agent.joining.stream import JoinStream
@@ -50,6 +51,7 @@ class Seat(Closing):
         self._closed = threading.Event()
         self._making = threading.RLock()  # held while a communicator gets its epoch
         self._held: jobs_pb2.Hold | None = None
+        self._leaf = LeafKeeper(controller, self._no_leaf)
         try:
             self._stream = JoinStream(
                 controller,
@@ -212,10 +214,12 @@ class Seat(Closing):
         open_seats.discard(self)
         self._membership.close()
         self._stream.close()
+        self._leaf.close()
 
     def forget(self) -> None:
-        """Drop the connection in a forked child: it is the parent's, and must end with it."""
+        """Drop the connections in a forked child: they are the parent's, and must end with it."""
         self._stream.forget()
+        self._leaf.forget()
 
     # Callbacks of the stream, run in its thread
 
@@ -237,10 +241,15 @@ class Seat(Closing):
                         communicator.note_restart(message.restarted.reason)
                     self._release(self.admission.epoch)
                 self._membership.take(message)
+            case "leaf":
+                self._leaf.keep(message.leaf.name, message.leaf.ip)
             case _:
                 answer = self._membership.take(message)
                 if answer is not None:
                     self._stream.send(answer)
+
+    def _no_leaf(self, name: str, reason: str) -> None:
+        self._stream.send(FromWorker(no_leaf=jobs_pb2.NoLeaf(name=name, reason=reason)))
 
     def _hold(self, hold: jobs_pb2.Hold) -> None:
         """Stop the communicator at the limit of a hold, and report how far it has come."""

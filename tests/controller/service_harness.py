@@ -257,6 +257,7 @@ class Bench:
         monkeypatch.setattr(link, "SwitchTables", FakeTables)
         monkeypatch.setattr(link, "FIRST_BACKOFF_S", 0.02)
         monkeypatch.setattr(link, "LAST_BACKOFF_S", 0.05)
+        monkeypatch.setenv("NETSUM_HOST_LEAF", "0")  # Its workers are threads of one process.
         self._stack = contextlib.ExitStack()
         self._threads = self._stack.enter_context(ThreadPoolExecutor(40))
         self.address = f"unix:{folder}/api.sock"

@@ -1,0 +1,77 @@
+"""Waiting for leaves on hosts: the switches that ranks of a job on one machine share, below the switch that the machine is on.
+
+A rank starts one when the controller says so, and its agent then registers like that of any aggregator. The job waits for it
+for a limited time, then goes on without.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from controller.service.installation import Installation
+from controller.service.jobs import ServiceJob
+from controller.service.trees import JobTrees
+from host_agent.job_api import jobs_pb2
+from host_agent.job_api.jobs_pb2 import ToWorker
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 60.0  # How long after a failure no job waits for the same leaf, in seconds.
+
+
+class Leaves:
+    """The leaves that jobs wait for.
+
+    Parameters
+    ----------
+    wait_s
+        How long a job waits for one, in seconds.
+    on_changed
+        Called when a job that waits should be looked at again.
+    """
+
+    def __init__(
+        self, trees: JobTrees, switches: Installation, wait_s: float, on_changed: Callable[[], None]
+    ) -> None:
+        self._trees = trees
+        self._switches = switches
+        self._wait_s = wait_s
+        self._on_changed = on_changed
+        self._until: dict[str, float] = {}  # Until when jobs wait for each, on the loop's clock.
+
+    def wait_for(self, job: ServiceJob) -> bool:
+        """Have ranks start the leaves that a job lacks; return whether it waits for any, with the reason in the job."""
+        loop, record = asyncio.get_running_loop(), job.record
+        coming = set()
+        for name in self._trees.leaves_of(record) - self._switches.ready:
+            until = self._until.get(name)
+            if until is None or loop.time() > until + RETRY_S:
+                until = self._until[name] = loop.time() + self._wait_s
+                loop.call_later(self._wait_s, self._too_late, name, until)
+            if loop.time() < until:
+                coming.add(name)
+        for seat in job.present():
+            if seat.worker.leaf in coming:
+                seat.send(ToWorker(leaf=jobs_pb2.Leaf(name=seat.worker.leaf, ip=seat.worker.ip)))
+        if coming:
+            job.reason = f"the switch {', '.join(sorted(coming))} for ranks that share a host starts"
+        return bool(coming)
+
+    def fail(self, name: str, reason: str) -> None:
+        """Let jobs go on without a leaf that cannot be started."""
+        if (
+            name not in self._switches.ready
+            and self._until.get(name, 0.0) > asyncio.get_running_loop().time()
+        ):
+            log.warning("jobs go on without this leaf: %s", reason, extra={"switch": name})
+            self._until[name] = asyncio.get_running_loop().time()
+            self._on_changed()
+
+    def lost(self, name: str) -> None:
+        """Let jobs wait for a leaf again that is gone."""
+        self._until.pop(name, None)
+
+    def _too_late(self, name: str, until: float) -> None:
+        if self._until.get(name) == until and name not in self._switches.ready:
+            log.warning("it was not ready within %g s", self._wait_s, extra={"switch": name})
+            self._on_changed()

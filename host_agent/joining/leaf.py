@@ -1,0 +1,149 @@
+"""A switch that the ranks of a job on this machine share, a leaf of the job's tree: one of them starts it, all keep it.
+
+The process listens at an abstract Unix socket, which belongs to the machine's network namespace. It ends when the last rank's
+connection has ended, which a killed rank's does too; a rank whose connection ends before starts it anew.
+"""
+
+import contextlib
+import hashlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from host_agent.errors import MisuseError
+from netsum_common.rings import is_trusted
+
+LEAF_VARIABLE: Final = "NETSUM_HOST_LEAF"
+LEAF_MODULE: Final = "netsum.aggregator"
+"""The module that runs it. A name only: the host agent does not import the switch."""
+_MOST_STARTS: Final = 3
+_STEADY_S: Final = 30.0  # A switch that has run for that long may be started again as often as at first.
+_BACKOFF_S: Final = 0.2
+_BACKLOG: Final = 128
+
+
+def wants_leaf() -> bool:
+    """Whether ranks here are to share a switch: NETSUM_HOST_LEAF says so, or nothing and it is installed.
+
+    Raises
+    ------
+    MisuseError
+        The variable has another value than 0 or 1.
+    """
+    value = os.environ.get(LEAF_VARIABLE) or "1"
+    if value not in ("0", "1"):
+        raise MisuseError(f"{LEAF_VARIABLE}: expected 0 or 1, not {value!r}")
+    return value == "1" and all(find_spec(package) for package in ("netsum", "sim", "llvmlite"))
+
+
+def machine() -> str:
+    """Identify what processes must have in common to share a switch: the boot, mount and network namespace, and user."""
+    parts = [Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"), str(os.geteuid())]
+    parts += [os.readlink(f"/proc/self/ns/{kind}") for kind in ("mnt", "net")]
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:32]
+
+
+class LeafKeeper:
+    """Keeps the leaf of a worker's machine running for as long as the worker takes part.
+
+    Parameters
+    ----------
+    controller
+        With which the leaf registers: "HOST:PORT" or "unix:PATH".
+    on_failure
+        Called with the leaf's name and a reason when it cannot be started.
+    """
+
+    def __init__(self, controller: str, on_failure: Callable[[str, str], None]) -> None:
+        self._controller = controller
+        self._on_failure = on_failure
+        self._thread: threading.Thread | None = None
+        self._connection: socket.socket | None = None
+        self._closing, self._closed = socket.socketpair()
+
+    def keep(self, name: str, ip: str) -> None:
+        """Start a leaf, unless one runs, and keep it from now on; returns at once."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(
+                target=self._run, args=(name, ip), name="netsum-leaf", daemon=True
+            )
+            self._thread.start()
+
+    def close(self) -> None:
+        """Let the leaf end, if no other rank keeps it."""
+        with contextlib.suppress(OSError):
+            self._closing.send(b"\0")
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._closing.close()
+        self._closed.close()
+
+    def forget(self) -> None:
+        """Close, in a forked child, what is the parent's."""
+        for held in (self._connection, self._closing, self._closed):
+            if held is not None:
+                held.close()
+
+    def _run(self, name: str, ip: str) -> None:
+        starts, reason = 0, ""
+        digest = hashlib.sha256(self._controller.encode()).hexdigest()[:8]
+        address = f"\0netsum-{name}/{digest}"
+        while starts < _MOST_STARTS:
+            begun = time.monotonic()
+            try:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as self._connection:
+                    starts += self._connected(self._connection, address, name, ip)
+                    if self._closed in select.select([self._connection, self._closed], [], [])[0]:
+                        return
+                reason = "it ended as soon as it was started; NETSUM_HOST_LEAF=0 goes without it"
+            except OSError as error:
+                starts, reason = starts + 1, str(error)
+            if time.monotonic() - begun > _STEADY_S:
+                starts = 0
+            if select.select([self._closed], [], [], _BACKOFF_S)[0]:
+                return
+        self._on_failure(name, f"the switch on host {ip} cannot be started: {reason}")
+
+    def _connected(self, connection: socket.socket, address: str, name: str, ip: str) -> bool:
+        """Connect to the leaf, and start it if none listens; return whether it was started here.
+
+        Raises
+        ------
+        OSError
+            Neither is possible.
+        """
+        started = False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            try:
+                listener.bind(address)
+            except OSError:
+                pass  # Another rank was first; or another user's process, which the connection shows.
+            else:
+                listener.listen(_BACKLOG)
+                self._start(listener, name, ip)
+                started = True
+        connection.connect(address)
+        if not is_trusted(connection):
+            raise PermissionError("another user's process has taken its socket")
+        return started
+
+    def _start(self, listener: socket.socket, name: str, ip: str) -> None:
+        command = [sys.executable, "-P", "-m", LEAF_MODULE, "--controller", self._controller, "--name", name]
+        # A session of its own: what ends one rank's process group must not end the switch of the others.
+        started = subprocess.Popen(
+            [*command, "--ip", ip, "--listener", str(listener.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=(listener.fileno(),),
+        )
+        threading.Thread(target=started.wait, name="netsum-leaf-reaper", daemon=True).start()
