@@ -8,7 +8,7 @@ import torch
 
 from host_agent.communicator import Communicator
 from host_agent.compression.compressor import Compressor
-from host_agent.compression.exchange import CommunicatorExchange, reduce_over
+from host_agent.compression.exchange import CommunicatorExchange, Reduction, reduce_over
 from host_agent.compression.memory import Memory
 from host_agent.compression.reducer import CompressionStatistics, Reducer
 from host_agent.compression.registry import compressor_of, memory_of
@@ -71,7 +71,7 @@ class Compression(Configured):
             )
         exchange = CommunicatorExchange(communicator)
         gradient = torch.from_numpy(np.ascontiguousarray(values))
-        reduced = reduce_over(exchange, self._reducer_of(exchange), label, gradient)
+        (reduced,) = reduce_over(exchange, [Reduction(self._reducer_of(exchange), label, gradient)])
         mean: npt.NDArray[Any] = reduced.numpy()
         return mean * values.dtype.type(exchange.workers) if op == "sum" else mean
 

@@ -1,8 +1,9 @@
 """Drivers of a reducer's rounds: over torch.distributed, over a `Communicator`, and for all workers in one process."""
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -29,34 +30,59 @@ class Exchange(Protocol):
     def workers(self) -> int:
         """In the group."""
 
-    def carry_out(self, request: Round) -> Any:
-        """Return the result of a round; see `Round`."""
+    def begin(self, request: Round) -> Callable[[], Any]:
+        """Begin a round, and return what waits for its end and returns its result; see `Round`.
+
+        All workers begin their rounds in the same order, and wait for them in the same order.
+        """
 
     def wire_bytes(self) -> tuple[int, int] | None:
         """Return the bytes of all Ethernet frames that this worker has sent and received; None if they are not counted."""
 
 
-def reduce_over(
-    exchange: Exchange, reducer: Reducer, key: str, gradient: Tensor, layout: Layout | None = None
-) -> Tensor:
-    """Reduce a tensor over an exchange, and count what that put on the wire; the arguments are those of `Reducer.rounds`."""
+class Reduction(NamedTuple):
+    """A tensor to reduce, and by what; the fields are the arguments of `Reducer.rounds`."""
+
+    reducer: Reducer
+    key: str
+    gradient: Tensor
+    layout: Layout | None = None
+
+
+def reduce_over(exchange: Exchange, reductions: Sequence[Reduction]) -> list[Tensor]:
+    """Reduce tensors over an exchange, and count what that put on the wire: for each tensor by its share of the payload."""
     before = exchange.wire_bytes()
-    result = run(reducer.rounds(key, gradient, layout), exchange)
+    earlier = np.array([each.reducer.contributed(each.key) for each in reductions])
+    results = run_together([each.reducer.rounds(*each[1:]) for each in reductions], exchange)
     after = exchange.wire_bytes()
     if before is not None and after is not None:
-        reducer.count_wire(key, after[0] - before[0], after[1] - before[1])
-    return result
+        ends = np.cumsum([each.reducer.contributed(each.key) for each in reductions] - earlier)
+        counted = np.subtract(after, before)
+        # Differences of rounded sums, so that the tensors' bytes add up to all that was counted.
+        parts = np.diff(np.rint(np.outer(ends / max(1, ends[-1]), counted)).astype(int), axis=0, prepend=0)
+        for each, (sent, received) in zip(reductions, parts.tolist(), strict=True):
+            each.reducer.count_wire(each.key, sent, received)
+    return results
 
 
 def run(rounds: Generator[Round, Any, Result], exchange: Exchange) -> Result:
     """Carry out rounds to their end, and return what they return."""
-    result: Any = None
-    while True:
-        try:
-            request = rounds.send(result)
-        except StopIteration as end:
-            return cast(Result, end.value)
-        result = exchange.carry_out(request)
+    return run_together([rounds], exchange)[0]
+
+
+def run_together(tensors: Sequence[Generator[Round, Any, Result]], exchange: Exchange) -> list[Result]:
+    """Carry out the rounds of several tensors, and return what each returns: the next rounds of all are under way at once."""
+    ended: dict[int, Result] = {}
+    results: dict[int, Any] = dict.fromkeys(range(len(tensors)))
+    while results:
+        under_way = {}
+        for number, result in results.items():
+            try:
+                under_way[number] = exchange.begin(tensors[number].send(result))
+            except StopIteration as end:
+                ended[number] = end.value
+        results = {number: finish() for number, finish in under_way.items()}
+    return [ended[number] for number in range(len(tensors))]
 
 
 class TorchExchange:
@@ -67,17 +93,22 @@ class TorchExchange:
         self.rank: int = dist.get_rank() if group is None else group.rank()
         self.workers: int = dist.get_world_size() if group is None else group.size()
 
-    def carry_out(self, request: Round) -> Any:
-        """Return the result of a round."""
+    def begin(self, request: Round) -> Callable[[], Any]:
+        """Begin a round."""
         if request.op == "gather":
-            return self._gather(request.tensors)
+            return self._begin_gather(request.tensors)
         flat = concatenated(request.tensors)
         if request.op == "broadcast":
-            dist.broadcast(flat, group=self.group, group_src=request.root)
+            work = dist.broadcast(flat, group=self.group, group_src=request.root, async_op=True)
         else:
             op = dist.ReduceOp.SUM if request.op == "sum" else dist.ReduceOp.MAX
-            dist.all_reduce(flat, op, group=self.group)
-        return split_like(flat, request.tensors)
+            work = dist.all_reduce(flat, op, group=self.group, async_op=True)
+
+        def finish() -> Payload:
+            work.wait()
+            return split_like(flat, request.tensors)
+
+        return finish
 
     def wire_bytes(self) -> tuple[int, int] | None:
         """Return what the group's communicator has counted; None for back ends without one."""
@@ -85,11 +116,19 @@ class TorchExchange:
         communicator = getattr(group, "communicator", None)
         return None if communicator is None else _counted(communicator)
 
-    def _gather(self, tensors: Payload) -> Gathered:
+    def _begin_gather(self, tensors: Payload) -> Callable[[], Gathered]:
         mine = _to_bytes(tensors)
         sizes = torch.zeros(self.workers, len(tensors), dtype=torch.int64, device=mine.device)
         sizes[self.rank] = torch.tensor([each.numel() for each in tensors])
-        dist.all_reduce(sizes, group=self.group)
+        work = dist.all_reduce(sizes, group=self.group, async_op=True)
+
+        def finish() -> Gathered:
+            work.wait()
+            return self._gather(tensors, mine, sizes)
+
+        return finish
+
+    def _gather(self, tensors: Payload, mine: Tensor, sizes: Tensor) -> Gathered:
         widths = [each.element_size() for each in tensors]
         lengths = [sum(map(int.__mul__, row, widths)) for row in sizes.tolist()]
         # Every back end gathers tensors of one length; the padding is at most what the largest payload is longer.
@@ -114,16 +153,16 @@ class CommunicatorExchange:
         self.rank = communicator.worker_id
         self.workers = communicator.num_workers
 
-    def carry_out(self, request: Round) -> Any:
-        """Return the result of a round."""
+    def begin(self, request: Round) -> Callable[[], Any]:
+        """Begin a round."""
         if request.op == "gather":
-            return run(gathering(request.tensors, self.rank, self.workers), self)
+            return lambda: run(gathering(request.tensors, self.rank, self.workers), self)
         flat = concatenated(request.tensors).numpy()
         if request.op == "broadcast":
-            result = self._communicator.broadcast(flat, request.root)
+            future = self._communicator.broadcast_async(flat, request.root)
         else:
-            result = self._communicator.allreduce(flat, request.op)
-        return split_like(torch.from_numpy(result), request.tensors)
+            future = self._communicator.allreduce_async(flat, request.op)
+        return lambda: split_like(torch.from_numpy(future.result()), request.tensors)
 
     def wire_bytes(self) -> tuple[int, int] | None:
         """Return what the communicator has counted."""

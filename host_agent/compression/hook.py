@@ -8,8 +8,8 @@ from torch import Tensor
 
 from host_agent.compression.background import Background
 from host_agent.compression.compressor import Compressor
-from host_agent.compression.exchange import TorchExchange, reduce_over, run
-from host_agent.compression.granularity import Granularity, gathered, scattered, units
+from host_agent.compression.exchange import Reduction, TorchExchange, reduce_over, run
+from host_agent.compression.granularity import Granularity, Unit, gathered, scattered, units
 from host_agent.compression.memory import Memory
 from host_agent.compression.methods.identity import Identity
 from host_agent.compression.reducer import CompressionStatistics, Reducer
@@ -108,6 +108,7 @@ class CompressionState(Configured):
         self._compare(next(iter(tensors.values())).device)
         small = {name: each for name, each in tensors.items() if each.numel() < self.skip_below}
         large = {name: each for name, each in tensors.items() if name not in small}
+        pieces: list[tuple[Unit, Reduction]] = []
         for chosen, reducer in ((large, self.reducer), (small, self._plain)):
             sizes = [(name, each.numel()) for name, each in chosen.items()]
             # What is sent as it is comes out the same in fewer pieces.
@@ -119,7 +120,10 @@ class CompressionState(Configured):
                     if unit.start is None
                     else ((unit.key, tensor.numel()),)
                 )
-                scattered(unit, reduce_over(self.exchange, reducer, unit.key, tensor, layout), chosen)
+                pieces.append((unit, Reduction(reducer, unit.key, tensor, layout)))
+        results = reduce_over(self.exchange, [reduction for _, reduction in pieces])
+        for (unit, _), result in zip(pieces, results, strict=True):
+            scattered(unit, result, tensors)
 
     def on_bucket(self, bucket: Any) -> torch.futures.Future[Tensor]:
         """Reduce a bucket of DDP, or keep it until the model is complete."""

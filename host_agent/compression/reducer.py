@@ -252,6 +252,11 @@ class Reducer:
         """Add what a driver has counted for a tensor to its statistics."""
         self._count(key, CompressionStatistics(bytes_sent=sent, bytes_received=received))
 
+    def contributed(self, key: str) -> int:
+        """Return the bytes that this worker has put into rounds of a tensor so far."""
+        statistics = self.statistics.get(key, CompressionStatistics())
+        return statistics.bytes_agreed + statistics.bytes_payload
+
     def _count(self, key: str, statistics: CompressionStatistics) -> None:
         self.statistics.setdefault(key, CompressionStatistics()).add(statistics)
 

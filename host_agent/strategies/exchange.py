@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -61,17 +61,22 @@ class _CountedRounds(TorchExchange):
         super().__init__(group)
         self._traffic = traffic
 
-    def carry_out(self, request: Round) -> Any:
-        """Return the result of a round."""
-        result = super().carry_out(request)
-        own = sum(each.nbytes for each in request.tensors)
-        received = own
-        if request.op == "gather":
-            received = sum(each.nbytes for payload in result for each in payload) - own
-        elif request.op == "broadcast":
-            own, received = (own, 0) if self.rank == request.root else (0, own)
-        self._traffic.add(sent=own, received=received, synchronizations=1)
-        return result
+    def begin(self, request: Round) -> Callable[[], Any]:
+        """Begin a round."""
+        under_way = super().begin(request)
+
+        def finish() -> Any:
+            result = under_way()
+            own = sum(each.nbytes for each in request.tensors)
+            received = own
+            if request.op == "gather":
+                received = sum(each.nbytes for payload in result for each in payload) - own
+            elif request.op == "broadcast":
+                own, received = (own, 0) if self.rank == request.root else (0, own)
+            self._traffic.add(sent=own, received=received, synchronizations=1)
+            return result
+
+        return finish
 
 
 class Exchange:
