@@ -104,10 +104,7 @@ class EventLog:
 
         Given the reason of the subject's last transition, one that changes neither the state nor the reason is not recorded.
 
-        Raises
-        ------
-        TransitionError
-            The event is not possible in the present state.
+        Raises TransitionError if the event is not possible in the present state.
         """
         after = next_state(table, state, event, str(subject))
         if after is not state or reason != last_reason:

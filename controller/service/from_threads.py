@@ -19,12 +19,7 @@ def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> No
 def result_in(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine in the loop and return its result.
 
-    Raises
-    ------
-    TimeoutError
-        It took longer than `RESULT_TIMEOUT_S`.
-    RuntimeError
-        The loop has ended.
+    Raises TimeoutError if it took longer than `RESULT_TIMEOUT_S`. Raises RuntimeError if the loop has ended.
     """
     try:
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)

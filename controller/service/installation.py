@@ -26,10 +26,7 @@ class Installation:
     def link(self, switch: str) -> SwitchLink:
         """Return the link to a switch; that of an aggregator host goes with its agent.
 
-        Raises
-        ------
-        SwitchUnreachableError
-            There is none any more.
+        Raises SwitchUnreachableError if there is none any more.
         """
         if switch not in self.links:
             raise SwitchUnreachableError(f"aggregator {switch} is gone")
@@ -38,15 +35,8 @@ class Installation:
     async def write(self, job: ServiceJob) -> bool:
         """Write a job's epoch to the switches that do not have it, from the root to the leaves.
 
-        Returns
-        -------
-        bool
-            Whether all its switches hold the epoch; not if the job ended, or is being restarted, meanwhile.
-
-        Raises
-        ------
-        ControllerError
-            A switch refused or did not answer; the next session with it installs the rest.
+        Returns whether all its switches hold the epoch; not if the job ended, or is being restarted, meanwhile. Raises
+        ControllerError if a switch refused or did not answer; the next session with it installs the rest.
         """
         epoch = job.record.epoch
         if not job.record.running:
@@ -68,10 +58,7 @@ class Installation:
     async def withdraw(self, job: ServiceJob) -> None:
         """Delete what a job's switches hold of it, from the leaves to the root.
 
-        Raises
-        ------
-        ControllerError
-            A switch refused or did not answer; the others have been written.
+        Raises ControllerError if a switch refused or did not answer; the others have been written.
         """
         faults = []
         for switch, part in reversed(job.parts.items()):
@@ -95,10 +82,7 @@ class Installation:
     async def reset_counters(self, job: ServiceJob) -> None:
         """Set the counters of a job's id to zero: they still count for the job that had it before.
 
-        Raises
-        ------
-        ControllerError
-            A switch refused or did not answer.
+        Raises ControllerError if a switch refused or did not answer.
         """
         for switch, part in job.parts.items():
             await self.link(switch).call(lambda tables, part=part: tables.reset_counters(part))  # type: ignore[misc]
@@ -120,10 +104,7 @@ class Installation:
     async def count(self, job: ServiceJob) -> Counted:
         """Read what a job's switches have counted; the packets are those of its root.
 
-        Raises
-        ------
-        ControllerError
-            A switch refused or did not answer.
+        Raises ControllerError if a switch refused or did not answer.
         """
         assert job.tree is not None
         tree, parts = job.tree, dict(job.parts)  # The job may move to others meanwhile.

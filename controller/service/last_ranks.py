@@ -22,12 +22,8 @@ LEAST_PART: Final = 0.01
 class LastRank:
     """A worker that was the last to begin most of the newest collectives.
 
-    Attributes
-    ----------
-    share
-        Of `collectives`, in which it was the last.
-    late_ns
-        How much later it began than the last of the others, at the median of those.
+    `share`: of `collectives`, in which it was the last. `late_ns`: how much later it began than the last of the others, at
+    the median of those.
     """
 
     rank: int
@@ -37,13 +33,7 @@ class LastRank:
 
 
 class LastRanks:
-    """Compares the durations that the workers of one job report.
-
-    Parameters
-    ----------
-    world_size
-        How many workers report each collective.
-    """
+    """Compares the durations that the workers of one job report. `world_size`: how many workers report each collective."""
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size

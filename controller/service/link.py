@@ -33,14 +33,9 @@ Taken = TypeVar("Taken")
 class SwitchLink:
     """The link to one switch.
 
-    Parameters
-    ----------
-    election_id
-        The controller with the highest one is primary.
-    bring_up
-        Called at the beginning of each session, before any request; reconciles the switch.
-    events
-        Where its transitions are recorded, but not that it failed again for the same reason.
+    `election_id`: the controller with the highest one is primary. `bring_up`: called at the beginning of each session,
+    before any request; reconciles the switch. `events`: where its transitions are recorded, but not that it failed again for
+    the same reason.
     """
 
     def __init__(
@@ -76,12 +71,7 @@ class SwitchLink:
     async def call(self, request: Callable[[SwitchTables], Result]) -> Result:
         """Carry out a request on the switch, after all earlier ones.
 
-        Raises
-        ------
-        SwitchUnreachableError
-            There is no session, or it broke.
-        ControllerError
-            The switch refused.
+        Raises SwitchUnreachableError if there is no session, or it broke. Raises ControllerError if the switch refused.
         """
         async with self._order:
             if self.state is not LinkState.READY:
@@ -91,10 +81,7 @@ class SwitchLink:
     async def read(self, request: Callable[[SwitchTables], Result]) -> Result:
         """Carry out a request for a view: while the link is not ready it fails at once, and waits for no session.
 
-        Raises
-        ------
-        SwitchUnreachableError, ControllerError
-            As `call`.
+        Raises SwitchUnreachableError, ControllerError: as `call`.
         """
         if self.state is not LinkState.READY:
             raise SwitchUnreachableError(f"switch {self.site.name} is not ready: {self.reason}")

@@ -42,12 +42,8 @@ class _Waiting(Move):
 class Moves:
     """The moves of a controller's jobs.
 
-    Parameters
-    ----------
-    wait_s
-        How long a worker may take to answer, and the last one to end a collective that another has ended, in seconds.
-    again
-        Called when a move that was given up may be tried again.
+    `wait_s`: how long a worker may take to answer, and the last one to end a collective that another has ended, in seconds.
+    `again`: called when a move that was given up may be tried again.
     """
 
     def __init__(self, wait_s: float, again: Callable[[], None]) -> None:

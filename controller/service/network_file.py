@@ -19,10 +19,7 @@ LAST_PORT = 509  # Of a v1model switch; 510 is the CPU, 511 drops.
 def network_of_file(path: Path) -> Network:
     """Read a TOML file that names switches and hosts; docs/controller.md shows one.
 
-    Raises
-    ------
-    ConfigError
-        With the file, the place in it and what was expected.
+    Raises ConfigError: with the file, the place in it and what was expected.
     """
     try:
         described = tomllib.loads(path.read_text(encoding="utf-8"))

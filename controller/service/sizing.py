@@ -19,17 +19,8 @@ def wire_bits(lanes: int) -> int:
 def slots_for(request: Slots, lanes: int, capacity: int) -> int:
     """Return how many slots a request asks for: a power of two, possibly more than the switch has.
 
-    Parameters
-    ----------
-    request
-        What the job's first worker or its operator asked for.
-    lanes
-        int32 values a packet carries.
-
-    Raises
-    ------
-    JobRefusedError
-        The request is invalid; the message says why.
+    `request`: what the job's first worker or its operator asked for. `lanes`: int32 values a packet carries. Raises
+    JobRefusedError if the request is invalid; the message says why.
     """
     match request:
         case BandwidthDelay(rate, rtt):

@@ -43,19 +43,9 @@ HEADERS: Final = {
 class HttpServer(ThreadingHTTPServer):
     """Listens from its construction, and answers from `start` on.
 
-    Parameters
-    ----------
-    address
-        Host and port; port 0 takes any.
-    token
-        What clients must send; empty: nothing.
-    tls
-        The certificate to serve with; without one, plain HTTP.
-
-    Raises
-    ------
-    ConfigError
-        The address cannot be listened on, or the certificate cannot be used.
+    `address`: host and port; port 0 takes any. `token`: what clients must send; empty: nothing. `tls`: the certificate to
+    serve with; without one, plain HTTP. Raises ConfigError if the address cannot be listened on, or the certificate cannot
+    be used.
     """
 
     daemon_threads = True

@@ -9,12 +9,8 @@ from netsum_common.compiled import borrowed
 def begin_pass(state: Records, passes: Records, record: Record, now_ns: int) -> None:
     """Queue a pass behind those under way.
 
-    Parameters
-    ----------
-    state, passes : structured arrays
-        The worker core, which has not failed and has fewer than `PASS_RING` passes under way.
-    record : PASS
-        What `Pass.lay_out` returned, its element.
+    `state`, `passes`: the worker core, which has not failed and has fewer than `PASS_RING` passes under way. `record`: what
+    `Pass.lay_out` returned, its element.
     """
     state, passes = borrowed(state), borrowed(passes)
     core = state[0]

@@ -32,12 +32,8 @@ from host_agent.wire.path import masks
 class WorkerCore:
     """State of one worker in one epoch of a job.
 
-    Parameters
-    ----------
-    timeout_ns : int
-        A collective fails if no RESULT comes for that long.
-    first_chunk : int
-        Chunk number to start with; all workers of the job must agree.
+    `timeout_ns`: a collective fails if no RESULT comes for that long. `first_chunk`: chunk number to start with; all workers
+    of the job must agree.
     """
 
     def __init__(self, admission: Admission, timeout_ns: int, first_chunk: int = 0) -> None:
@@ -107,10 +103,7 @@ class WorkerCore:
     def begin(self, work: Pass, now_ns: int) -> None:
         """Queue a pass. Its arrays must neither be changed nor looked at until it is done or the core has failed.
 
-        Raises
-        ------
-        MisuseError
-            If the core has failed or is full.
+        Raises MisuseError if the core has failed or is full.
         """
         if self.failed:
             raise MisuseError("the worker core has failed: start a new one with a new admission")

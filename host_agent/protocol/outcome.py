@@ -27,14 +27,9 @@ _RESTART = "The communicator is broken; restart the job to get a new admission."
 def failure_of(core: WorkerCore, what: str, trouble: str = "", restarted: str = "") -> PeerError:
     """Return the error for the failure of a core.
 
-    Parameters
-    ----------
-    what : str
-        The collective in progress, for the message: "allreduce number 7 (sum of 100 float32)".
-    trouble : str
-        What the driver knows about the way to the switch.
-    restarted : str
-        Why the job has another epoch by now; empty if nothing is known of one.
+    `what`: the collective in progress, for the message: "allreduce number 7 (sum of 100 float32)". `trouble`: what the
+    driver knows about the way to the switch. `restarted`: why the job has another epoch by now; empty if nothing is known of
+    one.
     """
     state = core.state[0]
     host, port = core.admission.switch

@@ -115,19 +115,8 @@ def _wait_of(link: Any, core: Any, received: Any, blocked: Any, timeout_ns: Any)
 def exchange(state: Records, slots: Records, passes: Records, link: Any, until_ns: int) -> int:
     """Send and receive until a pass is done, the core fails, a signal or a wakeup arrives, or the time is up.
 
-    Parameters
-    ----------
-    state, slots, passes : structured arrays
-        The worker core.
-    link : named tuple
-        What compiled code knows of the link; its class is a key of `LINKS`.
-    until_ns : int
-        On the monotonic clock.
-
-    Returns
-    -------
-    int
-        PASS_DONE, FAILED, WOKEN, INTERRUPTED or TIME_UP.
+    `state`, `slots`, `passes`: the worker core. `link`: what compiled code knows of the link; its class is a key of `LINKS`.
+    `until_ns`: on the monotonic clock. Returns PASS_DONE, FAILED, WOKEN, INTERRUPTED or TIME_UP.
     """
     # A caller with another rounding mode, or that flushes subnormal numbers to zero, would get other bits than the other workers.
     callers = np.empty(FENV_WORDS, np.int64)

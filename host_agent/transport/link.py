@@ -33,10 +33,7 @@ class Link(ABC):
     def enter(self, core: WorkerCore) -> None:
         """Carry the datagrams of another core from now on: that of the next epoch, maybe at another switch.
 
-        Raises
-        ------
-        MisuseError
-            The switch cannot be reached at all.
+        Raises MisuseError if the switch cannot be reached at all.
         """
 
     @abstractmethod

@@ -167,15 +167,8 @@ LINKS[MemoryRings] = Operations(fetch, take, free_rows, send, wait)
 class LocalLink(UdpLink):
     """Rings to a switch on this machine, and UDP where the switch shares no memory.
 
-    Parameters
-    ----------
-    bind : (str, int)
-        Local IPv4 address and UDP port, which is the worker's to the switch in any case.
-
-    Raises
-    ------
-    MisuseError
-        As for `UdpLink`.
+    `bind`: local IPv4 address and UDP port, which is the worker's to the switch in any case. Raises MisuseError: as for
+    `UdpLink`.
     """
 
     def __init__(self, core: WorkerCore, bind: tuple[str, int]) -> None:
@@ -234,10 +227,7 @@ class LocalLink(UdpLink):
 def link_to(core: WorkerCore, bind: tuple[str, int]) -> UdpLink:
     """Return the link that NETSUM_LINK asks for: "udp", "memory", or "auto", which is memory where the switch shares it.
 
-    Raises
-    ------
-    MisuseError
-        The variable has another value, or the switch shares no memory and it must; and as for `UdpLink`.
+    Raises MisuseError if the variable has another value, or the switch shares no memory and it must; and as for `UdpLink`.
     """
     wanted = os.environ.get(LINK_VARIABLE) or "auto"
     if wanted not in ("auto", "memory", "udp"):

@@ -28,15 +28,8 @@ _log = logging.getLogger(__name__)
 class UdpLink(Link):
     """A connected UDP socket and the buffers between it and a worker core.
 
-    Parameters
-    ----------
-    bind : (str, int)
-        Local IPv4 address and port; port 0 lets the system choose.
-
-    Raises
-    ------
-    MisuseError
-        If the address cannot be bound or the switch's cannot be reached at all.
+    `bind`: local IPv4 address and port; port 0 lets the system choose. Raises MisuseError if the address cannot be bound or
+    the switch's cannot be reached at all.
     """
 
     def __init__(self, core: WorkerCore, bind: tuple[str, int]) -> None:

@@ -11,10 +11,7 @@ Action = Callable[..., None]
 class Controlling:
     """Does what the controller is asked for: after its delay, and not while it is away.
 
-    Parameters
-    ----------
-    delay_ns : int
-        From a request until its entries are in the switch.
+    `delay_ns`: from a request until its entries are in the switch.
     """
 
     def __init__(self, network: Network, delay_ns: int) -> None:

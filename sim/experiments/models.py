@@ -74,10 +74,7 @@ def load_model(name_or_path: str) -> Model:
     The file is what `write_model` writes: ``{"layers": [[name, parameters, forward_ns, backward_ns, density], …]}``, where a
     density may be left out.
 
-    Raises
-    ------
-    SettingError
-        There is none, or the file is wrong.
+    Raises SettingError if there is none, or the file is wrong.
     """
     if name_or_path in ARCHITECTURES:
         ns = SAMPLES / MULTIPLICATIONS_PER_S * 1e9

@@ -53,12 +53,8 @@ def line_plot(
 ) -> str:
     """Return a plot of lines by name.
 
-    Parameters
-    ----------
-    x_names
-        What the places on the x axis are called.
-    ordered
-        Whether they are numbers; between other names, lines that join the marks would mean nothing.
+    `x_names`: what the places on the x axis are called. `ordered`: whether they are numbers; between other names, lines that
+    join the marks would mean nothing.
     """
     made, axes = figure()
     xs = sorted({mark.x for line in lines.values() for mark in line})

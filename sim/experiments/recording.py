@@ -23,15 +23,8 @@ def record(
 ) -> list[Path]:
     """Run a point again and write down its packets; returns the files.
 
-    Parameters
-    ----------
-    captured
-        Links, by name (``h1>s1``, with * for any), each of which gets a capture of its own.
-
-    Raises
-    ------
-    SettingError, PointFailedError, StoreError
-        With a sentence.
+    `captured`: links, by name (``h1>s1``, with * for any), each of which gets a capture of its own. Raises SettingError,
+    PointFailedError, StoreError: with a sentence.
     """
     watch = Watch(captured, traced)
     run_point(point, programs, watch)

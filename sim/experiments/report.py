@@ -57,10 +57,7 @@ svg { width: 100%; height: auto; max-width: 760px } pre { background: #f5f7fa; p
 def write_report(store: Store) -> Path:
     """Write ``report.html``, and its plots as SVG files, into the folder of the results; returns the page.
 
-    Raises
-    ------
-    StoreError
-        There are no results, or it cannot be written.
+    Raises StoreError if there are no results, or it cannot be written.
     """
     experiment = store.experiment
     found = [(point, *store.get(point)) for point in store.computed()]

@@ -338,17 +338,8 @@ def _plan(setting: Setting, job: int, rank: int, number: int) -> Plan:
 def run(setting: Setting, arm: Arm, seed: int, program: Path) -> Result:
     """Simulate a trace of jobs; every sum is checked.
 
-    Parameters
-    ----------
-    arm
-        How jobs get slots: shared by the controller's policy, in equal partitions of the switch, or shared on an aggregator
-        on a host.
-    program
-        The compiled program of `LANES` lanes, BMv2 JSON.
-
-    Raises
-    ------
-    SimulationError
-        A sum is wrong, or a worker failed.
+    `arm`: how jobs get slots: shared by the controller's policy, in equal partitions of the switch, or shared on an
+    aggregator on a host. `program`: the compiled program of `LANES` lanes, BMv2 JSON. Raises SimulationError if a sum is
+    wrong, or a worker failed.
     """
     return _Trace(setting, arm, poisson_trace(setting, seed), seed, program).result()

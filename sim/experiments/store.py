@@ -72,13 +72,7 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def load_run(folder: Path) -> Experiment:
-    """Return the experiment whose results a folder holds.
-
-    Raises
-    ------
-    SettingError, StoreError
-        It holds none.
-    """
+    """Return the experiment whose results a folder holds. Raises SettingError, StoreError if it holds none."""
     return _read_settings(folder)[0]
 
 
@@ -104,10 +98,7 @@ def _read_settings(folder: Path) -> tuple[Experiment, dict[str, Any]]:
 def load_store(folder: Path, programs: Programs) -> "Store":
     """Return the store of results that are there, whatever programs and sources they were computed with.
 
-    Raises
-    ------
-    SettingError, StoreError
-        There are none.
+    Raises SettingError, StoreError if there are none.
     """
     experiment, chosen = _read_settings(folder)
     points = folder / chosen["points"]
@@ -125,12 +116,8 @@ def load_store(folder: Path, programs: Programs) -> "Store":
 class Store:
     """The folder of an experiment's results.
 
-    Parameters
-    ----------
-    stamp : str, optional
-        Of the programs and sources whose results are meant, if not those that are here.
-    points : Path, optional
-        Folder of the points' files. Default: ``points`` in `folder`.
+    `stamp`: of the programs and sources whose results are meant, if not those that are here. `points`: folder of the points'
+    files. Default: ``points`` in `folder`.
     """
 
     def __init__(

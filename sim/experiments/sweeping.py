@@ -77,12 +77,8 @@ def here(points: list[Point], programs: Programs) -> Iterator[Finished]:
 def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
     """Return an executor that runs points on a Dask cluster.
 
-    Parameters
-    ----------
-    address
-        Of its scheduler; None: a cluster of processes on this machine.
-    workers
-        Of the cluster on this machine; None: as many as it has processors.
+    `address`: of its scheduler; None: a cluster of processes on this machine. `workers`: of the cluster on this machine;
+    None: as many as it has processors.
     """
 
     def run(points: list[Point], programs: Programs) -> Iterator[Finished]:
@@ -137,10 +133,7 @@ def sweep(
 
     Every point is stored as it finishes, so an interrupt loses none that is done.
 
-    Raises
-    ------
-    SchedulerError, StoreError
-        The rest cannot be computed; what was is kept.
+    Raises SchedulerError, StoreError if the rest cannot be computed; what was is kept.
     """
     missing = [point for point in experiment.points if not store.has(point)]
     swept = Swept(total=len(experiment.points), kept=len(experiment.points) - len(missing))

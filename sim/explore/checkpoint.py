@@ -87,10 +87,7 @@ def save(search: Search, program: Path, folder: Path) -> None:
 def load(folder: Path, memory_bytes: int) -> tuple[Search, Path]:
     """Read a search and return it, paused, with the program that it explores.
 
-    Raises
-    ------
-    CheckpointError
-        There is none, or the code has changed since.
+    Raises CheckpointError if there is none, or the code has changed since.
     """
     if not folder.exists() and folder.with_name(folder.name + ".old").exists():
         folder = folder.with_name(folder.name + ".old")  # killed between two renames

@@ -85,29 +85,13 @@ def random_runs(
 ) -> Integer:
     """Make random runs until this many steps are made.
 
-    Parameters
-    ----------
-    root, root_count
-        The state that each run begins with.
-    generator
-        uint64[1]; its content at the beginning of the last run is left in `totals`.
-    weights
-        int64, one of each of `WEIGHTS`.
-    limit, budget
-        Steps after which a run is brought to its end by a fair network; steps in all.
-    trail
-        uint32[limit], filled with the steps of the last run.
-    totals
-        int64[6]: runs, rounds, steps, runs that the fair network had to end, the last run's steps, its seed.
-    counters, before, pairs
-        Addresses of the program's outcome counters, their last values, and how often each has moved with each kind of fault.
-    ends, seen, work
-        To work in, for `fair_end`.
-
-    Returns
-    -------
-    int
-        0, or what the last run violates.
+    `root`, `root_count`: the state that each run begins with. `generator`: uint64[1]; its content at the beginning of the
+    last run is left in `totals`. `weights`: int64, one of each of `WEIGHTS`. `limit`, `budget`: steps after which a run is
+    brought to its end by a fair network; steps in all. `trail`: uint32[limit], filled with the steps of the last run.
+    `totals`: int64[6]: runs, rounds, steps, runs that the fair network had to end, the last run's steps, its seed.
+    `counters`, `before`, `pairs`: addresses of the program's outcome counters, their last values, and how often each has
+    moved with each kind of fault. `ends`, `seen`, `work`: to work in, for `fair_end`. Returns 0, or what the last run
+    violates.
     """
     made = np.int64(0)
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)

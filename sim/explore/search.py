@@ -50,17 +50,10 @@ class Result:
 class Search:
     """A search through the states of a system.
 
-    Parameters
-    ----------
-    order : {"breadth", "depth", "largest"}
-        Which state is expanded next: the oldest, which finds shortest ways; the newest; or of those with the least progress
-        the one with the most packets in flight, which leaves out the most where packets may arrive any number of times.
-    liveness : bool
-        Whether each state is checked to lead to the end.
-    reduce : bool
-        Whether states that others can stand for are left out.
-    collect : bool
-        With `reduce`: whether packets that have no effect any more are left out (`sim.explore.engine.finished`).
+    `order`: which state is expanded next: the oldest, which finds shortest ways; the newest; or of those with the least
+    progress the one with the most packets in flight, which leaves out the most where packets may arrive any number of times.
+    `liveness`: whether each state is checked to lead to the end. `reduce`: whether states that others can stand for are left
+    out. `collect`: with `reduce`: whether packets that have no effect any more are left out (`sim.explore.engine.finished`).
     """
 
     def __init__(
@@ -150,10 +143,7 @@ class Search:
     ) -> Result:
         """Search until everything is explored, something is violated, or memory or time has run out.
 
-        Parameters
-        ----------
-        report
-            Called now and then; the search pauses when it returns False.
+        `report`: called now and then; the search pauses when it returns False.
         """
         world, search = self.system.record, self.record[0]
         started, before = time.monotonic(), self.seconds

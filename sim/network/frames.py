@@ -15,12 +15,7 @@ def headers(
 ) -> bytes:
     """Return 42 bytes of headers for a datagram whose lengths are not filled in yet.
 
-    Parameters
-    ----------
-    source, target
-        (MAC address, IPv4 address).
-
-    The checksum of IPv4 is that of a total length of 0; UDP's is 0, which means that there is none.
+    `source`, `target`: (MAC address, IPv4 address).
     """
     ethernet = mac_int(target[0]).to_bytes(6, "big") + mac_int(source[0]).to_bytes(6, "big") + b"\x08\x00"
     addresses = ipv4_int(source[1]), ipv4_int(target[1])

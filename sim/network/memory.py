@@ -88,10 +88,7 @@ class Rows:
 class Memory:
     """The world's record, the arrays that it points to, and their room for packets and events.
 
-    Parameters
-    ----------
-    lanes : int
-        The most int32 values that a packet carries.
+    `lanes`: the most int32 values that a packet carries.
     """
 
     def __init__(self, seed: int, lanes: int) -> None:

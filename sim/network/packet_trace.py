@@ -15,10 +15,8 @@ _ROWS: Final = 1 << 16  # Packets that compiled code writes down before Python t
 class PacketTrace:
     """The packets of the links that are tapped.
 
-    Attributes
-    ----------
-    parts : list of (TRACE array, uint8 array)
-        What was taken so far, in order: a record of each packet, and its first bytes.
+    `parts` (list of (TRACE array, uint8 array)): what was taken so far, in order: a record of each packet, and its first
+    bytes.
     """
 
     def __init__(self, memory: Memory) -> None:

@@ -37,16 +37,8 @@ def _make_switch(path: Path) -> Switch:
 class ProgrammedSwitch(OneSwitch):
     """An aggregation switch that runs in this process.
 
-    Parameters
-    ----------
-    program : path
-        The compiled program (BMv2 JSON).
-    ip, mac : str
-        The addresses at which workers reach it.
-    token_seed : int
-        From which jobs' tokens follow; the same seed gives the same packets.
-    slots : int
-        How many of the program's slots jobs may have.
+    `program`: the compiled program (BMv2 JSON). `ip`, `mac`: the addresses at which workers reach it. `token_seed`: from
+    which jobs' tokens follow; the same seed gives the same packets. `slots`: how many of the program's slots jobs may have.
     """
 
     def __init__(
@@ -68,19 +60,9 @@ class ProgrammedSwitch(OneSwitch):
     def start_job(self, name: str, workers: Sequence[WorkerEndpoint], slots: int, *, quorum: int = 0) -> Job:
         """Admit a job.
 
-        Parameters
-        ----------
-        name
-            Of the job; one that runs under this name is restarted, with a new epoch and token on the same slots.
-        slots
-            Chunks in flight, a power of two.
-        quorum
-            Contributions that complete a roll call; 0: it has none.
-
-        Raises
-        ------
-        JobRefusedError
-            With the reason.
+        `name`: of the job; one that runs under this name is restarted, with a new epoch and token on the same slots.
+        `slots`: chunks in flight, a power of two. `quorum`: contributions that complete a roll call; 0: it has none. Raises
+        JobRefusedError: with the reason.
         """
         running = next((job for job in self.ledger.jobs if job.name == name), None)
         if running is not None and (running.slots.count, running.quorum) == (slots, quorum):

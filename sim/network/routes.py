@@ -19,10 +19,8 @@ def next_links(count: int, sources: Array, targets: Array) -> npt.NDArray[np.int
     Where several are equally short, the target's number chooses among them, so that all packets for one host go one way, and
     those for different hosts spread (ECMP by destination).
 
-    Returns
-    -------
-    int32 array (count, count)
-        Numbers of links; the first index is where a packet is, the second where it is bound.
+    Returns numbers of links; the first index is where a packet is, the second where it is bound (int32 array (count,
+    count)).
     """
     table = np.full((count, count), -1, np.int32)
     into = np.argsort(targets, kind="stable").astype(np.int64)
@@ -35,10 +33,7 @@ def next_links(count: int, sources: Array, targets: Array) -> npt.NDArray[np.int
 def fill_table(table: Array, into: Array, first: Array, sources: Array) -> Integer:
     """Search from every node against the links' direction, breadth first.
 
-    Parameters
-    ----------
-    into, first : int64 arrays
-        Links by the node where they end, and where those of each node begin in `into`.
+    `into`, `first`: links by the node where they end, and where those of each node begin in `into`.
     """
     count = len(table)
     distance = np.zeros(count, np.int64)

@@ -128,12 +128,7 @@ def fat_tree(ports: int) -> Shape:
 def of_topology(topology: Topology, base: LinkParameters) -> Shape:
     """Return the graph of a testbed's topology, with its links' rates, latencies, losses and queues.
 
-    Parameters
-    ----------
-    topology
-        As the testbeds bring it up.
-    base
-        What a link is that the file does not say, such as its framing.
+    `topology`: as the testbeds bring it up. `base`: what a link is that the file does not say, such as its framing.
     """
     from dataclasses import replace
 

@@ -16,10 +16,7 @@ def tree_controller(
 ) -> JobController:
     """Return the controller of a network's switches that add; its tokens and epochs are the same in every run.
 
-    Parameters
-    ----------
-    programmed
-        The switches that add, by name, with the same number of lanes.
+    `programmed`: the switches that add, by name, with the same number of lanes.
     """
     token = token_seed
 
@@ -48,12 +45,8 @@ def tree_controller(
 def places(network: Network, hosts: Sequence[Node], adds: Node | None = None, place: int = 0) -> list[Place]:
     """Return where workers on these hosts are.
 
-    Parameters
-    ----------
-    adds
-        The switch that adds for all of them, and sees them behind other switches; None: each host's own switch.
-    place
-        Which of the workers of each host, 0 and up.
+    `adds`: the switch that adds for all of them, and sees them behind other switches; None: each host's own switch. `place`:
+    which of the workers of each host, 0 and up.
     """
     found = []
     for host in hosts:

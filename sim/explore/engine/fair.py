@@ -153,21 +153,9 @@ def fair_end(
 ) -> Integer:
     """Run fair rounds from the state that is worked on, which is used up.
 
-    Parameters
-    ----------
-    table, mask
-        Hashes of states without packets that lead to the end.
-    blank
-        Address of a worker's block at the start.
-    seen
-        uint64[FAIR_ROUNDS, 2], to work in.
-    work
-        uint64[2], to work in.
-
-    Returns
-    -------
-    int
-        NOTHING, STUCK if the rounds come to a halt before the end, or what else was found on the way.
+    `table`, `mask`: hashes of states without packets that lead to the end. `blank`: address of a worker's block at the
+    start. `seen`: uint64[FAIR_ROUNDS, 2], to work in. `work`: uint64[2], to work in. Returns NOTHING, STUCK if the rounds
+    come to a halt before the end, or what else was found on the way.
     """
     words = world.fixed_bytes // 8
     for turn in range(FAIR_ROUNDS):

@@ -97,18 +97,9 @@ def moved_back(world: Record) -> bool:
 def check_part(world: Record, part: Integer, blank: Integer) -> Integer:
     """Deliver all finished packets of a worker with a state of the switch and of that worker; of a tree, all finished packets.
 
-    Parameters
-    ----------
-    part
-        Address of the worker's number in a byte, then of the head, the switch and the worker's block; of a tree, of all
-        switches and workers.
-    blank
-        Address of a worker's block at the start, for the other workers.
-
-    Returns
-    -------
-    int
-        NOTHING, or LEFT_OUT_WRONGLY.
+    `part`: address of the worker's number in a byte, then of the head, the switch and the worker's block; of a tree, of all
+    switches and workers. `blank`: address of a worker's block at the start, for the other workers. Returns NOTHING, or
+    LEFT_OUT_WRONGLY.
     """
     front = w.HEAD_BYTES + world.switch_bytes
     host = np.int64(carray(pointer(part), (1,), np.uint8)[0])

@@ -25,10 +25,8 @@ _DEADLINE_S = 600
 def compile_module(text: str, path: str, cache_dir: str | os.PathLike[str] | None = None) -> BpfObject:
     """Compile a module, or load what was made of it before.
 
-    Raises
-    ------
-    UnsupportedProgramError
-        It needs arithmetic that BPF does not have, or more than the 512 bytes of a BPF program's stack.
+    Raises UnsupportedProgramError if it needs arithmetic that BPF does not have, or more than the 512 bytes of a BPF
+    program's stack.
     """
     key = hashlib.sha256(f"{llvmlite.__version__}\n{text}".encode()).hexdigest()
     kept = Path(cache_dir or default_cache_dir()) / "switch" / f"{key}.bpf"

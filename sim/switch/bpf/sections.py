@@ -117,10 +117,7 @@ class _Aliases:
 def critical_section(program: ir.Program, pipeline: ir.Pipeline) -> Section | None:
     """Find the critical section of a control; None if it touches no register.
 
-    Raises
-    ------
-    UnsupportedProgramError
-        A table inside has a key that is made inside.
+    Raises UnsupportedProgramError if a table inside has a key that is made inside.
     """
     edges = following(pipeline)
     nodes = [*pipeline.tables, *pipeline.branches]

@@ -21,10 +21,7 @@ def load_address(target: int, kind: int, descriptor: int, offset: int = 0) -> by
 def stub(state: int, programs: int, position: int, values: Mapping[str, int]) -> bytes:
     """Return a program that stores bookkeeping values in the packet's state and calls a program.
 
-    Parameters
-    ----------
-    state, programs
-        Descriptors of the state map and of the map of programs.
+    `state`, `programs`: descriptors of the state map and of the map of programs.
     """
     stores = b"".join(instruction(0x62, 0, 0, INTERNAL[name], value) for name, value in values.items())
     call = (

@@ -15,10 +15,8 @@ from sim.switch.errors import UnsupportedProgramError
 def write_module(program: ir.Program) -> str:
     """Return the LLVM IR of a program; its one exported function is ``run``.
 
-    Raises
-    ------
-    UnsupportedProgramError
-        The program's parts do not fit together: a name that nothing has, an operand of the wrong kind.
+    Raises UnsupportedProgramError if the program's parts do not fit together: a name that nothing has, an operand of the
+    wrong kind.
     """
     try:
         return _write(program)

@@ -88,12 +88,8 @@ def _move_run(fn: Fn, piece: _Piece, header: Any, wire: Any, offset: int, *, ext
 def extract_header(fn: Fn, header: Any, shape: HeaderShape, packet: Any, varbit_bits: Any = None) -> None:
     """Write code that fills a header's fields from the packet.
 
-    Parameters
-    ----------
-    header, packet
-        Where the header's state is, and its first byte in the packet; enough bytes must be there.
-    varbit_bits
-        The varbit field's width in bits (i32, a multiple of 8), where the type has one.
+    `header`, `packet`: where the header's state is, and its first byte in the packet; enough bytes must be there.
+    `varbit_bits`: the varbit field's width in bits (i32, a multiple of 8), where the type has one.
     """
     offset = 0
     for piece in _pieces(shape):

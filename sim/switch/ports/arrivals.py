@@ -73,10 +73,7 @@ class DatagramInbox(NamedTuple):
 def receive_datagrams(inbox: DatagramInbox, timeout_ms: Integer) -> Integer:
     """Wait for datagrams, at most `timeout_ms`, and make frames of them.
 
-    Returns
-    -------
-    int
-        Number of frames. Datagrams for which there was no room come first in the next call.
+    Returns number of frames. Datagrams for which there was no room come first in the next call.
     """
     cursor, messages, controls, statistics = inbox.cursor, inbox.messages, inbox.controls, inbox.statistics
     frames, arrivals = inbox.frames, inbox.arrivals

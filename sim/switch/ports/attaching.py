@@ -36,17 +36,8 @@ _LOG = logging.getLogger(__name__)
 class Attachments:
     """Sockets at which workers ask for rings, and the rings of those who did; a thread of its own serves them.
 
-    Parameters
-    ----------
-    addresses
-        The address and UDP port of each switch port, beside which its workers ask.
-    positions
-        The position of each switch port among the driver's.
-
-    Raises
-    ------
-    OSError
-        Another process has such a socket.
+    `addresses`: the address and UDP port of each switch port, beside which its workers ask. `positions`: the position of
+    each switch port among the driver's. Raises OSError if another process has such a socket.
     """
 
     def __init__(

@@ -58,15 +58,8 @@ def transmit_datagrams(
 ) -> Integer:
     """Send the datagrams of frames that leave the switch, in order on each port.
 
-    Parameters
-    ----------
-    ports, lengths, frames : uint16[:], int32[:], uint8[:, :]
-        The first `total` of these.
-
-    Returns
-    -------
-    int
-        Number of frames for ports that have no socket.
+    `ports`, `lengths`, `frames` (uint16[:], int32[:], uint8[:, :]): the first `total` of these. Returns number of frames for
+    ports that have no socket.
     """
     sockets, descriptors, statistics = outbox.sockets, outbox.descriptors, outbox.statistics
     places, targets, starts, vectors = outbox.places, outbox.targets, outbox.starts, outbox.vectors

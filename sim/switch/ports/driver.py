@@ -30,17 +30,9 @@ class PortDriver(Closing, ABC):
 
     One thread may call `receive` and `forward` while another calls `transmit`; each alone is for one thread at a time.
 
-    Parameters
-    ----------
-    batch
-        Most frames a call to `receive` returns.
-    drop_ppm
-        How many of a million packets are lost, each way and chosen independently.
-
-    Raises
-    ------
-    ValueError
-        A switch port is given twice or is none of v1model's, or `drop_ppm` is not in 0…1,000,000.
+    `batch`: most frames a call to `receive` returns. `drop_ppm`: how many of a million packets are lost, each way and chosen
+    independently. Raises ValueError if a switch port is given twice or is none of v1model's, or `drop_ppm` is not in
+    0…1,000,000.
     """
 
     _inbox: Any
@@ -101,17 +93,8 @@ class PortDriver(Closing, ABC):
     def share_memory(self, addresses: Mapping[int, tuple[str, int]], shown_port: int) -> None:
         """Let workers of this machine attach by shared memory, beside the ports.
 
-        Parameters
-        ----------
-        addresses
-            The address and UDP port at which the workers of each port reach the switch.
-        shown_port
-            Destination UDP port that programs see.
-
-        Raises
-        ------
-        PortUnavailableError
-            Another switch shares memory at such an address.
+        `addresses`: the address and UDP port at which the workers of each port reach the switch. `shown_port`: destination
+        UDP port that programs see. Raises PortUnavailableError if another switch shares memory at such an address.
         """
         positions = {number: int(self._position_of_port[number]) for number in addresses}
         try:
@@ -158,11 +141,8 @@ class PortDriver(Closing, ABC):
     def receive(self, timeout_ms: int) -> int:
         """Wait for packets and make frames of them.
 
-        Returns
-        -------
-        int
-            How many frames now begin `frames`, `lengths`, `ports` and `times`; they stay until the next call. 0 when
-            time ran out or `wake` was called.
+        Returns how many frames now begin `frames`, `lengths`, `ports` and `times`; they stay until the next call. 0 when
+        time ran out or `wake` was called.
         """
         return int(receive_alone(self._inbox, timeout_ms))
 
@@ -171,15 +151,8 @@ class PortDriver(Closing, ABC):
     ) -> int:
         """Send frames that left the switch.
 
-        Parameters
-        ----------
-        ports, lengths, frames
-            Switch port (n,), length (n,) and bytes (n, capacity) of each frame.
-
-        Returns
-        -------
-        int
-            Frames for ports that the driver does not have; they are not sent.
+        `ports`, `lengths`, `frames`: switch port (n,), length (n,) and bytes (n, capacity) of each frame. Returns frames for
+        ports that the driver does not have; they are not sent.
         """
         return int(transmit_alone(self._outbox, ports, lengths, frames))
 
@@ -209,15 +182,11 @@ class PortDriver(Closing, ABC):
     def statistics(self) -> dict[int, dict[str, int]]:
         """Count what passed each switch port.
 
-        Returns
-        -------
-        dict
-            By switch port. In: `received` and `received_bytes`, of which `dropped_in` were lost on purpose, `oversized`
-            were longer than the switch takes, and `merged` were several packets that an offload had made one;
-            `overrun` were dropped by the system because the switch did not fetch them in time. Out: `sent` and
-            `sent_bytes`; `dropped_out`, lost on purpose; `queue_full`, for which the interface's queue had no room;
-            `port_down`, for an interface that is down or gone; `not_udp`, which a UDP port cannot send; `refused`, which the
-            system would not send.
+        Counters by switch port. In: `received` and `received_bytes`, of which `dropped_in` were lost on purpose,
+        `oversized` were longer than the switch takes, and `merged` were several packets that an offload had made one;
+        `overrun` were dropped by the system because the switch did not fetch them in time. Out: `sent` and `sent_bytes`;
+        `dropped_out`, lost on purpose; `queue_full`, for which the interface's queue had no room; `port_down`, for an
+        interface that is down or gone; `not_udp`, which a UDP port cannot send; `refused`, which the system would not send.
         """
         table = {}
         for number, row, overrun in zip(self._numbers, self._counts, self.overruns(), strict=True):

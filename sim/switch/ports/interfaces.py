@@ -51,19 +51,9 @@ _LOG = logging.getLogger(__name__)
 class InterfacePorts(PortDriver):
     """A set of switch ports on network interfaces.
 
-    Parameters
-    ----------
-    batch, drop_ppm, seed
-        As for `PortDriver`.
-    spin_us
-        How many microseconds to look for packets before sleeping: less delay for a processor that is never idle.
-
-    Raises
-    ------
-    PortUnavailableError
-        There is no such interface, or this process may not open it.
-    ValueError
-        An interface is given twice; and as for `PortDriver`.
+    `batch`, `drop_ppm`, `seed`: as for `PortDriver`. `spin_us`: how many microseconds to look for packets before sleeping:
+    less delay for a processor that is never idle. Raises PortUnavailableError if there is no such interface, or this process
+    may not open it. Raises ValueError if an interface is given twice; and as for `PortDriver`.
     """
 
     def __init__(

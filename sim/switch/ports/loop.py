@@ -75,23 +75,10 @@ def forward(
 ) -> Integer:
     """Move packets until there is something for Python to do.
 
-    Parameters
-    ----------
-    asked : int64[1]
-        Not 0 when another thread wants the switch; the driver's `wake` ends a wait.
-    epoch_ns : int
-        When the switch's clock was 0, on the monotonic clock.
-    timeout_ms : int
-        How long to wait for packets, and about how long to stay.
-    once : bool
-        Whether Python must see every batch.
-    outcome : int64[3]
-        Filled with the result of the last batch.
-
-    Returns
-    -------
-    int
-        QUIET, ASKED, ATTEND or UNFINISHED. A batch that is unfinished has not left yet.
+    `asked`: not 0 when another thread wants the switch; the driver's `wake` ends a wait. `epoch_ns`: when the switch's clock
+    was 0, on the monotonic clock. `timeout_ms`: how long to wait for packets, and about how long to stay. `once`: whether
+    Python must see every batch. `outcome`: filled with the result of the last batch. Returns QUIET, ASKED, ATTEND or
+    UNFINISHED. A batch that is unfinished has not left yet.
     """
     engine, inbox, outbox = borrowed(engine), borrowed(inbox), borrowed(outbox)
     words = engine.words

@@ -47,19 +47,9 @@ class _Buffers(NamedTuple):
 class Capture:
     """Pcap files of a switch's ports.
 
-    Parameters
-    ----------
-    folder
-        Where the files go; made if it is not there.
-    names
-        What the files of each switch port are called: ``NAME_in.pcap`` and ``NAME_out.pcap``.
-    limit_bytes
-        About how long a file may become; packets after that are left out.
-
-    Raises
-    ------
-    OSError
-        A file cannot be written.
+    `folder`: where the files go; made if it is not there. `names`: what the files of each switch port are called:
+    ``NAME_in.pcap`` and ``NAME_out.pcap``. `limit_bytes`: about how long a file may become; packets after that are left out.
+    Raises OSError if a file cannot be written.
     """
 
     def __init__(

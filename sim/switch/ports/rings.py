@@ -186,15 +186,8 @@ def transmit_frames(
 
     A frame for which the interface's queue has no room is dropped and counted, as by a switch's port.
 
-    Parameters
-    ----------
-    ports, lengths, frames : uint16[:], int32[:], uint8[:, :]
-        The first `total` of these.
-
-    Returns
-    -------
-    int
-        Number of frames for ports that lead to no interface.
+    `ports`, `lengths`, `frames` (uint16[:], int32[:], uint8[:, :]): the first `total` of these. Returns number of frames for
+    ports that lead to no interface.
     """
     messages, vectors, addresses = outbox.messages, outbox.vectors, outbox.addresses
     stride: Integer = frames.strides[0]

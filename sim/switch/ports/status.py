@@ -20,17 +20,8 @@ _LOG = logging.getLogger(__name__)
 class StatusSocket:
     """Answers every connection with a line of JSON and closes it; a context manager.
 
-    Parameters
-    ----------
-    path
-        Where the socket is; what an earlier switch left there is replaced.
-    report
-        Returns the counters.
-
-    Raises
-    ------
-    OSError
-        The socket cannot be made there.
+    `path`: where the socket is; what an earlier switch left there is replaced. `report`: returns the counters. Raises
+    OSError if the socket cannot be made there.
     """
 
     def __init__(self, path: Path, report: Callable[[], Any]) -> None:

@@ -50,25 +50,10 @@ _MEMINFO_DROPS = 8
 class UdpPorts(PortDriver):
     """A set of switch ports on loopback UDP sockets.
 
-    Parameters
-    ----------
-    ports
-        (switch port, UDP port) of each socket; UDP port 0 lets the system choose.
-    host
-        IPv4 address of all sockets.
-    shown_port
-        Destination UDP port that programs see.
-    capacity_bytes
-        Longest frame; longer datagrams are counted and dropped.
-    batch, drop_ppm, seed
-        As for `PortDriver`.
-
-    Raises
-    ------
-    PortUnavailableError
-        A UDP port is in use or may not be opened.
-    ValueError
-        As for `PortDriver`.
+    `ports`: (switch port, UDP port) of each socket; UDP port 0 lets the system choose. `host`: IPv4 address of all sockets.
+    `shown_port`: destination UDP port that programs see. `capacity_bytes`: longest frame; longer datagrams are counted and
+    dropped. `batch`, `drop_ppm`, `seed`: as for `PortDriver`. Raises PortUnavailableError if a UDP port is in use or may not
+    be opened. Raises ValueError: as for `PortDriver`.
     """
 
     def __init__(
