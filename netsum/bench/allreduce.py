@@ -9,9 +9,11 @@ links: a chunk takes one frame of each worker each way, and a ring sends 2(n - 1
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from controller.service.client import OperatorClient
+from host_agent.joining.leaf import LEAF_VARIABLE
 from host_agent.wire.constants import HEADER_BYTES
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.allreduce.launch import silence_of
@@ -72,7 +74,11 @@ class Result:
 
 
 class _Bench:
-    def __init__(self, topology: str, slots: str | None, folder: Path, echo: Callable[[str], None]) -> None:
+    def __init__(
+        self, topology: str, slots: str | None, folder: Path, echo: Callable[[str], None], per_host: int
+    ) -> None:
+        self._per_host = per_host
+        self.uplinks: list[str] = []  # What hosts sent, by the switch's port counters, as sentences.
         self._topology = topology
         self._slots = slots
         self._folder = folder
@@ -82,25 +88,37 @@ class _Bench:
     def compare(self, switch: str, lanes: int, rate: str, loss: str, plan: Plan, *, with_gloo: bool) -> None:
         """Measure netsum, and Gloo if asked to, on one testbed."""
         with testbed(self._topology, switch=switch, lanes=lanes, rate=rate, loss_percent=loss) as bed:
-            workers, rate_bps = len(bed.state["hosts"]), parse_rate_bps(rate)
+            hosts = [host for host in bed.state["hosts"] for _ in range(self._per_host)]
+            workers, rate_bps = len(hosts), parse_rate_bps(rate)
             where = f"{rate}, {loss} % loss, {switch}"
-            name = f"netsum, {lanes} lanes"
-            self._echo(f"{name} on {bed.state['topology']}, {where}")
-            spent = _SwitchTime(bed, plan)
-            outcome = run_between(
-                plan,
-                testbed_sites(bed, ()),
-                controller=bed.controller_address,
-                folder=self._logs(f"{switch}-{lanes}-{rate}-{loss}"),
-                slots=self._slots,
-                on_message=spent.on_message,
-            )
-            bound = netsum_bound(rate_bps, lanes)
-            measured = zip(outcome.rows, spent.of_exchanges(), strict=True)
-            self._keep(Result(name, switch, rate, loss, workers, bound, *each) for each in measured)
+            for leaves in ("1", "0") if self._per_host > 1 else ("1",):
+                name = f"netsum, {lanes} lanes" + ("" if leaves == "1" else ", no host leaves")
+                self._echo(f"{name} on {bed.state['topology']}, {where}")
+                spent, before = _SwitchTime(bed, plan, workers), _sent_by_hosts(bed)
+                outcome = run_between(
+                    plan,
+                    [
+                        replace(site, environment={**site.environment, LEAF_VARIABLE: leaves})
+                        for site in testbed_sites(bed, hosts)
+                    ],
+                    controller=bed.controller_address,
+                    folder=self._logs(f"{switch}-{lanes}-{rate}-{loss}-{leaves}"),
+                    slots=self._slots,
+                    on_message=spent.on_message,
+                )
+                sent = max(now - then for now, then in zip(_sent_by_hosts(bed), before, strict=True))
+                rounds = plan.warmups + plan.repeats
+                arrays = rounds * sum(row.bytes for row in outcome.rows)
+                self.uplinks.append(
+                    f"{name}, {where}: a host sent at most {sent:,} bytes, {sent / arrays:.2f} times a rank's arrays"
+                )
+                # The ranks of a host without a leaf share its link.
+                bound = netsum_bound(rate_bps, lanes) / (1 if leaves == "1" else self._per_host)
+                measured = zip(outcome.rows, spent.of_exchanges(), strict=True)
+                self._keep(Result(name, switch, rate, loss, workers, bound, *each) for each in measured)
             if with_gloo:
                 self._echo(f"{GLOO} on {bed.state['topology']}, {where}")
-                rows = gloo_rows(bed, plan, self._logs(f"{switch}-gloo-{rate}-{loss}"))
+                rows = gloo_rows(bed, plan, self._logs(f"{switch}-gloo-{rate}-{loss}"), self._per_host)
                 bound = gloo_bound(rate_bps, workers)
                 self._keep(Result(GLOO, switch, rate, loss, workers, bound, row, None) for row in rows)
 
@@ -120,11 +138,11 @@ class _Bench:
 class _SwitchTime:
     """What the testbed's switch has of the processors while ranks follow a plan."""
 
-    def __init__(self, bed: RunningTestbed, plan: Plan) -> None:
+    def __init__(self, bed: RunningTestbed, plan: Plan, ranks: int) -> None:
         (switch,) = bed.state["switches"].values()
         self._threads = Path("/proc", str(switch["pid"]), "task")
         self._plan = plan
-        self._ranks = len(bed.state["hosts"])
+        self._ranks = ranks
         self._said = 0
         self._marks: list[float] = []
 
@@ -149,15 +167,22 @@ class _SwitchTime:
         return sum(int(each.read_text().split()[0]) for each in self._threads.glob("*/schedstat")) / 1e9
 
 
-def gloo_rows(bed: RunningTestbed, plan: Plan, folder: Path) -> list[Row]:
+def _sent_by_hosts(bed: RunningTestbed) -> list[int]:
+    """Return how many bytes have come in on each port of the testbed's switch."""
+    (switch,) = bed.state["switches"]
+    with OperatorClient(bed.controller_address) as client:
+        return [port.rx_bytes for port in client.switch(switch).ports]
+
+
+def gloo_rows(bed: RunningTestbed, plan: Plan, folder: Path, per_host: int = 1) -> list[Row]:
     """Measure what torch's Gloo does of a plan on a testbed; logs go to `folder`."""
-    rounds: list[list[Message]] = [[] for _ in testbed_sites(bed, ())]
+    rounds: list[list[Message]] = [[] for _ in range(per_host * len(bed.state["hosts"]))]
 
     def take(rank: int, message: Message) -> None:
         if message["event"] == "round":
             rounds[rank].append(message)
 
-    run_ranks("gloo_rank", plan.to_json(), bed, folder, silence_of(plan), take)
+    run_ranks("gloo_rank", plan.to_json(), bed, folder, silence_of(plan), take, per_host)
     return make_rows(plan, rounds)
 
 
@@ -224,6 +249,7 @@ def run(
     slots: str | None,
     bmv2_rate: str,
     bmv2_sizes: str,
+    ranks_per_host: int = 1,
 ) -> None:
     """Measure netsum and Gloo on one topology and print the table; JSON, Markdown and plots go to a run folder."""
     from netsum.bench.plots import plot_allreduce
@@ -247,7 +273,7 @@ def run(
     header = f"{machine_and_date()}\n{command_line()}\n{load}"
     print(header, flush=True)
     with ending_in_order(), console(stderr=True).status("bringing up the testbed") as status:
-        bench = _Bench(topology, slots, folder, status.update)
+        bench = _Bench(topology, slots, folder, status.update, ranks_per_host)
         for percent in losses:
             plan = plans[lossy[percent]]
             for number, count in enumerate(lane_counts):
@@ -258,6 +284,8 @@ def run(
                 bench.compare(switch, 64, bmv2_rate, "0", small, with_gloo=True)
     lines = _table(bench.results)
     text = print_table(HEADINGS, lines, key=5)
+    for line in bench.uplinks:
+        print(line)
     if lacking is not None:
         print(f"without BMv2: {lacking}")
     (folder / "table.md").write_text(f"{header}\n\n{text}", encoding="utf-8")

@@ -46,8 +46,9 @@ def run_ranks(
     folder: Path,
     silence_s: float,
     on_message: Callable[[int, Message], None],
+    per_host: int = 1,
 ) -> None:
-    """Run a rank of a benchmark that uses torch on each host of a testbed, or some on loopback, to their end.
+    """Run `per_host` ranks of a benchmark that uses torch on each host of a testbed, or some on loopback, to their end.
 
     `module`: of `netsum.bench`; its options are those of `netsum.bench.torch_world.parse`. `silence_s`, `on_message`: as
     `Ranks.follow` takes them. Raises RankError if a rank failed.
@@ -55,7 +56,8 @@ def run_ranks(
     if isinstance(where, int):
         sites, master, interfaces = local_sites(where), "127.0.0.1", ["lo"] * where
     else:
-        sites, hosts = testbed_sites(where, ()), where.state["hosts"]
+        hosts = where.state["hosts"]
+        sites = testbed_sites(where, [host for host in hosts for _ in range(per_host)])
         master, interfaces = hosts[sites[0].name]["ip"], [hosts[site.name]["interface"] for site in sites]
 
     def command(rank: int) -> list[str]:
