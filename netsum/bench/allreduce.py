@@ -249,7 +249,7 @@ def run(
     slots: str | None,
     bmv2_rate: str,
     bmv2_sizes: str,
-    ranks_per_host: int = 1,
+    per_host: int = 1,
 ) -> None:
     """Measure netsum and Gloo on one topology and print the table; JSON, Markdown and plots go to a run folder."""
     from netsum.bench.plots import plot_allreduce
@@ -273,7 +273,7 @@ def run(
     header = f"{machine_and_date()}\n{command_line()}\n{load}"
     print(header, flush=True)
     with ending_in_order(), console(stderr=True).status("bringing up the testbed") as status:
-        bench = _Bench(topology, slots, folder, status.update, ranks_per_host)
+        bench = _Bench(topology, slots, folder, status.update, per_host)
         for percent in losses:
             plan = plans[lossy[percent]]
             for number, count in enumerate(lane_counts):

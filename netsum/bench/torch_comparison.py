@@ -11,7 +11,8 @@ from netsum.allreduce.plan import PlanError, parse_size, size_text
 from netsum.allreduce.report import Message
 from netsum.bench.machine import use_examples
 from netsum.bench.testbeds import run_ranks
-from netsum.bench.torch_rank import BACKENDS, Plan
+from netsum.bench.torch_plan import Plan
+from netsum.bench.torch_rank import BACKENDS
 from netsum.terminal import Rows
 from topologies.run_folder import RunningTestbed
 
@@ -78,11 +79,17 @@ def _spread(values: Sequence[float]) -> str:
 
 def print_allreduces(comparison: Comparison) -> None:
     """Print the times of the all-reduces, and how they compare."""
-    rows = Rows("float32 size", "type", ">netsum, ms", ">Gloo, ms", ">netsum / Gloo")
+    mpi = any("mpi" in by_backend for by_backend in comparison.seconds.values())
+    rows = Rows(
+        "float32 size", "type", ">netsum, ms", ">Gloo, ms", ">netsum / Gloo", *([">MPI, ms"] if mpi else [])
+    )
     for (size, dtype), by_backend in comparison.seconds.items():
         ours, theirs = ([second * 1e3 for second in by_backend[backend]] for backend in BACKENDS)
         ratio = statistics.median(ours) / statistics.median(theirs)
-        rows.add(size_text(size), dtype, _spread(ours), _spread(theirs), f"{ratio:.2f}")
+        of_mpi = [_spread([second * 1e3 for second in by_backend["mpi"]]) if "mpi" in by_backend else ""]
+        rows.add(
+            size_text(size), dtype, _spread(ours), _spread(theirs), f"{ratio:.2f}", *(of_mpi if mpi else [])
+        )
     rows.print()
 
 

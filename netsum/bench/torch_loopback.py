@@ -1,15 +1,21 @@
 """``netsum bench torch``: netsum and Gloo inside PyTorch on plain loopback, where no link limits either.
 
-The same processes have a group of each and use them in turn. Here netsum can only lose: its switch is software that takes a core
-of the same machine, and every value crosses the kernel twice as UDP datagrams, while Gloo moves 64 KiB at a time through TCP.
-The table says by how much.
+The same processes have a group of each and use them in turn. netsum's switch is software that takes a core of the same machine,
+which its workers reach by shared memory. Where mpi4py is importable, MPI reduces the same arrays afterwards; NETSUM_MPIRUN names
+its launcher.
 """
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
+from netsum.allreduce.launch import RankError
 from netsum.allreduce.session import loopback_controller
 from netsum.bench.machine import machine_and_date
 from netsum.bench.torch_comparison import (
@@ -19,7 +25,16 @@ from netsum.bench.torch_comparison import (
     print_allreduces,
     print_examples,
 )
-from netsum.bench.torch_rank import Plan
+from netsum.bench.torch_plan import Plan
+
+MPIRUN = os.environ.get("NETSUM_MPIRUN", "mpirun")
+_OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+}
+"""What Open MPI needs for more processes than processors, and as root; MPICH ignores it."""
+_MPI_TIMEOUT_S = 600.0
 
 
 def measure(plan: Plan, workers: int, lanes: int) -> Comparison:
@@ -28,7 +43,27 @@ def measure(plan: Plan, workers: int, lanes: int) -> Comparison:
         tempfile.TemporaryDirectory() as name,
         loopback_controller(workers, lanes, 0, Path(name)) as controller,
     ):
-        return compare(plan, workers, controller=controller, folder=Path(name))
+        comparison = compare(plan, workers, controller=controller, folder=Path(name))
+    if find_spec("mpi4py") and shutil.which(MPIRUN):
+        _measure_mpi(plan, workers, comparison)
+    return comparison
+
+
+def _measure_mpi(plan: Plan, workers: int, comparison: Comparison) -> None:
+    """Measure the same all-reduces with MPI, in processes of its own, after those of the two backends."""
+    command = [MPIRUN, "-n", str(workers), sys.executable, "-m", "netsum.bench.mpi_rank", plan.to_json()]
+    done = subprocess.run(
+        command,
+        env={**os.environ, **_OPEN_MPI},
+        capture_output=True,
+        text=True,
+        timeout=_MPI_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RankError(f"{MPIRUN} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
+    for line in done.stdout.splitlines():
+        comparison.take(0, json.loads(line))
 
 
 def run(*, workers: Sequence[int], sizes: str, runs: int, lanes: int, examples: str, dtypes: str) -> None:

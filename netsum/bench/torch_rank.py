@@ -5,11 +5,9 @@ What was measured comes from rank 0.
 
 import dataclasses
 import itertools
-import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
@@ -17,32 +15,12 @@ import torch.distributed as dist
 
 import netsum.torch  # noqa: F401
 from netsum.bench.machine import example
+from netsum.bench.torch_plan import Plan, repeats_of
 from netsum.bench.torch_world import parse, world
 from netsum.terminal import print_json_line
 
 BACKENDS = ("netsum", "gloo")
 _TIMEOUT = timedelta(seconds=300)
-_REPEATED_BYTES, _MOST_REPEATS = 1 << 20, 20
-"""Small tensors are reduced several times between two looks at the clock."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the ranks measure."""
-
-    runs: int  # How often all of it, the two backends in turn.
-    sizes: list[int]  # Of the tensors that are all-reduced, in bytes of float32.
-    dtypes: list[str]  # Their types, and those in which gradients are added.
-    examples: dict[str, int]  # Steps of each example, by the name of its module.
-
-    def to_json(self) -> str:
-        """Return it as text."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "Plan":
-        """Return what `to_json` wrote."""
-        return cls(**json.loads(text))
 
 
 def _seconds_to_reduce(group: dist.ProcessGroup, size_bytes: int, dtype: str = "float32") -> float:
@@ -50,11 +28,10 @@ def _seconds_to_reduce(group: dist.ProcessGroup, size_bytes: int, dtype: str = "
 
     `size_bytes` is that of a float32 tensor with as many elements.
     """
-    tensor = torch.empty(size_bytes // 4, dtype=getattr(torch, dtype))
-    repeats = max(1, min(_MOST_REPEATS, _REPEATED_BYTES // size_bytes))
+    repeats = repeats_of(size_bytes)
     spent = 0.0
     for _ in range(repeats):
-        tensor.fill_(dist.get_rank() + 1.0)
+        tensor = torch.full((size_bytes // 4,), dist.get_rank() + 1.0, dtype=getattr(torch, dtype))
         dist.barrier(group)
         begin = time.perf_counter()
         dist.all_reduce(tensor, group=group)

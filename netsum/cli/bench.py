@@ -118,7 +118,7 @@ def bench_allreduce(
     bmv2_sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="Sizes of each worker's array in that comparison.")
     ] = "64KiB,1MiB",
-    ranks_per_host: Annotated[
+    per_host: Annotated[
         int, typer.Option(min=1, max=16, help="Ranks on each host; with several also without a leaf there.")
     ] = 1,
 ) -> None:
@@ -139,7 +139,7 @@ def bench_allreduce(
         slots=slots,
         bmv2_rate=bmv2_rate,
         bmv2_sizes=bmv2_sizes,
-        ranks_per_host=ranks_per_host,
+        per_host=per_host,
     )
 
 

@@ -1,0 +1,31 @@
+"""What the ranks of `netsum bench torch` measure; without PyTorch, for ranks that do not use it."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+
+_REPEATED_BYTES, _MOST_REPEATS = 1 << 20, 20
+
+
+def repeats_of(size_bytes: int) -> int:
+    """Return how often arrays of a size are reduced for one measurement; each is a fresh one."""
+    return max(1, min(_MOST_REPEATS, _REPEATED_BYTES // size_bytes))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the ranks measure."""
+
+    runs: int  # How often all of it, the two backends in turn.
+    sizes: list[int]  # Of the tensors that are all-reduced, in bytes of float32.
+    dtypes: list[str]  # Their types, and those in which gradients are added.
+    examples: dict[str, int]  # Steps of each example, by the name of its module.
+
+    def to_json(self) -> str:
+        """Return it as text."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        """Return what `to_json` wrote."""
+        return cls(**json.loads(text))
