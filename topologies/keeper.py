@@ -52,7 +52,7 @@ RESTART_TIMEOUT_S = START_TIMEOUT_S + 20.0  # So that the sentence of the part t
 
 
 @dataclass(frozen=True)
-class Plan:
+class TestbedPlan:
     """What a keeper is to keep up."""
 
     name: str
@@ -72,7 +72,7 @@ class Plan:
     loader: Sequence[str] = ()
 
 
-def keep(plan: Plan, ready: Callable[[], None]) -> None:
+def keep(plan: TestbedPlan, ready: Callable[[], None]) -> None:
     """Bring a testbed up and keep it until SIGTERM, SIGHUP or Ctrl-C, which unwind through here.
 
     Raises TestbedError if it does not come up; nothing is left then.
@@ -81,7 +81,7 @@ def keep(plan: Plan, ready: Callable[[], None]) -> None:
 
 
 class _Keeper:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: TestbedPlan) -> None:
         self._plan = plan
         self._run_id = new_run_id()
         self._controller: Child | None = None
@@ -222,7 +222,7 @@ class _Keeper:
             self._controller.stop()
 
 
-def detach(plan: Plan) -> RunningTestbed:
+def detach(plan: TestbedPlan) -> RunningTestbed:
     """Bring a testbed up in a process of its own, which keeps it; return when all of it is up.
 
     Raises TestbedError if it does not come up; nothing is left then.
@@ -261,7 +261,7 @@ def detach(plan: Plan) -> RunningTestbed:
     return find_testbed(plan.name)
 
 
-def _become_keeper(plan: Plan, write_end: int) -> NoReturn:
+def _become_keeper(plan: TestbedPlan, write_end: int) -> NoReturn:
     """Be a process of its own, out of reach of the terminal's Ctrl-C, and keep a testbed."""
     status = 1
     try:

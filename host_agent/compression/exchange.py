@@ -11,11 +11,11 @@ from torch import Tensor
 from host_agent.communicator import Communicator
 from host_agent.compression.compressor import Payload
 from host_agent.compression.memory import Layout
-from host_agent.compression.reducer import Gathered, Reducer, Round
+from host_agent.compression.reducer import Gathered, Reducer, RoundRequest
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 
 Result = TypeVar("Result")
-Combine = Callable[[Sequence[Round]], Any]
+Combine = Callable[[Sequence[RoundRequest]], Any]
 """Carries out a round of all workers of a group, given in the order of ranks; returns the result that each of them gets."""
 
 
@@ -30,8 +30,8 @@ class Exchange(Protocol):
     def workers(self) -> int:
         """In the group."""
 
-    def begin(self, request: Round) -> Callable[[], Any]:
-        """Begin a round, and return what waits for its end and returns its result; see `Round`.
+    def begin(self, request: RoundRequest) -> Callable[[], Any]:
+        """Begin a round, and return what waits for its end and returns its result; see `RoundRequest`.
 
         All workers begin their rounds in the same order, and wait for them in the same order.
         """
@@ -65,12 +65,12 @@ def reduce_over(exchange: Exchange, reductions: Sequence[Reduction]) -> list[Ten
     return results
 
 
-def run(rounds: Generator[Round, Any, Result], exchange: Exchange) -> Result:
+def run(rounds: Generator[RoundRequest, Any, Result], exchange: Exchange) -> Result:
     """Carry out rounds to their end, and return what they return."""
     return run_together([rounds], exchange)[0]
 
 
-def run_together(tensors: Sequence[Generator[Round, Any, Result]], exchange: Exchange) -> list[Result]:
+def run_together(tensors: Sequence[Generator[RoundRequest, Any, Result]], exchange: Exchange) -> list[Result]:
     """Carry out the rounds of several tensors, and return what each returns: the next rounds of all are under way at once."""
     ended: dict[int, Result] = {}
     results: dict[int, Any] = dict.fromkeys(range(len(tensors)))
@@ -93,7 +93,7 @@ class TorchExchange:
         self.rank: int = dist.get_rank() if group is None else group.rank()
         self.workers: int = dist.get_world_size() if group is None else group.size()
 
-    def begin(self, request: Round) -> Callable[[], Any]:
+    def begin(self, request: RoundRequest) -> Callable[[], Any]:
         """Begin a round."""
         if request.op == "gather":
             return self._begin_gather(request.tensors)
@@ -153,7 +153,7 @@ class CommunicatorExchange:
         self.rank = communicator.worker_id
         self.workers = communicator.num_workers
 
-    def begin(self, request: Round) -> Callable[[], Any]:
+    def begin(self, request: RoundRequest) -> Callable[[], Any]:
         """Begin a round."""
         if request.op == "gather":
             return lambda: run(gathering(request.tensors, self.rank, self.workers), self)
@@ -169,18 +169,18 @@ class CommunicatorExchange:
         return _counted(self._communicator)
 
 
-def gathering(tensors: Payload, rank: int, workers: int) -> Generator[Round, Any, Gathered]:
+def gathering(tensors: Payload, rank: int, workers: int) -> Generator[RoundRequest, Any, Gathered]:
     """Return the rounds that gather payloads of different lengths where there are only sums and broadcasts."""
     mine = _to_bytes(tensors)
     sizes = torch.zeros(workers, len(tensors), dtype=torch.int64)
     sizes[rank] = torch.tensor([each.numel() for each in tensors])
-    (table,) = yield Round((sizes,), "sum")
+    (table,) = yield RoundRequest((sizes,), "sum")
     widths = [each.element_size() for each in tensors]
     payloads = Gathered()
     for root, row in enumerate(table.tolist()):
         length = sum(map(int.__mul__, row, widths))
         sent = mine if root == rank else torch.empty(length, dtype=torch.uint8)
-        (received,) = yield Round((sent,), "broadcast", root)
+        (received,) = yield RoundRequest((sent,), "broadcast", root)
         payloads.append(_from_bytes(received, row, tensors))
     return payloads
 
@@ -197,14 +197,14 @@ def reduce_in_process(
     return in_lockstep(workers, combine or combined)
 
 
-def in_lockstep(workers: Sequence[Generator[Round, Any, Result]], combine: Combine) -> list[Result]:
+def in_lockstep(workers: Sequence[Generator[RoundRequest, Any, Result]], combine: Combine) -> list[Result]:
     """Carry out the rounds of all workers of a group together, and return what each of them returns.
 
     Raises AssertionError if the workers disagree about a round.
     """
     result: Any = None
     while True:
-        requests: list[Round] = []
+        requests: list[RoundRequest] = []
         ended: list[Result] = []
         for worker in workers:
             try:
@@ -220,7 +220,7 @@ def in_lockstep(workers: Sequence[Generator[Round, Any, Result]], combine: Combi
         result = combine(requests)
 
 
-def combined(requests: Sequence[Round]) -> Any:
+def combined(requests: Sequence[RoundRequest]) -> Any:
     """Return the result of a round of all workers, computed in memory."""
     first = requests[0]
     if first.op == "gather":

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from host_agent.compression.exchange import TorchExchange, run
-from host_agent.compression.reducer import Reducer, Round
+from host_agent.compression.reducer import Reducer, RoundRequest
 from host_agent.compression.registry import compressor_of, memory_of
 
 
@@ -61,7 +61,7 @@ class _CountedRounds(TorchExchange):
         super().__init__(group)
         self._traffic = traffic
 
-    def begin(self, request: Round) -> Callable[[], Any]:
+    def begin(self, request: RoundRequest) -> Callable[[], Any]:
         """Begin a round."""
         under_way = super().begin(request)
 

@@ -26,7 +26,7 @@ class Reducer(Protocol):
 
 
 @dataclass(frozen=True)
-class Round:
+class MeasuredRound:
     """One all-reduce at one rank."""
 
     exchange: Exchange
@@ -70,7 +70,7 @@ def measure(
     world_size: int,
     *,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
-) -> Iterator[Round]:
+) -> Iterator[MeasuredRound]:
     """Run a plan as one rank and yield every round of it."""
     rounds = plan.warmups + plan.repeats
     for number, exchange in enumerate(plan.exchanges):
@@ -83,7 +83,7 @@ def measure(
             reducer.allreduce(contribution, exchange, out)
             seconds = max(clock_ns() - start_ns, 1) / 1e9
             processor_seconds = (time.process_time_ns() - spent_ns) / 1e9
-            yield Round(
+            yield MeasuredRound(
                 exchange,
                 max(each - plan.warmups, -1),
                 seconds,

@@ -28,7 +28,7 @@ SERVICE_TIMEOUT_S = START_TIMEOUT_S + PROGRAM_TIMEOUT_S + 20.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MeasuredPlan:
     """Result of an all-reduce between hosts."""
 
     job: str  # Its name at the controller.
@@ -68,7 +68,7 @@ def run_between(
     slots: str | None = None,
     join_token: str = "",
     on_message: Callable[[int, Message], None] = lambda rank, message: None,
-) -> Outcome:
+) -> MeasuredPlan:
     """Run a rank on each of several sites.
 
     `controller`: address of the controller service, as seen from the sites and from here. `job`: name of the job; None: one
@@ -97,7 +97,7 @@ def run_between(
         ranks.follow(silence_of(plan), take)
         counters = _counters(controller, name)
         ranks.dismiss()
-    return Outcome(
+    return MeasuredPlan(
         name,
         [str(joined[rank]["host"]) for rank in range(len(sites))],
         int(joined[0]["slots"]),

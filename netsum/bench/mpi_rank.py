@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from netsum.bench.torch_plan import Plan, repeats_of
+from netsum.bench.torch_plan import TorchPlan, repeats_of
 from netsum.terminal import print_json_line
 
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from mpi4py import MPI
 
     (text,) = sys.argv[1:] if arguments is None else arguments
-    plan, world = Plan.from_json(text), MPI.COMM_WORLD
+    plan, world = TorchPlan.from_json(text), MPI.COMM_WORLD
     _seconds_to_reduce(world, MPI.IN_PLACE, 1 << 16)
     for run in range(plan.runs):
         for size in plan.sizes:

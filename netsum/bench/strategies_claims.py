@@ -7,7 +7,7 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Final
 
-from netsum.bench.claims.claim import Claim, Outcome
+from netsum.bench.claims.claim import Claim, ClaimResult
 from netsum.bench.machine import use_examples
 from netsum.bench.results import require
 from netsum.command_errors import CommandError
@@ -33,7 +33,7 @@ def run(names: Sequence[str], *, as_json: bool) -> None:
     for name in names:
         require("claim", name, CLAIMS)
     use_examples()
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, ClaimResult] = {}
     for name in names or CLAIMS:
         claim = claim_of(name)
         began = time.monotonic()
@@ -57,7 +57,7 @@ def claim_of(name: str) -> Claim:
     return claim
 
 
-def show(claim: Claim, outcome: Outcome) -> None:
+def show(claim: Claim, outcome: ClaimResult) -> None:
     """Print a claim's table and what of it holds."""
     echo(f"{claim.name}: {claim.sentence} ({claim.source})")
     echo(outcome.setting)

@@ -11,7 +11,7 @@ from netsum.allreduce.plan import PlanError, parse_size, size_text
 from netsum.allreduce.report import Message
 from netsum.bench.machine import use_examples
 from netsum.bench.testbeds import run_ranks
-from netsum.bench.torch_plan import Plan
+from netsum.bench.torch_plan import TorchPlan
 from netsum.bench.torch_rank import BACKENDS
 from netsum.terminal import Rows
 from topologies.run_folder import RunningTestbed
@@ -43,7 +43,7 @@ class Comparison:
             self.examples[message["name"], message["dtype"]][message["backend"]].append(message)
 
 
-def plan_of(runs: int, sizes: str, examples: str, dtypes: str) -> Plan:
+def plan_of(runs: int, sizes: str, examples: str, dtypes: str) -> TorchPlan:
     """Read a plan as options write it: sizes, examples and types with commas between them; none of the first two if empty.
 
     Raises PlanError if there is no such size, example or type.
@@ -57,7 +57,7 @@ def plan_of(runs: int, sizes: str, examples: str, dtypes: str) -> Plan:
     for name in names:
         if name not in EXAMPLES:
             raise PlanError(f"there is no example {name!r}: expected {', '.join(EXAMPLES)}")
-    return Plan(
+    return TorchPlan(
         runs=runs,
         sizes=[parse_size(size) for size in sizes.split(",") if size],
         dtypes=dtypes.split(","),
@@ -65,7 +65,7 @@ def plan_of(runs: int, sizes: str, examples: str, dtypes: str) -> Plan:
     )
 
 
-def compare(plan: Plan, where: RunningTestbed | int, *, controller: str, folder: Path) -> Comparison:
+def compare(plan: TorchPlan, where: RunningTestbed | int, *, controller: str, folder: Path) -> Comparison:
     """Run a rank on each host of a testbed, or some on loopback, and return what they measured; `RankError` if a rank failed."""
     comparison = Comparison()
     os.environ["NETSUM_CONTROLLER"] = controller

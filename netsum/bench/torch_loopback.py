@@ -25,7 +25,7 @@ from netsum.bench.torch_comparison import (
     print_allreduces,
     print_examples,
 )
-from netsum.bench.torch_plan import Plan
+from netsum.bench.torch_plan import TorchPlan
 
 MPIRUN = os.environ.get("NETSUM_MPIRUN", "mpirun")
 _OPEN_MPI = {
@@ -37,7 +37,7 @@ _OPEN_MPI = {
 _MPI_TIMEOUT_S = 600.0
 
 
-def measure(plan: Plan, workers: int, lanes: int) -> Comparison:
+def measure(plan: TorchPlan, workers: int, lanes: int) -> Comparison:
     """Measure both backends with `workers` processes of this machine."""
     with (
         tempfile.TemporaryDirectory() as name,
@@ -49,7 +49,7 @@ def measure(plan: Plan, workers: int, lanes: int) -> Comparison:
     return comparison
 
 
-def _measure_mpi(plan: Plan, workers: int, comparison: Comparison) -> None:
+def _measure_mpi(plan: TorchPlan, workers: int, comparison: Comparison) -> None:
     """Measure the same all-reduces with MPI, in processes of its own, after those of the two backends."""
     command = [MPIRUN, "-n", str(workers), sys.executable, "-m", "netsum.bench.mpi_rank", plan.to_json()]
     done = subprocess.run(

@@ -13,7 +13,7 @@ def repeats_of(size_bytes: int) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TorchPlan:
     """What the ranks measure."""
 
     runs: int  # How often all of it, the two backends in turn.
@@ -26,6 +26,6 @@ class Plan:
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> "Plan":
+    def from_json(cls, text: str) -> "TorchPlan":
         """Return what `to_json` wrote."""
         return cls(**json.loads(text))

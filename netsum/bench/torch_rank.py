@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 import netsum.torch  # noqa: F401
 from netsum.bench.machine import example
-from netsum.bench.torch_plan import Plan, repeats_of
+from netsum.bench.torch_plan import TorchPlan, repeats_of
 from netsum.bench.torch_world import parse, world
 from netsum.terminal import print_json_line
 
@@ -46,7 +46,7 @@ def _seconds_to_reduce(group: dist.ProcessGroup, size_bytes: int, dtype: str = "
     return float(slowest)
 
 
-def _measure(plan: Plan, groups: dict[str, dist.ProcessGroup], run: int) -> None:
+def _measure(plan: TorchPlan, groups: dict[str, dist.ProcessGroup], run: int) -> None:
     for size, dtype in itertools.product(plan.sizes, plan.dtypes):
         for backend, group in groups.items():
             seconds = _seconds_to_reduce(group, size, dtype)
@@ -65,8 +65,8 @@ def _measure(plan: Plan, groups: dict[str, dist.ProcessGroup], run: int) -> None
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Be one rank."""
-    options = parse(arguments, main.__doc__, Plan.from_json)
-    plan: Plan = options.plan
+    options = parse(arguments, main.__doc__, TorchPlan.from_json)
+    plan: TorchPlan = options.plan
     with world(options, _TIMEOUT):
         groups = {backend: dist.new_group(backend=backend, timeout=_TIMEOUT) for backend in BACKENDS}
         for group in groups.values():  # Connections are made, and code loaded, by the first ones.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from netsum.allreduce.plan import Plan
-    from netsum.allreduce.session import Outcome
+    from netsum.allreduce.session import MeasuredPlan
 
 EPILOG = epilog(
     ("netsum allreduce", "four processes of this machine over an embedded switch"),
@@ -202,7 +202,7 @@ def _all_ranks(
     slots: str | None,
     join_token: str,
     quiet: bool,
-) -> "Outcome":
+) -> "MeasuredPlan":
     """Run all ranks, wherever they are, and show how far they are."""
     from contextlib import ExitStack
     from pathlib import Path
@@ -282,7 +282,7 @@ def _progress(rounds: int, quiet: bool) -> "Iterator[Callable[[int, dict[str, An
         yield take
 
 
-def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
+def _print_outcome(outcome: "MeasuredPlan", as_json: bool) -> None:
     from host_agent.words import plural
     from netsum.allreduce.plan import size_text
     from netsum.terminal import Rows, count_text, digits_text, echo, print_json

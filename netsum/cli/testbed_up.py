@@ -138,7 +138,7 @@ def up(
         raise CommandError(lacking)
     folder = new_run_folder(RUNS.resolve(), name)
     keep_copies(folder, own)
-    plan = keeper.Plan(
+    plan = keeper.TestbedPlan(
         name=name,
         topology=network,
         kind=switch,

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
 from netsum.bench.claims import codistillation  # noqa: E402
-from netsum.bench.claims.claim import Claim, Outcome  # noqa: E402
+from netsum.bench.claims.claim import Claim, ClaimResult  # noqa: E402
 from netsum.bench.claims.dynamic import halves  # noqa: E402
 from netsum.bench.claims.fedavg import Networks, crossings, curves  # noqa: E402
 from netsum.bench.strategies_claims import CLAIMS, claim_of, show  # noqa: E402
@@ -38,7 +38,7 @@ def test_every_claim_has_a_sentence_and_a_source(name: str) -> None:
 
 
 def test_what_does_not_hold_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = Outcome((">rounds",), [("12",)], [("fewer rounds", True), ("fewer bytes", False)], "digits")
+    outcome = ClaimResult((">rounds",), [("12",)], [("fewer rounds", True), ("fewer bytes", False)], "digits")
     assert not outcome.holds
     show(Claim("mine", "less of all", "me", lambda echo: outcome), outcome)
     printed = capsys.readouterr().out

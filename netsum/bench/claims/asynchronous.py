@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import netsum
-from netsum.bench.claims.claim import Claim, Echo, Outcome
+from netsum.bench.claims.claim import Claim, ClaimResult, Echo
 from netsum.bench.strategies_training import BATCH, accuracy, mlp, shards
 from netsum.virtual.group import run_workers
 from netsum.virtual.network import UniformLinks
@@ -80,7 +80,7 @@ def train(
     return reached, looks[-1][1], statistics.fmean(results[0]) if results[0] else 0.0
 
 
-def _run(echo: Echo) -> Outcome:
+def _run(echo: Echo) -> ClaimResult:
     kinds: list[tuple[str, dict[str, Any]]] = [
         ("synchronous", {"scale_rate": True, "warmup_steps": 20}),
         ("downpour", {}),
@@ -110,7 +110,7 @@ def _run(echo: Echo) -> Outcome:
         )
     synchronous, downpour = times["synchronous", _SLOWER], times["downpour", _SLOWER]
     worst = min(broken, key=lambda each: broken[each])
-    return Outcome(
+    return ClaimResult(
         ("strategy", ">workers", ">slowest", ">push", f">s to {TARGET:.0%}", ">accuracy", ">staleness"),
         rows,
         [

@@ -7,7 +7,7 @@ Echo = Callable[[str], None]  # Prints progress, in a few words.
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ClaimResult:
     """What came of trying a claim. `findings`: each part of the claim with its numbers, and whether it holds."""
 
     headings: Sequence[str]  # As `netsum.terminal.Rows` takes them.
@@ -29,4 +29,4 @@ class Claim:
     name: str
     sentence: str
     source: str
-    run: Callable[[Echo], Outcome] = field(repr=False)
+    run: Callable[[Echo], ClaimResult] = field(repr=False)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import netsum
-from netsum.bench.claims.claim import Claim, Echo, Outcome
+from netsum.bench.claims.claim import Claim, ClaimResult, Echo
 from netsum.bench.strategies_training import mlp
 from netsum.digits.dataset import load_digits
 from netsum.virtual.group import run_workers
@@ -122,7 +122,7 @@ def mean_losses(trainings: Sequence[Training]) -> list[float]:
     return means
 
 
-def outcome(trainings: Mapping[str, Mapping[float, Sequence[Training]]]) -> Outcome:
+def outcome(trainings: Mapping[str, Mapping[float, Sequence[Training]]]) -> ClaimResult:
     """Return what trainings show, given by arrangement and rate; several seeds of each."""
     means = {
         name: {rate: mean_losses(each) for rate, each in by_rate.items()}
@@ -153,7 +153,7 @@ def outcome(trainings: Mapping[str, Mapping[float, Sequence[Training]]]) -> Outc
         )
     less = sum(two < min(one) for two, *one in zip(apart[TWO], apart[SMALL], apart[LARGE], strict=True))
     ratios = [np.mean(np.divide(apart[TWO], apart[name])) for name in (SMALL, LARGE)]
-    return Outcome(
+    return ClaimResult(
         ("", "workers", *(f">{rate:.2g}" for rate in trainings[LARGE])),
         rows + shares,
         [
@@ -188,7 +188,7 @@ def _or_dash(steps: int | None) -> str:
     return "-" if steps is None else str(steps)
 
 
-def _run(echo: Echo) -> Outcome:
+def _run(echo: Echo) -> ClaimResult:
     trainings: dict[str, dict[float, list[Training]]] = {}
     for name, kind in KINDS.items():
         trainings[name] = {}

@@ -3,7 +3,7 @@
 import math
 from typing import Any, Final
 
-from netsum.bench.claims.claim import Claim, Echo, Outcome
+from netsum.bench.claims.claim import Claim, ClaimResult, Echo
 from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
 
@@ -11,7 +11,7 @@ _STEPS: Final = 400
 _DEVICES: Final = 4
 
 
-def _run(echo: Echo) -> Outcome:
+def _run(echo: Echo) -> ClaimResult:
     ddnn: Any = example("ddnn")
 
     size = ddnn.FIRST_DEVICE + _DEVICES
@@ -36,7 +36,7 @@ def _run(echo: Echo) -> Outcome:
     cloud, local = passages[0], passages[-1]
     best = max(passages, key=lambda each: (each.accuracy, each.threshold))
     upward = [each.to_edge + each.to_cloud for each in passages]
-    return Outcome(
+    return ClaimResult(
         (
             ">threshold",
             ">accuracy",

@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 
 import netsum
-from netsum.bench.claims.claim import Claim, Echo, Outcome
+from netsum.bench.claims.claim import Claim, ClaimResult, Echo
 from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
 
@@ -44,7 +44,7 @@ def train(name: str, options: dict[str, Any], steps: int, seed: int = 0) -> tupl
     return run_workers(WORKERS, worker)[0][1]
 
 
-def _run(echo: Echo) -> Outcome:
+def _run(echo: Echo) -> ClaimResult:
     found = {}
     for name, options in _OPTIONS.items():
         echo(name)
@@ -54,7 +54,7 @@ def _run(echo: Echo) -> Outcome:
         (name, f"{found[name][0]:.3f}", f"{found[name][1] / 1e3:,.0f}", f"{sent / found[name][1]:.1f}")
         for name in _OPTIONS
     ]
-    return Outcome(
+    return ClaimResult(
         ("strategy", ">perplexity", ">sent kB", ">times fewer"),
         rows,
         [

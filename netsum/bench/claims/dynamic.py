@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import netsum
-from netsum.bench.claims.claim import Claim, Echo, Outcome
+from netsum.bench.claims.claim import Claim, ClaimResult, Echo
 from netsum.virtual.group import run_workers
 
 WORKERS: Final = 4
@@ -55,7 +55,7 @@ def halves(name: str, options: dict[str, Any], seed: int = 0, steps: int = STEPS
     ]
 
 
-def _run(echo: Echo) -> Outcome:
+def _run(echo: Echo) -> ClaimResult:
     echo("periodic averaging")
     periodic = halves("local-sgd", {"every": EVERY})
     echo("dynamic averaging")
@@ -77,7 +77,7 @@ def _run(echo: Echo) -> Outcome:
                 ours <= (1 + WITHIN) * loss,
             )
         )
-    return Outcome(
+    return ClaimResult(
         ("drift", ">periodic kB", ">dynamic kB", ">fewer", ">periodic loss", ">dynamic loss", ">more"),
         rows,
         findings,

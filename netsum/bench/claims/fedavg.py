@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import netsum
-from netsum.bench.claims.claim import Claim, Echo, Outcome
+from netsum.bench.claims.claim import Claim, ClaimResult, Echo
 from netsum.bench.strategies_training import mlp, shards
 from netsum.virtual.group import run_workers
 
@@ -136,7 +136,7 @@ def crossings(curve: Sequence[float], target: float) -> float | None:
     return at - 1 + float((target - best[at - 1]) / (best[at] - best[at - 1]))
 
 
-def _run(echo: Echo) -> Outcome:
+def _run(echo: Echo) -> ClaimResult:
     rows: list[tuple[str, ...]] = []
     fastest: list[float] = []
     for name, epochs, batch in _SETTINGS:
@@ -160,7 +160,7 @@ def _run(echo: Echo) -> Outcome:
             )
         )
     found = ", ".join(f"{name} {mean:.0f}" for (name, *_), mean in zip(_SETTINGS, fastest, strict=True))
-    return Outcome(
+    return ClaimResult(
         (
             "algorithm",
             ">batch",

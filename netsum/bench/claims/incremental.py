@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from netsum.bench.claims.claim import Claim, Echo, Outcome
+from netsum.bench.claims.claim import Claim, ClaimResult, Echo
 from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
 
@@ -11,7 +11,7 @@ _WORKERS: Final = 2
 _TARGETS: Final = (0.8, 0.9, 0.95)
 
 
-def _run(echo: Echo) -> Outcome:
+def _run(echo: Echo) -> ClaimResult:
     incremental: Any = example("incremental")
 
     found = {}
@@ -36,7 +36,7 @@ def _run(echo: Echo) -> Outcome:
     rows.append(
         ("end", *(f"{ends[n].seconds:.1f} s, {ends[n].accuracy:.1%}" for n in ("incremental", "full")), "")
     )
-    return Outcome(
+    return ClaimResult(
         ("accuracy", ">incremental", ">full size", ">ratio"),
         rows,
         [

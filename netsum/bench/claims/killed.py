@@ -15,7 +15,7 @@ import torch.distributed as dist
 import netsum
 from host_agent.strategies.base import STRATEGIES
 from host_agent.strategies.parameter_server import ServedStrategy
-from netsum.bench.claims.claim import Claim, Echo, Outcome
+from netsum.bench.claims.claim import Claim, ClaimResult, Echo
 
 _RANKS: Final = 3
 _VICTIM: Final = 2
@@ -97,7 +97,7 @@ def _fates(name: str) -> list[str]:
                 process.join()
 
 
-def _run(echo: Echo) -> Outcome:
+def _run(echo: Echo) -> ClaimResult:
     rows, failed = [], []
     for name, kind in sorted(STRATEGIES.items()):
         echo(name)
@@ -108,7 +108,7 @@ def _run(echo: Echo) -> Outcome:
         named = all(f"the strategy {name} waited for" in fate for fate in fates)
         if fates != expected if served else not named:
             failed.append(name)
-    return Outcome(
+    return ClaimResult(
         ("strategy", "~rank 0", "~rank 1"),
         rows,
         [

@@ -1,5 +1,5 @@
 """The papers' claims on compressed differences, checked through the slots of a simulated switch that loses packets."""
 
-from netsum.bench.claims.convex.cases import ACCURACY, STALL, Case, Outcome, cases_of, run_case
+from netsum.bench.claims.convex.cases import ACCURACY, STALL, Case, CaseResult, cases_of, run_case
 
-__all__ = ["ACCURACY", "STALL", "Case", "Outcome", "cases_of", "run_case"]
+__all__ = ["ACCURACY", "STALL", "Case", "CaseResult", "cases_of", "run_case"]

@@ -49,7 +49,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseResult:
     """Result of a case."""
 
     steps: int  # That were made: to the accuracy, if it was reached.
@@ -90,7 +90,7 @@ def cases_of(*, quick: bool = False) -> list[Case]:
     return cases
 
 
-def run_case(case: Case, *, loss: float = 0.01, on_step: OnStep = lambda step, distance: None) -> Outcome:
+def run_case(case: Case, *, loss: float = 0.01, on_step: OnStep = lambda step, distance: None) -> CaseResult:
     """Run a case, with four workers through the slots of a simulated switch.
 
     `loss`: probability that a link loses a packet, each way.
@@ -115,7 +115,7 @@ def run_case(case: Case, *, loss: float = 0.01, on_step: OnStep = lambda step, d
     steps = len(progress.distances) - 1
     descent = None if case.through_slots else _descent_steps(case)
     tail = progress.distances[_STALL_STEPS // 3 :] if case.stalls else progress.distances[-1:]
-    return Outcome(
+    return CaseResult(
         steps=steps,
         half=progress.steps_to(case.accuracy**0.5),
         distance=min(tail),

@@ -8,7 +8,7 @@ import torch
 from host_agent import Admission
 from host_agent.collectives import Collective, plan_allreduce, plan_broadcast
 from host_agent.compression.exchange import concatenated, gathering, in_lockstep, split_like
-from host_agent.compression.reducer import Round
+from host_agent.compression.reducer import RoundRequest
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.programs import compiled_program
 from sim.network.network import Network
@@ -47,7 +47,7 @@ class SimulatedStar:
         self._packets_sent = 0
         self._bytes_sent = 0
 
-    def __call__(self, rounds: Sequence[Round]) -> Any:
+    def __call__(self, rounds: Sequence[RoundRequest]) -> Any:
         """Carry out a round of all workers."""
         first = rounds[0]
         if first.op == "gather":
@@ -80,7 +80,7 @@ class SimulatedStar:
         return int(self.network.link_records["lost"].sum())
 
 
-def _plan(request: Round) -> Plan:
+def _plan(request: RoundRequest) -> Plan:
     values = concatenated(request.tensors).numpy()
 
     def plan(admission: Admission, sequence: int) -> Collective:
