@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from enum import Enum
 from typing import Any, Final
 
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from host_agent.torch.gloo_reductions import GlooReductions
 from host_agent.torch.options import Options
 from host_agent.torch.reductions import Reduction
 from host_agent.wire import Admission
+from netsum_common.states import next_state
 
 Array = npt.NDArray[Any]
 Collectives = Communicator | GlooReductions  # What does a group's collectives.
@@ -32,6 +34,38 @@ UNREACHABLE_S: Final = 10.0
 """How long a group that starts waits for a controller that was there before and does not answer."""
 LONGEST_S: Final = 1e6
 """A communicator's longest timeout, eleven days; people who want none ask torch for more."""
+
+
+class StartState(Enum):
+    """Whether a group has what does its collectives."""
+
+    IDLE = "idle"  # No collective was begun yet.
+    STARTING = "starting"  # Collectives wait for the start.
+    STARTED = "started"
+    FAILED = "failed"  # The start failed, or the group was closed before its end.
+
+
+class StartEvent(Enum):
+    """What can happen to a group's start."""
+
+    BEGIN = "begin"  # A collective.
+    START = "start"
+    FAIL = "fail"
+
+
+_S, _E = StartState, StartEvent
+START_TRANSITIONS: Final = {
+    (_S.IDLE, _E.BEGIN): _S.STARTING,
+    (_S.IDLE, _E.START): _S.STARTED,
+    (_S.IDLE, _E.FAIL): _S.FAILED,
+    (_S.STARTING, _E.BEGIN): _S.STARTING,
+    (_S.STARTING, _E.START): _S.STARTED,
+    (_S.STARTING, _E.FAIL): _S.FAILED,
+    (_S.STARTED, _E.BEGIN): _S.STARTED,
+    (_S.FAILED, _E.BEGIN): _S.FAILED,
+    (_S.FAILED, _E.START): _S.FAILED,  # The group was closed meanwhile.
+    (_S.FAILED, _E.FAIL): _S.FAILED,
+}
 
 
 class SlotGroup:
@@ -64,7 +98,7 @@ class SlotGroup:
         self._collectives: Collectives | None = None
         self._start_error: BaseException | None = None
         self._waiting: list[tuple[Begin, Future[Any]]] = []
-        self._starting = False
+        self._state = StartState.IDLE
         self._ending = False
         self._closer: threading.Timer | None = None
         self._unreachable_since = self._unreachable_last = -math.inf
@@ -85,6 +119,8 @@ class SlotGroup:
 
         Raises JoinError if the job did not start. The seat is closed then.
         """
+        if self._state is StartState.STARTED:
+            return
         try:
             collectives = self._started()
         except BaseException as error:
@@ -123,9 +159,9 @@ class SlotGroup:
         self._failures.note_destroyed()
         with self._lock:
             collectives = self._collectives
-        if collectives is None:
-            # First, so that the starting thread cannot report the closed seat in its place.
-            self._set_started(None, ClosedCommunicatorError("the process group was destroyed"))
+            if collectives is None:
+                # First, so that the starting thread cannot report the closed seat in its place.
+                self._set_started(None, ClosedCommunicatorError("the process group was destroyed"))
         self._seat.close()
         if collectives is not None:
             collectives.close()
@@ -133,16 +169,20 @@ class SlotGroup:
     def _begin(self, begin: Begin) -> Future[Any]:
         """Begin a collective, or queue it until the job has started."""
         with self._lock:
+            before = self._state
+            self._pass_to(StartEvent.BEGIN)
             if self._collectives is not None:
                 return _begun(begin, self._collectives)
             if self._start_error is not None:
                 return _failed(self._start_error)
             queued: Future[Any] = Future()
             self._waiting.append((begin, queued))
-            if not self._starting:
-                self._starting = True
+            if before is StartState.IDLE:
                 threading.Thread(target=self._start_in_background, name="netsum-start", daemon=True).start()
             return queued
+
+    def _pass_to(self, event: StartEvent) -> None:
+        self._state = next_state(START_TRANSITIONS, self._state, event, "the process group")
 
     def _start_in_background(self) -> None:
         try:
@@ -161,7 +201,9 @@ class SlotGroup:
     def _set_started(self, collectives: Collectives | None, error: BaseException | None) -> None:
         """Keep how the start ended, and begin or fail what waits for it."""
         with self._lock:
-            if self._start_error is not None:  # closed meanwhile
+            before = self._state
+            self._pass_to(StartEvent.FAIL if collectives is None else StartEvent.START)
+            if before is StartState.FAILED:
                 if collectives is not None:
                     collectives.close()
                 return
@@ -202,7 +244,7 @@ class SlotGroup:
             if stuck is not None and stuck.waiting_ns > GONE_S * 1e9 and collectives.trouble:
                 self._failures.note_end(f"{collectives.trouble}, and {reason}")
                 self._close_soon()
-        elif self._starting and now - self._unreachable_since > UNREACHABLE_S:
+        elif self._state is StartState.STARTING and now - self._unreachable_since > UNREACHABLE_S:
             self._failures.note_end(reason)
             self._seat.close()  # which ends the start
 

@@ -150,8 +150,8 @@ def _misuse(rank: int, world: int) -> None:
         dist.all_reduce(torch.ones(4), dist.ReduceOp.BOR)
     with pytest.raises(TypeError, match="AVG is not defined for torch.bool"):
         dist.all_reduce(torch.ones(4, dtype=torch.bool), dist.ReduceOp.AVG)
-    with pytest.raises(TypeError, match="SUM is not defined for torch.float8_e4m3fn"):
-        dist.all_reduce(torch.ones(4).to(torch.float8_e4m3fn))
+    with pytest.raises(TypeError, match="SUM is not defined for torch.float8_e8m0fnu"):
+        dist.all_reduce(torch.ones(4).to(torch.float8_e8m0fnu))
     with pytest.raises(TypeError, match="SUM is not defined for torch.complex64"):
         dist.group.WORLD.allreduce([torch.ones(4, dtype=torch.complex64)])
     with pytest.raises(ValueError, match="for each of 3 ranks, got 1"):
