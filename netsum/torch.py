@@ -2,7 +2,8 @@
 
 PyTorch calls `register` by itself when it is imported (entry point group ``torch.backends``); where that is switched
 off, ``import netsum.torch`` does it. `netsum.torch.allreduce_hook` and `netsum.torch.bfloat16_hook` are DDP communication hooks,
-`netsum.torch.Options` says how a group reduces, `netsum.torch.monitored_barrier` is a barrier that names the ranks that do
+`netsum.torch.Options` says how a group reduces, `netsum.torch.resize`, `netsum.torch.newcomers` and `netsum.torch.join_running`
+let a job change its size, `netsum.torch.monitored_barrier` is a barrier that names the ranks that do
 not come, `netsum.torch.MicroBatches` makes a training independent of the number of ranks, and
 `netsum.torch.write_flight_recorder` writes the last collectives for ``torchfrtrace``.
 """
@@ -38,6 +39,10 @@ def __getattr__(name: str) -> Any:
         from host_agent.torch import hook
 
         return getattr(hook, name)
+    if name in ("resize", "join_running", "newcomers"):
+        from host_agent.torch import resizing
+
+        return getattr(resizing, name)
     if name == "Options":
         from host_agent.torch.options import Options
 

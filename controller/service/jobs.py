@@ -72,6 +72,7 @@ class Seat:
     outbox: Outbox | None = None  # The queue of its stream; None while the worker is detached.
     told_epoch: int = 0  # The last epoch that was sent to the worker; 0 before the first.
     asked_again: int = 0  # The epoch that the worker asked to replace; 0 if it did not.
+    asked_resize: int = 0  # The same, by one that is without the workers that have left.
     # report, reported: its last report, and when that arrived (`time.monotonic`).
     report: jobs_pb2.Report | None = None
     reported: float = 0.0
@@ -146,6 +147,9 @@ class ServiceJob:
     events: EventLog = field(default_factory=EventLog)  # Where its transitions are recorded.
     # Its workers by rank. A worker that left a running job keeps its seat until a restart.
     seats: dict[int, Seat] = field(default_factory=dict)
+    # Workers that wait to be added when the job is resized.
+    newcomers: list[Seat] = field(default_factory=list)
+    resizing: bool = False  # Whether its workers wait for the first epoch after it was resized.
     admitted_epoch: int = 0  # The last epoch that all its switches are known to hold; 0 before the first.
     # tree, parts, admissions: of its last epoch: which switches add for it, what each is to hold, the root first, and the
     # admissions by rank.
@@ -211,6 +215,34 @@ class ServiceJob:
     def present(self) -> Iterator[Seat]:
         """Iterate over the seats whose workers have not left."""
         return (seat for seat in self.seats.values() if not seat.worker.left)
+
+    def everyone(self) -> Iterator[Seat]:
+        """Iterate over the seats whose workers have not left, and those of newcomers."""
+        yield from self.present()
+        yield from self.newcomers
+
+    @property
+    def not_asked_to_resize(self) -> list[int]:
+        """The ranks that are present, and have not asked for an epoch without those that have left."""
+        return sorted(seat.rank for seat in self.present() if seat.asked_resize != self.record.epoch)
+
+    def send_newcomers(self) -> None:
+        """Tell all workers how many wait to be added."""
+        count = sum(seat.ready for seat in self.newcomers)
+        self.send(ToWorker(newcomers=jobs_pb2.Newcomers(count=count)))
+
+    def renumber(self) -> None:
+        """Give the workers that are present, then those that wait to be added, the ranks from 0 on; drop the seats of the others."""
+        waiting = [seat for seat in self.newcomers if seat.ready]
+        going_on = sorted(self.present(), key=lambda seat: seat.rank)
+        self.seats.clear()
+        self.record.workers.clear()
+        for rank, seat in enumerate(going_on + waiting):
+            seat.worker.rank = rank
+            self.sit(seat)
+        self.newcomers = [seat for seat in self.newcomers if seat not in waiting]
+        self.record.world_size = len(self.seats)
+        self.last_ranks = LastRanks(len(self.seats))
 
     def sit(self, seat: Seat) -> None:
         """Add a seat."""

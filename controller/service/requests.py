@@ -42,7 +42,7 @@ def host_for(
     if network.any_place:
         taken = dict.fromkeys(network.hosts, (0, 0))
         for job in jobs:
-            for seat in job.present():
+            for seat in job.everyone():
                 of_the_job, of_all = taken[seat.worker.host]
                 taken[seat.worker.host] = of_the_job + (job.name == request.job), of_all + 1
         from_rank = deque(network.hosts)
@@ -76,6 +76,12 @@ def check_join(job: ServiceJob, request: jobs_pb2.JoinRequest) -> None:
             f"job {job.name} requires its join token: "
             + ("the worker sent a different one" if request.join_token else "the worker sent none"),
         )
+    if request.joins:
+        if not record.running:
+            raise RefusalError(
+                Kind.NOT_NOW, f"job {job.name} does not run yet: join it with a rank and its world size"
+            )
+        return
     if request.world_size != record.world_size:
         if record.operated or record.running:
             raise RefusalError(

@@ -261,6 +261,7 @@ class Scheduler:
         )
         job.on(JobEvent.ADMIT, f"epoch {record.epoch}, {', '.join(held)}")
         job.admitted_epoch = record.epoch
+        job.resizing = False
         job.stop_timer()
         if job.waited_s is None:
             job.waited_s = job.waited_so_far_s
@@ -354,6 +355,32 @@ class Scheduler:
             self.enqueue(job)
             await self._serve(job.record.queue)
 
+    async def resize(self, job: ServiceJob) -> None:
+        """Give a job an epoch without the workers that have left and with those that wait to be added, as if it restarted.
+
+        Raises ControllerError if the switch refused or did not answer.
+        """
+        before = job.record.world_size
+        job.resizing = job.record.operated = True
+        if job.record.running:
+            job.on(JobEvent.RESTART, "its workers asked to resize it")
+            self.moves.drop(job)
+            job.record.restarts += 1
+        with contextlib.suppress(ControllerError):  # The reconciliation of the next session removes it.
+            await self._switches.withdraw(job)
+        job.renumber()
+        job.reason = f"it was resized from {before} to {plural(job.record.world_size, 'worker')}"
+        if job.record.spread and job.record.job_id:
+            self.release(job)
+        if job.record.quorum > job.record.world_size:
+            wanted = plural(job.record.quorum, "contribution")
+            self.refuse(job, RefusalError(Kind.NOT_NOW, f"{job.reason}, but its quorum is {wanted}"))
+            return
+        self.registry.store.save(job.record)
+        self.enqueue(job)
+        await self._serve(job.record.queue)
+        job.send_newcomers()
+
     def end(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
         """End a job. Its workers receive the refusal if there is one, else the reason."""
         if job.ended.is_set():
@@ -366,7 +393,7 @@ class Scheduler:
         del self.registry.jobs[job.name]
         self.registry.ended.append(job)
         self.registry.store.forget(job.name)
-        for seat in job.present():
+        for seat in job.everyone():
             seat.stop_disconnect_timer()
             seat.send(refusal or ToWorker(ended=jobs_pb2.Ended(reason=reason)))
             seat.send(None)

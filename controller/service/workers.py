@@ -14,6 +14,7 @@ from controller.service.requests import (
     check_join,
     check_quorum_switch,
     check_udp_port,
+    check_world,
     host_for,
     read_request,
     same_secret,
@@ -57,12 +58,16 @@ class WorkerSeats:
         try:
             seat = self._seat(job, request, host, outbox)
         except RefusalError as refusal:
-            if isinstance(refusal, DisagreementError) or (not job.seats and not job.record.operated):
+            disagrees = isinstance(refusal, DisagreementError) and not request.joins
+            if disagrees or (not job.seats and not job.record.operated):
                 self._scheduler.refuse(job, refusal)
             raise
-        job.sit(seat)
+        if request.joins:
+            job.newcomers.append(seat)
+        else:
+            job.sit(seat)
         self._registry.events.begin(seat.subject, "join", seat.state, f"from host {host.name}")
-        if not job.queue_place:
+        if not job.queue_place and not job.record.running:
             job.stop_timer()  # It is not idle any more.
         seat.send(
             ToWorker(
@@ -87,9 +92,14 @@ class WorkerSeats:
         """
         if job.state is JobState.ENDED:
             return
+        check_udp_port(udp_port)
+        if seat in job.newcomers:
+            seat.worker.udp_port = udp_port
+            seat.send(ToWorker(gathering=jobs_pb2.Gathering(queued="it waits for the job to be resized")))
+            job.send_newcomers()
+            return
         if job.record.running:
             raise RefusalError(Kind.WRONG, "a worker sends its receiver once, before its job runs")
-        check_udp_port(udp_port)
         seat.worker.udp_port = udp_port
         self._scheduler.save_operated(job)
         if not job.missing:
@@ -99,7 +109,13 @@ class WorkerSeats:
     def attach(self, asked: jobs_pb2.Reattachment, outbox: Outbox) -> tuple[ServiceJob, Seat]:
         """Reattach a worker whose stream broke to its seat; `RefusalError` if the worker has left or shows the wrong lease."""
         job = self._registry.jobs.get(asked.job)
-        seat = job.seats.get(asked.rank) if job else None
+        # A job that was resized has given its workers other ranks.
+        held = (
+            (seat for seat in job.seats.values() if same_secret(seat.worker.lease, asked.lease))
+            if job
+            else iter(())
+        )
+        seat = next(held, job.seats.get(asked.rank) if job else None)
         if job is None or seat is None:
             raise RefusalError(Kind.UNKNOWN, f"job {asked.job} has ended, or worker {asked.rank} has left it")
         if not same_secret(seat.worker.lease, asked.lease):
@@ -118,6 +134,7 @@ class WorkerSeats:
             job.send_gathering()
         elif job.state in (JobState.RUNNING, JobState.HELD):
             job.send_epoch_to(seat, self._registry.options.report_s)
+            job.send_newcomers()
             self._scheduler.moves.notify(job, seat)
             self._scheduler.rebalance_soon()
         return job, seat
@@ -125,6 +142,9 @@ class WorkerSeats:
     def detach(self, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
         """Note that a worker's stream broke; it may reattach within the grace period."""
         if seat.outbox is not outbox or self._scheduler.closing:
+            return
+        if seat in job.newcomers:
+            self._left(job, seat, "its connection was lost")
             return
         seat.detach()
         self.start_disconnect_timer(job, seat, self._registry.options.grace_s)
@@ -155,14 +175,38 @@ class WorkerSeats:
         """
         if not job.record.running or asked.epoch != job.record.epoch:
             return  # It already has another epoch, or is about to have one.
+        if asked.resize:
+            seat.asked_resize = asked.epoch
+            await self._resize(job)
+            return
         seat.asked_again = asked.epoch
         if asked.broken:
             await self._scheduler.restart(job, f"worker {seat.rank} asked for a new epoch after a failure")
         elif all(each.asked_again == asked.epoch for each in job.present()):
             await self._scheduler.restart(job, "all workers asked for a new epoch")
 
+    async def _resize(self, job: ServiceJob) -> None:
+        """Resize a job, or say who has not asked for it yet."""
+        if job.resizing and not job.record.running:  # A worker left before the others had their new epoch.
+            await self._scheduler.resize(job)
+            return
+        if not job.record.running or not any(seat.asked_resize == job.record.epoch for seat in job.present()):
+            return
+        missing = job.not_asked_to_resize
+        if not missing:
+            await self._scheduler.resize(job)
+            return
+        waits = jobs_pb2.Gathering(
+            missing=missing, queued=f"workers {missing} have not asked to resize it, and have not left"
+        )
+        for seat in job.present():
+            if seat.rank not in missing:
+                seat.send(ToWorker(gathering=waits))
+
     def _gather(self, request: jobs_pb2.JoinRequest, host: HostSite) -> ServiceJob:
         """Create a job from its first worker's request."""
+        if request.joins:
+            raise RefusalError(Kind.UNKNOWN, f"there is no job named {request.job} to be added to")
         if request.join_token:
             raise RefusalError(
                 Kind.UNKNOWN,
@@ -174,6 +218,9 @@ class WorkerSeats:
 
     def _seat(self, job: ServiceJob, request: jobs_pb2.JoinRequest, host: HostSite, outbox: Outbox) -> Seat:
         check_join(job, request)
+        if request.joins:
+            most = self._registry.trees.most_workers(job.record.spread)
+            check_world(sum(1 for _ in job.everyone()) + 1, most)
         check_quorum_switch(job.record, request.rank, host)
         lease = secrets.token_hex(16)
         if not host.switch:  # An aggregator on a host has to add for it.
@@ -207,9 +254,18 @@ class WorkerSeats:
         seat.disconnect_timer = asyncio.get_running_loop().call_later(seconds, self._left, job, seat, reason)
 
     def _left(self, job: ServiceJob, seat: Seat, reason: str) -> None:
+        if seat in job.newcomers:
+            job.newcomers.remove(seat)
+            seat.leave(reason)
+            job.send_newcomers()
+            return
         if job.ended.is_set() or job.seats.get(seat.rank) is not seat or seat.worker.left:
             return
         seat.leave(reason)
+        if job.resizing and any(job.present()):
+            self._scheduler.begin(self._resize(job))
+            if not job.record.running:
+                return
         if job.record.running:
             self._scheduler.moves.give_up(job, f"worker {seat.rank} left")
             if not any(job.present()):
@@ -217,6 +273,7 @@ class WorkerSeats:
                 return
             self._registry.store.save(job.record)
             job.send(_left_message(seat))
+            self._scheduler.begin(self._resize(job))
             return
         job.send(_left_message(seat))
         job.vacate(seat.rank)

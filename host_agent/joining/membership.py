@@ -47,6 +47,7 @@ class Membership:
     def __init__(self, request: jobs_pb2.JoinRequest, starts: bool = True) -> None:
         self.host = ""  # The host the controller takes this machine for.
         self.bind = ("", 0)  # Where this worker receives.
+        self.newcomers = 0  # How many workers wait to be added when the job is resized.
         self.report_s = 1.0  # How often the controller wants a report.
         self._request = request
         self._changed = threading.Condition()  # guards all below
@@ -63,6 +64,11 @@ class Membership:
         self._watchers: list[Watcher] = []
 
     # For the worker
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return self._request.job
 
     def watch(self, watcher: Watcher) -> None:
         """Report past events to a watcher, and all later ones."""
@@ -121,7 +127,12 @@ class Membership:
             return self.admission
 
     def epoch_after(
-        self, epoch: int, controller: str, timeout_s: float, ask: Callable[[], None]
+        self,
+        epoch: int,
+        controller: str,
+        timeout_s: float,
+        ask: Callable[[], None],
+        what: str = "starting again in",
     ) -> Admission:
         """Request a new epoch until the job has one other than `epoch`, and return its admission.
 
@@ -130,7 +141,7 @@ class Membership:
         JoinError
             The job ended, or got no other epoch in time.
         """
-        self._await(lambda: self.admission.epoch != epoch, controller, timeout_s, "starting again in", ask)
+        self._await(lambda: self.admission.epoch != epoch, controller, timeout_s, what, ask)
         with self._changed:
             self._restarts = 0
             return self.admission
@@ -150,11 +161,11 @@ class Membership:
         with self._changed:
             if not self._lease:
                 return FromWorker(join=self._request)
-            epoch = self.admission.epoch if self._state in _JOINED else 0
+            joined = self._state in _JOINED
+            epoch = self.admission.epoch if joined else 0
+            rank = self.admission.rank if joined else self._request.rank
             return FromWorker(
-                attach=jobs_pb2.Reattachment(
-                    job=self._request.job, rank=self._request.rank, lease=self._lease, epoch=epoch
-                )
+                attach=jobs_pb2.Reattachment(job=self._request.job, rank=rank, lease=self._lease, epoch=epoch)
             )
 
     def take(self, message: ToWorker) -> FromWorker | None:
@@ -176,6 +187,8 @@ class Membership:
                 self._admit(message.moved.admission, message.moved.reason)
             case "ended":
                 self._end(message.ended.reason)
+            case "newcomers":
+                self.newcomers = message.newcomers.count
         with self._changed:
             self._changed.notify_all()
         return answer

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 
+from host_agent.errors import MisuseError
 from host_agent.job_api import CONTROLLER_VARIABLE
 from host_agent.job_api.job_request import JobRequest
 from host_agent.job_api.slot_request import IfFull, Slots
@@ -17,8 +18,8 @@ def join(
     controller: str | None = None,
     *,
     job: str,
-    rank: int,
-    world_size: int,
+    rank: int | None = None,
+    world_size: int | None = None,
     slots: Slots | None = None,
     if_full: IfFull = "refuse",
     queue_s: float = 0.0,
@@ -40,8 +41,8 @@ def join(
         "HOST:PORT" or "unix:PATH" of the controller service; None takes ``NETSUM_CONTROLLER``.
     job : str
         Name of the job; the same for all its workers, and for no other job.
-    rank, world_size : int
-        Which worker this is, of how many.
+    rank, world_size : int, optional
+        Which worker this is, of how many. None: it is added to a running job, which has it from the next `Seat.resize` on.
     slots : int, BandwidthDelay or Share, optional
         How many chunks may be in flight; a number must be a power of two. The first worker's request counts, unless an
         operator created the job. None leaves it to the controller.
@@ -88,8 +89,11 @@ def join(
     target = controller or os.environ.get(CONTROLLER_VARIABLE)
     if not target:
         raise JoinError(f"no controller is configured: set {CONTROLLER_VARIABLE} to HOST:PORT or unix:PATH")
-    request = JobRequest(job, world_size, slots, if_full, queue_s, switch, join_token, weight, quorum)
-    joining = request.join_message(rank, own_addresses() if addresses is None else addresses)
+    if (rank is None) != (world_size is None):
+        raise MisuseError("pass both rank and world_size, or neither to be added to a running job")
+    request = JobRequest(job, world_size or 0, slots, if_full, queue_s, switch, join_token, weight, quorum)
+    joining = request.join_message(rank or 0, own_addresses() if addresses is None else addresses)
+    joining.joins = rank is None
     if wants_leaf() if host_leaf is None else host_leaf:
         joining.machine = machine()
     return Seat(target, joining, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)

@@ -52,6 +52,7 @@ class Seat(Closing):
         self._making = threading.RLock()  # held while a communicator gets its epoch
         self._held: jobs_pb2.Hold | None = None
         self._leaf = LeafKeeper(controller, self._no_leaf)
+        self._reporter = threading.Thread(target=self._report, name="netsum-report", daemon=True)
         try:
             self._stream = JoinStream(
                 controller,
@@ -86,7 +87,8 @@ class Seat(Closing):
         if message is not None:
             self._stream.send(message)
         self._membership.joined(self.controller, timeout_s)
-        threading.Thread(target=self._report, name="netsum-report", daemon=True).start()
+        if self._reporter.ident is None:
+            self._reporter.start()
 
     @property
     def admission(self) -> Admission:
@@ -97,6 +99,11 @@ class Seat(Closing):
     def bind(self) -> tuple[str, int]:
         """The address that the communicator must bind."""
         return self._membership.bind
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return self._membership.job
 
     @property
     def host(self) -> str:
@@ -164,6 +171,35 @@ class Seat(Closing):
         # Said again and again, as a stream may break and another begin meanwhile.
         return self._membership.epoch_after(
             used.epoch, self.controller, timeout_s, lambda: self._stream.send(asking)
+        )
+
+    @property
+    def newcomers(self) -> int:
+        """How many workers wait to be added to the job; `resize` adds them."""
+        return self._membership.newcomers
+
+    def resize(self, timeout_s: float = 60.0) -> Admission:
+        """Return the admission of an epoch without the workers that have left and with those that wait to be added.
+
+        All workers that are there close their communicator, call this and make a new one. They keep the order of their ranks;
+        newcomers follow.
+
+        Parameters
+        ----------
+        timeout_s : float
+            How long to wait for the others.
+
+        Raises
+        ------
+        AbsentWorkersError
+            (a JoinError) Some workers are there and have not called it in time.
+        JoinError
+            The job ended, or got no new epoch in time.
+        """
+        used = self.admission
+        asking = FromWorker(again=jobs_pb2.Again(epoch=used.epoch, resize=True))
+        return self._membership.epoch_after(
+            used.epoch, self.controller, timeout_s, lambda: self._stream.send(asking), "resizing"
         )
 
     def watch(

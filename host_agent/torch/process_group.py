@@ -34,6 +34,7 @@ from host_agent.torch.memory import overwrite
 from host_agent.torch.options import Options
 from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction
 from host_agent.torch.rendezvous import join
+from host_agent.torch.resizing import adopted, announce
 from host_agent.torch.slot_group import SlotGroup
 from host_agent.torch.sparse import reduce_sparse, sparse_on_slots
 from host_agent.torch.staging import staged
@@ -83,6 +84,20 @@ class NetsumProcessGroup(ThroughGloo):
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self._gloo: Any = gloo
+
+    def hand_over(self) -> tuple[Seat, Options]:
+        """End the group's collectives, and return its seat and how it reduces, for the group that follows it."""
+        return self._slots.hand_over(), self._slots.options
+
+    @property
+    def store(self) -> dist.Store:
+        """Where its ranks met."""
+        return self._store
+
+    @property
+    def newcomers(self) -> int:
+        """How many ranks wait to be added (`netsum.torch.resize`)."""
+        return self._slots.newcomers
 
     def start(self) -> None:
         """Take slots of the switch now, rather than with the first collective.
@@ -359,11 +374,15 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     how = backend_options if isinstance(backend_options, Options) else Options.from_environment()
     with _creation:  # The first group of a process may start what the next one shares.
         store = dist.PrefixStore(f"netsum/{_incarnation(not options.global_ranks_in_group)}/", options.store)
-        seat = join(store, rank, ranks, places=places, group=group, timeout=timeout, start=False)
+        seat = adopted.pop() if adopted else None
+        if seat is None:
+            seat = join(store, rank, ranks, places=places, group=group, timeout=timeout, start=False)
         made = NetsumProcessGroup(store, rank, size, timeout, seat, ranks, how, group)
         # Other groups may never reduce anything: these take slots with their first collective.
         if not options.global_ranks_in_group:
             made.start()
+            if rank == 0:
+                announce(store, seat)
         return made
 
 

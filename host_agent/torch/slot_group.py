@@ -100,6 +100,7 @@ class SlotGroup:
         self._waiting: list[tuple[Begin, Future[Any]]] = []
         self._state = StartState.IDLE
         self._ending = False
+        self._handed_over = False  # The seat is another group's.
         self._closer: threading.Timer | None = None
         self._unreachable_since = self._unreachable_last = -math.inf
         seat.watch(self._on_left, self._on_end, self._on_restarted, self._on_unreachable)
@@ -113,6 +114,11 @@ class SlotGroup:
             "this process group has no slots of a switch"
             + ("" if self._collectives else " yet: it takes them with its first collective")
         )
+
+    @property
+    def newcomers(self) -> int:
+        """How many workers wait to be added to the job."""
+        return self._seat.newcomers
 
     def start(self) -> None:
         """Take slots now; without free ones, go through Gloo.
@@ -162,9 +168,20 @@ class SlotGroup:
             if collectives is None:
                 # First, so that the starting thread cannot report the closed seat in its place.
                 self._set_started(None, ClosedCommunicatorError("the process group was destroyed"))
-        self._seat.close()
+        if not self._handed_over:
+            self._seat.close()
         if collectives is not None:
             collectives.close()
+
+    def hand_over(self) -> Seat:
+        """End the collectives, and return the seat, which stays in the job."""
+        self._failures.note_destroyed()
+        with self._lock:
+            collectives, self._handed_over = self._collectives, True
+        if not isinstance(collectives, Communicator):
+            raise MisuseError("a process group without slots of a switch cannot be resized")
+        collectives.close()
+        return self._seat
 
     def _begin(self, begin: Begin) -> Future[Any]:
         """Begin a collective, or queue it until the job has started."""
