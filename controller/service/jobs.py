@@ -232,7 +232,7 @@ class ServiceJob:
         self.send(ToWorker(newcomers=jobs_pb2.Newcomers(count=count)))
 
     def renumber(self) -> None:
-        """Give the workers that are present, then those that wait to be added, the ranks from 0 on; drop the seats of the others."""
+        """Give the workers that are present, then newcomers, the ranks from 0 on; drop the seats of those that have left."""
         waiting = [seat for seat in self.newcomers if seat.ready]
         going_on = sorted(self.present(), key=lambda seat: seat.rank)
         self.seats.clear()

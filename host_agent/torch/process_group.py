@@ -362,7 +362,7 @@ class NetsumProcessGroup(ThroughGloo):
 
 
 _creation = threading.Lock()
-_default_groups = 0
+_default_groups, _resized = 0, False
 
 
 def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
@@ -373,8 +373,10 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     group = options.group_id or "0"
     how = backend_options if isinstance(backend_options, Options) else Options.from_environment()
     with _creation:  # The first group of a process may start what the next one shares.
-        store = dist.PrefixStore(f"netsum/{_incarnation(not options.global_ranks_in_group)}/", options.store)
-        seat = adopted.pop() if adopted else None
+        store = dist.PrefixStore(
+            f"netsum/{_incarnation(not options.global_ranks_in_group, bool(adopted))}/", options.store
+        )
+        seat = adopted.pop() if adopted and not options.global_ranks_in_group else None
         if seat is None:
             seat = join(store, rank, ranks, places=places, group=group, timeout=timeout, start=False)
         made = NetsumProcessGroup(store, rank, size, timeout, seat, ranks, how, group)
@@ -386,14 +388,17 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
         return made
 
 
-def _incarnation(default_group: bool) -> str:
+def _incarnation(default_group: bool, resized: bool) -> str:
     """Name this incarnation of the job, alike at all ranks: what torchrun restarts may find the store of the life before.
 
-    Default groups are counted, as all ranks are in each of them; names of other groups differ while a default group lasts.
+    Default groups are counted, as all ranks are in each of them; names of other groups differ while a default group lasts. After
+    a resizing nothing is counted: newcomers have seen fewer groups, and the store is the epoch's own.
     """
-    global _default_groups
+    global _default_groups, _resized
     _default_groups += default_group
-    return f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}.{_default_groups}"
+    if default_group:
+        _resized = resized
+    return "resized" if _resized else f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}.{_default_groups}"
 
 
 def _nothing() -> None:

@@ -1,0 +1,133 @@
+"""Jobs that change their size: workers that have left are dropped, newcomers are added, in a new epoch."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from host_agent.errors import MisuseError
+from host_agent.joining import AbsentWorkersError, JoinError, Seat, join
+from tests.controller.service_harness import DEADLINE_S, Bench, until
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    one = Bench(tmp_path, monkeypatch)
+    one.serve()
+    yield one
+    one.close()
+
+
+def resized(seats: list[Seat]) -> list[tuple[int, int]]:
+    """Resize, and return the rank and world size of each worker; all are in one epoch, which the switch holds."""
+    with ThreadPoolExecutor(len(seats)) as threads:
+        admissions = list(threads.map(lambda seat: seat.resize(DEADLINE_S), seats))
+    assert len({admission.epoch for admission in admissions}) == 1
+    assert [seat.admission for seat in seats] == admissions
+    return [(admission.rank, admission.world_size) for admission in admissions]
+
+
+def newcomer(bench: Bench, name: str, threads: ThreadPoolExecutor):  # type: ignore[no-untyped-def]
+    return threads.submit(join, bench.address, job=name, addresses=["127.0.2.4"], timeout_s=DEADLINE_S)
+
+
+def test_workers_go_on_without_those_that_left(bench: Bench) -> None:
+    seats = bench.join_all("job", 4)
+    before = seats[0].admission
+    seats.pop(1).close()
+    until(lambda: all(seat.left for seat in seats))
+    assert resized(seats) == [(0, 3), (1, 3), (2, 3)]
+    installed = next(iter(bench.switch.jobs.values()))
+    assert [each.epoch > before.epoch for each in installed.admissions] == [True] * 3
+    assert [seat.left for seat in seats] == [{}] * 3
+    view = bench.operator.job("job")
+    assert (view.world_size, len(view.workers)) == (3, 3)
+    reasons = [event.reason for event in bench.operator.job_events("job")]
+    assert any("its workers asked to resize it" in reason for reason in reasons)
+    seats.pop(2).close()
+    until(lambda: all(seat.left == {2: "it left"} for seat in seats))
+    assert resized(seats) == [(0, 2), (1, 2)]
+
+
+def test_a_newcomer_is_added_with_the_next_resizing(bench: Bench) -> None:
+    seats = bench.join_all("job", 2)
+    with ThreadPoolExecutor(1) as threads:
+        joining = newcomer(bench, "job", threads)
+        until(lambda: [seat.newcomers for seat in seats] == [1, 1])
+        assert not joining.done(), "it waits for the others"
+        assert resized(seats) == [(0, 3), (1, 3)]
+        added = joining.result(DEADLINE_S)
+    assert (added.admission.rank, added.admission.world_size) == (2, 3)
+    assert added.admission.epoch == seats[0].admission.epoch
+    until(lambda: [seat.newcomers for seat in seats] == [0, 0])
+    assert resized([*seats, added]) == [(0, 3), (1, 3), (2, 3)], "the same workers get a new epoch"
+
+
+def test_a_replacement_comes_for_a_worker_that_left(bench: Bench) -> None:
+    seats = bench.join_all("job", 3)
+    seats.pop(0).close()
+    with ThreadPoolExecutor(1) as threads:
+        joining = newcomer(bench, "job", threads)
+        until(lambda: all(seat.newcomers and seat.left for seat in seats))
+        assert resized(seats) == [(0, 3), (1, 3)]
+        assert joining.result(DEADLINE_S).admission.rank == 2
+
+
+def test_a_worker_whose_stream_breaks_keeps_the_rank_that_it_was_given(bench: Bench) -> None:
+    seats = bench.join_all("job", 3)
+    seats.pop(0).close()
+    until(lambda: all(seat.left for seat in seats))
+    assert resized(seats) == [(0, 2), (1, 2)]
+    bench.serve()
+    until(
+        lambda: [seat.outbox is not None for seat in bench.registry.jobs["job"].seats.values()] == [True] * 2
+    )
+    seats.pop(0).close()
+    until(lambda: seats[0].left)
+    assert seats[0].left == {0: "it left"}
+
+
+def test_who_has_not_asked_is_named(bench: Bench) -> None:
+    seats = bench.join_all("job", 3)
+    with pytest.raises(
+        AbsentWorkersError, match=r"resizing job job took longer than 1 s: workers \[1, 2\]"
+    ) as raised:
+        seats[0].resize(1.0)
+    assert raised.value.missing == (1, 2)
+    assert resized(seats) == [(0, 3), (1, 3), (2, 3)], "they may ask later"
+
+
+def test_a_worker_that_leaves_while_others_ask_is_not_waited_for(bench: Bench) -> None:
+    seats = bench.join_all("job", 3)
+    leaving = threading.Timer(0.2, seats[2].close)
+    leaving.start()
+    assert resized(seats[:2]) == [(0, 2), (1, 2)]
+    leaving.join()
+
+
+def test_a_newcomer_that_gives_up_is_forgotten(bench: Bench) -> None:
+    seats = bench.join_all("job", 2)
+    with pytest.raises(JoinError, match=r"took longer than 0\.5 s: it waits for the job to be resized"):
+        join(bench.address, job="job", addresses=["127.0.2.4"], timeout_s=0.5)
+    until(lambda: [seat.newcomers for seat in seats] == [0, 0])
+    assert resized(seats) == [(0, 2), (1, 2)]
+
+
+def test_a_job_that_does_not_run_takes_no_newcomers(bench: Bench) -> None:
+    with pytest.raises(JoinError, match="there is no job named nothing to be added to"):
+        join(bench.address, job="nothing", addresses=["127.0.2.4"], timeout_s=DEADLINE_S)
+    bench.operator.create_job("later", 2)
+    with pytest.raises(JoinError, match="job later does not run yet: join it with a rank and its world size"):
+        join(bench.address, job="later", addresses=["127.0.2.4"], timeout_s=DEADLINE_S)
+    with pytest.raises(MisuseError, match="both rank and world_size, or neither"):
+        join(bench.address, job="later", rank=1)
+
+
+def test_a_quorum_that_fewer_workers_cannot_reach_ends_the_job(bench: Bench) -> None:
+    seats = bench.join_all("job", 3, quorum=3)
+    seats.pop().close()
+    until(lambda: all(seat.left for seat in seats))
+    with pytest.raises(JoinError, match="resized from 3 to 2 workers, but its quorum is 3 contributions"):
+        resized(seats)
