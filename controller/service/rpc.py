@@ -38,10 +38,7 @@ Answer = TypeVar("Answer")
 async def _next_message(context: Any) -> Any:
     """Return a stream's next message; None at its end.
 
-    Raises
-    ------
-    RefusalError
-        The message cannot be read, or has values that no client of netsum's sends.
+    Raises RefusalError: the message cannot be read, or has values that no client of netsum's sends.
     """
     try:
         message = await context.read()
@@ -54,13 +51,7 @@ async def _next_message(context: Any) -> Any:
 
 
 async def _write_all(context: Any, outbox: asyncio.Queue[Any]) -> None:
-    """Send the messages of an outbox until None ends the stream.
-
-    Raises
-    ------
-    RefusalError
-        The outbox had one.
-    """
+    """Send the messages of an outbox until None ends the stream. Raises RefusalError if the outbox had one."""
     while (message := await outbox.get()) is not None:
         if isinstance(message, RefusalError):
             raise message

@@ -90,10 +90,7 @@ class RunningService:
 async def running_service(options: ServiceOptions) -> AsyncIterator[RunningService]:
     """Run a service for the duration of the block; its jobs continue afterwards.
 
-    Raises
-    ------
-    ControllerError
-        The configuration cannot be used.
+    Raises ControllerError if the configuration cannot be used.
     """
     files = CompiledFiles(options.program, options.p4info)
     slots = options.registry.slots
@@ -136,17 +133,8 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
 async def serve(options: ServiceOptions, announce: Callable[[dict[str, Any]], None]) -> None:
     """Run a service until SIGINT, SIGTERM or SIGHUP.
 
-    Parameters
-    ----------
-    options
-        Its configuration.
-    announce
-        Called with the addresses when all switches are ready.
-
-    Raises
-    ------
-    ControllerError
-        The configuration cannot be used.
+    `options`: its configuration. `announce`: called with the addresses when all switches are ready. Raises ControllerError
+    if the configuration cannot be used.
     """
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()

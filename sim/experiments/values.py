@@ -22,10 +22,8 @@ def contributions(
 
     All of them are windows of one array, each somewhere else, so a thousand workers need little more memory than one.
 
-    Parameters
-    ----------
-    density : float
-        Share of the blocks of `lanes` elements that are not zero, at random at each worker, which then has an array of its own.
+    `density`: share of the blocks of `lanes` elements that are not zero, at random at each worker, which then has an array
+    of its own.
     """
     generator = np.random.Generator(np.random.Philox(key=[seed, job << 32 | collective]))
     whole = size + _WINDOW_STEP * (workers - 1)

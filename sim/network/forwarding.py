@@ -105,10 +105,7 @@ class _Group:
 class FastForward:
     """Leaves out periods of a network's jobs.
 
-    Attributes
-    ----------
-    skipped_events, skipped_chunks, jumps : int
-        What was left out so far, all workers together, and in how many pieces.
+    `skipped_events`, `skipped_chunks`, `jumps`: what was left out so far, all workers together, and in how many pieces.
     """
 
     def __init__(self, network: Network) -> None:
@@ -127,15 +124,9 @@ class FastForward:
     ) -> None:
         """Add a job, so that its periods are left out or those of jobs that share its switches are not.
 
-        Parameters
-        ----------
-        ends
-            Each worker's host and the switch that it sends to.
-        parts
-            What each switch that adds holds of the job.
-        ahead
-            Called with the number of blocks of a pass, from its first one on, of which results may come before the next call, or
-            None: of all. None: workers have blocks of zeros, values that are not finite, or a quorum; then all is run.
+        `ends`: each worker's host and the switch that it sends to. `parts`: what each switch that adds holds of the job.
+        `ahead`: called with the number of blocks of a pass, from its first one on, of which results may come before the next
+        call, or None: of all. None: workers have blocks of zeros, values that are not finite, or a quorum; then all is run.
         """
         network = self._network
         nodes = {each for pair in ends for way in (pair, pair[::-1]) for each in network.way(*way)}

@@ -79,12 +79,8 @@ class Graph:
     ) -> Node:
         """Add a switch.
 
-        Parameters
-        ----------
-        programmed
-            What runs in it; None: it only forwards.
-        added_bytes
-            On the wire, of each packet with lanes: lanes that are not simulated.
+        `programmed`: what runs in it; None: it only forwards. `added_bytes`: on the wire, of each packet with lanes: lanes
+        that are not simulated.
         """
         cost = cost or SwitchCost()
         service_ps = round(cost.service_ns * PS_PER_NS)
@@ -223,10 +219,7 @@ class Graph:
     def endpoints(self, hosts: Sequence[Node], switch: Node, place: int = 0) -> list[WorkerEndpoint]:
         """Return where workers on these hosts are, as the switch sees them.
 
-        Parameters
-        ----------
-        place
-            Which of the workers of each host, 0 and up.
+        `place`: which of the workers of each host, 0 and up.
         """
         self.build()
         return [

@@ -44,13 +44,7 @@ from sim.network.engine.workers import CONTINUES, NEEDS_PYTHON, SAMPLED, on_fram
 
 @compiled
 def advance(worlds: Record, until_ps: Integer, budget: Integer, margin: Integer) -> Integer:
-    """Run events in order.
-
-    Parameters
-    ----------
-    margin : int
-        Most packets and events that one event may need.
-    """
+    """Run events in order. `margin`: most packets and events that one event may need."""
     world = worlds[0]
     while True:
         if world.heap_count == 0:

@@ -148,10 +148,7 @@ def count_workers(worlds: Any, numbers: Numbers, out: Any) -> None:
 def skip_workers(worlds: Any, numbers: Numbers, more: Any, shift_ps: Integer) -> None:
     """Let workers have gone on for a time, and their passes have fewer blocks left.
 
-    Parameters
-    ----------
-    more : int64 array (workers, COUNTS)
-        What each has counted meanwhile.
+    `more`: what each has counted meanwhile.
     """
     world, shift_ns = worlds[0], shift_ps // PS_PER_NS
     outputs = carray(pointer(world.outputs), (world.output_count,), OUTPUT)
@@ -187,10 +184,7 @@ def skip_workers(worlds: Any, numbers: Numbers, more: Any, shift_ps: Integer) ->
 def packets_under_way(worlds: Any, group_of_link: Any, group: Integer, out: Any) -> tuple[Integer, Integer]:
     """List the packets on the links of a group: time of arrival, tie, link and packet, in any order.
 
-    Returns
-    -------
-    tuple of int
-        How many there are, and when Python's first own event is.
+    Returns how many there are, and when Python's first own event is.
     """
     world, count, control_ps = worlds[0], np.int64(0), np.int64(NEVER)
     heap = carray(pointer(world.heap), (world.heap_count, HEAP_WORDS), np.int64)

@@ -29,21 +29,9 @@ PORTS, GROUPS, RING_BYTES, CAPTURE_BYTES = 512, 4096, 1 << 18, 1 << 22
 class Kernel:
     """The maps and programs; `close` lets go of all.
 
-    Parameters
-    ----------
-    captures
-        Whether the ring of captured packets has room for more than one page.
-    pins
-        Where an earlier process has pinned the maps, which are taken over, and the identity of their code; None: they are made.
-
-    Attributes
-    ----------
-    memory
-        The shared array, uint8[n].
-    identity
-        Of the code and the sizes of the maps.
-    pinned
-        Whether the maps are pinned.
+    `captures`: whether the ring of captured packets has room for more than one page. `pins`: where an earlier process has
+    pinned the maps, which are taken over, and the identity of their code; None: they are made. `memory`: the shared array,
+    uint8[n]. `identity`: of the code and the sizes of the maps. `pinned`: whether the maps are pinned.
     """
 
     def __init__(

@@ -31,10 +31,7 @@ _WHICH = (
 class Pins(Closing):
     """The folder of one switch; a context manager that lets another process have it.
 
-    Raises
-    ------
-    PortUnavailableError
-        It is in no BPF filesystem, or another process has it.
+    Raises PortUnavailableError if it is in no BPF filesystem, or another process has it.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -40,21 +40,10 @@ _LOG = logging.getLogger(__name__)
 class XdpPorts(Closing):
     """A set of switch ports on network interfaces; a context manager that detaches at the end.
 
-    Parameters
-    ----------
-    pass_dropped
-        Whether what the program drops in ingress goes on to this host's own network stack, unless it keeps something of it.
-    captures
-        Whether packets are captured.
-    pins
-        Where the links are pinned, so that they stay; None: they go with this process.
-
-    Raises
-    ------
-    PortUnavailableError
-        There is no such interface, or no right to BPF.
-    ValueError
-        A port or an interface is given twice.
+    `pass_dropped`: whether what the program drops in ingress goes on to this host's own network stack, unless it keeps
+    something of it. `captures`: whether packets are captured. `pins`: where the links are pinned, so that they stay; None:
+    they go with this process. Raises PortUnavailableError if there is no such interface, or no right to BPF. Raises
+    ValueError if a port or an interface is given twice.
     """
 
     def __init__(
@@ -100,10 +89,7 @@ class XdpPorts(Closing):
     def attach(self, switch: XdpSwitch) -> None:
         """Have a switch's program at all interfaces, in place of the one before, which is closed.
 
-        Raises
-        ------
-        PortUnavailableError
-            An interface has a program of another process.
+        Raises PortUnavailableError if an interface has a program of another process.
         """
         before, self._switch = self._switch, switch
         self.mend(anew=True)
@@ -238,10 +224,7 @@ class XdpChassis(Chassis):
     def take_over(self, resume: Callable[[bytes, Sequence[bytes]], None]) -> None:
         """Go on with the switch that an earlier process has pinned, if there is one and its code is this one's.
 
-        Parameters
-        ----------
-        resume
-            Called with the configuration and the updates that the switch had, as messages of P4Runtime.
+        `resume`: called with the configuration and the updates that the switch had, as messages of P4Runtime.
         """
         pins = self._interfaces.pins
         records = pins.records() if pins is not None else []

@@ -40,26 +40,11 @@ DEFAULT_CPU_PORT = 510
 class XdpSwitch(ControlPlane):
     """A running v1model program in the kernel.
 
-    Parameters
-    ----------
-    cpu_port
-        The switch port to and from the controller.
-    captures
-        Whether packets are captured.
-    lasting
-        Whether it will be pinned, so that later processes may capture packets.
-    pins
-        Where another process pinned maps, to be taken over, and the identity of their code: entries and groups are then to be
-        written again, and take effect with `go_live`.
-
-    Raises
-    ------
-    UnsupportedProgramError
-        The program has what XDP cannot do.
-    VerifierError
-        The kernel's verifier refuses it.
-    BpfError
-        The kernel does, or there is no right to BPF.
+    `cpu_port`: the switch port to and from the controller. `captures`: whether packets are captured. `lasting`: whether it
+    will be pinned, so that later processes may capture packets. `pins`: where another process pinned maps, to be taken over,
+    and the identity of their code: entries and groups are then to be written again, and take effect with `go_live`. Raises
+    UnsupportedProgramError if the program has what XDP cannot do. Raises VerifierError if the kernel's verifier refuses it.
+    Raises BpfError if the kernel does, or there is no right to BPF.
     """
 
     def __init__(

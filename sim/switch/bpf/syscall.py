@@ -68,22 +68,11 @@ def map_name(name: str) -> bytes:
 class Map:
     """A BPF map; closing it frees it once no program uses it.
 
-    Parameters
-    ----------
-    name
-        What `bpftool` shows, after ``ns_``.
-    kind, key_bytes, value_bytes, entries
-        As bpf(2) has them.
-    shared
-        Whether `view` may map it into this process (arrays).
-    sparse
-        Whether memory is taken as entries come (tries must).
-    inner
-        A map of the kind that a map of maps holds.
-    btf
-        Descriptor and numbers of the key's and the value's type, where the kernel must know them.
-    pinned
-        Where an earlier process has pinned the map, which is taken over; None: it is made.
+    `name`: what `bpftool` shows, after ``ns_``. `kind`, `key_bytes`, `value_bytes`, `entries`: as bpf(2) has them. `shared`:
+    whether `view` may map it into this process (arrays). `sparse`: whether memory is taken as entries come (tries must).
+    `inner`: a map of the kind that a map of maps holds. `btf`: descriptor and numbers of the key's and the value's type,
+    where the kernel must know them. `pinned`: where an earlier process has pinned the map, which is taken over; None: it is
+    made.
     """
 
     def __init__(
@@ -210,17 +199,8 @@ def load_btf(content: bytes) -> int:
 def load_program(name: str, code: bytes, *, devmap: bool = False) -> int:
     """Load an XDP program; return its descriptor.
 
-    Parameters
-    ----------
-    devmap
-        Whether it runs at an entry of a device map, not at an interface.
-
-    Raises
-    ------
-    VerifierError
-        The verifier refuses it.
-    BpfError
-        The kernel does.
+    `devmap`: whether it runs at an entry of a device map, not at an interface. Raises VerifierError if the verifier refuses
+    it. Raises BpfError if the kernel does.
     """
     instructions, license_text = ctypes.create_string_buffer(code, len(code)), ctypes.c_char_p(b"GPL")
     attach = _ATTACH_DEVMAP if devmap else 0
@@ -266,12 +246,8 @@ def run_once(
 ) -> Outcome:
     """Run a program on a packet in memory.
 
-    Parameters
-    ----------
-    live
-        Whether the packet really goes where the program sends it.
-    ifindex
-        The interface that a live packet seems to come from.
+    `live`: whether the packet really goes where the program sends it. `ifindex`: the interface that a live packet seems to
+    come from.
     """
     data = ctypes.create_string_buffer(packet, len(packet))
     context = b""

@@ -154,10 +154,7 @@ class Device:
     def resume(self, config: bytes, updates: Sequence[bytes]) -> None:
         """Go on with the configuration and the updates that an earlier process of this switch was given.
 
-        Raises
-        ------
-        P4RuntimeError
-            The configuration cannot be realized.
+        Raises P4RuntimeError: the configuration cannot be realized.
         """
         with self._control:
             pipeline = Pipeline(

@@ -37,10 +37,7 @@ def forwarding_state(pipeline: Pipeline, *, arrays: bool = True) -> list[Any]:
 
     The initial state is omitted: entries of the program itself, zeros, default actions that no controller has set.
 
-    Parameters
-    ----------
-    arrays
-        Whether the cells of counters, meters and registers are among them.
+    `arrays`: whether the cells of counters, meters and registers are among them.
     """
     updates = []
     for form in _EVERYTHING:

@@ -51,15 +51,8 @@ class _Installed:
 class Chassis:
     """A place for one switch at a time.
 
-    Parameters
-    ----------
-    ports
-        The driver of its ports; None for a switch that is only used in process.
-
-    Raises
-    ------
-    ValueError
-        `cpu_port` is one of the driver's ports.
+    `ports`: the driver of its ports; None for a switch that is only used in process. Raises ValueError if `cpu_port` is one
+    of the driver's ports.
     """
 
     def __init__(self, ports: PortDriver | None = None, cpu_port: int = DEFAULT_CPU_PORT) -> None:
