@@ -28,6 +28,7 @@ _MOST_STARTS: Final = 3
 _STEADY_S: Final = 30.0  # A switch that has run for that long may be started again as often as at first.
 _BACKOFF_S: Final = 0.2
 _BACKLOG: Final = 128
+_CONNECT_S: Final = 5.0  # How long a connection may take; the kernel makes it unless the backlog is full.
 
 
 def wants_leaf() -> bool:
@@ -82,7 +83,7 @@ class LeafKeeper:
         with contextlib.suppress(OSError):
             self._closing.send(b"\0")
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(2 * _CONNECT_S)
         self._closing.close()
         self._closed.close()
 
@@ -130,6 +131,7 @@ class LeafKeeper:
                 listener.listen(_BACKLOG)
                 self._start(listener, name, ip)
                 started = True
+        connection.settimeout(_CONNECT_S)
         connection.connect(address)
         if not is_trusted(connection):
             raise PermissionError("another user's process has taken its socket")
