@@ -5,6 +5,7 @@ erased (`sim.network.engine.outputs`). What they contribute are windows of one a
 memory than one, apart from their state.
 """
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -300,14 +301,16 @@ class NetsumJob:
 
 
 def _place(point: Point, number: int) -> int:
-    """Return how many earlier jobs have a worker on the same hosts."""
-    job = point.settings.job[number]
-    mine = range(job.first_host, job.first_host + job.workers)
-    return sum(
-        other.contender == "netsum"
-        and range(
-            max(mine.start, other.first_host), min(mine.stop, other.first_host + other.workers)
-        ).__len__()
-        > 0
-        for other in point.settings.job[:number]
-    )
+    """Return the first place that no earlier job with a worker on the same hosts has."""
+    hosts: list[range] = []
+    places: list[int] = []
+    for job in point.settings.job[: number + 1]:
+        mine = range(job.first_host, job.first_host + job.workers if job.contender == "netsum" else 0)
+        taken = {
+            place
+            for place, other in zip(places, hosts, strict=True)
+            if max(mine.start, other.start) < min(mine.stop, other.stop)
+        }
+        hosts.append(mine)
+        places.append(next(place for place in count() if place not in taken))
+    return places[-1]

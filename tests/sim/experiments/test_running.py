@@ -528,3 +528,13 @@ def test_what_no_job_with_a_quorum_can_be(
 ) -> None:
     with pytest.raises(SettingError, match=expected):
         run_point(point(BACKUP, **given), programs)
+
+
+def test_jobs_that_overlap_in_turn_do_not_take_the_same_place_on_a_host(programs: dict[int, str]) -> None:
+    text = "[topology]\nhosts = 8\n" + "".join(
+        f'[[job]]\nname = "j{first}"\nworkers = 4\nsize = "16KiB"\nfirst_host = {first}\n'
+        for first in (1, 3, 5)
+    )
+    rows = run_point(point(text), programs).rows
+    assert [row["job"] for row in rows] == ["j1", "j3", "j5"]
+    assert {(row["error"], row["sums_checked"]) for row in rows} == {(None, 4)}
