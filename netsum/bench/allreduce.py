@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from controller.service.client import OperatorClient
@@ -188,13 +189,13 @@ def gloo_rows(bed: RunningTestbed, plan: Plan, folder: Path, per_host: int = 1) 
 
 def _table(results: Sequence[Result]) -> list[list[str]]:
     gloo = {
-        (one.switch, one.rate, one.loss_percent, one.row.bytes): one
+        (one.switch == "bmv2", one.rate, one.loss_percent, one.row.bytes): one
         for one in results
         if one.contender == GLOO
     }
     lines = []
     for one in results:
-        peer = gloo.get((one.switch, one.rate, one.loss_percent, one.row.bytes))
+        peer = gloo.get((one.switch == "bmv2", one.rate, one.loss_percent, one.row.bytes))
         rate = one.row.elements_per_s
         ratio = theory = ""
         if peer is not None and peer is not one:
@@ -245,6 +246,7 @@ def run(
     lossy_sizes: str,
     loss: str,
     lanes: str,
+    switches: str,
     repeats: int,
     slots: str | None,
     bmv2_rate: str,
@@ -268,6 +270,8 @@ def run(
     load_topology(topology)
     if unknown := [each for each in lane_counts if each not in map(str, LANES)]:
         raise PlanError(f"--lanes: expected {' or '.join(map(str, LANES))}, not {unknown[0]!r}")
+    if unknown := [each for each in switches.split(",") if each not in ("embedded", "xdp")]:
+        raise PlanError(f"--switches: expected embedded or xdp, not {unknown[0]!r}")
     folder = new_run_folder(Path("runs"), "bench-allreduce")
     load = f"load before: {os.getloadavg()[0]:.1f}; float32, sum"
     header = f"{machine_and_date()}\n{command_line()}\n{load}"
@@ -276,8 +280,8 @@ def run(
         bench = _Bench(topology, slots, folder, status.update, per_host)
         for percent in losses:
             plan = plans[lossy[percent]]
-            for number, count in enumerate(lane_counts):
-                bench.compare("embedded", int(count), rate, percent, plan, with_gloo=number == 0)
+            for number, (switch, count) in enumerate(product(switches.split(","), lane_counts)):
+                bench.compare(switch, int(count), rate, percent, plan, with_gloo=number == 0)
         lacking = missing_for_switch("bmv2") if bmv2_rate != "0" else "--bmv2-rate is 0"
         if lacking is None:
             for switch in ("bmv2", "embedded"):

@@ -25,6 +25,7 @@ from netsum.bench.engine import spread
 from netsum.bench.machine import machine_and_date
 from netsum.bench.thrift import CLIENT, run_client
 from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, Job
+from netsum.bench.xdp_twin import adding_ns, compiler
 from netsum.programs import compiled_program
 from topologies import namespaces
 from topologies.children import Child, TestbedError, ending_in_order
@@ -32,7 +33,7 @@ from topologies.runs import new_run_id
 
 DEADLINE_S = 600.0
 """Of every wait; the first run after a change of sources compiles the loops of switch and hosts."""
-EMBEDDED, XDP, BMV2 = "embedded switch", "kernel (XDP)", "simple_switch_grpc"
+EMBEDDED, XDP, BY_HAND, BMV2 = "embedded switch", "kernel (XDP)", "C by hand (XDP)", "simple_switch_grpc"
 _QUEUE_PACKETS = 1_000_000
 
 
@@ -54,6 +55,11 @@ class Comparison:
     def xdp_ratio(self) -> float | None:
         """How many times the embedded switch's median the kernel's is; None without XDP."""
         return self._times(XDP, EMBEDDED)
+
+    @property
+    def hand_ratio(self) -> float | None:
+        """What part of the median of the program by hand the kernel's is; None without clang."""
+        return self._times(XDP, BY_HAND)
 
     def _times(self, one: str, other: str) -> float | None:
         if one not in self.rates or other not in self.rates:
@@ -88,8 +94,8 @@ class _Cables:
 
 
 @contextmanager
-def _xdp(cables: _Cables, folder: Path) -> Iterator[str]:
-    """Run the program in the kernel; yields where its P4Runtime listens."""
+def _in_kernel(cables: _Cables) -> Iterator[None]:
+    """Have the hosts take what XDP sends."""
 
     def receive_offload(state: str) -> None:
         for end in cables.ends:  # with it, an interface takes what XDP sends
@@ -97,10 +103,26 @@ def _xdp(cables: _Cables, folder: Path) -> Iterator[str]:
 
     receive_offload("on")
     try:
-        with _embedded(cables, folder, "xdp") as address:
-            yield address
+        yield
     finally:
         receive_offload("off")
+
+
+@contextmanager
+def _xdp(cables: _Cables, folder: Path) -> Iterator[str]:
+    """Run the program in the kernel; yields where its P4Runtime listens."""
+    with _in_kernel(cables), _embedded(cables, folder, "xdp") as address:
+        yield address
+
+
+@contextmanager
+def _by_hand(cables: _Cables, folder: Path, job: Job) -> Iterator[None]:
+    """Run the program that was written by hand, with a job."""
+    stem = folder / "by-hand"
+    command = [sys.executable, "-P", "-m", "netsum.bench.xdp_twin", "--ready", f"{stem}.sock"]
+    command += ["--interfaces", ",".join(cables.ports.values()), "--job", json.dumps(asdict(job))]
+    with _in_kernel(cables), _running(BY_HAND, cables.switch, command, stem):
+        yield
 
 
 @contextmanager
@@ -226,12 +248,20 @@ def measure(
     """
     packets -= packets % workers
     comparison = Comparison(lanes, workers, packets)
-    chosen = [EMBEDDED, XDP] + ([BMV2] if bmv2 and shutil.which(BMV2) else [])
+    chosen = (
+        [EMBEDDED, XDP] + ([BY_HAND] if compiler() else []) + ([BMV2] if bmv2 and shutil.which(BMV2) else [])
+    )
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-veth-")))
         cables = stack.enter_context(_Cables(workers))
         for _ in range(runs):
             for name in chosen:
+                if name == BY_HAND:
+                    job = Job(workers, lanes, slots=slots)
+                    with _by_hand(cables, folder, job):
+                        rate = _run_hosts(cables, job, packets)
+                    comparison.rates.setdefault(name, []).append(rate)
+                    continue
                 with _SWITCHES[name](cables, folder) as address:
                     rate = _rate(cables, address, lanes, slots, packets)
                 comparison.rates.setdefault(name, []).append(rate)
@@ -254,6 +284,11 @@ def run(runs: int, lane_counts: Sequence[int], *, workers: int, slots: int, pack
             for name, rates in found.rates.items():
                 print(f"{lanes:>4} lanes  {name:<20} {spread(rates)}")
             print(f"            the kernel's is {found.xdp_ratio:,.2f} times the embedded switch's")
+            if found.hand_ratio is not None:
+                print(f"            and {found.hand_ratio:,.2f} of the program by hand")
+            costs = adding_ns(lanes)
+            said = ", ".join(f"{ns} ns {name}" for name, ns in costs.items())
+            print(f"            a packet that adds, by the kernel's test runs: {said}")
             if found.ratio is None:
                 print(f"            {BMV2} is not measured, so there is nothing to compare with")
             else:

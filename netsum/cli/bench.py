@@ -109,6 +109,10 @@ def bench_allreduce(
     lanes: Annotated[
         str, typer.Option(metavar="LANES,…", help="int32 values a packet carries; each is measured.")
     ] = "256,64",
+    switches: Annotated[
+        str,
+        typer.Option(metavar="SWITCH,…", help="Who runs the P4 program: embedded, xdp; each is measured."),
+    ] = "embedded",
     repeats: Annotated[int, typer.Option(min=1, help="How often each array is reduced and timed.")] = 3,
     slots: SlotsOption = None,
     bmv2_rate: Annotated[
@@ -135,6 +139,7 @@ def bench_allreduce(
         lossy_sizes=lossy_sizes,
         loss=loss,
         lanes=lanes,
+        switches=switches,
         repeats=repeats,
         slots=slots,
         bmv2_rate=bmv2_rate,
