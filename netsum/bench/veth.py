@@ -1,7 +1,7 @@
 """``netsum bench veth``: the embedded switch, the kernel (XDP) and BMv2 on the same virtual cables, same packets.
 
-The switch has one port for each worker of a job, on virtual Ethernet with all offloads off; a process at the other ends sends
-the workers' contributions and takes the results, a window of chunks at a time, so that neither loses (`netsum.bench.veth_hosts`).
+The switch has one port for each worker of a job, on virtual Ethernet with all offloads off; a process at each other end sends
+the worker's contributions and takes the results, a window of chunks at a time, so that neither loses (`netsum.bench.veth_hosts`).
 Every chunk takes one packet in and one packet out for each worker, so as many packets leave as come. BMv2 has neither a log nor
 pcaps, and the longest queues it can have. Every run starts a switch anew; runs alternate.
 """
@@ -209,30 +209,41 @@ def _rate(cables: _Cables, address: str, lanes: int, slots: int, packets: int) -
 
 
 def _run_hosts(cables: _Cables, job: Job, packets: int) -> float:
-    command = [sys.executable, "-m", "netsum.bench.veth_hosts"]
-    command += ["--interfaces", ",".join(cables.ends), "--packets", str(packets)]
-    command += ["--job", json.dumps(asdict(job))]
-    done = subprocess.run(
-        [*namespaces.inside(cables.hosts), *command],
-        input="go\n",
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise TestbedError(
-            f"the hosts failed: {done.stderr.strip().rpartition(chr(10))[2] or 'no reason given'}"
+    command = [*namespaces.inside(cables.hosts), sys.executable, "-m", "netsum.bench.veth_hosts"]
+    command += ["--packets", str(packets), "--job", json.dumps(asdict(job))]
+    hosts = [
+        subprocess.Popen(
+            [*command, "--interface", end, "--worker", str(worker)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
-    report = json.loads(done.stdout.splitlines()[-1])
-    if report["results"] != packets:
+        for worker, end in enumerate(cables.ends)
+    ]  # fmt: skip
+    try:
+        for host in hosts:
+            assert host.stdout is not None
+            host.stdout.readline()
+        begin = time.perf_counter_ns()
+        for host in hosts:
+            assert host.stdin is not None
+            host.stdin.write("go\n")
+            host.stdin.flush()
+        said = [host.communicate(timeout=DEADLINE_S) for host in hosts]
+    finally:
+        for host in hosts:
+            host.kill()
+            host.wait()
+    if any(host.returncode != 0 for host in hosts):
+        errors = "".join(error for _, error in said).strip()
+        raise TestbedError(f"the hosts failed: {errors.rpartition(chr(10))[2] or 'no reason given'}")
+    reports = [json.loads(output.splitlines()[-1]) for output, _ in said]
+    results = sum(report["results"] for report in reports)
+    if results != packets:
         raise TestbedError(
-            f"{report['results']} of {packets} results came: packets were lost, as on a busy machine; measure again when "
-            "it is idle"
+            f"{results} of {packets} results came: packets were lost, as on a busy machine; measure again when it is idle"
         )
-    if not report["right"]:
+    if not all(report["right"] for report in reports):
         raise TestbedError("a result was not the sum of its contributions")
-    return packets / float(report["spent_ns"]) * 1e9
+    return packets / float(max(report["end_ns"] for report in reports) - begin) * 1e9
 
 
 def _mac(number: int) -> str:

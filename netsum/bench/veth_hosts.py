@@ -1,4 +1,4 @@
-"""The hosts' side of ``netsum bench veth``, run where their interfaces are: sends a job's packets, counts the results.
+"""A host's side of ``netsum bench veth``, run where its interface is: sends a worker's packets, counts the results.
 
 Compiled, and one packet costs it about as much as a switch's port: contributions go out in batches, as many chunks ahead of
 the results as the job has slots. So nothing is lost while queues hold that many packets, and the switch never waits.
@@ -30,9 +30,7 @@ _CHUNK_OFFSET = 12
 
 
 @compiled
-def drive(
-    inbox: Any, outbox: Any, ports: Any, lengths: Any, frames: Any, workers: int, window: int, quiet_ns: int
-) -> int:
+def drive(inbox: Any, outbox: Any, ports: Any, lengths: Any, frames: Any, window: int, quiet_ns: int) -> int:
     """Send all frames, at most `window` chunks ahead of the results; return how many results came.
 
     It gives up when none has come for `quiet_ns`.
@@ -41,8 +39,8 @@ def drive(
     sent, got = 0, 0
     last_ns = monotonic_ns(inbox.work)
     while got < total:
-        # Results of a chunk go to all workers, so the slot of chunk n is free when chunk n's have come.
-        may = min(total, (got // workers + window) * workers) - sent
+        # The slot of chunk n is free when its result has come.
+        may = min(total, got + window) - sent
         count = min(may, BATCH)
         if count > 0:
             transmit_frames(outbox, ports[sent:], lengths[sent:], frames[sent:], count)
@@ -62,24 +60,25 @@ def drive(
 def main() -> None:
     """Send a job's contributions and print how long all results took, as JSON."""
     options = argparse.ArgumentParser(description=main.__doc__)
-    options.add_argument("--interfaces", required=True, help="of the workers, in order: as in a,b")
+    options.add_argument("--interface", required=True, help="of the worker")
+    options.add_argument("--worker", type=int, required=True)
     options.add_argument("--job", required=True, help="a `Job`'s fields, as JSON")
     options.add_argument("--packets", type=int, required=True)
     chosen = options.parse_args()
-    names = chosen.interfaces.split(",")
     job = Job(**json.loads(chosen.job))
-    packets = contributions(job, chosen.packets // job.workers)
-    with InterfacePorts([(job.port_of(w), name) for w, name in enumerate(names)]) as ports:
+    everything = contributions(job, chosen.packets // job.workers)
+    own = everything.ports == job.port_of(chosen.worker)
+    packets = Packets.trusted(everything.ports[own], everything.lengths[own], everything.frames[own])
+    with InterfacePorts([(job.port_of(chosen.worker), chosen.interface)]) as ports:
         arguments = (ports._inbox, ports._outbox, packets.ports, packets.lengths, packets.frames)
-        drive(*arguments[:2], packets.ports[:0], packets.lengths[:0], packets.frames[:0], job.workers, 1, 0)
+        drive(*arguments[:2], packets.ports[:0], packets.lengths[:0], packets.frames[:0], 1, 0)
         print("ready", flush=True)
         sys.stdin.readline()
         ports.receive(0)
-        begin = time.perf_counter_ns()
-        results = drive(*arguments, job.workers, job.slots, QUIET_NS)
-        spent_ns = time.perf_counter_ns() - begin
-        right = _right(job, packets, ports)
-        print(json.dumps({"results": results, "spent_ns": spent_ns, "right": right}))
+        results = drive(*arguments, job.slots, QUIET_NS)
+        end_ns = time.perf_counter_ns()
+        right = _right(job, everything, ports)
+        print(json.dumps({"results": results, "end_ns": end_ns, "right": right}))
 
 
 def _right(job: Job, packets: Packets, ports: InterfacePorts) -> bool:
