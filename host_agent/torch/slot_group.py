@@ -175,11 +175,12 @@ class SlotGroup:
 
     def hand_over(self) -> Seat:
         """End the collectives, and return the seat, which stays in the job."""
-        self._failures.note_destroyed()
         with self._lock:
-            collectives, self._handed_over = self._collectives, True
-        if not isinstance(collectives, Communicator):
-            raise MisuseError("a process group without slots of a switch cannot be resized")
+            collectives = self._collectives
+            if not isinstance(collectives, Communicator):
+                raise MisuseError("a process group without slots of a switch cannot be resized")
+            self._handed_over = True
+        self._failures.note_destroyed()
         collectives.close()
         return self._seat
 

@@ -11,7 +11,7 @@ pytest.importorskip("torch", exc_type=ImportError)
 
 import torch.distributed as dist
 
-from host_agent.errors import ClosedCommunicatorError
+from host_agent.errors import ClosedCommunicatorError, MisuseError
 from host_agent.torch.failures import Failures
 from host_agent.torch.slot_group import START_TRANSITIONS, SlotGroup, StartEvent, StartState
 
@@ -93,3 +93,15 @@ def test_a_group_closed_while_it_starts_fails_what_waits_and_closes_what_comes()
         each.join(10)
     assert seat.does.closed
     assert seat.does.begun == []
+
+
+def test_a_group_that_cannot_be_resized_goes_on_and_leaves_the_job_with_its_end() -> None:
+    seat = Place()
+    group = group_on(seat)
+    with pytest.raises(MisuseError, match="without slots of a switch cannot be resized"):
+        group.hand_over()
+    seat.may_start.set()
+    assert group.barrier("after").result(10) == "after"
+    assert not group._failures._destroyed
+    group.close()
+    assert seat.closed.is_set()
