@@ -168,10 +168,7 @@ class Seat(Closing):
             return used
         broken = self._lifecycle is not None and self._lifecycle.cause is not None
         asking = FromWorker(again=jobs_pb2.Again(epoch=used.epoch, broken=broken))
-        # Said again and again, as a stream may break and another begin meanwhile.
-        return self._membership.epoch_after(
-            used.epoch, self.controller, timeout_s, lambda: self._stream.send(asking)
-        )
+        return self._epoch_after(asking, timeout_s, "starting again in")
 
     @property
     def newcomers(self) -> int:
@@ -198,8 +195,13 @@ class Seat(Closing):
         """
         used = self.admission
         asking = FromWorker(again=jobs_pb2.Again(epoch=used.epoch, resize=True))
+        return self._epoch_after(asking, timeout_s, "resizing")
+
+    def _epoch_after(self, asking: FromWorker, timeout_s: float, what: str) -> Admission:
+        """Ask for another epoch than the one in the message until the job has it; return its admission."""
+        # Sent repeatedly, as a stream may break and another begin meanwhile.
         return self._membership.epoch_after(
-            used.epoch, self.controller, timeout_s, lambda: self._stream.send(asking), "resizing"
+            asking.again.epoch, self.controller, timeout_s, lambda: self._stream.send(asking), what
         )
 
     def watch(
