@@ -316,7 +316,7 @@ class Membership:
         done: Callable[[], bool],
         controller: str,
         timeout_s: float,
-        what: str = "starting again in",
+        what: str,
         ask: Callable[[], None] = lambda: None,
     ) -> None:
         """Wait, repeating the request about once a second."""
