@@ -275,10 +275,9 @@ def test_a_switch_that_dies_is_told_before_the_timeout() -> None:
 
 def _switch_dies(rank: int, world: int, service: int) -> None:
     dist.barrier()
-    _wait_for_all(world)
+    await_all(world)
     if rank == 0:
-        for process in Path("/proc").glob("[0-9]*"):
-            _kill_switch_of(process, service)
+        kill_switch_of(service)
     with pytest.raises(dist.DistBackendError, match="the embedded switch was killed by SIGKILL"):
         dist.all_reduce(torch.ones(100))
 
@@ -291,17 +290,17 @@ def test_a_service_that_is_killed_is_told_long_before_the_timeout() -> None:
 def _service_dies(rank: int, world: int, service: int) -> None:
     unused = dist.new_group()
     dist.barrier()
-    _wait_for_all(world)
+    await_all(world)
     if rank == 0:
         os.kill(service, signal.SIGKILL)
     gone = "the job of this group has ended: .* has taken back the memory that it shared.* and nothing answers at unix:"
     with pytest.raises(dist.DistBackendError, match=gone):
-        _reduce_until_it_fails()
+        reduce_until_it_fails()
     with pytest.raises(dist.DistBackendError, match="the job of this group has ended: nothing answers at"):
         dist.all_reduce(torch.ones(100), group=unused)
 
 
-def _wait_for_all(world: int) -> None:
+def await_all(world: int) -> None:
     """Wait until all ranks are here: one may be out of a barrier whose result the others have not received yet."""
     store = dist.distributed_c10d._get_default_store()
     if store.add("here", 1) == world:
@@ -309,19 +308,19 @@ def _wait_for_all(world: int) -> None:
     store.wait(["all are here"])
 
 
-def _reduce_until_it_fails() -> None:
+def reduce_until_it_fails() -> None:
     """The switch ends a moment after the service."""
     while True:
         dist.all_reduce(torch.ones(100))
 
 
-def _kill_switch_of(process: Path, service: int) -> None:
-    """Kill a process if it is the switch of the service."""
-    with contextlib.suppress(OSError):
-        if b"sim.switch.serve" not in (process / "cmdline").read_bytes():
-            return
-        if int((process / "stat").read_text().rpartition(")")[2].split()[1]) == service:
-            os.kill(int(process.name), signal.SIGKILL)
+def kill_switch_of(service: int) -> None:
+    """Kill the switch that a service started."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == service and b"sim.switch.serve" in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def test_ranks_that_cannot_meet_are_told_why_by_init_process_group(torch_service: str) -> None:

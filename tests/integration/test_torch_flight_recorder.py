@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ pytest.importorskip("torch.distributed.flight_recorder", reason="needs a PyTorch
 import torch
 import torch.distributed as dist
 
-from tests.integration.torch_ranks import Ranks
+from tests.integration.test_torch_errors import await_all, kill_switch_of, reduce_until_it_fails
+from tests.integration.torch_ranks import Ranks, local_service
 
 pytestmark = pytest.mark.torch
 
@@ -94,18 +95,30 @@ def _every_call(rank: int, world: int, prefix: str) -> None:
     dist.destroy_process_group(group)
 
 
-def test_ranks_that_do_not_agree(own_ranks: Ranks, tmp_path: Path) -> None:
-    own_ranks.run(_disagree)
+# What rank 2 calls in place of an all_reduce of four float32, and what torchfrtrace says of it.
+ODD_CALLS: dict[str, tuple[Callable[[], object], str]] = {
+    "a count": (lambda: dist.all_reduce(torch.ones(5)), "Error type: SIZE_OR_SYNTAX_MISMATCH"),
+    "a type": (
+        lambda: dist.all_reduce(torch.ones(4, dtype=torch.int64)),
+        "Error type: COLLECTIVE_DTYPE_MISMATCH",
+    ),
+    "a collective": (lambda: dist.broadcast(torch.ones(4), 0), "Error type: COLLECTIVE_TYPE_MISMATCH"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_CALLS)
+def test_ranks_that_do_not_agree(own_ranks: Ranks, tmp_path: Path, odd: str) -> None:
+    own_ranks.run(_disagree, odd)
     assert files_in(tmp_path) == [f"netsum_rank_{rank}" for rank in range(WORLD)]
     found, _ = analysed(tmp_path)
     assert "Collective sequence number: 1 has errors" in found
-    assert "Culprit rank 2; Error type: SIZE_OR_SYNTAX_MISMATCH" in found
+    assert f"Culprit rank 2; {ODD_CALLS[odd][1]}" in found
 
 
-def _disagree(rank: int, world: int) -> None:
+def _disagree(rank: int, world: int, odd: str) -> None:
     dist.all_reduce(torch.ones(4))
     with pytest.raises(dist.DistBackendError, match="do not agree"):
-        dist.all_reduce(torch.ones(5 if rank == 2 else 4))
+        ODD_CALLS[odd][0]() if rank == 2 else dist.all_reduce(torch.ones(4))
 
 
 def test_a_rank_that_does_not_come(own_ranks: Ranks, tmp_path: Path) -> None:
@@ -143,6 +156,53 @@ def _one_is_killed(rank: int, world: int) -> None:
         dist.all_reduce(torch.ones(4))
 
 
+def test_a_rank_that_destroyed_its_group(own_ranks: Ranks, tmp_path: Path) -> None:
+    own_ranks.run(_one_leaves)
+    found, _ = analysed(tmp_path)
+    assert "missing ranks: {1}" in found
+
+
+def _one_leaves(rank: int, world: int) -> None:
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(4), group=group)
+    if rank == 1:
+        from netsum.torch import write_flight_recorder
+
+        dist.destroy_process_group(group)
+        write_flight_recorder(os.environ["TORCH_FR_DUMP_TEMP_FILE"])
+        return
+    with pytest.raises(dist.DistBackendError, match="rank 1 left before this was done"):
+        dist.all_reduce(torch.ones(4), group=group)
+
+
+@pytest.mark.parametrize("killed", ["switch", "service"])
+def test_what_all_ranks_wait_for_is_killed(tmp_path: Path, killed: str) -> None:
+    """All ranks write the same collective, which has begun everywhere and is done nowhere."""
+    files = {"TORCH_FR_DUMP_TEMP_FILE": os.fspath(tmp_path / "netsum_rank_")}
+    with (
+        local_service() as (address, service),
+        Ranks(2, {"NETSUM_CONTROLLER": address, **files}) as ranks,
+    ):
+        ranks.run(_killed_below, service, killed)
+        assert files_in(tmp_path) == ["netsum_rank_0", "netsum_rank_1"]
+    printed, found = analysed(tmp_path)
+    for trouble in ("errors", "Not all ranks", "missing"):
+        assert trouble not in printed, printed
+    assert [each.collective_state for each in found][-1] == "started"
+
+
+def _killed_below(rank: int, world: int, service: int, killed: str) -> None:
+    dist.barrier()
+    await_all(world)
+    if rank == 0:
+        if killed == "switch":
+            kill_switch_of(service)
+        else:
+            os.kill(service, signal.SIGKILL)
+    with pytest.raises(dist.DistBackendError, match="the job of this group has ended|was killed by SIGKILL"):
+        reduce_until_it_fails()
+
+
 def test_a_file_that_cannot_be_written_is_a_warning(own_ranks: Ranks, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for warned in own_ranks.run(_disagree_with, os.fspath(tmp_path / "file" / "netsum_rank_")):
@@ -155,5 +215,5 @@ def _disagree_with(rank: int, world: int, prefix: str) -> str:
     seen: list[Any] = []
     os.environ["TORCH_FR_DUMP_TEMP_FILE"] = prefix
     warnings.showwarning = lambda *found: seen.append(found[0])  # The warning is of another thread.
-    _disagree(rank, world)
+    _disagree(rank, world, "a count")
     return str(seen[0])
