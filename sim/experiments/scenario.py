@@ -225,6 +225,11 @@ def _shape(table: TopologyTable, needed: int, base: LinkParameters) -> shapes.Sh
         return shapes.leaf_spine(
             table.hosts or -(-needed // table.leaves) * table.leaves, table.leaves, table.spines
         )
+    if table.kind == "pods":
+        if not table.rack:
+            raise SettingError("topology.rack: expected how many hosts are at each leaf of a pod")
+        count = table.pods or -(-hosts // (table.leaves * table.rack))
+        return shapes.pods(count, table.leaves, table.spines, table.rack, table.cores)
     if table.kind == "fat-tree":
         return shapes.fat_tree(table.ports)
     if not table.file:

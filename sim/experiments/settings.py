@@ -6,13 +6,14 @@ from dataclasses import MISSING, dataclass, field, fields
 from reprlib import repr as shown
 from typing import Any, Final, TypeVar
 
-from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, POOL_SLOTS
+from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID, MAX_WORLD_SIZE, POOL_SLOTS
 from sim.errors import SettingError
 from sim.network.engine.records import GAPS
+from sim.network.shapes import MAX_FAT_TREE_PORTS, MAX_HOSTS, MAX_SWITCH_PORTS
 from sim.peers.table import PEERS
 from topologies.units import parse_latency_ns, parse_rate_bps, parse_size_bytes
 
-SHAPES: Final = ("star", "dumbbell", "leaf-spine", "fat-tree", "file")
+SHAPES: Final = ("star", "dumbbell", "leaf-spine", "fat-tree", "pods", "file")
 ACTIONS: Final = (
     "link-down",
     "link-up",
@@ -163,13 +164,15 @@ class TopologyTable:
 
     kind: str = _key(_choice(*SHAPES), "star", "which graph")
     file: str = _key(_text, "", "for kind file: a shipped topology's name or a path")
-    hosts: int = _key(_whole(0, 4096), 0, "0: as many as jobs and background need")
-    leaves: int = _key(_whole(1, 256), 4)
-    spines: int = _key(_whole(1, 256), 2)
+    hosts: int = _key(_whole(0, MAX_HOSTS), 0, "0: as many as jobs and background need")
+    leaves: int = _key(_whole(1, 256), 4, "in all, or of a pod")
+    spines: int = _key(_whole(1, 256), 2, "likewise")
     rack: int = _key(
         _whole(0, 256), 0, "hosts at a leaf, and as many leaves as those need; 0: `leaves` leaves"
     )
-    ports: int = _key(_whole(2, 24), 4, "of a fat tree's switches")
+    pods: int = _key(_whole(0, MAX_SWITCH_PORTS), 0, "0: as many as the hosts need")
+    cores: int = _key(_whole(1, 256), 1, "core switches above each spine of a pod")
+    ports: int = _key(_whole(2, MAX_FAT_TREE_PORTS), 4, "of a fat tree's switches")
     rate: int = _key(_rate_bps, 10**10, "of the hosts' links")
     core_rate: int = _key(_rate_bps, 0, "between switches; default: the same")
     latency: int = _key(_time_ns, 1000, "of each link")
@@ -214,9 +217,9 @@ class Job:
     name: str = _key(_text, "job")
     contender: str = _key(_choice("netsum", *PEERS), "netsum", "what reduces")
     workers: int = _key(_whole(1, MAX_WORLD_SIZE), 4)
-    copies: int = _key(_whole(1, 16), 1, "number of such jobs, named NAME1, NAME2, ...")
+    copies: int = _key(_whole(1, MAX_JOB_ID), 1, "number of such jobs, named NAME1, NAME2, ...")
     apart: bool = _key(_flag, False, "copies have hosts of their own, not the same ones")
-    first_host: int = _key(_whole(1, 4096), 1, "workers are on this host and those that follow")
+    first_host: int = _key(_whole(1, MAX_HOSTS), 1, "workers are on this host and those that follow")
     size: int = _key(size_bytes, 1 << 20, "of each worker's array, of float32")
     collectives: int = _key(_whole(1, 10_000), 1, "all-reduces, one after the other")
     model: str = _key(_text, "", "train this model instead: a shipped one's name or a file")

@@ -14,11 +14,12 @@ from sim.network.engine.dice import chance_of
 from sim.network.engine.packets import HEADERS_BYTES
 from sim.network.engine.records import COUNTS, LINK, NEVER, NODE, PS_PER_NS, PS_PER_S, SWITCH
 from sim.network.engine.switches import HOST_NODE, SWITCH_NODE
+from sim.network.engine.ways import link_towards
 from sim.network.frames import FIRST_UDP_PORT
 from sim.network.memory import Memory, Rows
 from sim.network.parameters import HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
-from sim.network.routes import next_links
+from sim.network.routes import find_routes
 
 ENDPOINTS_PER_NODE: Final = 16  # Workers of a host at a time.
 _HEADER_ONLY_BYTES: Final = HEADERS_BYTES + 28
@@ -52,6 +53,10 @@ class Graph:
         self._node_rows = Rows(memory.world, "nodes", NODE)
         self._switch_rows = Rows(memory.world, "switches", SWITCH)
         self._ports: list[dict[int, int]] = []
+        self._by_name: dict[str, Node] = {}
+        self._first_switches: dict[
+            int, Node
+        ] = {}  # Of each host, by its number: the switch that it was connected to first.
         self._is_built = False
 
     # Building.
@@ -121,6 +126,9 @@ class Graph:
         for node, port, number in ((one, ports[0], numbers[0]), (other, ports[1], numbers[1])):
             if node.is_switch:
                 self._ports[self._switch_number(node)][port] = number
+        for node, neighbour in ((one, other), (other, one)):
+            if neighbour.is_switch:
+                self._first_switches.setdefault(node.number, neighbour)
         return numbers[0], numbers[1]
 
     def set_link(self, number: int, parameters: LinkParameters) -> None:
@@ -167,7 +175,12 @@ class Graph:
         world = memory.world[0]
         world["node_count"] = count
         links = self._links.rows
-        self._next_link = memory.keep("next_link", next_links(count, links["from_node"], links["to_node"]))
+        routes = find_routes(count, links["from_node"], links["to_node"])
+        rows = self._node_rows.rows
+        rows["router"], rows["out_link"], rows["in_link"] = routes.router, routes.out_link, routes.in_link
+        world["router_count"] = len(memory.keep("ways", routes.ways))
+        memory.keep("way_choices", routes.choices)
+        memory.keep("way_links", routes.links)
         self._endpoints = memory.keep("endpoints", np.full((count, ENDPOINTS_PER_NODE), -1, np.int32))
         world["endpoints_per_node"] = ENDPOINTS_PER_NODE
         addresses = sorted((ipv4_int(node.ip), node.number) for node in self.nodes)
@@ -186,22 +199,25 @@ class Graph:
 
     def node(self, name: str) -> Node:
         """Return a node by its name; `KeyError` if there is none."""
-        return next((node for node in self.nodes if node.name == name), None) or _missing(name)
+        return self._by_name[name]
 
     def switch_of(self, host: Node) -> Node:
         """Return the switch that a host is connected to; the first, if there are several."""
-        for link in self._links.rows:
-            target = self.nodes[int(link["to_node"])]
-            if link["from_node"] == host.number and target.is_switch:
-                return target
-        raise NetworkError(f"host {host.name} is not connected to a switch")
+        if host.number not in self._first_switches:
+            raise NetworkError(f"host {host.name} is not connected to a switch")
+        return self._first_switches[host.number]
+
+    def link_towards(self, node: Node, target: Node) -> int:
+        """Return the link that packets take from a node towards another; −1 if there is none."""
+        self.build()
+        return int(link_towards(self._memory.world[0], node.number, target.number))
 
     def way(self, source: Node, target: Node) -> list[Node]:
         """Return the nodes that packets pass from one node to another, both included; without a way, the first alone."""
         self.build()
         nodes = [source]
         while nodes[-1] != target:
-            link = int(self._next_link[nodes[-1].number, target.number])
+            link = self.link_towards(nodes[-1], target)
             if link < 0:
                 break
             nodes.append(self.nodes[self._links[link]["to_node"]])
@@ -262,6 +278,7 @@ class Graph:
             raise NetworkError("add all hosts and switches before the first run")
         self._node_rows.add(**values)
         self.nodes.append(node)
+        self._by_name[node.name] = node
         return node
 
     def _switch_number(self, node: Node) -> int:
@@ -277,12 +294,8 @@ class Graph:
         return chosen
 
     def _port_towards(self, switch: Node, host: Node) -> int:
-        link = int(self._next_link[switch.number, host.number])
+        link = self.link_towards(switch, host)
         for port, number in self._ports[self._switch_number(switch)].items():
             if number == link:
                 return port
         raise NetworkError(f"host {host.name} is not connected to {switch.name}")
-
-
-def _missing(name: str) -> Node:
-    raise KeyError(name)

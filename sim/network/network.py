@@ -248,7 +248,7 @@ class Network(Graph):
         self._memory.need(4 * len(slots) + 1024)
         self._worker_rows.add(
             node=host.number,
-            link=self._next_link[host.number, switch.number],
+            link=self.link_towards(host, switch),
             core=address_of(state),
             slots=address_of(slots),
             slot_count=len(slots),

@@ -1,49 +1,99 @@
-"""Shortest ways through a network, and which of several equal ones is taken."""
+"""Shortest ways through a network, and which of several equal ones is taken.
+
+A node with one link each way, as most hosts have, is reached through its neighbour. So ways are kept between the other nodes
+alone, the routers, and the links that a router may take towards another are kept once for all targets that share them: a table
+of all nodes would need 40 GB for 100,000 hosts.
+"""
 
 # mypy: disable-error-code="no-any-return"
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Integer
 from netsum_common.compiled import compiled
 
 Array = npt.NDArray[Any]
 
 
-def next_links(count: int, sources: Array, targets: Array) -> npt.NDArray[np.int32]:
-    """Return, for each node and each other one, the link to take first on a shortest way; −1 if there is none.
+@dataclass(frozen=True)
+class Routes:
+    """What `sim.network.engine.ways` looks up. Nodes, routers and links are numbers; −1 is none.
 
-    Where several are equally short, the target's number chooses among them, so that all packets for one host go one way, and
-    those for different hosts spread (ECMP by destination).
-
-    Returns numbers of links; the first index is where a packet is, the second where it is bound (int32 array (count,
-    count)).
+    Attributes
+    ----------
+    router
+        int64 array (nodes,). A router's own number among the routers; of another node, its neighbour's.
+    out_link, in_link
+        int64 arrays (nodes,). The only link from and to a node that is no router.
+    ways
+        int32 array (routers, routers). The row of `choices` for the way from a router to another.
+    choices
+        int64 array (rows, 2). Where the links to choose from begin in `links`, and how many there are.
+    links
+        int32 array.
     """
-    table = np.full((count, count), -1, np.int32)
-    into = np.argsort(targets, kind="stable").astype(np.int64)
-    first = np.searchsorted(np.asarray(targets)[into], np.arange(count + 1)).astype(np.int64)
-    fill_table(table, into, first, np.ascontiguousarray(sources, np.int64))
-    return table
+
+    router: npt.NDArray[np.int64]
+    out_link: npt.NDArray[np.int64]
+    in_link: npt.NDArray[np.int64]
+    ways: npt.NDArray[np.int32]
+    choices: npt.NDArray[np.int64]
+    links: npt.NDArray[np.int32]
+
+
+def find_routes(count: int, sources: Array, targets: Array) -> Routes:
+    """Find the shortest ways between `count` nodes; link k leads from node ``sources[k]`` to node ``targets[k]``."""
+    sources, targets = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
+    numbers = np.arange(len(sources))
+    out_link, in_link = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    out_link[sources], in_link[targets] = numbers, numbers
+    single = (np.bincount(sources, minlength=count) == 1) & (np.bincount(targets, minlength=count) == 1)
+    behind = np.zeros(count, np.bool_)
+    at = np.flatnonzero(single)
+    neighbour = targets[out_link[at]]
+    behind[at] = (neighbour == sources[in_link[at]]) & ~single[neighbour]
+    out_link[~behind], in_link[~behind] = -1, -1
+    router = np.cumsum(~behind) - 1
+    router[behind] = router[targets[out_link[behind]]]
+    between = np.flatnonzero(~behind[sources] & ~behind[targets])
+    routers = count - int(behind.sum())
+    ways = np.full((routers, routers), -1, np.int32)
+    choices, links = fill_ways(ways, router[sources[between]], router[targets[between]], between)
+    return Routes(router, out_link, in_link, ways, choices, links)
+
+
+def fill_ways(ways: Array, sources: Array, targets: Array, links: Array) -> tuple[Array, Array]:
+    """Fill `ways`, and return `Routes.choices` and `Routes.links`; link ``links[k]`` leads between these two routers."""
+    numbers = np.arange(len(ways) + 1)
+    into = np.argsort(targets, kind="stable")
+    first_into = np.searchsorted(targets[into], numbers)
+    first_out = np.concatenate([[0], np.cumsum(np.bincount(sources, minlength=len(ways)))])
+    return search(ways, first_into, sources[into], links[into], first_out)
 
 
 @compiled
-def fill_table(table: Array, into: Array, first: Array, sources: Array) -> Integer:
-    """Search from every node against the links' direction, breadth first.
+def search(ways: Array, first: Array, sources: Array, links: Array, first_out: Array) -> Any:
+    """Search from every router against the links' direction, breadth first.
 
-    `into`, `first`: links by the node where they end, and where those of each node begin in `into`.
+    `first`: where the links that end at each router begin in `sources` and `links`. `first_out`: where the room of each
+    router's links begins in an array of all.
     """
-    count = len(table)
+    count = len(ways)
     distance = np.zeros(count, np.int64)
-    choices = np.zeros(count, np.int64)
-    passed = np.zeros(count, np.int64)
     order = np.zeros(count, np.int64)
+    options = np.zeros(len(links), np.int32)
+    found_options = np.zeros(count, np.int64)
+    newest = np.full(
+        count, -1, np.int64
+    )  # The newest choice of each router, behind which are its older ones.
+    choices, older, kept = np.zeros((64, 2), np.int64), np.zeros(64, np.int64), np.zeros(64, np.int32)
+    choice_count, kept_count = 0, 0
     for target in range(count):
         distance[:] = -1
-        choices[:] = 0
-        passed[:] = 0
+        found_options[:] = 0
         distance[target] = 0
         order[0] = target
         found = 1
@@ -52,19 +102,35 @@ def fill_table(table: Array, into: Array, first: Array, sources: Array) -> Integ
             node = order[at]
             at += 1
             for place in range(first[node], first[node + 1]):
-                source = sources[into[place]]
+                source = sources[place]
                 if distance[source] < 0:
                     distance[source] = distance[node] + 1
                     order[found] = source
                     found += 1
                 if distance[source] == distance[node] + 1:
-                    choices[source] += 1
-        for at in range(found):
-            node = order[at]
-            for place in range(first[node], first[node + 1]):
-                source = sources[into[place]]
-                if distance[source] == distance[node] + 1:
-                    if passed[source] == target % choices[source]:
-                        table[source, target] = into[place]
-                    passed[source] += 1
-    return np.int64(count)
+                    options[first_out[source] + found_options[source]] = links[place]
+                    found_options[source] += 1
+        for at in range(1, found):
+            source = order[at]
+            size = found_options[source]
+            mine = options[first_out[source] : first_out[source] + size]
+            choice = newest[source]
+            while choice >= 0:
+                begin = choices[choice, 0]
+                if choices[choice, 1] == size and (kept[begin : begin + size] == mine).all():
+                    break
+                choice = older[choice]
+            if choice < 0:
+                if choice_count == len(choices):
+                    choices = np.concatenate((choices, np.zeros_like(choices)))
+                    older = np.concatenate((older, np.zeros_like(older)))
+                while kept_count + size > len(kept):
+                    kept = np.concatenate((kept, np.zeros_like(kept)))
+                choice = choice_count
+                choices[choice, 0], choices[choice, 1] = kept_count, size
+                kept[kept_count : kept_count + size] = mine
+                older[choice], newest[source] = newest[source], choice
+                choice_count += 1
+                kept_count += size
+            ways[source, target] = choice
+    return choices[: max(choice_count, 1)].copy(), kept[: max(kept_count, 1)].copy()

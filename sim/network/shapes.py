@@ -1,13 +1,16 @@
 """Which hosts and switches there are and what connects them: generated, or read from a testbed's topology."""
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sim.network.parameters import LinkParameters, ParameterError
 from topologies.topology import Topology
 
-MAX_HOSTS: Final = 4096
+MAX_HOSTS: Final = 1 << 17
+MAX_SWITCHES: Final = (1 << 16) - 1
 MAX_SWITCH_PORTS: Final = 509
+MAX_FAT_TREE_PORTS: Final = 80  # More hosts than MAX_HOSTS beyond.
 HOST_LINK, CORE_LINK = "host", "core"
 
 
@@ -106,23 +109,38 @@ def fat_tree(ports: int) -> Shape:
 
     Al-Fares, Loukissas, Vahdat: "A scalable, commodity data center network architecture", SIGCOMM 2008.
     """
-    if ports < 2 or ports % 2 or ports > 24:
-        raise ParameterError(f"ports: expected an even number from 2 to 24, found {ports}")
+    if ports < 2 or ports % 2 or ports > MAX_FAT_TREE_PORTS:
+        raise ParameterError(f"ports: expected an even number from 2 to {MAX_FAT_TREE_PORTS}, found {ports}")
     half = ports // 2
-    places = _hosts(ports**3 // 4)
-    cores = [_switch(f"core{number + 1}", 1 + number) for number in range(half * half)]
-    switches, edges = list(cores), []
-    for pod in range(ports):
-        upper = [_switch(f"agg{pod}x{at}", 1000 + pod * 100 + at) for at in range(half)]
-        lower = [_switch(f"edge{pod}x{at}", 1050 + pod * 100 + at) for at in range(half)]
+    return replace(pods(ports, half, half, half, half), name=f"fat-tree-{ports}")
+
+
+def pods(count: int, leaves: int, spines: int, rack: int, cores: int) -> Shape:
+    """Return three levels of switches; ``core1`` adds.
+
+    `count`: pods of `leaves` leaves with `rack` hosts each, and of `spines` spines that each have a link to each leaf. `cores`:
+    links of a spine upwards. Core switches are in as many groups as a pod has spines; spine k has a link to each of group k.
+    """
+    _check_ports("rack", rack + spines)
+    _check_ports("leaves", leaves + cores)
+    _check_ports("pods", count)
+    if spines * cores + count * (leaves + spines) > MAX_SWITCHES:
+        raise ParameterError(f"pods: expected at most {MAX_SWITCHES:,} switches in all of them")
+    places = _hosts(count * leaves * rack)
+    numbers = itertools.count(1)
+    core = [_switch(f"core{number + 1}", next(numbers)) for number in range(spines * cores)]
+    switches, edges = list(core), []
+    for pod in range(count):
+        upper = [_switch(f"agg{pod}x{at}", next(numbers)) for at in range(spines)]
+        lower = [_switch(f"edge{pod}x{at}", next(numbers)) for at in range(leaves)]
         switches += upper + lower
         edges += [Edge(low.name, high.name, CORE_LINK) for low in lower for high in upper]
         for at, high in enumerate(upper):
-            edges += [Edge(high.name, cores[at * half + each].name, CORE_LINK) for each in range(half)]
+            edges += [Edge(high.name, core[at * cores + each].name, CORE_LINK) for each in range(cores)]
         for at, low in enumerate(lower):
-            first = (pod * half + at) * half
-            edges += [Edge(host.name, low.name, HOST_LINK) for host in places[first : first + half]]
-    return Shape(f"fat-tree-{ports}", places, tuple(switches), tuple(edges), "core1")
+            first = (pod * leaves + at) * rack
+            edges += [Edge(host.name, low.name, HOST_LINK) for host in places[first : first + rack]]
+    return Shape(f"pods-{len(places)}", places, tuple(switches), tuple(edges), "core1")
 
 
 def of_topology(topology: Topology, base: LinkParameters) -> Shape:
@@ -130,8 +148,6 @@ def of_topology(topology: Topology, base: LinkParameters) -> Shape:
 
     `topology`: as the testbeds bring it up. `base`: what a link is that the file does not say, such as its framing.
     """
-    from dataclasses import replace
-
     edges = []
     for link in topology.links:
         one, other = link.ends

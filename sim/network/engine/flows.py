@@ -25,6 +25,7 @@ from sim.network.engine.events import FLOW_TIMER, MESSAGE_READY, push
 from sim.network.engine.links import send
 from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, packet_of, release, take
 from sim.network.engine.records import FLOW, MESSAGE, NODE, PACKET, RING
+from sim.network.engine.ways import link_towards
 
 PER_PACKET: Final = 1000  # Windows are counted in thousandths of a packet.
 PACKET_THRESHOLD: Final = 3  # kPacketThreshold of RFC 9002.
@@ -343,8 +344,7 @@ def _take(world: Record, kind: Integer, flow: Integer, target: Integer, wire_byt
 
 @compiled
 def _send_towards(world: Record, node: Integer, target: Integer, row: Integer, at_ps: Integer) -> None:
-    shape = (world.node_count, world.node_count)
-    link = np.int64(carray(pointer(world.next_link), shape, np.int32)[node, target])
+    link = link_towards(world, node, target)
     if link < 0:
         release(world, row)
         return

@@ -29,7 +29,10 @@ WORLD: Final = record(
     "free_count",
     # The graph.
     *("nodes", "node_count", "links"),
-    "next_link",  # int32[node_count, node_count]: the link to take from a node towards another, or -1
+    "ways",  # int32[router_count, router_count]: the row of `way_choices`, or -1
+    "router_count",
+    "way_choices",  # int64[rows, 2]: where the links to choose from begin in `way_links`, and how many there are
+    "way_links",  # int32
     *("workers", "switches"),
     "port_links",  # int32: link of each port of each switch, or -1
     "endpoints",  # int32[node_count, endpoints_per_node]: the worker at a node's k-th UDP port, or -1
@@ -111,6 +114,8 @@ PACKET: Final = record(
 
 NODE: Final = record(
     *("kind", "index"),
+    # Ways (`sim.network.routes.Routes`).
+    *("router", "out_link", "in_link"),
     # Of a host that peers and background traffic run on.
     *("busy_ps", "packet_ps", "byte_ps", "slower"),
 )

@@ -25,6 +25,7 @@ from sim.network.engine.compiled import (
 from sim.network.engine.links import send
 from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of, release, take
 from sim.network.engine.records import LINK, NODE, SWITCH
+from sim.network.engine.ways import link_towards
 from sim.switch.codegen.traffic import DONE
 
 FORWARDED, UNFINISHED = range(2)  # Whether the program has run to its end, or needs more memory for it first.
@@ -129,8 +130,7 @@ def forward(world: Record, switch: Record, packet: Integer) -> None:
     described = packet_of(world, packet)
     link = np.int64(-1)
     if described.target >= 0:
-        shape = (world.node_count, world.node_count)
-        link = np.int64(carray(pointer(world.next_link), shape, np.int32)[switch.node, described.target])
+        link = link_towards(world, switch.node, described.target)
     if link < 0:
         switch.unreachable += 1
         release(world, packet)

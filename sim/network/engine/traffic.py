@@ -12,6 +12,7 @@ from sim.network.engine.events import GENERATE, push
 from sim.network.engine.links import send
 from sim.network.engine.packets import BACKGROUND, packet_of, release, take
 from sim.network.engine.records import GAPS, GENERATOR
+from sim.network.engine.ways import link_towards
 
 _EVEN: Final = GAPS.index("even")
 _UNIFORM: Final = GAPS.index("uniform")
@@ -43,8 +44,7 @@ def generate(world: Record, number: Integer) -> None:
     source = carray(pointer(world.generators), (number + 1,), GENERATOR)[number]
     if world.now_ps >= source.until_ps:
         return
-    shape = (world.node_count, world.node_count)
-    link = np.int64(carray(pointer(world.next_link), shape, np.int32)[source.source, source.target])
+    link = link_towards(world, source.source, source.target)
     for _ in range(source.burst):
         packet = take(world)
         described = packet_of(world, packet)
