@@ -295,6 +295,14 @@ worker = 2
         ('[[job]]\nswitch = "s9"\n', "expected one of s1, found 's9'"),
         ('[topology]\nkind = "file"\nfile = "star-99"\n[[job]]\n', "there is no topology 'star-99'"),
         ('[[job]]\nmodel = "resnet5"\n', "there is no model 'resnet5'"),
+        (
+            '[topology]\nkind = "pods"\n[[job]]\n',
+            "topology.rack: expected how many hosts are at each leaf of a pod",
+        ),
+        (
+            '[topology]\nkind = "pods"\nrack = 256\nleaves = 256\npods = 3\n[[job]]\n',
+            "hosts: expected 1 to 131072",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_get_a_sentence(programs: dict[int, str], text: str, sentence: str) -> None:
@@ -302,14 +310,15 @@ def test_settings_that_do_not_fit_get_a_sentence(programs: dict[int, str], text:
         run_point(point(text), programs)
 
 
-@pytest.mark.parametrize("kind", ["dumbbell", "leaf-spine", "fat-tree"])
+@pytest.mark.parametrize("kind", ["dumbbell", "leaf-spine", "fat-tree", "pods"])
 def test_workers_behind_other_switches_get_their_sums(programs: dict[int, str], kind: str) -> None:
-    text = f'[topology]\nkind = "{kind}"\n[[job]]\nworkers = 8\nsize = "32KiB"\nlanes = 64\n'
+    rack = "rack = 1\nleaves = 2\n" if kind == "pods" else ""
+    text = f'[topology]\nkind = "{kind}"\n{rack}[[job]]\nworkers = 8\nsize = "32KiB"\nlanes = 64\n'
     (row,) = run_point(point(text), programs).rows
     assert row["sums_checked"] == 8
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("leaf-spine", 40), ("fat-tree", 16)])
+@pytest.mark.parametrize(("kind", "workers"), [("leaf-spine", 40), ("fat-tree", 16), ("pods", 100)])
 def test_a_tree_of_switches_gives_all_workers_their_sums(
     programs: dict[int, str], kind: str, workers: int
 ) -> None:
