@@ -1,23 +1,16 @@
-"""Packets/s of the network simulator beside ns-3 on the same star, in turn: ``python -m netsum.bench.simulator``.
+"""``netsum bench simulator``: packets/s of the network simulator.
 
-Both have hosts on one switch over links of 10 Gbit/s and 1 us, packets of 1,086 bytes, 32 chunks under way, and a switch that
-answers every host when it has a packet from all. netsum runs the worker core and the P4 program on real values, whose sums are
-checked; ns-3 (Debian's libns3-dev and g++) moves packets whose values nobody adds up: with its UDP sockets, and from link to
-link without any protocol. A packet is counted on every link it passes. Times are processor time.
+Hosts are on one switch over links of 10 Gbit/s and 1 us, packets have 1,086 bytes, 32 chunks of a job are under way. The worker core
+and the P4 program run on real values, whose sums are checked. A packet is counted on every link it passes. Times are processor time.
 """
 
-import argparse
 import gc
 import os
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +18,6 @@ from host_agent.collectives import Collective, plan_allreduce
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from netsum.bench.machine import machine_and_date
-from netsum.bench.modules import one_sentence, whole
 from netsum.programs import compiled_program
 from netsum.terminal import Rows
 from netsum_common.memory_used import most_bytes
@@ -35,41 +27,14 @@ from sim.network.programming import ProgrammedSwitch
 from sim.network.shapes import leaf_spine, star
 from sim.network.worker import Worker
 
-SOURCE = Path(__file__).with_name("ns3") / "star.cc"
-LIBRARIES = ("core", "network", "point-to-point", "internet")
 LANES = 256
 SLOTS = 32  # Chunks under way: 32 jobs share a switch's 1,024 slots.
 CHUNKS_AT_ONCE = 1024  # Of an all-reduce: 1 MiB.
 MOST_WORKERS = 32
 MOST_PORTS = 480
-STACKS = (("ns-3, UDP sockets", "udp"), ("ns-3, links alone", "link"))
 
 
-def build_ns3(folder: Path) -> Path | None:
-    """Compile the star for ns-3; None where ns-3 or a compiler is missing."""
-    if shutil.which("g++") is None or not Path("/usr/include/ns3").is_dir():
-        return None
-    program = folder / "star"
-    command = ["g++", "-O2", "-std=c++17", str(SOURCE), "-o", str(program)]
-    done = subprocess.run(
-        [*command, *(f"-lns3-{name}" for name in LIBRARIES)], capture_output=True, text=True
-    )
-    if done.returncode:
-        print(f"ns-3's star does not compile: {done.stderr[-300:]}", file=sys.stderr)
-        return None
-    return program
-
-
-def run_ns3(program: Path, hosts: int, packets: int, stack: str) -> float:
-    """Return packets per second of processor time."""
-    command = [str(program), f"--hosts={hosts}", f"--chunks={packets // (2 * hosts)}", f"--slots={SLOTS}"]
-    command.append(f"--stack={stack}")
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
-    count, _, used, _ = done.stdout.split()
-    return int(count) / float(used)
-
-
-def run_ours(hosts: int, packets: int, lanes: int) -> float:
+def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
     """Return packets per second of processor time, of a run whose sums are all right.
 
     Up to 480 hosts are on one switch, in jobs of at most 32 workers; more are on leaves of 32, each of which adds for its own.
@@ -130,43 +95,18 @@ def run_ours(hosts: int, packets: int, lanes: int) -> float:
     return int(network.link_records["packets"].sum()) / used
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print packets/s for each number of hosts, netsum and ns-3 in turn."""
-    options = argparse.ArgumentParser(description=main.__doc__)
-    options.add_argument("--hosts", type=whole, nargs="+", default=[8, 32, 128, 1024])
-    options.add_argument("--packets", type=whole, default=320_000, help="of a run, on all links")
-    options.add_argument("--runs", type=whole, default=3)
-    chosen = options.parse_args(arguments)
+def run(hosts: Sequence[int], packets: int, runs: int) -> None:
+    """Print packets/s for each number of hosts, with all lanes computed and with a quarter of them, in turn."""
     print(f"{machine_and_date()}; load {os.getloadavg()[0]:.1f}")
-    with tempfile.TemporaryDirectory() as folder:
-        program = build_ns3(Path(folder))
-        if program is None:
-            print("ns-3 is not measured: install Debian's libns3-dev and g++")
-        run_ours(4, 1000, LANES)  # Compiles what is not in the cache.
-        made = Rows(">hosts", "what", ">packets/s", ">least", ">most", ">netsum is", ">MB so far", key=2)
-        for hosts in chosen.hosts:
-            found: dict[str, list[float]] = {}
-            memory = 0.0
-            for _ in range(chosen.runs):
-                for name, lanes in (("netsum, 256 lanes", LANES), ("netsum, 64 of 256 lanes computed", 64)):
-                    found.setdefault(name, []).append(run_ours(hosts, chosen.packets, lanes))
-                    memory = most_bytes() / 2**20
-                if program is not None and hosts <= MOST_WORKERS:
-                    for name, stack in STACKS:
-                        rate = run_ns3(program, hosts, chosen.packets // 4, stack)
-                        found.setdefault(name, []).append(rate)
-            ours = statistics.median(found["netsum, 256 lanes"])
-            for name, rates in found.items():
-                middle = statistics.median(rates)
-                is_ours = name.startswith("netsum")
-                made.add(
-                    *(str(hosts), name, f"{middle:,.0f}", f"{min(rates):,.0f}", f"{max(rates):,.0f}"),
-                    *("" if is_ours else f"{ours / middle:.1f} x", f"{memory:,.0f}" if is_ours else ""),
-                )
-            print(f"{hosts} hosts measured", file=sys.stderr, flush=True)
-        made.print()
-
-
-if __name__ == "__main__":
-    with one_sentence():
-        main()
+    packets_per_s(4, 1000, LANES)  # Compiles what is not in the cache.
+    made = Rows(">hosts", ">lanes computed", ">packets/s", ">least", ">most", ">MB so far", key=2)
+    for count in hosts:
+        found: dict[int, list[float]] = {LANES: [], 64: []}
+        for _ in range(runs):
+            for lanes, rates in found.items():
+                rates.append(packets_per_s(count, packets, lanes))
+        for lanes, rates in found.items():
+            numbers = (statistics.median(rates), min(rates), max(rates), most_bytes() / 2**20)
+            made.add(str(count), str(lanes), *(f"{each:,.0f}" for each in numbers))
+        print(f"{count} hosts measured", file=sys.stderr, flush=True)
+    made.print()

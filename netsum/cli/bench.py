@@ -228,13 +228,16 @@ def bench_torch(
 
     All-reduces of the sizes that DDP's buckets have, and steps of the examples, in the same processes.
     """
-    try:
-        counts = [int(each) for each in workers.split(",")]
-    except ValueError:
-        raise UsageError(f"--workers: expected whole numbers such as 2,4, not {workers!r}") from None
     from netsum.bench.torch_loopback import run
 
-    run(workers=counts, sizes=sizes, runs=runs, lanes=int(lanes), examples=examples, dtypes=dtypes)
+    run(
+        workers=_numbers("--workers", workers),
+        sizes=sizes,
+        runs=runs,
+        lanes=int(lanes),
+        examples=examples,
+        dtypes=dtypes,
+    )
 
 
 @bench_app.command(
@@ -275,14 +278,25 @@ def bench_training(
 
 
 @bench_app.command(
-    "hook",
-    epilog=epilog(("netsum bench hook", "two processes, a hundred steps of each kind"), ok="measured"),
+    "simulator",
+    epilog=epilog(
+        ("netsum bench simulator --hosts 8,32", "two sizes: the table in docs/simulator-accuracy.md"),
+        ok="measured, and every sum was right",
+    ),
 )
-def bench_hook(
-    workers: Annotated[int, typer.Option(min=2, max=32, help="Processes of this machine.")] = 2,
-    steps: Annotated[int, typer.Option(min=1, help="Without and with the hook, in turn.")] = 100,
+def bench_simulator(
+    hosts: Annotated[str, typer.Option(metavar="N,…", help="Numbers of hosts.")] = "8,32,128,1024",
+    packets: Annotated[int, typer.Option(min=1, help="Packets of a run, on all links.")] = 320_000,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each measurement.")] = 3,
 ) -> None:
-    """Time of a step of DDP without a hook and with the identity compressor, over netsum and Gloo on loopback; needs PyTorch."""
-    from netsum.bench.hook import run
+    """Packets/s of the network simulator: all-reduces on a star in virtual time."""
+    from netsum.bench.simulator import run
 
-    run(workers, steps)
+    run(_numbers("--hosts", hosts), packets, runs)
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    numbers = [int(each) if each.isdecimal() else 0 for each in text.split(",")]
+    if min(numbers) < 1:
+        raise UsageError(f"{option}: expected whole numbers such as 2,4, not {text!r}")
+    return numbers

@@ -31,7 +31,7 @@ from topologies.topology_file import load_topology
 Programs = Mapping[int, str]  # The compiled program (BMv2 JSON) for each number of lanes.
 
 MEASURED_HOST: Final = HostCost(send_ns=1300, receive_ns=3800, byte_ns=2)
-"""What `netsum.bench.parts` found with 64 and 256 lanes on the machine that docs/simulator-accuracy.md names."""
+"""Measured with 64 and 256 lanes on the machine that docs/simulator-accuracy.md names."""
 
 _KINDS: Final = {
     "any": -1,

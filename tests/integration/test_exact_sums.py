@@ -1,14 +1,20 @@
 """Exact sums by real worker cores and the real P4 program: the same bits over stars, trees, lanes, links and losses."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from host_agent import Accumulator, Communicator, MismatchError, MisuseError
-from host_agent.collectives.exact import plan_exact_allreduce
-from netsum.bench.exact import rounded_to, virtual_seconds
+from host_agent.collectives import Collective, plan_allreduce
+from host_agent.collectives.exact import Exact, plan_exact_allreduce
+from host_agent.wire import Admission
+from netsum.programs import compiled_program
+from sim.network.network import Network
+from sim.network.parameters import LinkParameters
+from sim.network.programming import ProgrammedSwitch
 from tests.host_agent.test_exact_sums import wanted
 from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 from tests.integration.simulated.star import Star, star_switch
@@ -101,6 +107,42 @@ def test_communicators_and_local_summands(monkeypatch: pytest.MonkeyPatch, lanes
         finally:
             for each in communicators:
                 each.close()
+
+
+def rounded_to(values: Any, dtype: str) -> Any:
+    """Return values as an array of a type; those of bfloat16 in float32."""
+    if dtype != "bfloat16":
+        return values.astype(dtype)
+    return (values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def virtual_seconds(arrays: list[Any], exact: Exact, rate_bps: int) -> float:
+    """Return how long the links take for the all-reduce of an array of each worker."""
+    programmed = ProgrammedSwitch(compiled_program(256).json, 256)
+    network = Network(1, lanes=256)
+    hub = network.add_switch("s1", programmed.ip, programmed.mac, programmed=programmed)
+    hosts = [
+        network.add_host(f"h{number}", f"10.0.0.{number}", f"02:00:0a:00:00:{number:02x}")
+        for number in range(1, len(arrays) + 1)
+    ]
+    for host in hosts:
+        network.connect(host, hub, LinkParameters(rate_bps=rate_bps, latency_ns=50_000))
+
+    def plan(worker: int) -> list[Callable[[Admission, int], Collective]]:
+        def make(admission: Admission, sequence: int) -> Collective:
+            if exact:
+                return plan_exact_allreduce(admission, sequence, arrays[worker], "sum", None, exact)
+            return plan_allreduce(admission, sequence, arrays[worker], "sum", None, "raise", "never")
+
+        return [make]
+
+    job = programmed.start_job("job", network.endpoints(hosts, hub), 256)
+    network.add_job(job, hosts, hub, plan)
+    network.run(limit_ns=10**13)
+    outcomes = [worker.outcomes[0] for worker in network.workers]
+    assert all(each.error is None for each in outcomes)
+    assert len({each.result.tobytes() for each in outcomes}) == 1  # type: ignore[union-attr]
+    return max(worker.ended_ns[0] for worker in network.workers) / 1e9
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("float32", 2.1), ("bfloat16", 1.15), ("float16", 1.15)])
