@@ -19,7 +19,6 @@ import torch.distributed as dist
 
 from host_agent.compression import Reducer, TorchExchange, make_compressor, make_memory
 from host_agent.compression.exchange import run
-from netsum.bench.modules import whole
 from tests.integration.torch_ranks import Ranks, local_service
 
 ELEMENTS: Final = 40_000
@@ -104,7 +103,7 @@ def main(world: int, lanes: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    parser.add_argument("world", type=whole, help="number of ranks")
+    parser.add_argument("world", type=int, help="number of ranks")
     parser.add_argument("lanes", type=int, choices=(64, 256))
     options = parser.parse_args()
     if "NETSUM_ISOLATED" not in os.environ:
