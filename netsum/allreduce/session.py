@@ -72,7 +72,7 @@ def run_between(
     """Run a rank on each of several sites.
 
     `controller`: address of the controller service, as seen from the sites and from here. `job`: name of the job; None: one
-    that no other has. `slots`: as `netsum.slots_text` reads it; None: the controller's default. `join_token`: of a job that
+    that no other has. `slots`: as `netsum.option_values` reads it; None: the controller's default. `join_token`: of a job that
     an operator created with one. Raises RankError if a rank failed.
     """
     name = job or f"allreduce-{time.time_ns() // 1_000_000:x}"

@@ -20,7 +20,7 @@ from netsum.allreduce.inputs import Array
 from netsum.allreduce.measurement import measure
 from netsum.allreduce.plan import Exchange, Plan
 from netsum.compiling import ended_by_signals
-from netsum.slots_text import parse_slots
+from netsum.option_values import parse_slots
 from netsum.terminal import print_json_line
 from topologies.children import ending_in_order
 

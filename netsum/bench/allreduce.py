@@ -1,9 +1,10 @@
 """``netsum bench allreduce``: netsum and torch's Gloo all-reduce on the same links, in turn.
 
 A Mininet testbed is brought up for every number of lanes and every loss; on it, one after the other, the same arrays are reduced
-by netsum and by Gloo, whose TCP the same switch forwards. All results are checked bit for bit. The processor time of ranks and
-switch, which other work on the machine changes less than the time that passes, is given per packet. The bounds are those of the
-links: a chunk takes one frame of each worker each way, and a ring sends 2(n - 1)/n times the array in full TCP segments.
+by netsum and by Gloo, whose TCP the same switch forwards; then, where that is chosen, arrays with zeros and elements of few bits.
+All results are checked bit for bit, those of few bits against the bound of their error. The processor time of ranks and switch,
+which other work on the machine changes less than the time that passes, is given per packet. The bounds are those of the links: a
+chunk that travels takes one frame of each worker each way, and a ring sends 2(n - 1)/n times the array in full TCP segments.
 """
 
 import json
@@ -14,19 +15,19 @@ from itertools import product
 from pathlib import Path
 
 from controller.service.client import OperatorClient
+from host_agent.codecs.packed import BITS, packed_codec
 from host_agent.joining.leaf import LEAF_VARIABLE
 from host_agent.wire.constants import HEADER_BYTES
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.allreduce.launch import silence_of
-from netsum.allreduce.plan import Plan, PlanError, size_text
+from netsum.allreduce.plan import CHOICES, Exchange, Plan, PlanError, parse_size, size_text
 from netsum.allreduce.report import Message, Row, make_rows
 from netsum.allreduce.session import run_between, testbed_sites
 from netsum.bench.machine import command_line, machine_and_date
 from netsum.bench.results import print_table
 from netsum.bench.testbeds import run_ranks, testbed
-from netsum.links_text import loss_of, rate_of
+from netsum.option_values import loss_of, rate_of
 from netsum.programs import LANES
-from netsum.slots_text import parse_slots
 from netsum.terminal import console
 from topologies.children import ending_in_order
 from topologies.run_folder import RunningTestbed, new_run_folder
@@ -39,9 +40,10 @@ TCP_FRAME_BYTES, TCP_PAYLOAD_BYTES = 14 + 1500, 1500 - 20 - 20 - 12
 GLOO = "Gloo (TCP)"
 
 
-def netsum_bound(rate_bps: int, lanes: int) -> float:
-    """Return the elements/s that a link carries: rate x lanes / bits of a chunk's frame."""
-    return rate_bps * lanes / (8 * (FRAME_HEADERS_BYTES + HEADER_BYTES + lanes * 4))
+def netsum_bound(rate_bps: int, lanes: int, elements_per_lane: int = 1, union_share: float = 1.0) -> float:
+    """Return the elements/s that a link carries, where a share of the array's chunks travels."""
+    frame_bits = 8 * (FRAME_HEADERS_BYTES + HEADER_BYTES + lanes * 4)
+    return rate_bps * lanes * elements_per_lane / frame_bits / union_share
 
 
 def gloo_bound(rate_bps: int, workers: int) -> float:
@@ -63,6 +65,14 @@ class Result:
     row: Row
     # What the switch had of the processors in the timed repeats; None if that was not measured.
     switch_seconds: float | None
+
+    @property
+    def array(self) -> str:
+        """What was reduced: a dense array, one with zeros, or elements of few bits."""
+        row = self.row
+        if row.bits != "full":
+            return f"{row.bits} bits"
+        return "dense" if row.density == 1 else f"{row.density * 100:.4g} %, {row.overlap}"
 
     def us_per_packet(self, seconds: float | None) -> str:
         """Return processor time over the packets that hosts sent and received, in microseconds; empty if not known."""
@@ -114,12 +124,15 @@ class _Bench:
                     f"{name}, {where}: a host sent at most {sent:,} bytes, {sent / arrays:.2f} times a rank's arrays"
                 )
                 # The ranks of a host without a leaf share its link.
-                bound = netsum_bound(rate_bps, lanes) / (1 if leaves == "1" else self._per_host)
-                measured = zip(outcome.rows, spent.of_exchanges(), strict=True)
-                self._keep(Result(name, switch, rate, loss, workers, bound, *each) for each in measured)
+                sharing = 1 if leaves == "1" else self._per_host
+                for row, seconds in zip(outcome.rows, spent.of_exchanges(), strict=True):
+                    per_lane = 1 if isinstance(row.bits, str) else packed_codec(row.bits, workers).per_lane
+                    bound = netsum_bound(rate_bps, lanes, per_lane, row.union_share or 1.0) / sharing
+                    self._keep([Result(name, switch, rate, loss, workers, bound, row, seconds)])
             if with_gloo:
                 self._echo(f"{GLOO} on {bed.state['topology']}, {where}")
-                rows = gloo_rows(bed, plan, self._logs(f"{switch}-gloo-{rate}-{loss}"), self._per_host)
+                logs = self._logs(f"{switch}-gloo-{rate}-{loss}")
+                rows = gloo_rows(bed, dense_part(plan), logs, self._per_host)
                 bound = gloo_bound(rate_bps, workers)
                 self._keep(Result(GLOO, switch, rate, loss, workers, bound, row, None) for row in rows)
 
@@ -175,6 +188,31 @@ def _sent_by_hosts(bed: RunningTestbed) -> list[int]:
         return [port.rx_bytes for port in client.switch(switch).ports]
 
 
+def exchanges_of(
+    sizes: str, workers: int, densities: Sequence[float], overlaps: Sequence[str], bits: Sequence[int]
+) -> tuple[Exchange, ...]:
+    """Return the exchanges: for each size the dense one first, then those with zeros and those of few bits."""
+    exchanges = []
+    for size in sizes.split(","):
+        elements = -(-parse_size(size.strip()) // 4)
+        exchanges.append(Exchange("float32", "sum", elements))
+        exchanges += [
+            Exchange("float32", "sum", elements, density, overlap)
+            for overlap in overlaps
+            for density in densities
+            # Without overlap there must be room for all.
+            if density < 1 and (overlap != "none" or density * workers <= 1)
+        ]
+        exchanges += [Exchange("float32", "sum", elements, sparse="never", bits=each) for each in bits]
+    return tuple(exchanges)
+
+
+def dense_part(plan: Plan) -> Plan:
+    """Return a plan without arrays with zeros and without few bits: what Gloo is measured with."""
+    dense = (each for each in plan.exchanges if each.density == 1 and each.bits == "full")
+    return replace(plan, exchanges=tuple(dense))
+
+
 def gloo_rows(bed: RunningTestbed, plan: Plan, folder: Path, per_host: int = 1) -> list[Row]:
     """Measure what torch's Gloo does of a plan on a testbed; logs go to `folder`."""
     rounds: list[list[Message]] = [[] for _ in range(per_host * len(bed.state["hosts"]))]
@@ -187,55 +225,74 @@ def gloo_rows(bed: RunningTestbed, plan: Plan, folder: Path, per_host: int = 1) 
     return make_rows(plan, rounds)
 
 
+HEADINGS = (
+    *("switch", "rate", "loss", ">size", "array", "contender", "?>union", ">M elements/s\nper worker"),
+    *(">of its\nbound", ">x dense", ">x Gloo", "?>bounds'\nratio", "?>resent", "?>host\nµs/packet"),
+    *("?>switch\nµs/packet", "?>MB\nup", "?>MB\ndown", "right,\nsame bits"),
+)
+
+
 def _table(results: Sequence[Result]) -> list[list[str]]:
-    gloo = {
-        (one.switch == "bmv2", one.rate, one.loss_percent, one.row.bytes): one
-        for one in results
-        if one.contender == GLOO
-    }
+    gloo: dict[object, Result] = {}
+    dense: dict[object, Result] = {}
+    for one in results:
+        where = (one.switch == "bmv2", one.rate, one.loss_percent, one.row.bytes)
+        if one.contender == GLOO:
+            gloo[where] = one
+        dense.setdefault((one.contender, one.switch, *where), one)
     lines = []
     for one in results:
-        peer = gloo.get((one.switch == "bmv2", one.rate, one.loss_percent, one.row.bytes))
-        rate = one.row.elements_per_s
+        row, rate = one.row, one.row.elements_per_s
+        where = (one.switch == "bmv2", one.rate, one.loss_percent, row.bytes)
+        peer, plain = gloo.get(where), dense[one.contender, one.switch, *where]
+        rates = [each / 1e6 for each in (rate.median, rate.least, rate.most)]
         ratio = theory = ""
         if peer is not None and peer is not one:
             ratio = f"{rate.median / peer.row.elements_per_s.median:.2f}"
             theory = f"{one.bound / peer.bound:.2f}"
+        a_rank = row.repeats * one.workers * 1e6
         lines.append(
             [
-                one.switch,
-                one.rate,
-                f"{one.loss_percent} %",
-                size_text(one.row.bytes),
-                one.contender,
-                f"{rate.median / 1e6:.3f} ({rate.least / 1e6:.3f} … {rate.most / 1e6:.3f})",
+                *(
+                    one.switch,
+                    one.rate,
+                    f"{one.loss_percent} %",
+                    size_text(row.bytes),
+                    one.array,
+                    one.contender,
+                ),
+                "" if row.union_share is None else f"{row.union_share:.2%}",
+                f"{rates[0]:.3f} ({rates[1]:.3f} … {rates[2]:.3f})",
                 f"{one.share:.1%}",
-                ratio,
-                theory,
-                "" if one.row.retransmissions is None else f"{one.row.retransmissions:,}",
-                one.us_per_packet(one.row.processor_seconds),
-                one.us_per_packet(one.switch_seconds),
-                "yes" if one.row.correct and one.row.same_bits else "NO",
+                "" if plain is one else f"{rate.median / plain.row.elements_per_s.median:.2f}",
+                *(ratio, theory, "" if row.retransmissions is None else f"{row.retransmissions:,}"),
+                *(one.us_per_packet(row.processor_seconds), one.us_per_packet(one.switch_seconds)),
+                *(
+                    "" if each is None else f"{each / a_rank:.2f}"
+                    for each in (row.bytes_sent, row.bytes_received)
+                ),
+                "yes" if row.correct and row.same_bits else "NO",
             ]
         )
     return lines
 
 
-HEADINGS = (
-    "switch",
-    "rate",
-    "loss",
-    "size",
-    "contender",
-    "M elements/s per worker",
-    "of its bound",
-    "x Gloo",
-    "bounds' ratio",
-    "resent",
-    "host µs/packet",
-    "switch µs/packet",
-    "right, same bits",
-)
+def _numbers(option: str, text: str, most: float) -> list[float]:
+    try:
+        numbers = [float(each) for each in text.split(",") if each.strip()]
+    except ValueError:
+        numbers = [-1.0]
+    if any(not 0 <= each <= most for each in numbers):
+        raise PlanError(f"{option}: expected numbers from 0 to {most:g} with commas between, not {text!r}")
+    return numbers
+
+
+def _chosen(option: str, text: str, known: Sequence[object]) -> list[str]:
+    words = text.split(",")
+    if unknown := [each for each in words if each not in map(str, known)]:
+        *others, last = map(str, known)
+        raise PlanError(f"{option}: expected {', '.join(others)} or {last}, not {unknown[0]!r}")
+    return words
 
 
 def run(
@@ -245,33 +302,41 @@ def run(
     sizes: str,
     lossy_sizes: str,
     loss: str,
+    densities: str,
+    overlaps: str,
+    bits: str,
     lanes: str,
     switches: str,
     repeats: int,
     slots: str | None,
+    gloo: bool,
     bmv2_rate: str,
     bmv2_sizes: str,
-    per_host: int = 1,
+    per_host: int,
 ) -> None:
     """Measure netsum and Gloo on one topology and print the table; JSON, Markdown and plots go to a run folder."""
-    from netsum.bench.plots import plot_allreduce
+    from netsum.bench.plots import plot_allreduce, plot_sparse
 
-    plans = {
-        loses: Plan.of(each, repeats=repeats, timeout_s=120.0)
-        for loses, each in ((False, sizes), (True, lossy_sizes))
-    }
-    losses, lane_counts = loss.split(","), lanes.split(",")
-    small = Plan.of(bmv2_sizes, repeats=repeats, timeout_s=120.0)
-    lossy = {each: loss_of(each) > 0 for each in losses}
     rate_of(rate)
     if bmv2_rate != "0":
         rate_of(bmv2_rate, "--bmv2-rate")
-    parse_slots(slots)
-    load_topology(topology)
-    if unknown := [each for each in lane_counts if each not in map(str, LANES)]:
-        raise PlanError(f"--lanes: expected {' or '.join(map(str, LANES))}, not {unknown[0]!r}")
-    if unknown := [each for each in switches.split(",") if each not in ("embedded", "xdp")]:
-        raise PlanError(f"--switches: expected embedded or xdp, not {unknown[0]!r}")
+    losses = loss.split(",")
+    lossy = {each: loss_of(each) > 0 for each in losses}
+    lane_counts = _chosen("--lanes", lanes, LANES)
+    switch_kinds = _chosen("--switches", switches, ("embedded", "xdp"))
+    workers = per_host * len(load_topology(topology).hosts)
+    variants = (
+        [each / 100 for each in _numbers("--densities", densities, 100)],
+        _chosen("--overlaps", overlaps, CHOICES["overlap"]),
+        [int(each) for each in _numbers("--bits", bits, 16)],
+    )
+    if unknown := [each for each in variants[2] if each not in BITS]:
+        raise PlanError(f"--bits: expected {', '.join(map(str, BITS[1:]))}, not {unknown[0]}")
+    plans = {
+        loses: Plan(exchanges_of(each, workers, *variants), repeats, timeout_s=120.0)
+        for loses, each in ((False, sizes), (True, lossy_sizes))
+    }
+    small = Plan.of(bmv2_sizes, repeats=repeats, timeout_s=120.0)
     folder = new_run_folder(Path("runs"), "bench-allreduce")
     load = f"load before: {os.getloadavg()[0]:.1f}; float32, sum"
     header = f"{machine_and_date()}\n{command_line()}\n{load}"
@@ -280,18 +345,19 @@ def run(
         bench = _Bench(topology, slots, folder, status.update, per_host)
         for percent in losses:
             plan = plans[lossy[percent]]
-            for number, (switch, count) in enumerate(product(switches.split(","), lane_counts)):
-                bench.compare(switch, int(count), rate, percent, plan, with_gloo=number == 0)
+            for number, (switch, count) in enumerate(product(switch_kinds, lane_counts)):
+                bench.compare(switch, int(count), rate, percent, plan, with_gloo=gloo and number == 0)
         lacking = missing_for_switch("bmv2") if bmv2_rate != "0" else "--bmv2-rate is 0"
         if lacking is None:
             for switch in ("bmv2", "embedded"):
                 bench.compare(switch, 64, bmv2_rate, "0", small, with_gloo=True)
-    lines = _table(bench.results)
-    text = print_table(HEADINGS, lines, key=5)
+    text = print_table(HEADINGS, _table(bench.results), key=6)
     for line in bench.uplinks:
         print(line)
     if lacking is not None:
         print(f"without BMv2: {lacking}")
     (folder / "table.md").write_text(f"{header}\n\n{text}", encoding="utf-8")
     plot_allreduce(bench.results, folder)
-    print(f"results.json, table.md, allreduce.png, allreduce.svg: {os.path.relpath(folder)}")
+    if densities:
+        plot_sparse(bench.results, folder)
+    print(f"results.json, table.md, and plots as PNG and SVG: {os.path.relpath(folder)}")

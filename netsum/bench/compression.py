@@ -20,7 +20,7 @@ from netsum.bench.machine import machine_and_date, use_examples
 from netsum.bench.results import Progress, Results
 from netsum.bench.testbeds import run_ranks, testbed
 from netsum.command_errors import kept_when_interrupted
-from netsum.links_text import rate_of
+from netsum.option_values import rate_of
 from topologies.run_folder import RunningTestbed
 from topologies.topology_file import load_topology
 

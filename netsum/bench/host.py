@@ -166,11 +166,11 @@ def _ns_each(operation: Callable[[], Any], elements: int) -> float:
     return (time.perf_counter_ns() - begin) / rounds / elements
 
 
-def run(runs: int, lanes: int) -> None:
+def run(*, runs: int, lanes: str) -> None:
     """Measure, and print nanoseconds per element, the ratio to a copy, the machine and the date."""
     print(machine_and_date(NumPy=np.__version__, Numba=numba.__version__))
     print(f"load before: {os.getloadavg()[0]:.1f}; {lanes} lanes; one thread; median of {runs} runs")
-    rows = measure(lanes=lanes, runs=runs)
+    rows = measure(lanes=int(lanes), runs=runs)
     copy = rows[0].median
     print(f"{'':40} {'ns/element':>10}  {'(least … most)':18} {'GB/s':>6} {'against a copy':>15}")
     for row in rows:

@@ -13,7 +13,6 @@ from netsum.allreduce.plan import size_text
 
 if TYPE_CHECKING:
     from netsum.bench.allreduce import Result
-    from netsum.bench.sparse import Result as SparseResult
 
 __all__ = ["plot_allreduce", "plot_sparse", "plt", "save"]
 
@@ -31,7 +30,7 @@ def save(figure: Any, folder: Path, name: str) -> Path:
 def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
     """Draw elements/s over the array's size, a panel for each loss; a dashed line is a contender's bound."""
     rate, switch = results[0].rate, results[0].switch
-    drawn = [one for one in results if one.rate == rate and one.switch == switch]
+    drawn = [one for one in results if (one.rate, one.switch, one.array) == (rate, switch, "dense")]
     losses = list(dict.fromkeys(one.loss_percent for one in drawn))
     contenders = list(dict.fromkeys(one.contender for one in drawn))
     figure, panels = plt.subplots(
@@ -75,39 +74,34 @@ def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
     save(figure, folder, "allreduce")
 
 
-def plot_sparse(results: Sequence[SparseResult], folder: Path) -> None:
+def plot_sparse(results: Sequence[Result], folder: Path) -> None:
     """Draw the time over the share of blocks that are not zero, a panel for each size; a dashed line is the links' bound."""
-    sizes = list(dict.fromkeys(one.row.bytes for one in results))
-    sparse = [one for one in results if one.row.union_share is not None]
-    overlaps = list(dict.fromkeys(one.row.overlap for one in sparse if one.row.density < 1))
+    first = results[0]
+    same = [one for one in results if (one.rate, one.loss_percent) == (first.rate, first.loss_percent)]
+    sizes = list(dict.fromkeys(one.row.bytes for one in same))
+    overlaps = list(dict.fromkeys(one.row.overlap for one in same if one.row.density < 1))
     figure, panels = plt.subplots(
         1, len(sizes), figsize=(1.5 + 4.2 * len(sizes), 4), squeeze=False, layout="constrained"
     )
     for panel, size in zip(panels[0], sizes, strict=True):
-        here = [one for one in results if one.row.bytes == size]
-        for one in here:
-            if one.contender != "netsum" or (one.row.sparse == "never" and one.row.bits == "full"):
-                name, color = ("Gloo", "C7") if one.contender != "netsum" else ("netsum, dense", "C6")
-                panel.axhline(one.row.seconds.median * 1e3, color=color, lw=1, label=name)
+        here = [one for one in same if one.row.bytes == size]
+        ours = [one for one in here if one.contender == first.contender and one.row.bits == "full"]
+        for number, one in enumerate(each for each in here if each.array == "dense"):
+            label = f"{one.contender}, dense"
+            panel.axhline(one.row.seconds.median * 1e3, color=f"C{6 + number % 3}", lw=1, label=label)
         for number, overlap in enumerate(overlaps):
-            found = [
-                one
-                for one in sparse
-                if one.row.bytes == size and (one.row.overlap == overlap or one.row.density == 1)
-            ]
+            found = [one for one in ours if one.row.overlap == overlap or one.row.density == 1]
             found.sort(key=lambda one: one.row.density)
             densities = [one.row.density * 100 for one in found]
-            medians = [one.row.seconds.median * 1e3 for one in found]
+            times = [one.row.seconds.median * 1e3 for one in found]
+            bounds = [one.row.elements / one.bound * 1e3 for one in found]
             color = f"C{number}"
-            panel.plot(densities, medians, marker="o", ms=4, color=color, label=f"netsum, overlap {overlap}")
-            bounds = [(one.bound_seconds or 0.0) * 1e3 for one in found]
+            panel.plot(densities, times, marker="o", ms=4, color=color, label=f"netsum, overlap {overlap}")
             panel.plot(densities, bounds, ls="--", lw=0.8, color=color)
         panel.set(xscale="log", yscale="log", title=size_text(size), xlabel="% of a worker's blocks not zero")
         panel.grid(alpha=0.3)
     panels[0][0].set_ylabel("ms")
     panels[0][-1].legend(fontsize=8)
-    figure.suptitle(
-        f"Block-sparse all-reduce, {results[0].workers} workers, links of {results[0].rate}; dashed: the bound",
-        fontsize="medium",
-    )
+    title = f"Block-sparse all-reduce, {first.workers} workers, links of {first.rate}; dashed: the bound"
+    figure.suptitle(title, fontsize="medium")
     save(figure, folder, "sparse")

@@ -10,7 +10,6 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -19,6 +18,7 @@ from host_agent.collectives import Collective, plan_allreduce
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from netsum.bench.machine import machine_and_date
+from netsum.option_values import whole_numbers
 from netsum.programs import compiled_program
 from netsum.terminal import Rows
 from netsum_common.memory_used import most_bytes
@@ -96,12 +96,13 @@ def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
     return int(network.link_records["packets"].sum()) / used
 
 
-def run(hosts: Sequence[int], packets: int, runs: int) -> None:
+def run(*, hosts: str, packets: int, runs: int) -> None:
     """Print packets/s for each number of hosts, with all lanes computed and with a quarter of them, in turn."""
+    counts = whole_numbers(hosts, "--hosts")
     print(f"{machine_and_date()}; load {os.getloadavg()[0]:.1f}")
     packets_per_s(4, 1000, LANES)  # Compiles what is not in the cache.
     made = Rows(">hosts", ">lanes computed", ">packets/s", ">least", ">most", ">MB so far", key=2)
-    for count in hosts:
+    for count in counts:
         found: dict[int, list[float]] = {LANES: [], 64: []}
         for _ in range(runs):
             for lanes, rates in found.items():

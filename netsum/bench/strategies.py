@@ -14,7 +14,7 @@ from netsum.bench.results import Progress, Results
 from netsum.bench.strategies_points import Curve, Point, points_of
 from netsum.bench.strategies_report import collectives_of, report, rows_of, times_of
 from netsum.command_errors import kept_when_interrupted
-from netsum.links_text import rate_of, rtt_us_of
+from netsum.option_values import rate_of, rtt_us_of
 from netsum.virtual.network import NetworkOf, simulate_collectives
 from sim.experiments.sweeping import Finished, Swept
 

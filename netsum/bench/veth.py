@@ -26,7 +26,7 @@ from netsum.bench.machine import machine_and_date
 from netsum.bench.thrift import CLIENT, run_client
 from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, Job
 from netsum.bench.xdp_twin import adding_ns, compiler
-from netsum.programs import compiled_program
+from netsum.programs import LANES, compiled_program
 from topologies import namespaces
 from topologies.children import Child, TestbedError, ending_in_order
 from topologies.runs import new_run_id
@@ -279,7 +279,7 @@ def measure(
     return comparison
 
 
-def run(runs: int, lane_counts: Sequence[int], *, workers: int, slots: int, packets: int, bmv2: bool) -> None:
+def run(*, runs: int, lanes: str | None, workers: int, slots: int, packets: int, bmv2: bool) -> None:
     """Measure the programs with these lanes on all switches and print packets/s, the ratios, the machine and the date."""
     lacking = namespaces.missing_for_namespaces()
     if lacking is not None:
@@ -290,14 +290,14 @@ def run(runs: int, lane_counts: Sequence[int], *, workers: int, slots: int, pack
         f"packets/s, median of {runs} runs (least … most)"
     )
     with ending_in_order():
-        for lanes in lane_counts:
-            found = measure(lanes, workers, slots, packets, runs, bmv2=bmv2)
+        for count in LANES if lanes is None else (int(lanes),):
+            found = measure(count, workers, slots, packets, runs, bmv2=bmv2)
             for name, rates in found.rates.items():
-                print(f"{lanes:>4} lanes  {name:<20} {spread(rates)}")
+                print(f"{count:>4} lanes  {name:<20} {spread(rates)}")
             print(f"            the kernel's is {found.xdp_ratio:,.2f} times the embedded switch's")
             if found.hand_ratio is not None:
                 print(f"            and {found.hand_ratio:,.2f} of the program by hand")
-            costs = adding_ns(lanes)
+            costs = adding_ns(count)
             said = ", ".join(f"{ns} ns {name}" for name, ns in costs.items())
             print(f"            a packet that adds, by the kernel's test runs: {said}")
             if found.ratio is None:

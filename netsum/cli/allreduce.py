@@ -339,7 +339,7 @@ def _one_rank(
     from host_agent.words import plural
     from netsum.allreduce.plan import size_text
     from netsum.allreduce.worker import take_part
-    from netsum.slots_text import parse_slots
+    from netsum.option_values import parse_slots
     from netsum.terminal import count_text, echo, print_json_line
 
     def print_round(message: dict[str, Any]) -> None:

@@ -92,7 +92,7 @@ def create(
 
     Its slots are reserved from now on. Workers can also join a job that has not been created: the first one creates it.
     """
-    from netsum.slots_text import parse_slots
+    from netsum.option_values import parse_slots
 
     view = client.create_job(
         name,

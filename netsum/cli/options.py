@@ -61,7 +61,7 @@ TlsKeyOption = Annotated[
 
 def _check_slots(slots: str | None) -> str | None:
     """Refuse a wrong number of slots while the arguments are read: before a controller or a testbed is looked up."""
-    from netsum.slots_text import parse_slots
+    from netsum.option_values import parse_slots
 
     parse_slots(slots)
     return slots

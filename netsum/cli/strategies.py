@@ -101,18 +101,14 @@ def bench(
     links is computed afterwards, with the simulator's times for collectives. Prints a table, and which strategy reaches the
     target first by rate, round trip and number of workers; draws a plot.
     """
-    from host_agent.errors import ArgumentError
     from netsum.bench.strategies import run
     from netsum.bench.strategies_points import RECIPES
+    from netsum.option_values import whole_numbers
 
-    try:
-        counts = [int(each) for each in workers.split(",")]
-    except ValueError:
-        raise ArgumentError(f"--workers: expected whole numbers such as 4,8, not {workers!r}") from None
     run(
         tasks=tasks.split(","),
         strategies=list(RECIPES) if strategies is None else strategies.split(","),
-        workers=counts,
+        workers=whole_numbers(workers, "--workers"),
         seeds=seeds,
         steps=steps,
         step_time=step_time,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def read_topology(name: str, rate: str | None, loss: str | None, queue: int | None) -> "Topology":
     """Return a topology by its name or file, with what the command line says of all links."""
-    from netsum.links_text import loss_of, rate_of
+    from netsum.option_values import loss_of, rate_of
     from topologies.topology_file import load_topology
 
     rate_bps = None if rate is None else rate_of(rate)

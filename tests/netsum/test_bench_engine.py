@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from netsum.bench import xdp_twin
-from netsum.bench.engine import BenchError, _batches, _check_twin, _configure, measure, missing_for_bmv2
+from netsum.bench.engine import BenchError, _batches, _check_twin, measure
 from netsum.bench.thrift import run_client
 from netsum.bench.traffic import Job, contributions, install
 from netsum.bench.twin import Twin, compiler
@@ -16,11 +16,10 @@ from tests.dataplane.dataplane import xdp
 
 def test_all_packets_of_the_measurement_are_aggregated() -> None:
     # It raises if a result is missing, or if the C program puts out anything else.
-    comparison = measure(64, runs=1, with_bmv2=False)
+    comparison = measure(64, runs=1)
 
     assert len(comparison.engine) == 1
     assert len(comparison.twin) == (compiler() is not None)
-    assert comparison.ratio is None
 
 
 @pytest.mark.root
@@ -41,39 +40,6 @@ def test_a_c_program_that_puts_out_something_else_is_an_error() -> None:
     _check_twin(switch, Twin(job, 256), batches)
     with pytest.raises(BenchError, match="different packets"):
         _check_twin(switch, Twin(Job(3, 64, epoch=8, slots=32), 256), batches)
-
-
-@pytest.mark.parametrize(
-    ("programs", "sentence"),
-    [
-        ({}, "simple_switch is not installed"),
-        ({"simple_switch": "--thrift-port"}, "simple_switch_CLI is not installed"),
-        ({"simple_switch": "usage", "simple_switch_CLI": ""}, "built without Thrift"),
-        ({"simple_switch": "--thrift-port arg", "simple_switch_CLI": ""}, None),
-    ],
-)
-def test_what_keeps_bmv2_from_being_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: dict[str, str], sentence: str | None
-) -> None:
-    for name, said in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\necho '{said}'\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    monkeypatch.setattr("shutil.which", lambda name: str(tmp_path / name) if name in programs else None)
-    found = missing_for_bmv2()
-    assert (found is None) if sentence is None else (sentence in (found or ""))
-
-
-def test_bmv2_that_cannot_be_told_its_tables_is_an_error_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = tmp_path / "simple_switch_CLI"
-    client.write_text("#!/bin/sh\necho Could not connect to thrift client on port 1; exit 1\n")
-    client.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    monkeypatch.setattr("netsum.bench.engine._START_S", 0)
-    with pytest.raises(BenchError, match="could not be filled over Thrift: Could not connect"):
-        _configure("1", ["set_queue_depth 1"])
 
 
 def test_the_client_of_bmv2_runs_without_the_virtual_environment(

@@ -1,11 +1,15 @@
 """`netsum bench` tells wrong options in a sentence, before anything is brought up."""
 
+import inspect
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from typer.models import CommandInfo
 from typer.testing import CliRunner
 
 from netsum.cli.app import app
+from netsum.cli.bench import bench_app
 
 
 @pytest.mark.parametrize(
@@ -20,6 +24,13 @@ from netsum.cli.app import app
         (["--topology", "none.json"], "none.json"),
         (["--sizes", "3x"], "a size is a whole number of bytes, KiB, MiB or GiB"),
         (["--bmv2-sizes", "3x"], "a size is a whole number of bytes, KiB, MiB or GiB"),
+        (["--overlaps", "full,most"], "--overlaps: expected full, random or none, not 'most'"),
+        (
+            ["--densities", "10,200"],
+            "--densities: expected numbers from 0 to 100 with commas between, not '10,200'",
+        ),
+        (["--bits", "3"], "--bits: expected 16, 8, 4, 2, not 3"),
+        (["--switches", "bmv2"], "--switches: expected embedded or xdp, not 'bmv2'"),
         (["--slots", "3"], "slots: expected a power of two, a share such as 25%, or a link such as"),
     ],
 )
@@ -34,6 +45,14 @@ def test_a_wrong_option_of_the_allreduce(
     assert len(done.stderr.splitlines()) == 1
     assert not done.stdout
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", bench_app.registered_commands, ids=lambda command: command.name)
+def test_the_options_of_a_command_are_those_of_its_measurement(command: CommandInfo) -> None:
+    assert command.callback is not None
+    run = inspect.getclosurevars(command.callback).nonlocals["module"]
+    taken = inspect.signature(import_module(f"netsum.bench.{run}").run).parameters
+    assert list(taken) == list(inspect.signature(command.callback).parameters)
 
 
 def test_wrong_numbers_of_processes() -> None:

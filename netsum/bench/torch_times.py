@@ -1,8 +1,9 @@
-"""``netsum bench torch``: netsum and Gloo inside PyTorch on plain loopback, where no link limits either.
+"""``netsum bench torch``: netsum and Gloo inside PyTorch, on plain loopback or on the limited links of a testbed.
 
-The same processes have a group of each and use them in turn. netsum's switch is software that takes a core of the same machine,
-which its workers reach by shared memory. Where mpi4py is importable, MPI reduces the same arrays afterwards; NETSUM_MPIRUN names
-its launcher.
+The same processes have a group of each and use them in turn. On loopback no link limits either, and netsum's switch is software
+that takes a core of the same machine, which its workers reach by shared memory. Where mpi4py is importable, MPI reduces the same
+arrays afterwards; NETSUM_MPIRUN names its launcher. On a testbed a process runs on each host; the ranks meet over the data
+network, whose switch forwards torch's rendezvous and Gloo's TCP like any other traffic.
 """
 
 import json
@@ -11,13 +12,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from netsum.allreduce.launch import RankError
 from netsum.allreduce.session import loopback_controller
 from netsum.bench.machine import machine_and_date
+from netsum.bench.testbeds import testbed
 from netsum.bench.torch_comparison import (
     Comparison,
     compare,
@@ -26,6 +27,7 @@ from netsum.bench.torch_comparison import (
     print_examples,
 )
 from netsum.bench.torch_plan import TorchPlan
+from netsum.option_values import whole_numbers
 
 MPIRUN = os.environ.get("NETSUM_MPIRUN", "mpirun")
 _OPEN_MPI = {
@@ -37,8 +39,7 @@ _OPEN_MPI = {
 _MPI_TIMEOUT_S = 600.0
 
 
-def measure(plan: TorchPlan, workers: int, lanes: int) -> Comparison:
-    """Measure both backends with `workers` processes of this machine."""
+def _on_loopback(plan: TorchPlan, workers: int, lanes: int) -> Comparison:
     with (
         tempfile.TemporaryDirectory() as name,
         loopback_controller(workers, lanes, 0, Path(name)) as controller,
@@ -47,6 +48,14 @@ def measure(plan: TorchPlan, workers: int, lanes: int) -> Comparison:
     if find_spec("mpi4py") and shutil.which(MPIRUN):
         _measure_mpi(plan, workers, comparison)
     return comparison
+
+
+def _on_testbed(plan: TorchPlan, topology: str, lanes: int, rate: str, loss: str) -> Comparison:
+    with (
+        testbed(topology, switch="embedded", lanes=lanes, rate=rate, loss_percent=loss) as bed,
+        tempfile.TemporaryDirectory() as name,
+    ):
+        return compare(plan, bed, controller=bed.controller_address, folder=Path(name))
 
 
 def _measure_mpi(plan: TorchPlan, workers: int, comparison: Comparison) -> None:
@@ -66,17 +75,34 @@ def _measure_mpi(plan: TorchPlan, workers: int, comparison: Comparison) -> None:
         comparison.take(0, json.loads(line))
 
 
-def run(*, workers: Sequence[int], sizes: str, runs: int, lanes: int, examples: str, dtypes: str) -> None:
+def run(
+    *,
+    workers: str,
+    topology: str | None,
+    rate: str,
+    loss: str,
+    sizes: str,
+    runs: int,
+    lanes: str,
+    examples: str,
+    dtypes: str,
+) -> None:
     """Measure, and print the times, their ratio, the machine and the date."""
     plan = plan_of(runs, sizes, examples, dtypes)
+    counts = whole_numbers(workers, "--workers")
+    where = "plain loopback" if topology is None else f"{topology}, every link {rate}, {loss} % loss"
     print(machine_and_date())
     print(
-        f"load before: {os.getloadavg()[0]:.1f}; plain loopback, {lanes} lanes; "
+        f"load before: {os.getloadavg()[0]:.1f}; {where}, embedded switch, {lanes} lanes; "
         f"medians of {runs} runs (least … most)"
     )
-    for count in workers:
-        comparison = measure(plan, count, lanes)
-        print(f"\n{count} processes, one thread each")
+    measured = (
+        ((f"{count} processes", _on_loopback(plan, count, int(lanes))) for count in counts)
+        if topology is None
+        else [("a process on each host", _on_testbed(plan, topology, int(lanes), rate, loss))]
+    )
+    for processes, comparison in measured:
+        print(f"\n{processes}, one thread each")
         if plan.sizes:
             print_allreduces(comparison)
         if plan.examples:
