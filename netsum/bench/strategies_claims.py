@@ -21,7 +21,6 @@ CLAIMS: Final = (
     "asynchronous",
     "incremental",
     "ddnn",
-    "killed",
 )
 
 

@@ -7,7 +7,6 @@ import typer
 
 from netsum.cli.options import AsJson
 from netsum.cli.texts import epilog
-from netsum.command_errors import CommandError
 
 compression_app = typer.Typer(
     help="Compressors of gradients: what there is, what each declares about itself.", no_args_is_help=True
@@ -70,76 +69,6 @@ def list_memories(as_json: AsJson = False) -> None:
     for fact in facts:
         table.add(*fact)
     table.print()
-
-
-@compression_app.command(
-    "convex",
-    epilog=epilog(
-        ("netsum compression convex", "all methods; a switch that loses 1 % of the packets"),
-        ("netsum compression convex --quick --loss 5", "full gradients on four workers alone"),
-        ok="every claim holds",
-        fault="a claim does not hold, or something is missing",
-    ),
-)
-def convex(
-    loss: Annotated[
-        float, typer.Option(min=0, max=50, metavar="PERCENT", help="Of packets, on each link and way.")
-    ] = 1.0,
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out what takes more than a minute.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Check the claims on compressed differences: DIANA, VR-DIANA, ISEGA, and methods without a memory that stall.
-
-    Four workers whose data differ descend on ridge and logistic regression, their payloads added by the slots of a simulated
-    switch: the real P4 program and worker core. A hundred workers are computed in memory. Distances are of the squared error
-    relative to the start; `half` is the number of steps to the square root of the accuracy, half of all where the rate is
-    linear.
-    """
-    import sys
-    import time
-    from dataclasses import asdict
-
-    from netsum.bench.claims.convex import cases_of, run_case
-    from netsum.terminal import Rows, print_json
-
-    outcomes = []
-    cases = cases_of(quick=quick)
-    for number, case in enumerate(cases, 1):
-        shown = [time.monotonic()]
-
-        def show(step: int, distance: float, number: int = number, shown: list[float] = shown) -> None:
-            if time.monotonic() - shown[0] >= 2.0:
-                shown[0] = time.monotonic()
-                print(f"{number} of {len(cases)}: step {step}, distance {distance:.1e}", file=sys.stderr)
-
-        outcomes.append((case, run_case(case, loss=loss / 100, on_step=show)))
-    if as_json:
-        print_json([{**asdict(case), **asdict(outcome)} for case, outcome in outcomes])
-    else:
-        table = Rows(
-            "problem", "method", "compressor", ">steps", ">half", ">bound", ">without", ">distance",
-            ">payload", ">wire", ">lost", "claim",
-            key=3,
-        )  # fmt: skip
-        for case, outcome in outcomes:
-            table.add(
-                case.problem,
-                case.method,
-                " ".join([case.compressor, *(f"{name}={value}" for name, value in case.options.items())]),
-                f"{outcome.steps:,}",
-                "" if outcome.half is None else f"{outcome.half:,}",
-                "" if outcome.bound is None else f"{outcome.bound:,}",
-                "" if outcome.descent_steps is None else f"{outcome.descent_steps:,}",
-                f"{outcome.distance:.1e}",
-                f"{outcome.payload_bytes:.0f}",
-                "" if outcome.wire_bytes is None else f"{outcome.wire_bytes:.0f}",
-                f"{outcome.lost:,}" if outcome.wire_bytes is not None else "",
-                ("stalls" if case.stalls else "converges") if outcome.holds else "FAILS",
-            )
-        table.print()
-    failed = [case.method for case, outcome in outcomes if not outcome.holds]
-    if failed:
-        raise CommandError(f"the claim does not hold for {', '.join(failed)}")
 
 
 @compression_app.command(

@@ -15,7 +15,6 @@ EPILOG = epilog(
     ("netsum explore --resume run", "go on"),
     ("netsum explore --random --minutes 10", "random schedules of larger systems"),
     ("netsum explore --replay schedule.json", "run a schedule again, step by step"),
-    ("sudo netsum explore --replay schedule.json --bmv2", "and compare BMv2's answers"),
     ok="every schedule was explored; none breaks a guarantee",
     fault="a schedule breaks a guarantee and was written to files; or memory ran out; or it could not be done",
 )
@@ -44,9 +43,6 @@ def explore(
     resume: Annotated[Path | None, typer.Option(help="Go on with the search in this folder.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the files of a violation.")] = Path("explored"),
     replay: Annotated[Path | None, typer.Option(help="Run the schedule in this file and end.")] = None,
-    bmv2: Annotated[
-        bool, typer.Option("--bmv2", help="Compare BMv2's answers, with --replay. Needs root.")
-    ] = False,
     at_random: Annotated[
         bool, typer.Option("--random", help="Random schedules of larger systems, on all processors.")
     ] = False,
@@ -66,15 +62,13 @@ def explore(
     chosen = [value for value in (resume, replay, at_random or None) if value is not None]
     if len(chosen) > 1 or (chosen and names):
         raise UsageError("give configurations, --resume, --replay or --random, not several of them")
-    if bmv2 and replay is None:
-        raise UsageError("--bmv2 goes with --replay: give the file of a schedule")
     if list_all:
         exploration.print_configurations()
         return
     if at_random:
         clean = exploration.run_at_random(minutes, seed, out)[0]
     elif replay is not None:
-        clean = exploration.replay(replay, on_bmv2=bmv2)
+        clean = exploration.replay(replay)
     elif resume is not None:
         clean = exploration.go_on(resume, memory << 20, every, out)
     else:

@@ -135,7 +135,7 @@ def claims(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]…",
-            help="fedavg, diloco, dynamic, codistillation, asynchronous, incremental, ddnn, killed. Default: all.",
+            help="fedavg, diloco, dynamic, codistillation, asynchronous, incremental, ddnn. Default: all.",
             show_default=False,
         ),
     ] = None,

@@ -8,18 +8,17 @@ from pathlib import Path
 
 from netsum.command_errors import UsageError
 from netsum.explore.files import write_schedule_files
-from netsum.explore.on_bmv2 import answers_of_bmv2, require_bmv2
-from netsum.programs import CompiledProgram, compiled_program
+from netsum.programs import compiled_program
 from netsum.terminal import Rows
 from sim.explore import checkpoint as checkpoints
 from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.drawing import text
-from sim.explore.engine.world import DOWN, LEFT_OUT_WRONGLY, MACHINE_ERROR
+from sim.explore.engine.world import LEFT_OUT_WRONGLY, MACHINE_ERROR
 from sim.explore.scenario import Scenario
 from sim.explore.schedules import read_schedule
 from sim.explore.search import Order, Progress, Result, Search
 from sim.explore.shrink import violates
-from sim.explore.story import Packet, Step, events_of, steps_of
+from sim.explore.story import events_of, steps_of
 from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
 
@@ -143,13 +142,11 @@ def _verdict(result: Result) -> str:
     return "paused"
 
 
-def replay(
-    path: Path, *, on_bmv2: bool = False, faulty: Callable[[str, Scenario, Path], System] | None = None
-) -> bool:
-    """Run a schedule and print it; returns whether nothing was violated, and BMv2, where chosen, answers alike.
+def replay(path: Path, *, faulty: Callable[[str, Scenario, Path], System] | None = None) -> bool:
+    """Run a schedule and print it; returns whether nothing was violated.
 
-    `on_bmv2`: whether BMv2 runs it too. `faulty`: builds the system of a schedule that was found with a fault put in, from
-    the fault's name, the scenario and the shipped program.
+    `faulty`: builds the system of a schedule that was found with a fault put in, from the fault's name, the scenario and the
+    shipped program.
     """
     scenario, fault, violation, made = read_schedule(path)
     if fault and faulty is None:
@@ -157,11 +154,9 @@ def replay(
             f"{path}: this schedule is of the fault {fault!r}: run `python -m tests.sim.explore.faults --replay {path}` "
             "in a checkout"
         )
-    if on_bmv2:
-        require_bmv2(scenario)
     _echo("compiling or loading the explorer …")
-    program = compiled_program(_LANES)
-    system = faulty(fault, scenario, program.json) if fault and faulty else System(scenario, program.json)
+    program = compiled_program(_LANES).json
+    system = faulty(fault, scenario, program) if fault and faulty else System(scenario, program)
     events = events_of(system, made)
     found = events[-1].result if events and events[-1].result < 0 else 0
     if not found and violation and violates(system, made, violation):
@@ -170,23 +165,7 @@ def replay(
     if not found and violation:
         ending += f"; the file says: {VIOLATIONS[violation]}"
     print(text(events, system.shape, f"{path}: {scenario.name}", ending), flush=True)
-    alike = _compare_bmv2(system, program, made) if on_bmv2 else True
-    return not found and alike
-
-
-def _compare_bmv2(system: System, program: CompiledProgram, made: Sequence[Step]) -> bool:
-    """Run a schedule's packets through BMv2 too; returns whether it answers as the embedded switch does."""
-    packets = answers = 0
-    for each in answers_of_bmv2(system, program, made):
-        packets, answers = packets + 1, answers + len(each.embedded)
-        if each.embedded != each.bmv2:
-            print(f"BMv2 answers packet {packets} ({each.packet.text()}) otherwise:")
-            for switch, frames in (("embedded", each.embedded), ("BMv2", each.bmv2)):
-                sent = [f"to port {port}: {Packet(DOWN, port, frame, 0).text()}" for port, frame in frames]
-                print(f"  {switch}: {', '.join(sent) or 'nothing'}")
-            return False
-    print(f"BMv2: {packets} packets, {answers} answers, each the same bytes as the embedded switch's")
-    return True
+    return not found
 
 
 def _echo(line: str, *, again: bool = False) -> None:

@@ -4,7 +4,7 @@ import struct
 import time
 from collections.abc import Iterable, Sequence
 
-from topologies.cabled_bmv2 import DEVICE_ID, CabledBmv2, missing_for_cabled_bmv2
+from tests.cabled_bmv2 import DEVICE_ID, CabledBmv2, missing_for_cabled_bmv2
 
 from .programming import Programmed, Programming
 from .target import CPU_PORT, PORTS, Entry, Packet, program_files

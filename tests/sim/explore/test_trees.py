@@ -6,7 +6,6 @@ import pytest
 
 from host_agent.errors import NetsumError
 from netsum.command_errors import CommandError
-from netsum.explore.on_bmv2 import require_bmv2
 from netsum.programs import compiled_program
 from sim.explore.drawing import svg, text
 from sim.explore.engine import step_codes as codes
@@ -20,6 +19,7 @@ from sim.explore.story import Walk, events_of, recorded_steps, sentence
 from sim.explore.system import System
 from tests.sim.explore.faults.catalogue import FAULTS
 from tests.sim.explore.faults.run import faulty_system, look_for
+from tests.sim.explore.on_bmv2 import require_bmv2
 
 PROGRAM: Path = compiled_program(64).json
 ONE = (Round(),)

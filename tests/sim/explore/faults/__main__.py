@@ -24,6 +24,7 @@ from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
 from tests.sim.explore.faults.catalogue import FAULTS
 from tests.sim.explore.faults.run import faulty_system, look_for
+from tests.sim.explore.on_bmv2 import compare_bmv2, require_bmv2
 
 
 def main() -> int:
@@ -44,12 +45,19 @@ def main() -> int:
     try:
         if chosen.replay is None:
             return 0 if find_faults(chosen.names, chosen.out) else 1
-        fault = FAULTS.get(read_schedule(chosen.replay)[1])
+        scenario, name, _, made = read_schedule(chosen.replay)
+        fault = FAULTS.get(name)
         if chosen.bmv2 and fault is not None and fault.source:
             parser.error(
                 f"{fault.source} is a program without forwarding tables: only the embedded switch runs it"
             )
-        return 0 if replay(chosen.replay, on_bmv2=chosen.bmv2, faulty=_faulty) else 1
+        if chosen.bmv2:
+            require_bmv2(scenario)
+        clean = replay(chosen.replay, faulty=_faulty)
+        if chosen.bmv2:
+            program = compiled_program(64)
+            clean &= compare_bmv2(faulty_system(fault, scenario, program.json), program, made)
+        return 0 if clean else 1
     except CommandError as error:
         parser.exit(1, f"error: {error}\n")
 

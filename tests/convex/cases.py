@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from host_agent.compression import make_compressor, make_memory
-from host_agent.compression.convex import Progress, minimize, theory
-from host_agent.compression.convex.minimize import Estimator
-from netsum.bench.claims.convex.problems import WORKERS, problem
-from netsum.bench.claims.convex.star import SimulatedStar
+from tests.convex import theory
+from tests.convex.data import WORKERS, problem
+from tests.convex.minimize import Estimator, Progress, minimize
+from tests.convex.star import SimulatedStar
 
 ACCURACY: Final = 1e-10  # Of the squared distance to the optimum, relative to the start.
 STALL: Final = 1e-3  # What methods without a memory stay above.

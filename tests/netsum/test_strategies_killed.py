@@ -9,13 +9,18 @@ from datetime import timedelta
 from multiprocessing.connection import wait
 from typing import Any, Final
 
+import pytest
+
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
+
 import torch
 import torch.distributed as dist
 
 import netsum
 from host_agent.strategies.base import STRATEGIES
 from host_agent.strategies.parameter_server import ServedStrategy
-from netsum.bench.claims.claim import Claim, ClaimResult, Echo
+
+pytestmark = pytest.mark.torch
 
 _RANKS: Final = 3
 _VICTIM: Final = 2
@@ -97,31 +102,10 @@ def _fates(name: str) -> list[str]:
                 process.join()
 
 
-def _run(echo: Echo) -> ClaimResult:
-    rows, failed = [], []
-    for name, kind in sorted(STRATEGIES.items()):
-        echo(name)
-        fates = _fates(name)
-        rows.append((name, *fates))
-        served = issubclass(kind, ServedStrategy)
-        expected = [f"goes on without rank {_VICTIM}", "goes on"] if served else None
-        named = all(f"the strategy {name} waited for" in fate for fate in fates)
-        if fates != expected if served else not named:
-            failed.append(name)
-    return ClaimResult(
-        ("strategy", "~rank 0", "~rank 1"),
-        rows,
-        [
-            (
-                "with a parameter server the others go on; under every other strategy each rank that is left gets an error that "
-                f"names the strategy and what it waited for{': not under ' + ', '.join(failed) if failed else ''}",
-                not failed,
-            )
-        ],
-        f"{_RANKS} processes over Gloo, of which rank {_VICTIM} is killed in step {_STEPS // 2}; rank 0 is the parameter server",
-    )
-
-
-KILLED: Final = Claim(
-    "killed", "a killed worker is an error with a name, or the others go on", "behaviour of netsum", _run
-)
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_a_killed_worker_is_an_error_with_a_name_or_the_others_go_on(name: str) -> None:
+    fates = _fates(name)
+    if issubclass(STRATEGIES[name], ServedStrategy):  # Rank 0 is the parameter server.
+        assert fates == [f"goes on without rank {_VICTIM}", "goes on"]
+    else:
+        assert all(f"the strategy {name} waited for" in fate for fate in fates), fates

@@ -5,7 +5,7 @@ from typing import Final
 
 import torch
 
-from host_agent.compression.convex import LogisticRegression, Problem, Ridge, heterogeneous
+from tests.convex.problems import LogisticRegression, Problem, Ridge, heterogeneous
 
 WORKERS: Final = 4
 MANY: Final = 100

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from host_agent.compression.compressor import Compressor
-from host_agent.compression.convex.problems import Problem
 from host_agent.compression.exchange import Combine, Exchange, reduce_in_process, run
 from host_agent.compression.memory import Memory
 from host_agent.compression.reducer import Reducer
+from tests.convex.problems import Problem
 
 Estimator = Literal["full", "sampled", "l-svrg", "saga"]
 

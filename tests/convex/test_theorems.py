@@ -1,6 +1,5 @@
 """Claims of the papers on compressed differences, reproduced on real data with workers that differ."""
 
-from functools import lru_cache
 from typing import Any, Literal
 
 import pytest
@@ -9,29 +8,13 @@ pytest.importorskip("torch", exc_type=ImportError)
 
 import torch
 
-datasets = pytest.importorskip("sklearn.datasets", reason="needs scikit-learn")
+pytest.importorskip("sklearn.datasets", reason="needs scikit-learn")
 
-from host_agent.compression import make_compressor, make_memory  # noqa: E402
-from host_agent.compression.convex import (  # noqa: E402
-    LogisticRegression,
-    Problem,
-    Ridge,
-    heterogeneous,
-    minimize,
-    theory,
-)
-
-
-@lru_cache
-def problem(kind: str, workers: int = 4) -> Problem:
-    if kind == "ridge":
-        data = datasets.load_diabetes()
-        features, targets = heterogeneous(torch.tensor(data.data), torch.tensor(data.target / 100), workers)
-        return Ridge(features, targets, 0.2)
-    data = datasets.load_breast_cancer()
-    signs = torch.tensor(data.target * 2.0 - 1.0)
-    features, targets = heterogeneous(torch.tensor(data.data), signs, workers)
-    return LogisticRegression(features, targets, 0.1)
+from host_agent.compression import make_compressor, make_memory
+from tests.convex import theory
+from tests.convex.data import problem
+from tests.convex.minimize import minimize
+from tests.convex.problems import Ridge
 
 
 @pytest.mark.parametrize("kind", ["ridge", "logistic"])
@@ -89,7 +72,7 @@ def test_vr_diana_converges_with_stochastic_gradients(estimator: Literal["l-svrg
 
 
 def test_isega_with_one_coordinate_of_each_worker_keeps_to_the_theorys_factor() -> None:
-    """`netsum compression convex` shows it for a hundred workers and 1 % of a hundred coordinates."""
+    """`python -m tests.convex` shows it for a hundred workers and 1 % of a hundred coordinates."""
     workers = 20
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(workers, 12, 20, generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""`netsum explore --replay FILE --bmv2`: the packets of a schedule through BMv2, beside the embedded switch's answers."""
+"""The packets of a schedule through BMv2, beside the embedded switch's answers."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ from netsum.command_errors import CommandError
 from netsum.programs import CompiledProgram
 from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.step_codes import LOSE
-from sim.explore.engine.world import AT_RESTARTS, AT_TABLES, DEAD, DEAD_NUMBER, NOTHING, UP
+from sim.explore.engine.world import AT_RESTARTS, AT_TABLES, DEAD, DEAD_NUMBER, DOWN, NOTHING, UP
 from sim.explore.scenario import Scenario
 from sim.explore.story import Packet, Step, Walk
 from sim.explore.system import System
-from topologies.cabled_bmv2 import DEVICE_ID, CabledBmv2, missing_for_cabled_bmv2
+from tests.cabled_bmv2 import DEVICE_ID, CabledBmv2, missing_for_cabled_bmv2
 from topologies.children import TestbedError
 from topologies.topology import CPU_PORT
 
@@ -137,6 +137,21 @@ def _with_number(packet: Packet) -> bytes:
         return packet.frame
     number = DEAD_NUMBER if packet.label == DEAD else packet.label
     return packet.frame[:_NUMBER_AT] + number.to_bytes(2, "big") + packet.frame[_NUMBER_AT + 2 :]
+
+
+def compare_bmv2(system: System, program: CompiledProgram, made: Sequence[Step]) -> bool:
+    """Run a schedule's packets through BMv2; returns whether it answers as the embedded switch does."""
+    packets = answers = 0
+    for each in answers_of_bmv2(system, program, made):
+        packets, answers = packets + 1, answers + len(each.embedded)
+        if each.embedded != each.bmv2:
+            print(f"BMv2 answers packet {packets} ({each.packet.text()}) otherwise:")
+            for switch, frames in (("embedded", each.embedded), ("BMv2", each.bmv2)):
+                sent = [f"to port {port}: {Packet(DOWN, port, frame, 0).text()}" for port, frame in frames]
+                print(f"  {switch}: {', '.join(sent) or 'nothing'}")
+            return False
+    print(f"BMv2: {packets} packets, {answers} answers, each the same bytes as the embedded switch's")
+    return True
 
 
 def _without_number(frame: bytes) -> bytes:

@@ -12,9 +12,9 @@ import torch
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
 from host_agent.compression import Reducer, make_compressor, make_memory, reduce_in_process
-from netsum.bench.claims.convex import ACCURACY, STALL, cases_of, run_case
-from netsum.bench.claims.convex.star import SimulatedStar
 from sim.experiments.captures import write_capture
+from tests.convex.cases import ACCURACY, STALL, cases_of, run_case
+from tests.convex.star import SimulatedStar
 
 HEADERS = 62
 """Ethernet, IPv4, UDP, and the protocol's own: bytes of a packet without lanes."""

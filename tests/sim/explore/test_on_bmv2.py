@@ -1,4 +1,4 @@
-"""`netsum explore --replay FILE --bmv2`: BMv2 answers every packet of a schedule as the embedded switch does."""
+"""BMv2 answers every packet of a schedule as the embedded switch does (`tests.sim.explore.faults --replay FILE --bmv2`)."""
 
 import subprocess
 import sys
@@ -6,23 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from netsum.explore.on_bmv2 import answers_of_bmv2
 from netsum.programs import compiled_program
 from sim.explore.engine import step_codes
 from sim.explore.random_runs import SYSTEMS, RandomRuns
 from sim.explore.schedules import write_schedule
+from tests.cabled_bmv2 import missing_for_cabled_bmv2
 from tests.sim.explore.faults.catalogue import FAULTS
 from tests.sim.explore.faults.run import faulty_system, look_for
-from topologies.cabled_bmv2 import missing_for_cabled_bmv2
+from tests.sim.explore.on_bmv2 import answers_of_bmv2
 
 PROGRAM = compiled_program(64)
 MISSING = missing_for_cabled_bmv2()
 needs_bmv2 = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
-NETSUM = [sys.executable, "-P", "-c", "from netsum.cli import main; main()"]
-
-
-def netsum(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*NETSUM, *words], capture_output=True, text=True, timeout=400, check=False)
 
 
 @needs_bmv2
@@ -58,9 +53,3 @@ def test_a_random_run_with_a_restart_and_a_new_epoch() -> None:
         if answered > 120:
             break
     assert answered > 20
-
-
-def test_bmv2_alone_is_refused() -> None:
-    done = netsum("explore", "--bmv2")
-    assert done.returncode == 2
-    assert "--bmv2 goes with --replay" in done.stderr
