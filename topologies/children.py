@@ -48,7 +48,7 @@ class Child:
         self.name = name
         self.log = log
         bound = [sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid()), *command]
-        # An interruption between the fork and the assignment would leave a child that nobody stops.
+        # An interruption between the fork and the assignment would leave a child that is never stopped.
         with log.open("ab") as log_file, uninterrupted():
             self._popen = subprocess.Popen(
                 bound,

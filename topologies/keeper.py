@@ -235,7 +235,7 @@ def detach(plan: TestbedPlan) -> RunningTestbed:
         try:
             with (
                 uninterrupted()
-            ):  # A Ctrl-C between the fork and the guard would leave a keeper that nobody ends.
+            ):  # A Ctrl-C between the fork and the guard would leave a keeper that is never ended.
                 with held_signals():
                     pid = os.fork()
                 if pid:
@@ -313,7 +313,7 @@ def _ended_unless_done(pid: int) -> Any:
 
 
 def take_down(testbed: RunningTestbed) -> None:
-    """Ask the keeper of a testbed to end; end what is left, if it does not or has been killed."""
+    """Ask the keeper of a testbed to end; end its remaining processes, if it does not or has been killed."""
     keeper = int(testbed.state["keeper"]["pid"])
     if not testbed.abandoned:
         os.kill(keeper, signal.SIGTERM)

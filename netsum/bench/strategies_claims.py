@@ -25,7 +25,7 @@ CLAIMS: Final = (
 
 
 def run(names: Sequence[str], *, as_json: bool) -> None:
-    """Try claims and print what came of each.
+    """Try claims and print the result of each.
 
     Raises ArgumentError if a name is unknown. Raises CommandError if a claim does not hold.
     """

@@ -1,4 +1,4 @@
-"""What a claim is, and what came of trying it."""
+"""A claim and its result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ Echo = Callable[[str], None]  # Prints progress, in a few words.
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """What came of trying a claim. `findings`: each part of the claim with its numbers, and whether it holds."""
+    """Result of trying a claim. `findings`: each part of the claim with its numbers, and whether it holds."""
 
     headings: Sequence[str]  # As `netsum.terminal.Rows` takes them.
     rows: Sequence[tuple[str, ...]]

@@ -47,7 +47,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 @dataclass(frozen=True)
 class Training:
-    """What came of a training."""
+    """Result of a training."""
 
     losses: list[float]  # On the validation images, of the first worker's model, every 5 steps.
     predicted: Tensor  # The probabilities at the end, float32 (images, 10).
