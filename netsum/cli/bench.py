@@ -13,12 +13,12 @@ from netsum.cli.texts import epilog
 bench_app = typer.Typer(help="Measure what the docs quote.", no_args_is_help=True)
 
 _EXAMPLES = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse"
+_SIZES = "4KiB,64KiB,1MiB,16MiB,64MiB"
 _SPACED = _EXAMPLES.replace(",", ", ")  # As help shows it, which does not break words.
 
 BothLanes = Annotated[Lanes | None, typer.Option(help="int32 values a packet carries; default: both.")]
 OneLanes = Annotated[Lanes, typer.Option(help="int32 values a packet carries.")]
 Runs = Annotated[int, typer.Option(min=1, help="Runs of each measurement, in turn.")]
-Sizes = Annotated[str, typer.Option(metavar="SIZES", help="Sizes of each worker's array.")]
 Rate = Annotated[str, typer.Option(metavar="RATE", help="Rate of every link.")]
 
 Options = Callable[..., None]
@@ -105,7 +105,12 @@ def bench_allreduce(
         str, typer.Option(help="A topology's name or file, as for `netsum testbed up`.")
     ] = "star-4",
     rate: Rate = "100mbit",
-    sizes: Sizes = "4KiB,64KiB,1MiB,16MiB,64MiB",
+    sizes: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZES", show_default=_SIZES.replace(",", ", "), help="Sizes of each worker's array."
+        ),
+    ] = _SIZES,
     lossy_sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="Sizes where packets are lost.")
     ] = "64KiB,1MiB,16MiB",
@@ -136,7 +141,9 @@ def bench_allreduce(
         str,
         typer.Option(metavar="RATE", help="Rate of every link in the comparison on BMv2; 0: no comparison."),
     ] = "10mbit",
-    bmv2_sizes: Sizes = "64KiB,1MiB",
+    bmv2_sizes: Annotated[
+        str, typer.Option(metavar="SIZES", help="Sizes of each worker's array in that comparison.")
+    ] = "64KiB,1MiB",
     per_host: Annotated[
         int, typer.Option(min=1, max=16, help="Ranks on each host; with several also without a leaf there.")
     ] = 1,
@@ -164,7 +171,7 @@ def bench_torch(
     loss: Annotated[str, typer.Option(metavar="PERCENT", help="Loss of every link, each way.")] = "0",
     sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="Sizes of the float32 tensors; empty: none.")
-    ] = "4KiB,64KiB,1MiB,16MiB,64MiB",
+    ] = _SIZES,
     runs: Runs = 5,
     lanes: OneLanes = "256",
     examples: Annotated[
