@@ -193,7 +193,11 @@ def _short(described: object) -> str:
 
 
 def _to_bytes(value: int, bitwidth: int, where: str) -> bytes:
-    """Return the shortest big-endian form, which P4Runtime 1.3 calls canonical."""
     if value < 0 or value.bit_length() > bitwidth:
         raise ValueError(f"{where} has {bitwidth} bits, {value} does not fit")
-    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+    return canonical(value)
+
+
+def canonical(number: int) -> bytes:
+    """Return a number in the shortest big-endian form, which P4Runtime 1.3, section 8.4, calls canonical."""
+    return number.to_bytes(max(1, (number.bit_length() + 7) // 8), "big")

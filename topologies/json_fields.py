@@ -131,6 +131,13 @@ def text_field(found: object) -> str:
     return found
 
 
+def flag_field(found: object) -> bool:
+    """Return a truth value; ValueError if it is none."""
+    if not isinstance(found, bool):
+        raise ValueError("true or false")
+    return found
+
+
 def integer_field(found: object, least: int, most: int, expected: str) -> int:
     """Return an integer between two bounds; ValueError with what was expected if it is none."""
     if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:

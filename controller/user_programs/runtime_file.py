@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from controller.errors import ConfigError
-from controller.user_programs.values import bits_of, canonical
+from controller.p4info import canonical
+from controller.user_programs.values import bits_of
 from netsum_common.p4rt import p4info_pb2, p4runtime_pb2
-from topologies.json_fields import FieldError, JsonObject, integer_field, read_json, text_field
+from topologies.json_fields import FieldError, JsonObject, flag_field, integer_field, read_json, text_field
 
 MatchField = p4info_pb2.MatchField
 Update = p4runtime_pb2.Update
@@ -82,7 +83,7 @@ def _table_entry(names: _Names, one: JsonObject) -> Any:
     update = Update(type=Update.INSERT)
     entry = update.entity.table_entry
     entry.table_id = table.preamble.id
-    entry.is_default_action = one.get("default_action", _truth, False)
+    entry.is_default_action = one.get("default_action", flag_field, False)
     if entry.is_default_action:
         if "match" in one.keys:
             raise FieldError(f"{one.place}.match", "expected no match for a default action")
@@ -208,12 +209,6 @@ def _bmv2(found: object) -> str:
     if found != "bmv2":
         raise ValueError('"bmv2"')
     return "bmv2"
-
-
-def _truth(found: object) -> bool:
-    if not isinstance(found, bool):
-        raise ValueError("true or false")
-    return found
 
 
 def _priority(found: object) -> int:

@@ -1,9 +1,10 @@
 """Values of match fields and action parameters as people write them, in the bytes of P4Runtime."""
 
+import contextlib
 import ipaddress
-import re
 
-_MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
+from controller.addresses import mac_int
+
 _FORMS = "an integer, an Ethernet address, an IPv4 or IPv6 address"
 
 
@@ -27,15 +28,10 @@ def bits_of(found: object, bitwidth: int) -> int:
     raise ValueError(_FORMS)
 
 
-def canonical(number: int) -> bytes:
-    """Return a number in the shortest big-endian form, which P4Runtime 1.3, section 8.4, calls canonical."""
-    return number.to_bytes(max(1, (number.bit_length() + 7) // 8), "big")
-
-
 def _address(text: str) -> tuple[int, int]:
     """Return an address as a number, and how many bits addresses of its kind have."""
-    if _MAC.fullmatch(text):
-        return int(text.replace(":", ""), 16), 48
+    with contextlib.suppress(ValueError):
+        return mac_int(text), 48
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

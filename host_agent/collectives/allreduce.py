@@ -11,15 +11,7 @@ from host_agent.codecs.exponent import INT32_BITS
 from host_agent.codecs.halves import INT32, INT32_HIGH
 from host_agent.codecs.packed import BITS, Bits, packed_codec
 from host_agent.codecs.table import CODEC_OF
-from host_agent.collectives.collective import (
-    OPS,
-    Array,
-    Collective,
-    OnOverflow,
-    Op,
-    Passes,
-    check_choice,
-)
+from host_agent.collectives.collective import OPS, Array, Collective, OnOverflow, Op, Passes, check_choice
 from host_agent.collectives.int64 import plan_allreduce_int64
 from host_agent.collectives.sparse import SPARSE, BlockSparse, Sparse, is_sparse
 from host_agent.errors import MisuseError, SumOverflowError, UnsupportedTypeError

@@ -14,15 +14,7 @@ from host_agent.codecs.codec import NOTHING
 from host_agent.codecs.digits import digit_bits, from_digits, to_digits
 from host_agent.codecs.halves import INT32
 from host_agent.codecs.raw import WORDS, WORDS_MAX
-from host_agent.collectives.collective import (
-    OPS,
-    Array,
-    Collective,
-    OnOverflow,
-    Op,
-    Passes,
-    check_choice,
-)
+from host_agent.collectives.collective import OPS, Array, Collective, OnOverflow, Op, Passes, check_choice
 from host_agent.collectives.sparse import BlockSparse, Sparse, is_sparse
 from host_agent.errors import MisuseError, SumOverflowError, UnsupportedTypeError
 from host_agent.protocol.passes import Pass

@@ -19,12 +19,7 @@ from host_agent.compression.compressor import (
     Payload,
     Summability,
 )
-from host_agent.compression.exchange import (
-    CommunicatorExchange,
-    Exchange,
-    TorchExchange,
-    reduce_in_process,
-)
+from host_agent.compression.exchange import CommunicatorExchange, Exchange, TorchExchange, reduce_in_process
 from host_agent.compression.hook import CompressionState, compress, compression_hook
 from host_agent.compression.memory import Memory
 from host_agent.compression.reducer import Reducer

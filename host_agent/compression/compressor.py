@@ -80,10 +80,7 @@ class Stateful(Configured):
     def with_options(self, **options: Any) -> Self:
         """Return one with other options and the same state.
 
-        Raises
-        ------
-        MisuseError
-            For an unknown option or a value that it does not take.
+        Raises MisuseError: for an unknown option or a value that it does not take.
         """
         require_known(self._label(), self.options, options)
         made = type(self)(**{**self.options, **options})
@@ -135,18 +132,8 @@ class Compressor(Stateful, ABC):
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
         """Compress a tensor.
 
-        Parameters
-        ----------
-        tensor : float32 tensor
-            Of shape `context.shape`.
-        shared : Tensor or None
-            What was agreed on: the combined `Agreement.tensor`.
-        context : Context
-
-        Returns
-        -------
-        tuple of Tensor
-            int32 if `summability` is INTEGERS, float32 if FLOATS, any type if NONE.
+        `tensor` (float32 tensor): of shape `context.shape`. `shared`: what was agreed on: the combined `Agreement.tensor`.
+        Returns tuple of Tensor: int32 if `summability` is INTEGERS, float32 if FLOATS, any type if NONE.
         """
 
     @abstractmethod
@@ -168,3 +155,8 @@ def payload_bytes(payload: Payload) -> int:
 def fraction_of(elements: int, fraction: float) -> int:
     """Return how many elements a fraction selects: at least one, unless there are none."""
     return min(elements, max(1, round(elements * fraction)))
+
+
+def one_coordinate(compressor: Compressor, elements: int, workers: int = 1) -> float:
+    """Return 1 / d: the `Compressor.delta` of a method that loses at most all but the largest of d coordinates."""
+    return 1.0 / max(1, elements)

@@ -37,16 +37,9 @@ class Memory(Stateful, ABC):
     def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
         """Update the state and return the estimate of the mean gradient.
 
-        Parameters
-        ----------
-        layout : tuple of (str, int)
-            The parameters in the tensor: names and numbers of elements.
-        gradient : Tensor
-            What `before` was given.
-        sent : Tensor
-            What it returned.
-        own, mean : Tensor
-            What this worker's payload decompresses to, and the mean of that over all workers.
+        `layout` (tuple of (str, int)): the parameters in the tensor: names and numbers of elements. `gradient`: what `before`
+        was given. `sent`: what it returned. `own`, `mean`: what this worker's payload decompresses to, and the mean of that
+        over all workers.
         """
 
     def _get(self, layout: Layout, field: str, like: Tensor) -> Tensor:
@@ -156,10 +149,7 @@ class Diana(Memory):
     Δ_i = C(∇f_i − h_i), estimate h + mean Δ, then h_i ← h_i + α Δ_i and h ← h + α mean Δ. The shifts tend to the gradients at
     the optimum, so the variance of compression tends to zero although the workers' gradients differ.
 
-    Parameters
-    ----------
-    alpha : float, optional
-        Step of the shift; 1 / (1 + ω) by default (theorem 1 allows no more).
+    `alpha`: step of the shift; 1 / (1 + ω) by default (theorem 1 allows no more).
     """
 
     name = "diana"
@@ -198,12 +188,8 @@ class MomentumCorrection(_ErrorFeedback):
 
     u ← m u + g, v ← v + u; v is compressed; u and v become 0 where it was sent. The optimizer must not add momentum again.
 
-    Parameters
-    ----------
-    momentum : float
-        m.
-    clip_norm : float, optional
-        Each worker clips its gradient to clip_norm / √n, n the number of workers, before it is accumulated.
+    `momentum`: m. `clip_norm`: each worker clips its gradient to clip_norm / √n, n the number of workers, before it is
+    accumulated.
     """
 
     name = "momentum"
@@ -242,10 +228,7 @@ class MomentumCorrection(_ErrorFeedback):
 class Momentum(Memory):
     """Compresses the momentum in place of the gradient: with votes of signs this is Signum.
 
-    Parameters
-    ----------
-    momentum : float
-        m ← βm + (1 − β)g.
+    `momentum`: m ← βm + (1 − β)g.
     """
 
     name = "average"

@@ -14,13 +14,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import (
-    Compressor,
-    Context,
-    Payload,
-    Summability,
-    payload_bytes,
-)
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability, payload_bytes
 from host_agent.compression.memory import Layout, Memory, NoMemory
 from host_agent.compression.methods.identity import Identity
 from host_agent.options import require

@@ -1,5 +1,6 @@
 """What an experiment's file can say: each table a class, each key a field with its reader and what it expects."""
 
+import contextlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -11,6 +12,7 @@ from sim.errors import SettingError
 from sim.network.engine.records import GAPS
 from sim.network.shapes import MAX_FAT_TREE_PORTS, MAX_HOSTS, MAX_SWITCH_PORTS
 from sim.peers.table import PEERS
+from topologies.json_fields import flag_field, integer_field, text_field
 from topologies.units import parse_latency_ns, parse_rate_bps, parse_size_bytes
 
 SHAPES: Final = ("star", "dumbbell", "leaf-spine", "fat-tree", "pods", "file")
@@ -33,34 +35,26 @@ _Old = tuple[str, Mapping[str, object]]
 _RANDOM: Final[_Old] = ("random", {"True": "uniform", "False": "even"})
 
 
-def _wrong(expected: str, found: object) -> ValueError:
-    return ValueError(f"expected {expected}, found {shown(found)}")
-
-
 def _whole(low: int, high: int) -> Callable[[object], int]:
-    def read(found: object) -> int:
-        if not isinstance(found, int) or isinstance(found, bool) or not low <= found <= high:
-            raise _wrong(f"a whole number from {low:,} to {high:,}", found)
-        return found
-
-    return read
+    return lambda found: integer_field(found, low, high, f"a whole number from {low:,} to {high:,}")
 
 
 def _power_of_two(found: object) -> int:
-    if (
-        not isinstance(found, int)
-        or isinstance(found, bool)
-        or not 1 <= found <= POOL_SLOTS
-        or found & (found - 1)
-    ):
-        raise _wrong(f"a power of two from 1 to {POOL_SLOTS:,}", found)
-    return found
+    expected = f"a power of two from 1 to {POOL_SLOTS:,}"
+    number = integer_field(found, 1, POOL_SLOTS, expected)
+    if number & (number - 1):
+        raise ValueError(expected)
+    return number
+
+
+def _is_number(found: object, low: float, high: float) -> bool:
+    return isinstance(found, (int, float)) and not isinstance(found, bool) and low <= found <= high
 
 
 def _number(low: float, high: float) -> Callable[[object], float]:
-    def read(found: object) -> float:
-        if not isinstance(found, (int, float)) or isinstance(found, bool) or not low <= found <= high:
-            raise _wrong(f"a number from {low:g} to {high:g}", found)
+    def read(found: Any) -> float:
+        if not _is_number(found, low, high):
+            raise ValueError(f"a number from {low:g} to {high:g}")
         return float(found)
 
     return read
@@ -69,37 +63,18 @@ def _number(low: float, high: float) -> Callable[[object], float]:
 def _choice(*choices: Any) -> Callable[[object], Any]:
     def read(found: object) -> Any:
         if found not in choices or isinstance(found, bool) != isinstance(choices[0], bool):
-            raise _wrong("one of " + ", ".join(map(str, choices)), found)
+            raise ValueError("one of " + ", ".join(map(str, choices)))
         return found
 
     return read
-
-
-def _text(found: object) -> str:
-    if not isinstance(found, str):
-        raise _wrong("a text", found)
-    return found
-
-
-def _flag(found: object) -> bool:
-    if not isinstance(found, bool):
-        raise _wrong("true or false", found)
-    return found
-
-
-def _parsed(parse: Callable[[object], int], found: object) -> int:
-    try:
-        return parse(found)
-    except ValueError as error:
-        raise _wrong(str(error), found) from None
 
 
 def _time_ns(found: object) -> int:
     if found == 0 and not isinstance(found, bool):
         return 0
     if not isinstance(found, str):
-        raise _wrong('a time with a unit ("5us", "1.5ms")', found)
-    return _parsed(parse_latency_ns, found)
+        raise ValueError('a time with a unit ("5us", "1.5ms")')
+    return parse_latency_ns(found)
 
 
 def _long_time_ns(found: object) -> int:
@@ -111,43 +86,40 @@ def _long_time_ns(found: object) -> int:
     try:
         return _time_ns(found)
     except ValueError:
-        raise _wrong(f'a time with a unit ("1.5ms", "10s"), at most {MAX_RUN_S:,} s', found) from None
+        raise ValueError(f'a time with a unit ("1.5ms", "10s"), at most {MAX_RUN_S:,} s') from None
 
 
-def _small_time_ns(found: object) -> float:
+def _small_time_ns(found: Any) -> float:
     """Read a time that may be a part of a nanosecond, given as a number of ns or with a unit."""
-    if isinstance(found, (int, float)) and not isinstance(found, bool) and 0 <= found <= 1e9:
+    if _is_number(found, 0, 1e9):
         return float(found)
     if isinstance(found, str):
         return float(_time_ns(found))
-    raise _wrong('a time with a unit ("1.5us"), or a number of ns', found)
+    raise ValueError('a time with a unit ("1.5us"), or a number of ns')
 
 
 def _rate_bps(found: object) -> int:
     if not isinstance(found, str):
-        raise _wrong('a rate with a unit ("10gbit", "100mbit")', found)
-    return _parsed(parse_rate_bps, found)
+        raise ValueError('a rate with a unit ("10gbit", "100mbit")')
+    return parse_rate_bps(found)
 
 
-def _share(found: object) -> float:
+def _share(found: Any) -> float:
     """Read a probability: a number from 0 to 1, or a text in percent."""
-    expected = 'a share from 0 to 1, or in percent ("0.1%") from 0 % to 100 %'
     value = found
     if isinstance(found, str) and found.strip().endswith("%"):
-        try:
+        with contextlib.suppress(ValueError):
             value = float(found.strip()[:-1]) / 100
-        except ValueError:
-            raise _wrong(expected, found) from None
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise _wrong(expected, found)
+    if not _is_number(value, 0, 1):
+        raise ValueError('a share from 0 to 1, or in percent ("0.1%") from 0 % to 100 %')
     return float(value)
 
 
 def size_bytes(found: object) -> int:
     """Read a size: a number of bytes, or a text with a unit."""
     if isinstance(found, float):
-        raise _wrong("a whole number of bytes, or a size with a unit", found)
-    return _parsed(parse_size_bytes, found)
+        raise ValueError("a whole number of bytes, or a size with a unit")
+    return parse_size_bytes(found)
 
 
 def _key(read: Callable[[object], Any], default: Any = MISSING, note: str = "", was: _Old = ("", {})) -> Any:
@@ -163,7 +135,7 @@ class TopologyTable:
     """``[topology]``: hosts, switches and links."""
 
     kind: str = _key(_choice(*SHAPES), "star", "which graph")
-    file: str = _key(_text, "", "for kind file: a shipped topology's name or a path")
+    file: str = _key(text_field, "", "for kind file: a shipped topology's name or a path")
     hosts: int = _key(_whole(0, MAX_HOSTS), 0, "0: as many as jobs and background need")
     leaves: int = _key(_whole(1, 256), 4, "in all, or of a pod")
     spines: int = _key(_whole(1, 256), 2, "likewise")
@@ -214,15 +186,15 @@ class Host:
 class Job:
     """``[[job]]``: workers that reduce arrays."""
 
-    name: str = _key(_text, "job")
+    name: str = _key(text_field, "job")
     contender: str = _key(_choice("netsum", *PEERS), "netsum", "what reduces")
     workers: int = _key(_whole(1, MAX_WORLD_SIZE), 4)
     copies: int = _key(_whole(1, MAX_JOB_ID), 1, "number of such jobs, named NAME1, NAME2, ...")
-    apart: bool = _key(_flag, False, "copies have hosts of their own, not the same ones")
+    apart: bool = _key(flag_field, False, "copies have hosts of their own, not the same ones")
     first_host: int = _key(_whole(1, MAX_HOSTS), 1, "workers are on this host and those that follow")
     size: int = _key(size_bytes, 1 << 20, "of each worker's array, of float32")
     collectives: int = _key(_whole(1, 10_000), 1, "all-reduces, one after the other")
-    model: str = _key(_text, "", "train this model instead: a shipped one's name or a file")
+    model: str = _key(text_field, "", "train this model instead: a shipped one's name or a file")
     compute: int = _key(_time_ns, 0, "before each all-reduce, without a model")
     batch: float = _key(_number(0.001, 1000), 1.0, "factor on the model's computing times")
     bucket: int = _key(size_bytes, 25 << 20, "bytes of a bucket of gradients, as DDP's bucket_cap_mb")
@@ -232,8 +204,8 @@ class Job:
     sparse: str = _key(
         _choice("auto", "always", "never"), "auto", "whether blocks of zeros are looked for and left out"
     )
-    switch: str = _key(_text, "", "that adds; default: the topology's")
-    tree: bool = _key(_flag, False, "each switch adds for those below it")
+    switch: str = _key(text_field, "", "that adds; default: the topology's")
+    tree: bool = _key(flag_field, False, "each switch adds for those below it")
     quorum: int = _key(
         _whole(0, MAX_CHILDREN),
         0,
@@ -257,7 +229,7 @@ class Job:
 class FaultTable:
     """``[[fault]]``: what happens to packets on links."""
 
-    links: str = _key(_text, "*", "FROM>TO, with * for any")
+    links: str = _key(text_field, "*", "FROM>TO, with * for any")
     loss: float = _key(_share, 0.0)
     duplicate: float = _key(_share, 0.0)
     jitter: int = _key(_time_ns, 0)
@@ -272,7 +244,7 @@ class FaultTable:
 class Script:
     """``[[script]]``: the n-th packet of a kind."""
 
-    links: str = _key(_text, "*")
+    links: str = _key(text_field, "*")
     kind: str = _key(_choice("any", "contribute", "result", "probe", "status"), "any")
     chunk: int = _key(_whole(-1, 2**32 - 1), -1)
     worker: int = _key(_whole(-1, MAX_WORLD_SIZE - 1), -1)
@@ -287,9 +259,9 @@ class Event:
 
     at: int = _key(_long_time_ns)
     action: str = _key(_choice(*ACTIONS))
-    links: str = _key(_text, "", "for link-down and link-up")
-    switch: str = _key(_text, "", "for switch-…; default: the topology's aggregator")
-    job: str = _key(_text, "", "for …-worker; default: the first")
+    links: str = _key(text_field, "", "for link-down and link-up")
+    switch: str = _key(text_field, "", "for switch-…; default: the topology's aggregator")
+    job: str = _key(text_field, "", "for …-worker; default: the first")
     worker: int = _key(_whole(0, MAX_WORLD_SIZE - 1), 0)
 
 
@@ -297,8 +269,8 @@ class Event:
 class Background:
     """``[[background]]``: traffic from a host to another."""
 
-    source: str = _key(_text)
-    target: str = _key(_text)
+    source: str = _key(text_field)
+    target: str = _key(text_field)
     rate: int = _key(_rate_bps)
     packet: int = _key(_whole(60, 65535), 1514, "bytes of a frame")
     burst: int = _key(_whole(1, 512), 1, "packets at once")
@@ -328,9 +300,9 @@ class Run:
 
     seeds: int = _key(_whole(1, 10_000), 1, "how many; they are 1 and up")
     limit: int = _key(_long_time_ns, 60 * 10**9, "virtual time after which a point has failed")
-    check: bool = _key(_flag, True, "compare all sums bit for bit")
+    check: bool = _key(flag_field, True, "compare all sums bit for bit")
     series: int = _key(_time_ns, 0, "interval of the time series; 0: none")
-    fast_forward: bool = _key(_flag, True, "leave out periods that repeat; results are the same")
+    fast_forward: bool = _key(flag_field, True, "leave out periods that repeat; results are the same")
 
 
 Table = TypeVar("Table")
@@ -363,7 +335,7 @@ def read_table(kind: type[Table], found: object, place: str) -> Table:
             try:
                 values[name] = each.metadata["read"](found[name])
             except ValueError as error:
-                raise SettingError(f"{place}.{name}: {error}") from None
+                raise SettingError(f"{place}.{name}: expected {error}, found {shown(found[name])}") from None
         elif each.default is MISSING and each.default_factory is MISSING:
             raise SettingError(f"{place}.{name}: expected, but missing")
     return kind(**values)

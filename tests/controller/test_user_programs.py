@@ -8,11 +8,11 @@ import pytest
 from google.protobuf import text_format
 
 from controller.errors import ConfigError
-from controller.p4info import read_p4info
+from controller.p4info import canonical, read_p4info
 from controller.user_programs import load as loading
 from controller.user_programs.files import FileOptions, UserProgram, choose, keep_copies
 from controller.user_programs.runtime_file import RuntimeFile
-from controller.user_programs.values import bits_of, canonical
+from controller.user_programs.values import bits_of
 from netsum_common.p4rt import p4info_pb2, p4runtime_pb2
 from sim.switch.p4runtime import serve
 from sim.switch.ports import Chassis

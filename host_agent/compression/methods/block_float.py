@@ -17,14 +17,8 @@ class BlockFloat(Compressor):
     The workers agree on the scales by a maximum, as the slots' own block floating point does. Rounding is stochastic, so it is
     unbiased, or to the nearest.
 
-    Parameters
-    ----------
-    bits : {16, 8, 4, 2}
-        With the sign; 2 bits are ternary.
-    block : int
-        Elements under one scale.
-    stochastic : bool
-        False rounds to the nearest and is biased.
+    `bits`: with the sign; 2 bits are ternary. `block`: elements under one scale. `stochastic`: False rounds to the nearest and
+    is biased.
     """
 
     name = "block-float"
@@ -57,22 +51,23 @@ class BlockFloat(Compressor):
         return max(1.0 / block, 1.0 - (block - 1) / (4.0 * self.levels**2))
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement:
-        """Return the largest magnitude in each block, to be maximized."""
-        return Agreement(in_blocks(tensor, self.block).abs().amax(dim=1), "max")
+        return Agreement(self.in_rows(tensor).abs().amax(dim=1), "max")
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Quantize and pack."""
         assert shared is not None
         scale = shared[:, None]
         # Divided first: levels / scale overflows or is subnormal at the ends of float32's range.
-        scaled = torch.where(scale > 0, in_blocks(tensor, self.block) / scale, 0.0) * self.levels
+        scaled = torch.where(scale > 0, self.in_rows(tensor) / scale, 0.0) * self.levels
         rounded = stochastic_round(scaled, context.own_generator()) if self.stochastic else scaled.round()
         values = rounded.clamp(-self.levels, self.levels).to(torch.int32).view(-1)[: context.elements]
         return (pack_lanes(values, self.levels, context.workers),)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Unpack and scale."""
         assert shared is not None
         sums = unpack_lanes(payload[0], context.elements, self.levels, context.workers, count)
-        values = in_blocks(sums.to(torch.float32), self.block) * (shared / self.levels)[:, None]
+        values = self.in_rows(sums.to(torch.float32)) * (shared / self.levels)[:, None]
         return values.view(-1)[: context.elements].view(context.shape)
+
+    def in_rows(self, tensor: Tensor) -> Tensor:
+        """Return a tensor's elements, a block in each row."""
+        return in_blocks(tensor, self.block)

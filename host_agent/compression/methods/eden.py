@@ -26,10 +26,7 @@ class EDEN(Compressor):
     theorem 3 of DRIVE). The randomized Hadamard transform that the papers use in practice is not: it leaves up to 11 % of the
     energy of a tensor with two nonzero coordinates as bias. Each worker draws a rotation of its own, so errors average out.
 
-    Parameters
-    ----------
-    bits : {1, 2, 4}
-        For each coordinate; 1 is DRIVE.
+    `bits`: for each coordinate; 1 is DRIVE.
     """
 
     name = "eden"
@@ -52,7 +49,6 @@ class EDEN(Compressor):
         return {1: 0.5708, 2: 0.1336, 4: 0.0097}[self.bits]
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Rotate, quantize, pack."""
         blocks = in_blocks(tensor, min(_BLOCK, context.elements))
         largest = blocks.abs().amax(dim=1, keepdim=True)
         # Squares of the elements themselves may overflow; 128 multiples of 2^-24 times 2^-20 add exactly.
@@ -68,7 +64,6 @@ class EDEN(Compressor):
         return scale.to(torch.float32).view(-1), pack_bits(places.view(-1), bits_that_pack(table.numel()))
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Look up the centroids, rotate back."""
         scale, packed = payload
         table = self._table(packed.device)
         size = min(_BLOCK, context.elements)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Compressor, Context, Payload, Summability
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability, one_coordinate
 
 _EXPONENTS = 7
 
@@ -22,12 +22,9 @@ class EightBit(Compressor):
     summability = Summability.NONE
     unbiased = False
 
-    def delta(self, elements: int, workers: int = 1) -> float:
-        """Return 1 / d: the largest coordinate is exact, and 0 can be sent, so no error is larger than its value."""
-        return 1.0 / max(1, elements)
+    delta = one_coordinate  # The largest coordinate is exact, and 0 can be sent, so no error is larger than its value.
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Look up the nearest values."""
         flat = tensor.reshape(-1)
         table = _magnitudes(flat.device)
         largest = flat.abs().amax()
@@ -36,7 +33,6 @@ class EightBit(Compressor):
         return largest.view(1), (places * flat.sign()).to(torch.int8)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Scale the values of the table."""
         largest, signed = payload
         table = _magnitudes(signed.device)
         return (table[signed.abs().to(torch.int64)] / table[-1] * signed.sign() * largest).view(context.shape)

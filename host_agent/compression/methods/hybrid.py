@@ -1,5 +1,6 @@
 """Sparsification and quantization together: Qsparse, and random sparsification with integers that a switch adds."""
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import torch
@@ -15,7 +16,7 @@ from host_agent.compression.compressor import (
 )
 from host_agent.compression.methods.block_float import BlockFloat
 from host_agent.compression.methods.qsgd import QSGD
-from host_agent.compression.methods.selection import largest, scattered
+from host_agent.compression.methods.selection import largest, random_indices, scattered
 from host_agent.options import Fraction
 
 
@@ -24,12 +25,7 @@ class Qsparse(Compressor):
 
     Q(top_k(x)) / (1 + β) with β = min(k / s², √k / s), which makes it a contraction.
 
-    Parameters
-    ----------
-    fraction : float
-        k / d.
-    levels : int
-        s, of the quantization.
+    `fraction`: k / d. `levels`: s, of the quantization.
     """
 
     name = "qsparse"
@@ -49,14 +45,12 @@ class Qsparse(Compressor):
         return count / (elements * (1 + self.quantizer.omega(count))) if elements else 1.0
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Select, quantize."""
         flat = tensor.reshape(-1)
         indices = largest(flat, self.fraction)
         quantized = self.quantizer.compress(flat[indices], None, context)
         return (*quantized, indices.to(torch.int32))
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Put the quantized values back in their places."""
         *quantized, indices = payload
         inner = _resized(context, indices.numel())
         values = self.quantizer.decompress(tuple(quantized), None, inner)
@@ -66,12 +60,7 @@ class Qsparse(Compressor):
 class RandomBlockFloat(Compressor):
     """Quantizes the same k random coordinates at all workers to a few bits: integers that a switch adds.
 
-    Parameters
-    ----------
-    fraction : float
-        k / d.
-    bits : {16, 8, 4, 2}
-        See `BlockFloat`.
+    `fraction`: k / d. `bits`: see `BlockFloat`.
     """
 
     name = "random-block-float"
@@ -91,38 +80,22 @@ class RandomBlockFloat(Compressor):
         return elements / count * (1 + (self.quantizer.omega(count, workers) or 0.0)) - 1
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement:
-        """Return the largest magnitudes of the blocks of selected values."""
         selected = self._selected(tensor, context)
         return self.quantizer.agree(selected, _resized(context, selected.numel()))
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Select, scale, quantize."""
         selected = self._selected(tensor, context)
         return self.quantizer.compress(selected, shared, _resized(context, selected.numel()))
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Put the sums back in their places."""
-        indices = self._indices(context)
+        indices = random_indices(self.fraction, context, context.shared_generator())
         values = self.quantizer.decompress(payload, shared, _resized(context, indices.numel()), count)
         return scattered(values, indices, context)
 
-    def _indices(self, context: Context) -> Tensor:
-        count = fraction_of(context.elements, self.fraction)
-        generator = context.shared_generator()
-        return torch.randperm(context.elements, generator=generator, device=context.device)[:count]
-
     def _selected(self, tensor: Tensor, context: Context) -> Tensor:
-        indices = self._indices(context)
+        indices = random_indices(self.fraction, context, context.shared_generator())
         return tensor.reshape(-1)[indices] * (context.elements / indices.numel())
 
 
 def _resized(context: Context, elements: int) -> Context:
-    return Context(
-        context.key,
-        torch.Size([elements]),
-        context.device,
-        context.rank,
-        context.workers,
-        context.step,
-        context.seed,
-    )
+    return replace(context, shape=torch.Size([elements]))

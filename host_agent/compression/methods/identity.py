@@ -24,11 +24,9 @@ class Identity(Compressor):
         return 1.0
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Return the tensor."""
         return (tensor,)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Return the payload."""
         return payload[0]
 
 
@@ -46,9 +44,7 @@ class BFloat16(Compressor):
         return 1.0 - 2.0**-16
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Round to the nearest."""
         return (tensor.to(torch.bfloat16).reshape(-1),)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Widen."""
         return payload[0].to(torch.float32).view(context.shape)

@@ -14,10 +14,7 @@ class Inceptionn(Compressor):
 
     Every error is at most 2^−`bits`. That decides between the widths; the implementation in GRACE decides by the exponent alone.
 
-    Parameters
-    ----------
-    bits : int
-        Of the error bound, 1 to 30.
+    `bits`: of the error bound, 1 to 30.
     """
 
     name = "inceptionn"
@@ -31,7 +28,6 @@ class Inceptionn(Compressor):
         self.unit = 2.0**-bits
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Truncate, and sort by width."""
         flat = tensor.reshape(-1)
         multiples = (flat / self.unit).trunc()
         magnitude = multiples.abs()
@@ -44,7 +40,6 @@ class Inceptionn(Compressor):
         )
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Put the values of each width back in their places."""
         packed, narrow, wide, exact = payload
         tags = unpack_bits(packed, context.elements, 2)
         values = torch.zeros(context.elements, device=packed.device)

@@ -21,12 +21,7 @@ class IntSGD(Compressor):
     and α is at most what keeps the sum within the integers: after a step of zeros, or one far smaller than this one, the
     average says nothing. The error of a worker has a variance of at most d / (4 α²), which is not relative to its own tensor.
 
-    Parameters
-    ----------
-    beta : float
-        Of the moving average.
-    epsilon : float
-        Keeps α finite when gradients vanish.
+    `beta`: of the moving average. `epsilon`: keeps α finite when gradients vanish.
     """
 
     name = "intsgd"
@@ -42,7 +37,6 @@ class IntSGD(Compressor):
         self.beta, self.epsilon = beta, epsilon
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement:
-        """Return the largest magnitude, to be maximized."""
         return Agreement(tensor.abs().amax().view(1), "max")
 
     def alpha(self, shared: Tensor | None, context: Context) -> float:
@@ -56,12 +50,10 @@ class IntSGD(Compressor):
         return min(followed, largest)
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Scale and round."""
         scaled = stochastic_round(tensor.double() * self.alpha(shared, context), context.own_generator())
         return (scaled.to(torch.int32),)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Divide by the scale."""
         return (payload[0].double() / self.alpha(shared, context)).to(torch.float32).view(context.shape)
 
     def reduced(self, mean: Tensor, context: Context) -> None:

@@ -25,10 +25,7 @@ class PowerSGD(Compressor):
 
     Tensors whose factors would not be smaller than they are are sent whole. Meant for memory ``residual``.
 
-    Parameters
-    ----------
-    rank : int
-        Columns of the factors.
+    `rank`: columns of the factors.
     """
 
     name = "powersgd"
@@ -87,10 +84,7 @@ class PowerSGD(Compressor):
 class Atomo(Compressor):
     """Samples singular vectors with probabilities that minimize the variance for an expected number of them.
 
-    Parameters
-    ----------
-    rank : int
-        Expected number of singular vectors that are sent (the sparsity budget s).
+    `rank`: expected number of singular vectors that are sent (the sparsity budget s).
     """
 
     name = "atomo"
@@ -117,7 +111,6 @@ class Atomo(Compressor):
         return (left[:, taken] * scale).T.reshape(-1), (right[taken] * scale[:, None]).reshape(-1)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Return the sum of the outer products."""
         rows, columns = as_matrix(context.shape)
         return (payload[0].view(-1, rows).T @ payload[1].view(-1, columns)).view(context.shape)
 

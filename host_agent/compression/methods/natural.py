@@ -26,7 +26,6 @@ class Natural(Compressor):
         return 0.125
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Round, and send exponents as bytes and signs as bits."""
         flat = tensor.reshape(-1)
         magnitude = flat.abs()
         fraction, exponent = torch.frexp(magnitude)  # magnitude = fraction · 2^exponent, fraction in [0.5, 1)
@@ -39,7 +38,6 @@ class Natural(Compressor):
         return (rounded + _BIAS).to(torch.uint8), pack_bits(flat < 0, 1)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Return the powers of two with their signs."""
         exponents, signs = payload
         magnitude = torch.ldexp(
             torch.ones((), device=exponents.device), exponents.to(torch.float32) - _BIAS

@@ -13,10 +13,7 @@ from host_agent.compression.packing import bits_that_pack, pack_bits, stochastic
 class QSGD(Compressor):
     """Sends ‖x‖ and, for each coordinate, a signed level of `levels`, rounded randomly.
 
-    Parameters
-    ----------
-    levels : int
-        s in the paper, 1 to 127.
+    `levels`: s in the paper, 1 to 127.
     """
 
     name = "qsgd"
@@ -35,7 +32,6 @@ class QSGD(Compressor):
         return min(elements / self.levels**2, math.sqrt(elements) / self.levels)
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Quantize and pack."""
         flat = tensor.reshape(-1)
         norm = torch.linalg.vector_norm(flat, dtype=torch.float64).to(torch.float32)
         scaled = torch.where(norm > 0, flat / norm, 0.0) * self.levels
@@ -43,7 +39,6 @@ class QSGD(Compressor):
         return norm.view(1), pack_bits(values + self.levels, self.bits)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Scale the levels."""
         norm, packed = payload
         values = unpack_bits(packed, context.elements, self.bits).to(torch.float32) - self.levels
         return (values * (norm / self.levels)).view(context.shape)

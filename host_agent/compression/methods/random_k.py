@@ -3,25 +3,16 @@
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import (
-    Compressor,
-    Context,
-    Payload,
-    Summability,
-    fraction_of,
-)
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability, fraction_of
+from host_agent.compression.methods.selection import random_indices, scattered
 from host_agent.options import Fraction
 
 
 class RandomK(Compressor):
     """Sends the same k random coordinates at all workers: a dense sum of k values.
 
-    Parameters
-    ----------
-    fraction : float
-        k / d.
-    scaled : bool
-        Multiply by d / k, which makes it unbiased. Without, it is a contraction, as memory ``residual`` wants it.
+    `fraction`: k / d. `scaled`: multiply by d / k, which makes it unbiased. Without, it is a contraction, as memory
+    ``residual`` wants it.
     """
 
     name = "random-k"
@@ -45,23 +36,16 @@ class RandomK(Compressor):
         return None if self.scaled else fraction_of(elements, self.fraction) / elements
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Select and scale."""
-        indices = self._indices(context, self._generator(context))
+        indices = random_indices(self.fraction, context, self._generator(context))
         values = tensor.reshape(-1)[indices]
         return (values * (context.elements / indices.numel()) if self.scaled else values,)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Put the values back in their places."""
-        dense = torch.zeros(context.elements, device=payload[0].device)
-        dense[self._indices(context, self._generator(context))] = payload[0]
-        return dense.view(context.shape)
+        indices = random_indices(self.fraction, context, self._generator(context))
+        return scattered(payload[0], indices, context)
 
     def _generator(self, context: Context) -> torch.Generator:
         return context.shared_generator()
-
-    def _indices(self, context: Context, generator: torch.Generator) -> Tensor:
-        count = fraction_of(context.elements, self.fraction)
-        return torch.randperm(context.elements, generator=generator, device=context.device)[:count]
 
 
 class RandomKIndependent(RandomK):

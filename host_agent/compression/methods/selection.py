@@ -11,6 +11,12 @@ def largest(values: Tensor, fraction: float) -> Tensor:
     return values.abs().topk(fraction_of(values.numel(), fraction), sorted=False).indices
 
 
+def random_indices(fraction: float, context: Context, generator: torch.Generator) -> Tensor:
+    """Return the indices of a share of a tensor's elements, chosen at random: int64."""
+    count = fraction_of(context.elements, fraction)
+    return torch.randperm(context.elements, generator=generator, device=context.device)[:count]
+
+
 def scattered(values: Tensor, indices: Tensor, context: Context) -> Tensor:
     """Return a tensor of the context's shape, zero but for the values at these flat indices."""
     dense = torch.zeros(context.elements, device=values.device)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Compressor, Context, Payload, Summability
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability, one_coordinate
 from host_agent.compression.packing import pack_bits, pack_lanes, unpack_bits, unpack_lanes
 
 
@@ -21,7 +21,6 @@ class SignVote(Compressor):
     linear = False
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Pack the signs."""
         return (pack_lanes(tensor.reshape(-1).sign().to(torch.int32), 1, context.workers),)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
@@ -39,18 +38,14 @@ class ScaledSign(Compressor):
     summability = Summability.NONE
     unbiased = False
 
-    def delta(self, elements: int, workers: int = 1) -> float:
-        """Return 1 / d; for a given tensor it is ‖x‖₁² / (d ‖x‖²)."""
-        return 1.0 / max(1, elements)
+    delta = one_coordinate  # For a given tensor it is ‖x‖₁² / (d ‖x‖²).
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Pack the signs."""
         return tensor.abs().mean(dtype=torch.float64).to(torch.float32).view(1), pack_bits(
             tensor.reshape(-1) >= 0, 1
         )
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Scale the signs."""
         scale, packed = payload
         positive = unpack_bits(packed, context.elements, 1).to(torch.bool)
         return torch.where(positive, scale, -scale).view(context.shape)
@@ -65,12 +60,9 @@ class OneBit(Compressor):
     summability = Summability.NONE
     unbiased = False
 
-    def delta(self, elements: int, workers: int = 1) -> float:
-        """Return 1 / d: the two means remove at least as much energy as one scale does."""
-        return 1.0 / max(1, elements)
+    delta = one_coordinate  # The two means remove at least as much energy as one scale does.
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Pack which of the two means stands for each value."""
         flat = tensor.reshape(-1)
         upper = flat >= 0
         above = torch.where(upper, flat, 0.0).sum(dtype=torch.float64) / upper.sum().clamp(min=1)
@@ -78,7 +70,6 @@ class OneBit(Compressor):
         return torch.stack([above, below]).to(torch.float32), pack_bits(upper, 1)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Return the means."""
         means, packed = payload
         upper = unpack_bits(packed, context.elements, 1).to(torch.bool)
         return torch.where(upper, means[0], means[1]).view(context.shape)

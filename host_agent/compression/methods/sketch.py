@@ -5,13 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import (
-    Compressor,
-    Context,
-    Payload,
-    Summability,
-    fraction_of,
-)
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability, fraction_of
 from host_agent.compression.methods.selection import largest, scattered
 from host_agent.options import Count, Fraction, require
 
@@ -23,14 +17,8 @@ class CountSketch(Compressor):
     a sketch that is the same at all workers. Buckets of coordinates in the result are cleared instead of reduced, which the
     paper found more stable (section 5). Decompressing is not linear, sketching is.
 
-    Parameters
-    ----------
-    rows : int
-        Odd, for the median.
-    fraction : float
-        Buckets of all rows together, relative to the number of elements.
-    keep : float
-        k / d, at most the buckets of one row.
+    `rows`: odd, for the median. `fraction`: buckets of all rows together, relative to the number of elements. `keep`: k / d,
+    at most the buckets of one row.
     """
 
     name = "count-sketch"
@@ -47,7 +35,6 @@ class CountSketch(Compressor):
         self._next_error: dict[str, Tensor] = {}
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Sketch."""
         buckets, signs = self._hashes(context)
         flat = tensor.reshape(-1)
         table = torch.zeros(self.rows, self._columns(context.elements), device=flat.device)

@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Compressor, Context, Payload, Summability
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability, one_coordinate
 from host_agent.compression.packing import bits_that_pack, pack_bits, unpack_bits
 
 
@@ -15,10 +15,7 @@ class SketchML(Compressor):
     The quantiles are exact. What the paper does for sparse gradients is left out: a hash table of bucket numbers
     (MinMaxSketch) and coded differences of the indices.
 
-    Parameters
-    ----------
-    buckets : int
-        For each sign, 1 to 127.
+    `buckets`: for each sign, 1 to 127.
     """
 
     name = "sketchml"
@@ -31,9 +28,7 @@ class SketchML(Compressor):
         super().__init__()
         self.buckets = buckets
 
-    def delta(self, elements: int, workers: int = 1) -> float:
-        """Return 1 / d: no bucket has values of both signs, so the means keep at least ‖x‖₁² / d of the energy."""
-        return 1.0 / max(1, elements)
+    delta = one_coordinate  # No bucket has values of both signs, so the means keep at least ‖x‖₁² / d of the energy.
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
         """Rank the values of each sign, and average each bucket. Number 0 is for zeros."""
@@ -49,7 +44,6 @@ class SketchML(Compressor):
         return means.to(torch.float32), pack_bits(numbers, bits_that_pack(means.numel()))
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Look up the means."""
         means, packed = payload
         numbers = unpack_bits(packed, context.elements, bits_that_pack(means.numel()))
         return means[numbers.to(torch.int64)].view(context.shape)

@@ -18,12 +18,8 @@ class THC(Compressor):
     worker, agreed on by a maximum of one number. Values beyond the range (a fraction `outside`) are clamped, which
     biases the result by less than that fraction; with memory ``residual`` it is repaired.
 
-    Parameters
-    ----------
-    bits : int
-        Of a level with its sign, 2 to 8.
-    outside : float
-        Fraction of a normal distribution that the range leaves out (p in the paper).
+    `bits`: of a level with its sign, 2 to 8. `outside`: fraction of a normal distribution that the range leaves out (p in the
+    paper).
     """
 
     name = "thc"
@@ -40,13 +36,11 @@ class THC(Compressor):
         self.quantile = math.sqrt(2) * float(torch.erfinv(torch.tensor(1 - outside, dtype=torch.float64)))
 
     def agree(self, tensor: Tensor, context: Context) -> Agreement:
-        """Return the norm, to be maximized."""
         return Agreement(
             torch.linalg.vector_norm(tensor, dtype=torch.float64).to(torch.float32).view(1), "max"
         )
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Rotate, quantize, pack."""
         rotated = rotate(tensor.reshape(-1), context.shared_generator())
         step = self._step(shared, context)
         scaled = torch.where(step > 0, rotated / step, 0.0).clamp(-self.levels, self.levels)

@@ -17,10 +17,7 @@ _LONGEST_RUN = 14
 class ThreeLC(Compressor):
     """Rounds x / M to −1, 0 or 1 with M = s · max |x|; meant for memory ``residual``.
 
-    Parameters
-    ----------
-    sparsity : float
-        s, from 1 (most exact) to below 2 (most zeros).
+    `sparsity`: s, from 1 (most exact) to below 2 (most zeros).
     """
 
     name = "3lc"
@@ -38,7 +35,6 @@ class ThreeLC(Compressor):
         return 1.0 / max(1, elements) if self.sparsity == 1 else None
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Quantize, encode in base three, shorten runs."""
         flat = tensor.reshape(-1)
         scale = self.sparsity * flat.abs().amax()
         ternary = torch.where(scale > 0, (flat / scale).round(), 0.0).to(torch.int32).clamp_(-1, 1) + 1
@@ -48,7 +44,6 @@ class ThreeLC(Compressor):
         return scale.view(1), _shorten(coded)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Undo all three."""
         scale, shortened = payload
         coded = _lengthen(shortened).to(torch.int32)
         powers = torch.tensor([81, 27, 9, 3, 1], dtype=torch.int32, device=coded.device)

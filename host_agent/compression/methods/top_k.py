@@ -12,6 +12,7 @@ from host_agent.compression.compressor import (
     Payload,
     Summability,
     fraction_of,
+    one_coordinate,
 )
 from host_agent.compression.methods.selection import largest, scattered
 from host_agent.compression.packing import in_blocks
@@ -30,13 +31,11 @@ class _Selecting(Compressor):
         raise NotImplementedError
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Send values and indices."""
         flat = tensor.reshape(-1)
         indices = self.select(flat, context)
         return flat[indices], indices.to(torch.int32)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Put the values back in their places."""
         values, indices = payload
         return scattered(values, indices, context)
 
@@ -44,10 +43,7 @@ class _Selecting(Compressor):
 class TopK(_Selecting):
     """Sends the k coordinates of largest magnitude; meant for memory ``residual``.
 
-    Parameters
-    ----------
-    fraction : float
-        k / d.
+    `fraction`: k / d.
     """
 
     name = "top-k"
@@ -62,19 +58,13 @@ class TopK(_Selecting):
         return fraction_of(elements, self.fraction) / elements if elements else 1.0
 
     def select(self, flat: Tensor, context: Context) -> Tensor:
-        """Return the indices of the largest magnitudes."""
         return largest(flat, self.fraction)
 
 
 class DGC(TopK):
     """Deep gradient compression: top-k whose fraction falls in a warm-up; meant for memory ``momentum``.
 
-    Parameters
-    ----------
-    fraction : float
-        At the end.
-    warmup_steps : int
-        The fraction falls from 25 % to `fraction` in equal ratios over this many steps.
+    `fraction`: at the end. `warmup_steps`: the fraction falls from 25 % to `fraction` in equal ratios over this many steps.
     """
 
     name = "dgc"
@@ -85,7 +75,6 @@ class DGC(TopK):
         self.warmup_steps = warmup_steps
 
     def select(self, flat: Tensor, context: Context) -> Tensor:
-        """Return the indices of the largest magnitudes."""
         fraction = self.fraction
         if context.step < self.warmup_steps and fraction < 0.25:
             fraction = 0.25 * (fraction / 0.25) ** (context.step / self.warmup_steps)
@@ -95,12 +84,7 @@ class DGC(TopK):
 class BlockTopK(_Selecting):
     """Sends the blocks of largest norm; an index for a block, not for a coordinate.
 
-    Parameters
-    ----------
-    fraction : float
-        Of the blocks.
-    block : int
-        Elements in a block.
+    `fraction`: of the blocks. `block`: elements in a block.
     """
 
     name = "block-top-k"
@@ -116,14 +100,12 @@ class BlockTopK(_Selecting):
         return fraction_of(blocks, self.fraction) / blocks if blocks else 1.0
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Send whole blocks and their numbers."""
         rows = in_blocks(tensor, self.block)
         norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
         chosen = norms.topk(fraction_of(rows.shape[0], self.fraction), sorted=False).indices
         return rows[chosen].view(-1), chosen.to(torch.int32)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Put the blocks back in their places."""
         values, chosen = payload
         rows = torch.zeros(-(-context.elements // self.block), self.block, device=values.device)
         rows[chosen.to(torch.int64)] = values.view(-1, self.block)
@@ -133,10 +115,7 @@ class BlockTopK(_Selecting):
 class Threshold(_Selecting):
     """Sends all coordinates whose magnitude is at least a fixed value; meant for memory ``residual``.
 
-    Parameters
-    ----------
-    threshold : float
-        λ.
+    `threshold`: λ.
     """
 
     name = "threshold"
@@ -147,17 +126,13 @@ class Threshold(_Selecting):
         self.threshold = threshold
 
     def select(self, flat: Tensor, context: Context) -> Tensor:
-        """Return the indices of what is large enough."""
         return (flat.abs() >= self.threshold).nonzero().view(-1)
 
 
 class AdaptiveThreshold(_Selecting):
     """Sends all coordinates whose magnitude is at least a share of the largest one.
 
-    Parameters
-    ----------
-    share : float
-        Of the largest magnitude in the tensor.
+    `share`: of the largest magnitude in the tensor.
     """
 
     name = "adaptive-threshold"
@@ -167,12 +142,9 @@ class AdaptiveThreshold(_Selecting):
         super().__init__()
         self.share = share
 
-    def delta(self, elements: int, workers: int = 1) -> float:
-        """Return 1 / d: the largest coordinate is always sent."""
-        return 1.0 / max(1, elements)
+    delta = one_coordinate  # The largest coordinate is always sent.
 
     def select(self, flat: Tensor, context: Context) -> Tensor:
-        """Return the indices of what is large enough."""
         magnitude = flat.abs()
         return (magnitude >= self.share * magnitude.amax()).nonzero().view(-1)
 
@@ -183,10 +155,7 @@ class AgreedTopK(Compressor):
     The leader of a step broadcasts the indices of its largest coordinates; all workers send their values there. Meant for
     memory ``residual``, under which the workers' accumulated gradients are alike.
 
-    Parameters
-    ----------
-    fraction : float
-        k / d.
+    `fraction`: k / d.
     """
 
     name = "agreed-top-k"
@@ -205,11 +174,9 @@ class AgreedTopK(Compressor):
         return Agreement(indices, "broadcast", context.step % context.workers)
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Return the values at the agreed indices."""
         assert shared is not None
         return (tensor.reshape(-1)[shared.to(torch.int64)],)
 
     def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        """Put the values back in their places."""
         assert shared is not None
         return scattered(payload[0], shared, context)
