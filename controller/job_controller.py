@@ -45,18 +45,9 @@ class PlacedJob:
 class JobController:
     """The jobs of one or several switches. Not for several threads at once.
 
-    Parameters
-    ----------
-    tables
-        The tables of each; only read here. Their programs and addresses have been set.
-    slot_capacity
-        Number of slots that each switch's program has.
-    lanes
-        int32 values a packet carries, the same on all switches.
-    new_token
-        Makes 32 bits that no one can guess.
-    unix_seconds
-        Returns the time, which epochs follow.
+    `tables`: the tables of each; only read here. Their programs and addresses have been set. `slot_capacity`: number of slots
+    that each switch's program has. `lanes`: int32 values a packet carries, the same on all switches. `new_token`: makes 32
+    bits that no one can guess. `unix_seconds`: returns the time, which epochs follow.
     """
 
     def __init__(
@@ -92,20 +83,10 @@ class JobController:
     ) -> PlacedJob:
         """Choose a tree for a job and admit it on all its switches.
 
-        Parameters
-        ----------
-        slots
-            Chunks in flight at most; a power of two.
-        quorum
-            Contributions that complete a roll call of the job, whose tree is then one switch; 0: it has none.
-
-        Raises
-        ------
-        JobRefusedError
-            There is no tree for it, it has a quorum and needs several switches, or one of its switches has no room. Nothing
-            is held then.
-        ControllerError
-            A switch did not take it. Nothing is held then.
+        `slots`: chunks in flight at most; a power of two. `quorum`: contributions that complete a roll call of the job, whose
+        tree is then one switch; 0: it has none. Raises JobRefusedError: there is no tree for it, it has a quorum and needs
+        several switches, or one of its switches has no room. Nothing is held then. Raises ControllerError: a switch did not
+        take it. Nothing is held then.
         """
         return self.admit_job(name, place_tree(self._switches, workers, self.load), slots, quorum)
 
@@ -141,19 +122,10 @@ class JobController:
     def restart_job(self, job: PlacedJob, tree: Tree | None = None, slots: int | None = None) -> PlacedJob:
         """Give a job a new epoch and token on all its switches, as after the restart of any of them.
 
-        Parameters
-        ----------
-        tree
-            The same switches, with the places of its children now; None: they are where they were.
-        slots
-            How many slots it gets on each switch, or as many as all have for it; None: it keeps those it has.
-
-        Raises
-        ------
-        UnknownJobError
-            It has ended.
-        ControllerError
-            A switch did not take it: the job is admitted on no switch that answers, and can be restarted again.
+        `tree`: the same switches, with the places of its children now; None: they are where they were. `slots`: how many slots
+        it gets on each switch, or as many as all have for it; None: it keeps those it has. Raises UnknownJobError: it has
+        ended. Raises ControllerError: a switch did not take it: the job is admitted on no switch that answers, and can be
+        restarted again.
         """
         present = self.current(job)
         if slots is not None or len(present.parts) > 1:
@@ -172,12 +144,8 @@ class JobController:
     def end_job(self, job: PlacedJob) -> None:
         """Take a job off its switches and free its slots.
 
-        Raises
-        ------
-        UnknownJobError
-            It has ended already.
-        ControllerError
-            A switch did not answer; the job keeps its slots then.
+        Raises UnknownJobError: it has ended already. Raises ControllerError: a switch did not answer; the job keeps its slots
+        then.
         """
         present = self.current(job)
         self._withdraw(present)
@@ -187,10 +155,7 @@ class JobController:
     def counters(self, job: PlacedJob) -> dict[str, dict[str, int]]:
         """Return the packets that each of a job's switches counted for it, by the names of switches and counters.
 
-        Raises
-        ------
-        ControllerError
-            A switch did not answer.
+        Raises ControllerError: a switch did not answer.
         """
         return {
             switch: self._tables[switch].counters([part.job_id])[part.job_id]

@@ -64,12 +64,8 @@ class AggregatorHost:
 class Aggregators:
     """The aggregator hosts of a controller.
 
-    Parameters
-    ----------
-    start_s
-        How long an agent may take to start its switch, in seconds.
-    tls
-        Certificates for their P4Runtime servers that speak TLS.
+    `start_s`: how long an agent may take to start its switch, in seconds. `tls`: certificates for their P4Runtime servers that
+    speak TLS.
     """
 
     def __init__(self, network: Network, start_s: float = START_S, tls: TlsFiles = PLAINTEXT) -> None:
@@ -126,10 +122,7 @@ class Aggregators:
     def started(self, host: AggregatorHost, message: jobs_pb2.Started) -> SwitchSite | None:
         """Take in what an agent says of its start; return the switch that runs, None if it failed.
 
-        Raises
-        ------
-        RefusalError
-            The controller did not ask for it, or an address is invalid.
+        Raises RefusalError: the controller did not ask for it, or an address is invalid.
         """
         if host.state is not HostState.STARTING:
             raise RefusalError(Kind.WRONG, f"aggregator {host.name} was not asked to start")

@@ -43,10 +43,7 @@ class WorkerRecord:
 class JobRecord(JobRequest):
     """A job that has not ended: its request, and what has become of it.
 
-    Attributes
-    ----------
-    switch
-        The switch that adds for it; the root of its tree of switches, empty until that is chosen.
+    `switch`: the switch that adds for it; the root of its tree of switches, empty until that is chosen.
     """
 
     slots: Slots = 0  # As requested, or the controller's default.

@@ -100,15 +100,8 @@ class JobRegistry:
     ) -> ServiceJob:
         """Return a job as a request describes it; it holds nothing, and is not among `jobs` yet.
 
-        Parameters
-        ----------
-        request
-            Of an operator, or of its first worker.
-
-        Raises
-        ------
-        RefusalError
-            No switch could take it, or the controller has `MAX_JOBS`.
+        `request`: of an operator, or of its first worker. Raises RefusalError: no switch could take it, or the controller has
+        `MAX_JOBS`.
         """
         check_name(request.name)
         if len(self.jobs) >= MAX_JOBS:

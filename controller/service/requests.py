@@ -62,12 +62,8 @@ def host_for(
 def check_join(job: ServiceJob, request: jobs_pb2.JoinRequest) -> None:
     """Refuse a worker that cannot join a job.
 
-    Raises
-    ------
-    DisagreementError
-        Its world size differs from that of earlier workers, and neither is known to be right.
-    RefusalError
-        The worker cannot join; the message gives the reason.
+    Raises DisagreementError: its world size differs from that of earlier workers, and neither is known to be right. Raises
+    RefusalError: the worker cannot join; the message gives the reason.
     """
     record = job.record
     if record.join_token and not same_secret(record.join_token, request.join_token):
@@ -180,10 +176,7 @@ def check_weight(weight: float) -> float:
 def check_quorum_request(quorum: int, world_size: int, files: CompiledFiles) -> None:
     """Refuse a quorum that a job cannot have here; 0 is none.
 
-    Raises
-    ------
-    RefusalError
-        It is more than the job's workers, or the switches' program has none.
+    Raises RefusalError: it is more than the job's workers, or the switches' program has none.
     """
     try:
         check_quorum(quorum, world_size, LEAST_QUORUM_SLOTS)
@@ -199,12 +192,8 @@ def check_quorum_request(quorum: int, world_size: int, files: CompiledFiles) -> 
 def check_quorum_switch(record: JobRecord, rank: int, host: HostSite) -> None:
     """Refuse a worker of a job with a quorum that is on another switch than the job.
 
-    Raises
-    ------
-    DisagreementError
-        No operator made the job: its workers wait in vain for one another.
-    RefusalError
-        An operator made it: another worker may come in this one's place.
+    Raises DisagreementError: no operator made the job: its workers wait in vain for one another. Raises RefusalError: an
+    operator made it: another worker may come in this one's place.
     """
     if not record.quorum or host.switch in ("", record.home or record.switch):
         return
@@ -219,10 +208,7 @@ def check_quorum_switch(record: JobRecord, rank: int, host: HostSite) -> None:
 def check_world(world_size: int, most: int) -> None:
     """Refuse an invalid world size.
 
-    Parameters
-    ----------
-    most
-        How many workers the switches can add for.
+    `most`: how many workers the switches can add for.
     """
     if not 1 <= world_size <= most:
         of_a_tree = f" here, {MAX_CHILDREN} at each switch" if most > MAX_CHILDREN else ""
@@ -232,10 +218,7 @@ def check_world(world_size: int, most: int) -> None:
 def read_slot_request(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:
     """Read how many slots a job requests, and what to do if they are not free.
 
-    Raises
-    ------
-    RefusalError
-        Unknown value of `if_full`.
+    Raises RefusalError: unknown value of `if_full`.
     """
     word = next((word for word, number in IF_FULL.items() if number == if_full), None)
     if word is None:

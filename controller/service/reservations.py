@@ -23,12 +23,8 @@ class SlotsComingError(JobRefusedError):
 class Reservations:
     """Reserves slots for jobs, and knows which jobs could have some.
 
-    Parameters
-    ----------
-    jobs
-        The jobs that have not ended, by name; only read here.
-    aggregators
-        The hosts that can add for a job that no switch takes.
+    `jobs`: the jobs that have not ended, by name; only read here. `aggregators`: the hosts that can add for a job that no
+    switch takes.
     """
 
     def __init__(
@@ -77,12 +73,7 @@ class Reservations:
     def _share(self, job: ServiceJob) -> int | None:
         """Return how many slots a job gets as its share; None where jobs do not share.
 
-        Raises
-        ------
-        SlotsComingError
-            Other jobs must give them up first.
-        JobRefusedError
-            There is none for it.
+        Raises SlotsComingError: other jobs must give them up first. Raises JobRefusedError: there is none for it.
         """
         if not self._shares.active:
             return None
@@ -110,12 +101,7 @@ class Reservations:
     def _on_a_host(self, job: ServiceJob, refusal: JobRefusedError) -> dict[str, Reservation]:
         """Reserve slots on an aggregator host for a job that no switch takes.
 
-        Raises
-        ------
-        SlotsComingError
-            A host starts its aggregator first.
-        JobRefusedError
-            There is none, or none has room.
+        Raises SlotsComingError: a host starts its aggregator first. Raises JobRefusedError: there is none, or none has room.
         """
         try:
             return self._trees.reserve_on_host(job.record, self._switches.ready)
@@ -182,10 +168,7 @@ class Reservations:
     def check(self, record: JobRecord) -> None:
         """Refuse a job that no switch could grant its slots, even if it were empty.
 
-        Raises
-        ------
-        JobRefusedError
-            With the reason.
+        Raises JobRefusedError: with the reason.
         """
         capacity = self._trees.capacity
         count = slots_for(record.slots, self._trees.lanes, capacity)

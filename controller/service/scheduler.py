@@ -137,12 +137,7 @@ class Scheduler:
     def add(self, job: ServiceJob) -> None:
         """Take up a job that an operator creates: it has slots, or waits for them, and is saved.
 
-        Raises
-        ------
-        RefusalError
-            It gets no slots, and does not wait.
-        StoreError
-            The job cannot be saved.
+        Raises RefusalError: it gets no slots, and does not wait. Raises StoreError: the job cannot be saved.
         """
         try:
             if not job.record.spread:  # Else its switches follow from its workers.
@@ -170,12 +165,8 @@ class Scheduler:
     def _reserve(self, job: ServiceJob) -> None:
         """Reserve a job id and slots for a job, and save it if an operator created it: both or neither.
 
-        Raises
-        ------
-        JobRefusedError
-            They are not available; the message gives the reason.
-        StoreError
-            The job cannot be saved.
+        Raises JobRefusedError: they are not available; the message gives the reason. Raises StoreError: the job cannot be
+        saved.
         """
         self._reservations.reserve(job)
         try:
@@ -330,10 +321,7 @@ class Scheduler:
     async def restart(self, job: ServiceJob, reason: str) -> None:
         """Give a running job a new epoch. If workers have left it, it first waits for their ranks to join again.
 
-        Raises
-        ------
-        ControllerError
-            The switch refused or did not answer.
+        Raises ControllerError: the switch refused or did not answer.
         """
         gone = [rank for rank, seat in job.seats.items() if seat.worker.left]
         job.on(JobEvent.RESTART, reason)

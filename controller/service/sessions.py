@@ -23,10 +23,7 @@ _OF_A_HOST = ("name", "ip", "leaf", "p4runtime", "device_id", "udp_port", "tls")
 class Sessions:
     """Keeps the links to a controller's switches, and to those that agents have started on hosts.
 
-    Parameters
-    ----------
-    scheduler
-        Takes the jobs on from where a reconciliation leaves them.
+    `scheduler`: takes the jobs on from where a reconciliation leaves them.
     """
 
     def __init__(self, scheduler: Scheduler, election_id: int) -> None:

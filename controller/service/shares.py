@@ -15,12 +15,8 @@ from controller.sharing import Claim, Policy, jain, share_out
 class Shares:
     """The shares of a controller's jobs.
 
-    Parameters
-    ----------
-    least_slots
-        The fewest slots that a job gets, a power of two.
-    jobs
-        The jobs that have not ended, by name; only read here.
+    `least_slots`: the fewest slots that a job gets, a power of two. `jobs`: the jobs that have not ended, by name; only read
+    here.
     """
 
     def __init__(
@@ -57,10 +53,8 @@ class Shares:
     def changes(self, ready: Collection[str], waiting: bool) -> Iterator[tuple[ServiceJob, int]]:
         """Iterate over the jobs that are to have other slots than they hold, and how many; none where jobs do not share.
 
-        Parameters
-        ----------
-        waiting
-            Whether a job waits for slots; then no other gets more. The caller changes each job before it takes the next.
+        `waiting`: whether a job waits for slots; then no other gets more. The caller changes each job before it takes the
+        next.
         """
         plan = self.plan(ready) if self.active else {}
         for job in list(self._jobs.values()):

@@ -62,15 +62,8 @@ _BOOLEANS = ("operated", "running", "spread")
 class Store(Closing):
     """The state file; a context manager that closes it.
 
-    Parameters
-    ----------
-    path
-        Made if it is not there, readable by its owner alone: it holds tokens. ``:memory:`` forgets.
-
-    Raises
-    ------
-    StoreError
-        Another process uses it, it is of another version, or it is no such file.
+    `path`: made if it is not there, readable by its owner alone: it holds tokens. ``:memory:`` forgets. Raises StoreError:
+    another process uses it, it is of another version, or it is no such file.
     """
 
     def __init__(self, path: Path | str) -> None:

@@ -26,12 +26,7 @@ JOBS_OF_A_HOST: Final = 8  # Jobs that an aggregator host has room for, whatever
 class JobTrees:
     """The trees of the jobs of a controller. A job on one switch is a tree of that switch.
 
-    Parameters
-    ----------
-    lanes
-        int32 values a packet carries.
-    possible
-        Whether the switches' program knows trees.
+    `lanes`: int32 values a packet carries. `possible`: whether the switches' program knows trees.
     """
 
     def __init__(self, network: Network, ledgers: dict[str, JobLedger], lanes: int, possible: bool) -> None:
@@ -61,10 +56,7 @@ class JobTrees:
     def add_aggregator(self, site: SwitchSite, udp_port: int, ledger: JobLedger, leaf: bool = False) -> None:
         """Let jobs be added on a host; its switch has one port, and workers send to its address and UDP port.
 
-        Parameters
-        ----------
-        leaf
-            Whether it adds for the ranks of jobs on its own host, below the switch that the host is on.
+        `leaf`: whether it adds for the ranks of jobs on its own host, below the switch that the host is on.
         """
         self.ledgers[site.name] = ledger
         known = self._leaves if leaf else self._aggregators
@@ -93,10 +85,7 @@ class JobTrees:
     def reserve_on_host(self, record: JobRecord, ready: Collection[str]) -> dict[str, Reservation]:
         """Reserve slots on the aggregator host with the most free ones; a job gets at most an eighth of a host's.
 
-        Raises
-        ------
-        JobRefusedError
-            No host that answers has room.
+        Raises JobRefusedError: no host that answers has room.
         """
         rooms = {name: self.ledgers[name].largest_free for name in sorted(self._aggregators) if name in ready}
         if not any(rooms.values()):
@@ -123,10 +112,7 @@ class JobTrees:
     def place(self, record: JobRecord, usable: Collection[str] = ()) -> Tree:
         """Return a job's tree, whose workers are all known: the one that it has, or the best one now.
 
-        Parameters
-        ----------
-        usable
-            The switches it may have, if it has none yet; none: any.
+        `usable`: the switches it may have, if it has none yet; none: any.
         """
         if record.aggregator:
             return self._on_host(record)
@@ -156,17 +142,8 @@ class JobTrees:
     ) -> dict[str, Reservation]:
         """Reserve one job id, and slots on each of a job's switches: on all of them or on none.
 
-        Parameters
-        ----------
-        ready
-            Switches that answer; a job on a tree has others only where it must.
-        slots
-            How many on each switch; None: as its request says.
-
-        Returns
-        -------
-        dict
-            By switch, the root first.
+        `ready`: switches that answer; a job on a tree has others only where it must. `slots`: how many on each switch; None:
+        as its request says. Returns ranges by switch, the root first.
         """
         names = self._names(record, ready)
         ledgers = [self.ledgers[name] for name in names]
@@ -211,10 +188,7 @@ class JobTrees:
     def restore(self, record: JobRecord) -> tuple[Tree, dict[str, Job]] | None:
         """Take up what an earlier controller's job holds, and its epoch if it runs.
 
-        Raises
-        ------
-        JobRefusedError
-            It cannot be as it was; nothing is held.
+        Raises JobRefusedError: it cannot be as it was; nothing is held.
         """
         held = record.slots_on
         for name in held:

@@ -42,10 +42,7 @@ class WorkerSeats:
     async def join(self, request: jobs_pb2.JoinRequest, outbox: Outbox) -> tuple[ServiceJob, Seat]:
         """Give a worker a seat; the worker sends its UDP port next.
 
-        Raises
-        ------
-        RefusalError
-            With the reason.
+        Raises RefusalError: with the reason.
         """
         await self._scheduler.until_gone(request.job)
         host = host_for(
@@ -85,10 +82,7 @@ class WorkerSeats:
     def receive(self, job: ServiceJob, seat: Seat, udp_port: int) -> None:
         """Store the UDP port of a worker; the last one starts the job.
 
-        Raises
-        ------
-        RefusalError
-            The port is invalid, or the job is already running.
+        Raises RefusalError: the port is invalid, or the job is already running.
         """
         if job.state is JobState.ENDED:
             return
@@ -168,10 +162,7 @@ class WorkerSeats:
     async def again(self, job: ServiceJob, seat: Seat, asked: jobs_pb2.Again) -> None:
         """Restart a job when a worker's communicator is broken, or when all workers present have asked for a new epoch.
 
-        Raises
-        ------
-        ControllerError
-            The switch did not take it.
+        Raises ControllerError: the switch did not take it.
         """
         if not job.record.running or asked.epoch != job.record.epoch:
             return  # It already has another epoch, or is about to have one.

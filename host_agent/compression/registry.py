@@ -56,11 +56,8 @@ MEMORIES: Final[dict[str, type[Memory]]] = {
 def make_compressor(name: str, **options: Any) -> Compressor:
     """Return a compressor by name.
 
-    Raises
-    ------
-    MisuseError
-        For a name, or an option, that does not exist, and for a value that an option does not take; the message says what was
-        expected.
+    Raises MisuseError: for a name, or an option, that does not exist, and for a value that an option does not take; the
+    message says what was expected.
     """
     made: Compressor = _made("compressor", COMPRESSORS, name, options)
     return made

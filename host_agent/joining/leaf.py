@@ -34,10 +34,7 @@ _CONNECT_S: Final = 5.0  # How long a connection may take; the kernel makes it u
 def wants_leaf() -> bool:
     """Whether ranks here are to share a switch: NETSUM_HOST_LEAF says so, or nothing and it is installed.
 
-    Raises
-    ------
-    MisuseError
-        The variable has another value than 0 or 1.
+    Raises MisuseError: the variable has another value than 0 or 1.
     """
     value = os.environ.get(LEAF_VARIABLE) or "1"
     if value not in ("0", "1"):
@@ -55,12 +52,8 @@ def machine() -> str:
 class LeafKeeper:
     """Keeps the leaf of a worker's machine running for as long as the worker takes part.
 
-    Parameters
-    ----------
-    controller
-        With which the leaf registers: "HOST:PORT" or "unix:PATH".
-    on_failure
-        Called with the leaf's name and a reason when it cannot be started.
+    `controller`: with which the leaf registers: "HOST:PORT" or "unix:PATH". `on_failure`: called with the leaf's name and a
+    reason when it cannot be started.
     """
 
     def __init__(self, controller: str, on_failure: Callable[[str, str], None]) -> None:
@@ -116,10 +109,7 @@ class LeafKeeper:
     def _connected(self, connection: socket.socket, address: str, name: str, ip: str) -> bool:
         """Connect to the leaf, and start it if none listens; return whether it was started here.
 
-        Raises
-        ------
-        OSError
-            Neither is possible.
+        Raises OSError: neither is possible.
         """
         started = False
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:

@@ -36,10 +36,7 @@ class Watcher(NamedTuple):
 class Membership:
     """A worker's part in a job, as the controller reports it.
 
-    Parameters
-    ----------
-    starts : bool
-        Whether to ask for slots as soon as there is a place; else `start` does.
+    `starts`: whether to ask for slots as soon as there is a place; else `start` does.
     """
 
     admission: Admission  # The present one; there is none before `joined` has returned.
@@ -116,10 +113,7 @@ class Membership:
     def restarted(self, controller: str, timeout_s: float) -> Admission:
         """Wait for a restart of the job that has not been returned yet, and return the new admission.
 
-        Raises
-        ------
-        JoinError
-            The job ended, or was not restarted in time.
+        Raises JoinError: the job ended, or was not restarted in time.
         """
         self._await(lambda: self._restarts > 0, controller, timeout_s, "waiting for a restart of")
         with self._changed:
@@ -136,10 +130,7 @@ class Membership:
     ) -> Admission:
         """Request a new epoch until the job has one other than `epoch`, and return its admission.
 
-        Raises
-        ------
-        JoinError
-            The job ended, or got no other epoch in time.
+        Raises JoinError: the job ended, or got no other epoch in time.
         """
         self._await(lambda: self.admission.epoch != epoch, controller, timeout_s, what, ask)
         with self._changed:

@@ -84,14 +84,7 @@ class Exchange:
 
     Ranks are those in the group. A failure of a back end gets a note that says which strategy was waiting.
 
-    Parameters
-    ----------
-    group : ProcessGroup or None
-        The default group if None.
-    label : str
-        Names the strategy in notes.
-    compression, memory
-        See `Strategy`.
+    `group`: the default group if None. `label`: names the strategy in notes. `compression`, `memory`: see `Strategy`.
     """
 
     def __init__(self, group: Any, label: str, compression: Any = None, memory: Any = "none") -> None:
@@ -162,10 +155,7 @@ class Exchange:
     def within(self, blocks: list[list[int]]) -> "Exchange":
         """Divide the workers into groups, as all of them must at once, and return this worker's, counted with this one.
 
-        Parameters
-        ----------
-        blocks : list of list of int
-            Ranks, each in one block.
+        `blocks`: ranks, each in one block.
         """
         mine = next(block for block in blocks if self.rank in block)
         if isinstance(self.group, DividedGroup):

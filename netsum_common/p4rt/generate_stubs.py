@@ -68,10 +68,7 @@ def stamp() -> str:
 def compile_stubs(python: Path) -> dict[str, str]:
     """Return the stubs by file name.
 
-    Parameters
-    ----------
-    python : Path
-        An interpreter that has `COMPILER` and `PACKAGES`.
+    `python`: an interpreter that has `COMPILER` and `PACKAGES`.
     """
     with tempfile.TemporaryDirectory(prefix="netsum-stubs-") as folder:
         described = Path(folder) / "p4runtime.binpb"

@@ -125,15 +125,8 @@ def shipped_experiments() -> list[str]:
 def load_experiment(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> Experiment:
     """Read an experiment that comes with netsum, by name, or any other, by its file's path.
 
-    Parameters
-    ----------
-    overrides
-        Values in place of those in the file, by key as in ``[sweep]``.
-
-    Raises
-    ------
-    SettingError
-        There is no such experiment, or it is wrong; the message says where.
+    `overrides`: values in place of those in the file, by key as in ``[sweep]``. Raises SettingError: there is no such
+    experiment, or it is wrong; the message says where.
     """
     path = Path(name_or_path)
     if path.suffix != ".toml" and len(path.parts) == 1:
@@ -169,12 +162,7 @@ def parse_experiment(text: str, name: str, overrides: Mapping[str, Any] | None =
 def read_toml(text: str) -> dict[str, Any]:
     """Read TOML.
 
-    Raises
-    ------
-    tomllib.TOMLDecodeError
-        It is none.
-    SettingError
-        It is, with more levels or digits than can be read.
+    Raises tomllib.TOMLDecodeError: it is none. Raises SettingError: it is, with more levels or digits than can be read.
     """
     try:
         return tomllib.loads(text)

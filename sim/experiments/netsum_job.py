@@ -38,10 +38,7 @@ class WrongSumError(SimulationError):
 class NetsumJob:
     """The workers of a job, each of which begins its next iteration when it has ended the one before.
 
-    Attributes
-    ----------
-    admitted : PlacedJob
-        Its present epoch on its switches.
+    `admitted`: its present epoch on its switches.
     """
 
     def __init__(self, point: Point, number: int, scenario: Scenario, work: Work) -> None:

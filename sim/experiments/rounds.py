@@ -103,10 +103,7 @@ class RoundsJob(NetsumJob):
     def _compare_round(self, number: int, worker: int, result: Reduced) -> None:
         """Check that a round's members are the same at every worker, were in time, and that the sum is theirs.
 
-        Raises
-        ------
-        WrongSumError
-            They are not.
+        Raises WrongSumError: they are not.
         """
         where = f"job {self.settings.name}: round {number} of worker {worker}"
         members = self._members.setdefault(number, result.ranks)

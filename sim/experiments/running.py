@@ -58,14 +58,8 @@ class Watch:
 def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> PointResult:
     """Run a point.
 
-    Raises
-    ------
-    SettingError
-        Its settings do not fit together.
-    PointFailedError
-        It did not end within its limit of virtual time.
-    WrongSumError
-        A sum was wrong.
+    Raises SettingError: its settings do not fit together. Raises PointFailedError: it did not end within its limit of virtual
+    time. Raises WrongSumError: a sum was wrong.
     """
     needed, there = memory_bytes(point.settings.job), total_bytes()
     if needed > there:

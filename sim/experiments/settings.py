@@ -311,10 +311,7 @@ Table = TypeVar("Table")
 def read_table(kind: type[Table], found: object, place: str) -> Table:
     """Read a TOML table.
 
-    Raises
-    ------
-    SettingError
-        An unknown or missing key, or a value that is not what its key expects.
+    Raises SettingError: an unknown or missing key, or a value that is not what its key expects.
     """
     if not isinstance(found, Mapping):
         raise SettingError(f"{place}: expected a table, found {shown(found)}")

@@ -43,10 +43,7 @@ def work_of(job: Job) -> Work:
 
     A round of a job with a quorum reduces one array, which is there when all has been computed.
 
-    Raises
-    ------
-    SettingError
-        There is no such model, or it says how long computing takes and so does the job.
+    Raises SettingError: there is no such model, or it says how long computing takes and so does the job.
     """
     if job.model and job.compute:
         raise SettingError(

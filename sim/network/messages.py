@@ -59,10 +59,7 @@ class Messages:
     ) -> int:
         """Send bytes from a host to another when the messages `after` are there and a time has passed since.
 
-        Returns
-        -------
-        int
-            The message's number. Messages from one host to another arrive in the order in which they become ready.
+        Returns the message's number. Messages from one host to another arrive in the order in which they become ready.
         """
         flow = -1
         if source.number != target.number:
