@@ -16,6 +16,7 @@ from controller.addresses import ipv4_int
 from controller.service.jobs import Kind, RefusalError
 from controller.service.network import Network, SwitchSite
 from controller.service.requests import check_name, check_udp_port
+from controller.service.timer import Timer
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToAggregator
 from netsum_common.channel import PLAINTEXT, ChannelError, TlsFiles, check_target
@@ -52,13 +53,7 @@ class AggregatorHost:
     attached: bool = (
         True  # Whether its agent has a stream; it may come back after a restart of the controller.
     )
-    timer: asyncio.TimerHandle | None = None
-
-    def stop_timer(self) -> None:
-        """Cancel the timer of its start."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+    timer: Timer = field(default_factory=Timer)
 
 
 class Aggregators:
@@ -81,7 +76,7 @@ class Aggregators:
         check_name(offer.name, "an aggregator")
         held = self.hosts.get(offer.name)
         if held is not None and not held.attached and held.p4runtime == offer.running.p4runtime:
-            held.stop_timer()
+            held.timer.stop()
             held.attached = True
             return held
         if offer.name in self.hosts.keys() | self._network.switches.keys() | self._network.hosts.keys():
@@ -111,7 +106,7 @@ class Aggregators:
             starting = [idle[0]]
             idle[0].state = HostState.STARTING
             idle[0].outbox.put_nowait(ToAggregator(start=jobs_pb2.Start()))
-            idle[0].timer = asyncio.get_running_loop().call_later(self._start_s, self._too_late, idle[0])
+            idle[0].timer.start(self._start_s, self._too_late, idle[0])
         return f"the aggregator on host {starting[0].name} starts"
 
     @property
@@ -130,7 +125,7 @@ class Aggregators:
 
     def runs(self, host: AggregatorHost, message: jobs_pb2.Started) -> SwitchSite | None:
         """As `started`, of a switch that may have run before its agent registered."""
-        host.stop_timer()
+        host.timer.stop()
         if message.failure:
             self._fail(host, f"aggregator {host.name} cannot start: {message.failure}")
             return None
@@ -151,14 +146,14 @@ class Aggregators:
 
     def lost(self, host: AggregatorHost) -> None:
         """Forget a host whose agent has gone."""
-        host.stop_timer()
+        host.timer.stop()
         self.hosts.pop(host.name, None)
         log.warning("aggregator is gone", extra={"host": host.name})
 
     def close(self) -> None:
         """End the streams."""
         for host in self.hosts.values():
-            host.stop_timer()
+            host.timer.stop()
             host.outbox.put_nowait(None)
 
     def _too_late(self, host: AggregatorHost) -> None:

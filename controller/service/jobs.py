@@ -19,6 +19,7 @@ from controller.service.states import (
     SeatEvent,
     SeatState,
 )
+from controller.service.timer import Timer
 from controller.trees import Tree
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToWorker
@@ -76,8 +77,8 @@ class Seat:
     # report, reported: its last report, and when that arrived (`time.monotonic`).
     report: jobs_pb2.Report | None = None
     reported: float = 0.0
-    # Makes the worker leave if it does not reattach in time; None while it is attached.
-    disconnect_timer: asyncio.TimerHandle | None = None
+    # Makes the worker leave if it does not reattach in time; stopped while it is attached.
+    disconnect_timer: Timer = field(default_factory=Timer)
 
     @property
     def rank(self) -> int:
@@ -104,7 +105,7 @@ class Seat:
     def attach(self, outbox: Outbox) -> None:
         """Give the seat a stream; its earlier one is ended."""
         self._on(SeatEvent.ATTACH, "")
-        self.stop_disconnect_timer()
+        self.disconnect_timer.stop()
         if self.outbox is not None:
             self.outbox.put_nowait(None)
         self.outbox = outbox
@@ -117,7 +118,7 @@ class Seat:
     def leave(self, reason: str) -> None:
         """Note that the worker has left."""
         self._on(SeatEvent.LEAVE, reason)
-        self.stop_disconnect_timer()
+        self.disconnect_timer.stop()
         self.outbox = None
         self.worker.left = reason
 
@@ -129,12 +130,6 @@ class Seat:
         """Send a message to the worker if it is attached."""
         if self.outbox is not None:
             self.outbox.put_nowait(message)
-
-    def stop_disconnect_timer(self) -> None:
-        """Cancel the timer that would make the worker leave."""
-        if self.disconnect_timer is not None:
-            self.disconnect_timer.cancel()
-            self.disconnect_timer = None
 
 
 @dataclass(eq=False)
@@ -161,7 +156,7 @@ class ServiceJob:
     # Its place in its queue, given by `JobQueues`; 0 while it does not wait. A job that is being installed keeps its place
     # until its workers are admitted.
     queue_place: int = 0
-    timer: asyncio.TimerHandle | None = None  # Ends it after its time in the queue, or without workers.
+    timer: Timer = field(default_factory=Timer)  # Ends it after its time in the queue, or without workers.
     asked_at: float | None = None  # When it asked for its first slots (`time.monotonic`); None before.
     waited_s: float | None = None  # How long it then waited for them; None while it waits.
     last_counted: Counted = field(default_factory=Counted)  # The switch's counts when the job ended.
@@ -251,7 +246,7 @@ class ServiceJob:
 
     def vacate(self, rank: int) -> None:
         """Remove a seat."""
-        self.seats.pop(rank).stop_disconnect_timer()
+        self.seats.pop(rank).disconnect_timer.stop()
         del self.record.workers[rank]
 
     def take_report(self, seat: Seat, report: jobs_pb2.Report) -> None:
@@ -284,14 +279,3 @@ class ServiceJob:
         else:
             seat.send(ToWorker(admitted=jobs_pb2.Admitted(admission=ticket, report_s=report_s)))
         seat.told_epoch = epoch
-
-    def start_timer(self, seconds: float, call: Callable[["ServiceJob"], None]) -> None:
-        """Have a function called with the job later, in place of what its timer was for."""
-        self.stop_timer()
-        self.timer = asyncio.get_running_loop().call_later(seconds, call, self)
-
-    def stop_timer(self) -> None:
-        """Cancel the job's timer."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None

@@ -4,13 +4,13 @@
 then go on in the old epoch, which the switches still hold.
 """
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller.moves import Move, Step
 from controller.service.jobs import Seat, ServiceJob
 from controller.service.states import JobEvent, JobState
+from controller.service.timer import Timer
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToWorker
 from host_agent.words import plural
@@ -23,7 +23,7 @@ LAST_BACKOFF_S = 60.0
 class _Waiting(Move):
     """A move with the timer that gives it up."""
 
-    timer: asyncio.TimerHandle | None = None
+    timer: Timer = field(default_factory=Timer)
 
     def hold(self, job: ServiceJob) -> ToWorker:
         """Return the message to a worker at this stage."""
@@ -31,12 +31,6 @@ class _Waiting(Move):
         if self.until is not None:
             message.until = self.until
         return ToWorker(hold=message)
-
-    def stop_timer(self) -> None:
-        """Cancel the timer."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
 
 class Moves:
@@ -51,7 +45,7 @@ class Moves:
         self._again = again
         self._moves: dict[ServiceJob, _Waiting] = {}
         self._backoff_s: dict[ServiceJob, float] = {}
-        self._retries: dict[ServiceJob, asyncio.TimerHandle] = {}
+        self._retries: dict[ServiceJob, Timer] = {}
 
     def possible(self, job: ServiceJob) -> bool:
         """Whether a move of a job can begin now."""
@@ -84,7 +78,7 @@ class Moves:
                 self._watch_the_last(job, move)
                 return None
             case Step.HOLD:
-                move.stop_timer()  # A worker may compute for long before the collective that others have begun.
+                move.timer.stop()  # A worker may compute for long before the collective that others have begun.
                 self._watch_the_last(job, move)
                 job.send(move.hold(job))
                 return None
@@ -104,7 +98,7 @@ class Moves:
         move = self._moves.pop(job, None)
         if move is None:
             return
-        move.stop_timer()
+        move.timer.stop()
         if job.state is not JobState.HELD:
             return
         job.reason = f"it keeps its slots: {reason}"
@@ -112,14 +106,18 @@ class Moves:
         job.send(_release(job))
         backoff_s = self._backoff_s.get(job, FIRST_BACKOFF_S)
         self._backoff_s[job] = min(2 * backoff_s, LAST_BACKOFF_S)
-        self._retries[job] = asyncio.get_running_loop().call_later(backoff_s, self._retry, job)
+        retry = self._retries[job] = Timer()
+        retry.start(backoff_s, self._retry, job)
 
     def drop(self, job: ServiceJob) -> None:
         """Forget a job that has ended or is restarted."""
         move = self._moves.pop(job, None)
         if move is not None:
-            move.stop_timer()
-        self._forget(job)
+            move.timer.stop()
+        self._backoff_s.pop(job, None)
+        retry = self._retries.pop(job, None)
+        if retry is not None:
+            retry.stop()
 
     def close(self) -> None:
         """Cancel all timers."""
@@ -128,11 +126,11 @@ class Moves:
 
     def _watch_the_last(self, job: ServiceJob, move: _Waiting) -> None:
         """Start the timer once a worker has ended all collectives before the boundary."""
-        if move.timer is None and move.last:
+        if not move.timer and move.last:
             self._start_timer(job, move)
 
     def _start_timer(self, job: ServiceJob, move: _Waiting) -> None:
-        move.timer = asyncio.get_running_loop().call_later(self._wait_s, self._too_late, job, move)
+        move.timer.start(self._wait_s, self._too_late, job, move)
 
     def _too_late(self, job: ServiceJob, move: _Waiting) -> None:
         if self._moves.get(job) is not move:
@@ -145,12 +143,6 @@ class Moves:
     def _retry(self, job: ServiceJob) -> None:
         del self._retries[job]
         self._again()
-
-    def _forget(self, job: ServiceJob) -> None:
-        self._backoff_s.pop(job, None)
-        retry = self._retries.pop(job, None)
-        if retry is not None:
-            retry.cancel()
 
 
 def _release(job: ServiceJob) -> ToWorker:

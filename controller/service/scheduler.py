@@ -9,7 +9,6 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Coroutine, Iterator
-from functools import partial
 from typing import Any
 
 from controller.errors import ControllerError, JobRefusedError, StoreError, SwitchRefusedError
@@ -49,19 +48,19 @@ class Scheduler:
 
     def enqueue(self, job: ServiceJob) -> None:
         """Put a job into its queue: for slots, or to be started if all its workers have come."""
-        job.stop_timer()
+        job.timer.stop()
         if job.asked_at is None:
             job.asked_at = time.monotonic()
         job.on(JobEvent.ENQUEUE, job.reason if job.missing else "all its workers have joined")
         if job.record.queue_s > 0 and not job.record.job_id:
-            job.start_timer(job.record.queue_s, self._waited_too_long)
+            job.timer.start(job.record.queue_s, self._waited_too_long, job)
         self.serve_soon(job.record.queue)
 
     def idle(self, job: ServiceJob) -> None:
         """Start the timer that ends a job without workers."""
         if not job.seats:
             seconds = job.record.idle_s
-            job.start_timer(seconds, partial(self.end, reason=f"no worker joined within {seconds:g} s"))
+            job.timer.start(seconds, self.end, job, f"no worker joined within {seconds:g} s")
 
     def serve_soon(self, queue: str) -> None:
         """Serve a queue in the background; requests that come before that begins are one."""
@@ -253,7 +252,7 @@ class Scheduler:
         job.on(JobEvent.ADMIT, f"epoch {record.epoch}, {', '.join(held)}")
         job.admitted_epoch = record.epoch
         job.resizing = False
-        job.stop_timer()
+        job.timer.stop()
         if job.waited_s is None:
             job.waited_s = job.waited_so_far_s
         for seat in job.present():
@@ -377,12 +376,12 @@ class Scheduler:
         self.moves.drop(job)
         job.ended.set()
         job.reason = reason
-        job.stop_timer()
+        job.timer.stop()
         del self.registry.jobs[job.name]
         self.registry.ended.append(job)
         self.registry.store.forget(job.name)
         for seat in job.everyone():
-            seat.stop_disconnect_timer()
+            seat.disconnect_timer.stop()
             seat.send(refusal or ToWorker(ended=jobs_pb2.Ended(reason=reason)))
             seat.send(None)
             seat.outbox = None
@@ -431,9 +430,9 @@ class Scheduler:
         """End the streams but not the jobs: workers reattach to the next controller."""
         self.closing = True
         for job in self.registry.jobs.values():
-            job.stop_timer()
+            job.timer.stop()
             for seat in job.seats.values():
-                seat.stop_disconnect_timer()
+                seat.disconnect_timer.stop()
                 seat.send(None)
         for task in (*self._ending.values(), *self._tasks):
             task.cancel()

@@ -93,8 +93,7 @@ class Sessions:
         aggregators = self._registry.aggregators
         aggregators.hosts[host.name] = host
         self._connect(host, aggregators.site(host))
-        seconds = self._registry.options.recovery_s
-        host.timer = asyncio.get_running_loop().call_later(seconds, self.lost, host)
+        host.timer.start(self._registry.options.recovery_s, self.lost, host)
 
     def lost(self, host: AggregatorHost) -> None:
         """Restart a host's jobs elsewhere: its agent is gone, and its switch with it."""

@@ -3,7 +3,6 @@
 All here runs in the event loop's thread.
 """
 
-import asyncio
 import secrets
 
 from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
@@ -65,7 +64,7 @@ class WorkerSeats:
             job.sit(seat)
         self._registry.events.begin(seat.subject, "join", seat.state, f"from host {host.name}")
         if not job.queue_place and not job.record.running:
-            job.stop_timer()  # It is not idle any more.
+            job.timer.stop()  # It is not idle any more.
         seat.send(
             ToWorker(
                 place=jobs_pb2.Place(
@@ -240,9 +239,8 @@ class WorkerSeats:
 
     def start_disconnect_timer(self, job: ServiceJob, seat: Seat, seconds: float) -> None:
         """Let a worker leave unless it reattaches in time."""
-        seat.stop_disconnect_timer()
         reason = f"its connection was lost for {seconds:g} s"
-        seat.disconnect_timer = asyncio.get_running_loop().call_later(seconds, self._left, job, seat, reason)
+        seat.disconnect_timer.start(seconds, self._left, job, seat, reason)
 
     def _left(self, job: ServiceJob, seat: Seat, reason: str) -> None:
         if seat in job.newcomers:

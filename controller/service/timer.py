@@ -1,0 +1,26 @@
+"""A timer of the event loop."""
+
+import asyncio
+from collections.abc import Callable
+
+
+class Timer:
+    """Calls a function once, later, unless it is stopped or started anew before."""
+
+    def __init__(self) -> None:
+        self._handle: asyncio.TimerHandle | None = None
+
+    def __bool__(self) -> bool:
+        """Whether it was started, and not stopped since."""
+        return self._handle is not None
+
+    def start(self, seconds: float, call: Callable[..., object], *arguments: object) -> None:
+        """Have a function called, in place of the one that the timer was started for before."""
+        self.stop()
+        self._handle = asyncio.get_running_loop().call_later(seconds, call, *arguments)
+
+    def stop(self) -> None:
+        """Call nothing."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
