@@ -79,7 +79,7 @@ def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
     for first in range(0, hosts, MOST_WORKERS):
         members = [nodes[place.name] for place in shape.hosts[first : first + MOST_WORKERS]]
         name = "s1" if len(adding) == 1 else f"leaf{first // MOST_WORKERS + 1}"
-        job = programmed[name].start_job(f"job{first}", network.endpoints(members, nodes[name]), SLOTS)
+        job = programmed[name].create_job(f"job{first}", network.endpoints(members, nodes[name]), SLOTS)
         network.add_job(
             job,
             members,

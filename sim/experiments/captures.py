@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from controller.addresses import ipv4_int, mac_int
 from sim.network.engine.packets import LINK_HEADER_BYTES
 from sim.network.engine.records import PS_PER_NS
 from sim.network.engine.trace import LEAVES
+from sim.network.frames import headers
 from sim.network.network import Network
 
 _MAGIC_NS: Final = 0xA1B23C4D
@@ -25,11 +25,7 @@ def write_capture(network: Network, number: int, path: Path) -> None:
     """
     link = network.link_records[number]
     source, target = network.nodes[link["from_node"]], network.nodes[link["to_node"]]
-    plain = (
-        mac_int(target.mac).to_bytes(6, "big") + mac_int(source.mac).to_bytes(6, "big") + b"\x08\x00",
-        ipv4_int(source.ip),
-        ipv4_int(target.ip),
-    )
+    ends = (source.mac, source.ip), (target.mac, target.ip)
     with path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", _MAGIC_NS, 2, 4, 0, 0, 1 << 18, _ETHERNET))
         for rows, frames in network.trace.parts:
@@ -38,15 +34,11 @@ def write_capture(network: Network, number: int, path: Path) -> None:
                 row = rows[at]
                 time_ns = int(row["end_ps"]) // PS_PER_NS
                 kept, length = int(row["kept"]), int(row["length"])
-                frame = frames[at, :kept].tobytes() if kept else _plain_frame(*plain, length)
+                frame = frames[at, :kept].tobytes() if kept else _plain_frame(ends, length)
                 seconds, ns = divmod(time_ns, _NS_PER_S)
                 file.write(struct.pack("<IIII", seconds, ns, len(frame), max(length, len(frame))) + frame)
 
 
-def _plain_frame(ethernet: bytes, source: int, target: int, length: int) -> bytes:
-    total = max(length - LINK_HEADER_BYTES, 28)
-    fields = (0x45, 0, total, 0, 0x4000, 64, 17)
-    words = np.frombuffer(struct.pack("!BBHHHBBHII", *fields, 0, source, target), ">u2")
-    checksum = ~(int(words.sum(dtype=np.int64)) % 0xFFFF) & 0xFFFF
-    ipv4 = struct.pack("!BBHHHBBHII", *fields, checksum, source, target)
-    return ethernet + ipv4 + struct.pack("!HHHH", _NO_PORT, _NO_PORT, total - 20, 0)
+def _plain_frame(ends: tuple[tuple[str, str], tuple[str, str]], length: int) -> bytes:
+    size = max(length - LINK_HEADER_BYTES, 28)
+    return headers(*ends, _NO_PORT, _NO_PORT, size, size - 20)

@@ -189,7 +189,7 @@ class _Trace:
                 self._measure()
                 self.running.append(job)
                 endpoints = self.network.endpoints(job.hosts, self.adds)
-                job.placed = self.programmed.start_job(job.name, endpoints, plan[job.name])
+                job.placed = self.programmed.create_job(job.name, endpoints, plan[job.name])
                 self._later(self._enter, job, times=2)
         for job in self.running:
             if job.placed is None or job.move is not None or not job.entered:

@@ -11,16 +11,23 @@ FIRST_UDP_PORT = 40000  # The workers of a host receive on this UDP port and tho
 
 
 def headers(
-    source: tuple[str, str], target: tuple[str, str], source_port: int, target_port: int = UDP_PORT
+    source: tuple[str, str],
+    target: tuple[str, str],
+    source_port: int,
+    target_port: int = UDP_PORT,
+    length: int = 0,
+    udp_length: int = 0,
 ) -> bytes:
-    """Return 42 bytes of headers for a datagram whose lengths are not filled in yet.
+    """Return 42 bytes of headers for a datagram.
 
-    `source`, `target`: (MAC address, IPv4 address).
+    `source`, `target`: (MAC address, IPv4 address). `length`, `udp_length`: bytes of the IPv4 packet and of the datagram; 0:
+    they are filled in later.
     """
     ethernet = mac_int(target[0]).to_bytes(6, "big") + mac_int(source[0]).to_bytes(6, "big") + b"\x08\x00"
     addresses = ipv4_int(source[1]), ipv4_int(target[1])
-    ipv4 = struct.pack("!BBHHHBBHII", 0x45, 0, 0, 0, 0x4000, 64, 17, 0, *addresses)
+    fields = (0x45, 0, length, 0, 0x4000, 64, 17)
+    ipv4 = struct.pack("!BBHHHBBHII", *fields, 0, *addresses)
     total = int(np.frombuffer(ipv4, ">u2").sum(dtype=np.int64))
     checksum = ~(total % 0xFFFF) & 0xFFFF
-    ipv4 = struct.pack("!BBHHHBBHII", 0x45, 0, 0, 0, 0x4000, 64, 17, checksum, *addresses)
-    return ethernet + ipv4 + struct.pack("!HHHH", source_port, target_port, 0, 0)
+    ipv4 = struct.pack("!BBHHHBBHII", *fields, checksum, *addresses)
+    return ethernet + ipv4 + struct.pack("!HHHH", source_port, target_port, udp_length, 0)

@@ -1,10 +1,11 @@
 """A switch in this process: the engine with the P4 program, programmed by the controller's own code, without gRPC."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import count
 from pathlib import Path
 
-from controller.jobs import Job, WorkerEndpoint
+from controller.jobs import Job
 from controller.one_switch import OneSwitch
 from controller.switch_tables import SwitchTables
 from host_agent.wire.constants import POOL_SLOTS
@@ -34,6 +35,12 @@ def _make_switch(path: Path) -> Switch:
     return Switch(program, like=like)
 
 
+def tokens(seed: int) -> Callable[[], int]:
+    """Return what makes the tokens of jobs, the same in every run."""
+    numbers = count(seed + 1)
+    return lambda: next(numbers) * TOKEN_STEP & 0xFFFFFFFF
+
+
 class ProgrammedSwitch(OneSwitch):
     """An aggregation switch that runs in this process.
 
@@ -52,24 +59,9 @@ class ProgrammedSwitch(OneSwitch):
         slots: int = POOL_SLOTS,
     ) -> None:
         self.engine = _make_switch(program)
-        self._token = token_seed
         tables = SwitchTables(InProcessWriter(self.engine), program)
-        super().__init__(tables, slots, lanes, new_token=self._next_token, unix_seconds=lambda: 1)
+        super().__init__(tables, slots, lanes, new_token=tokens(token_seed), unix_seconds=lambda: 1)
         self.set_switch_address(ip, mac)
-
-    def start_job(self, name: str, workers: Sequence[WorkerEndpoint], slots: int, *, quorum: int = 0) -> Job:
-        """Admit a job.
-
-        `name`: of the job; one that runs under this name is restarted, with a new epoch and token on the same slots.
-        `slots`: chunks in flight, a power of two. `quorum`: contributions that complete a roll call; 0: it has none. Raises
-        JobRefusedError: with the reason.
-        """
-        running = next((job for job in self.ledger.jobs if job.name == name), None)
-        if running is not None and (running.slots.count, running.quorum) == (slots, quorum):
-            return self.restart_job(running, workers)
-        if running is not None:
-            self.end_job(running)
-        return self.create_job(name, workers, slots, quorum)
 
     def forget(self, jobs: Iterable[Job]) -> None:
         """Lose what a restart of the switch loses: registers, and the entries of these jobs, which are all it has."""
@@ -77,7 +69,3 @@ class ProgrammedSwitch(OneSwitch):
             self.tables.withdraw(job)
         for name in self.engine.program.registers:
             self.engine.register_view(name)[...] = 0
-
-    def _next_token(self) -> int:
-        self._token += 1
-        return self._token * TOKEN_STEP & 0xFFFFFFFF

@@ -7,8 +7,7 @@ from controller.trees import Place, TreeSwitch
 from host_agent.wire.constants import POOL_SLOTS
 from sim.network.graph import Node
 from sim.network.network import Network
-from sim.network.programming import ProgrammedSwitch
-from sim.programming import TOKEN_STEP
+from sim.network.programming import ProgrammedSwitch, tokens
 
 
 def tree_controller(
@@ -18,13 +17,6 @@ def tree_controller(
 
     `programmed`: the switches that add, by name, with the same number of lanes.
     """
-    token = token_seed
-
-    def new_token() -> int:
-        nonlocal token
-        token += 1
-        return token * TOKEN_STEP & 0xFFFFFFFF
-
     switches = {}
     for name, switch in programmed.items():
         links = network.neighbours(network.node(name))
@@ -37,7 +29,7 @@ def tree_controller(
         {name: switch.tables for name, switch in programmed.items()},
         POOL_SLOTS,
         lanes,
-        new_token=new_token,
+        new_token=tokens(token_seed),
         unix_seconds=lambda: epoch,
     )
 

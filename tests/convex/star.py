@@ -41,7 +41,7 @@ class SimulatedStar:
         link = LinkParameters(rate_bps=_RATE_BPS, latency_ns=_LATENCY_NS, faults=Faults(loss=loss))
         self.links = [self.network.connect(host, hub, link) for host in hosts]
         """Numbers of each worker's links to the switch and back."""
-        job = switch.start_job("group", self.network.endpoints(hosts, hub), _SLOTS)
+        job = switch.create_job("group", self.network.endpoints(hosts, hub), _SLOTS)
         self._workers = self.network.add_job(job, hosts, hub, lambda worker: ())
         self.network.run()
         self._packets_sent = 0

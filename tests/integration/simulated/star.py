@@ -1,12 +1,12 @@
 """Worker cores on one switch in virtual time: `sim.network` in the shape that these tests need."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from controller.jobs import WorkerEndpoint
+from controller.jobs import Job, WorkerEndpoint
 from host_agent import Admission
 from sim.network.engine.scripts import DROP
 from sim.network.frames import FIRST_UDP_PORT
@@ -58,6 +58,20 @@ class StarSwitch(ProgrammedSwitch):
             for port in range(first_port, first_port + workers)
         ]
         return self.start_job(name, places, slots, quorum=quorum).admissions
+
+    def start_job(self, name: str, workers: Sequence[WorkerEndpoint], slots: int, *, quorum: int = 0) -> Job:
+        """Admit a job.
+
+        `name`: of the job; one that runs under this name is restarted, with a new epoch and token on the same slots.
+        `slots`: chunks in flight, a power of two. `quorum`: contributions that complete a roll call; 0: it has none. Raises
+        JobRefusedError: with the reason.
+        """
+        running = next((job for job in self.ledger.jobs if job.name == name), None)
+        if running is not None and (running.slots.count, running.quorum) == (slots, quorum):
+            return self.restart_job(running, workers)
+        if running is not None:
+            self.end_job(running)
+        return self.create_job(name, workers, slots, quorum)
 
     def count(self, counter: str) -> int:
         """Return what a counter has counted for all jobs of these tests."""

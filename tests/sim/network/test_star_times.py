@@ -45,7 +45,7 @@ def star(
 
         return [make]
 
-    job = programmed.start_job("job", network.endpoints(hosts, hub), slots)
+    job = programmed.create_job("job", network.endpoints(hosts, hub), slots)
     network.add_job(job, hosts, hub, plan, cost=lambda worker: host_cost or HostCost())
     network.run(limit_ns=10**12)
     for worker in network.workers:
