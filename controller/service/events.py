@@ -8,13 +8,14 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from controller.errors import StoreError
 from controller.service.states import JobState
+from controller.service.store import Store
 from netsum_common.states import Event, State, next_state
 
 log = logging.getLogger(__name__)
@@ -68,21 +69,11 @@ class Transition(NamedTuple):
         return Subject(self.job, self.rank, self.switch)
 
 
-class TransitionStore(Protocol):
-    """Where transitions outlive the process."""
-
-    def transitions(self) -> list[tuple[Any, ...]]:
-        """Return all that are kept, the oldest first."""
-
-    def add_transitions(self, added: Iterable[tuple[Any, ...]], kept: int) -> None:
-        """Append some, and forget the oldest beyond `kept`."""
-
-
 @dataclass
 class EventLog:
     """The transitions of one controller."""
 
-    store: TransitionStore | None = None  # Where they outlive the process; None: nowhere.
+    store: Store | None = None  # Where they outlive the process; None: nowhere.
 
     def __post_init__(self) -> None:
         earlier = self.store.transitions() if self.store is not None else []

@@ -75,7 +75,7 @@ class Installation:
             await self.withdraw(job)
         except SwitchRefusedError as fault:
             for switch in job.parts:  # No job receives its slots before the switches are reconciled.
-                await self.link(switch).distrust(fault)
+                await self.link(switch).lose(fault)
         except ControllerError:
             pass  # No session: the next one begins with a reconciliation, which removes the job.
 

@@ -105,12 +105,8 @@ class SwitchLink:
         try:
             return await self._in_thread(request, taken)
         except (SwitchUnreachableError, NotPrimaryError) as error:
-            await self._lose(error)
+            await self.lose(error)
             raise
-
-    async def distrust(self, error: ControllerError) -> None:
-        """End the session after a refusal that leaves the switch's state unknown; the next session reconciles it."""
-        await self._lose(error)
 
     async def run(self) -> None:
         """Keep the link up until cancelled."""
@@ -123,7 +119,7 @@ class SwitchLink:
                     await self._watch()
                     continue
                 except ControllerError as error:
-                    await self._lose(error)
+                    await self.lose(error)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, LAST_BACKOFF_S)
         finally:
@@ -153,17 +149,18 @@ class SwitchLink:
         while (writer := self._writer) is not None:
             self._session_changed.clear()
             if writer.session.lost:
-                await self._lose(
+                await self.lose(
                     SwitchUnreachableError(f"the connection to the switch at {self.site.p4runtime} was lost")
                 )
             elif not writer.session.primary:
-                await self._lose(
+                await self.lose(
                     NotPrimaryError(f"another controller became primary at {self.site.p4runtime}")
                 )
             else:
                 await self._session_changed.wait()
 
-    async def _lose(self, error: ControllerError) -> None:
+    async def lose(self, error: ControllerError) -> None:
+        """End the session: it broke, or a refusal leaves the switch's state unknown; the next session reconciles it."""
         superseded = isinstance(error, NotPrimaryError)
         await self._on(LinkEvent.SUPERSEDED if superseded else LinkEvent.LOST, str(error))
         await self._tear_down()

@@ -44,7 +44,7 @@ def network_of_file(path: Path) -> Network:
                 f"{table.where}: ip: another host also has {ip}, but the controller identifies workers by their address"
             )
         hosts[name] = HostSite(name, ip, mac, switch, table.endpoint("send_to"))
-        attached[name] = panels[switch].number(table.value("port"), table.where)
+        attached[name] = table.port(panels[switch])
         table.done()
     links: dict[str, dict[int, str]] = {name: {} for name in switch_tables}
     pairs: list[tuple[str, str]] = []
@@ -80,7 +80,7 @@ def network_of_file(path: Path) -> Network:
         switches[name] = SwitchSite(
             name=name,
             p4runtime=table.target("p4runtime"),
-            device_id=table.count("device_id", 0, (1 << 64) - 1, 1),
+            device_id=table.device_id(),
             ip=table.ipv4("ip"),
             mac=table.mac("mac"),
             stations=_stations(name, hosts, attached, links),
@@ -173,17 +173,17 @@ class _Table:
             raise ConfigError(f"{self.where}: expected {key} = {_EXAMPLES[kind]}, not {value!r}")
         return value
 
-    def value(self, key: str) -> Any:
-        return self._held.pop(key, None)
-
     def text(self, key: str) -> str:
         value: str = self._held[key] if key == "name" and isinstance(self._held.get(key), str) else ""
         return value or str(self.get(key, str))
 
-    def count(self, key: str, low: int, high: int, default: int | None = None) -> int:
-        value = int(self.get(key, int, default))
-        if not low <= value <= high:
-            raise ConfigError(f"{self.where}: {key} is {low} to {high}, not {value}")
+    def port(self, panel: "_Panel") -> int:
+        return panel.number(self._held.pop("port", None), self.where)
+
+    def device_id(self) -> int:
+        value = int(self.get("device_id", int, 1))
+        if not 0 <= value < 1 << 64:
+            raise ConfigError(f"{self.where}: device_id is 0 to {(1 << 64) - 1}, not {value}")
         return value
 
     def ipv4(self, key: str) -> str:

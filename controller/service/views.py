@@ -42,19 +42,8 @@ _SEAT_STATES = {
     SeatState.LEFT: jobs_pb2.LEFT,
 }
 _OF_THE_RECORD = (
-    *(
-        "name",
-        "switch",
-        "world_size",
-        "job_id",
-        "epoch",
-        "slot_base",
-        "slot_count",
-        "lanes",
-        "created",
-        "restarts",
-    ),
-    *("weight", "moves", "quorum"),
+    *("name", "switch", "world_size", "job_id", "epoch", "slot_base", "slot_count", "lanes", "created"),
+    *("restarts", "weight", "moves", "quorum"),
 )
 """The fields of a `JobView` that its record has."""
 _INTERFACE_COUNTS = {

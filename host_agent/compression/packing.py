@@ -32,11 +32,7 @@ def pack_lanes(values: Tensor, largest: int, workers: int) -> Tensor:
     fields, bits = fields_per_lane(largest, workers), field_bits(largest, workers)
     offset = torch.zeros(-(-values.numel() // fields) * fields, dtype=torch.int32, device=values.device)
     offset[: values.numel()] = values + largest
-    lanes = offset.view(-1, fields)
-    packed = lanes[:, 0].clone()
-    for field in range(1, fields):
-        packed |= lanes[:, field] << (field * bits)
-    return packed
+    return _joined(offset.view(-1, fields), bits)
 
 
 def unpack_lanes(lanes: Tensor, elements: int, largest: int, workers: int, count: int) -> Tensor:
@@ -51,9 +47,13 @@ def pack_bits(values: Tensor, bits: int) -> Tensor:
     per_byte = 8 // bits
     padded = torch.zeros(-(-values.numel() // per_byte) * per_byte, dtype=torch.uint8, device=values.device)
     padded[: values.numel()] = values.to(torch.uint8)
-    rows = padded.view(-1, per_byte)
+    return _joined(padded.view(-1, per_byte), bits)
+
+
+def _joined(rows: Tensor, bits: int) -> Tensor:
+    """Join the fields in each row to one word, the first in the lowest bits."""
     packed = rows[:, 0].clone()
-    for field in range(1, per_byte):
+    for field in range(1, rows.shape[1]):
         packed |= rows[:, field] << (field * bits)
     return packed
 

@@ -54,15 +54,25 @@ class DividedGroup(Protocol):
         """Return the group of some of its ranks."""
 
 
-class _CountedRounds(TorchExchange):
-    """Rounds of compressed reductions, counted."""
+class Exchange(TorchExchange):
+    """Collectives and messages of one worker.
 
-    def __init__(self, group: Any, traffic: Traffic) -> None:
+    Ranks are those in the group. A failure of a back end gets a note that says which strategy was waiting.
+
+    `group`: the default group if None. `label`: names the strategy in notes. `compression`, `memory`: see `Strategy`.
+    """
+
+    def __init__(self, group: Any, label: str, compression: Any = None, memory: Any = "none") -> None:
         super().__init__(group)
-        self._traffic = traffic
+        self.traffic = Traffic()
+        self._label = label
+        self.reducer: Reducer | None = None  # Compresses what `compressed_mean` sends; None: it is `mean`.
+        if compression is not None:
+            compressor = compressor_of(compression, {})
+            self.reducer = Reducer(compressor, memory_of(memory), self.rank, self.workers)
 
     def begin(self, request: RoundRequest) -> Callable[[], Any]:
-        """Begin a round."""
+        """Begin a round of a compressed reduction, and count it."""
         under_way = super().begin(request)
 
         def finish() -> Any:
@@ -73,31 +83,10 @@ class _CountedRounds(TorchExchange):
                 received = sum(each.nbytes for payload in result for each in payload) - own
             elif request.op == "broadcast":
                 own, received = (own, 0) if self.rank == request.root else (0, own)
-            self._traffic.add(sent=own, received=received, synchronizations=1)
+            self.traffic.add(sent=own, received=received, synchronizations=1)
             return result
 
         return finish
-
-
-class Exchange:
-    """Collectives and messages of one worker.
-
-    Ranks are those in the group. A failure of a back end gets a note that says which strategy was waiting.
-
-    `group`: the default group if None. `label`: names the strategy in notes. `compression`, `memory`: see `Strategy`.
-    """
-
-    def __init__(self, group: Any, label: str, compression: Any = None, memory: Any = "none") -> None:
-        self.group = group
-        self.rank: int = dist.get_rank() if group is None else group.rank()
-        self.workers: int = dist.get_world_size() if group is None else group.size()
-        self.traffic = Traffic()
-        self._label = label
-        self.reducer: Reducer | None = None  # Compresses what `compressed_mean` sends; None: it is `mean`.
-        if compression is not None:
-            compressor = compressor_of(compression, {})
-            self.reducer = Reducer(compressor, memory_of(memory), self.rank, self.workers)
-            self._rounds = _CountedRounds(group, self.traffic)
 
     def mean(self, tensor: Tensor) -> Tensor:
         """Return the mean of a floating-point tensor over the workers; the same bits at all of them."""
@@ -111,7 +100,7 @@ class Exchange:
         if self.reducer is None:
             return self.mean(tensor)
         with self._noting("a compressed all-reduce"):
-            return run(self.reducer.rounds(of, tensor), self._rounds)
+            return run(self.reducer.rounds(of, tensor), self)
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Return the sum of a tensor over the workers; exact for integers."""

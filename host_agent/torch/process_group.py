@@ -26,7 +26,7 @@ from host_agent.collectives.exact import Exact
 from host_agent.communicator import Communicator
 from host_agent.errors import ArrayError
 from host_agent.joining import NoSlotsError, Seat
-from host_agent.torch.calls import cut, label_of, listed, operation_of, with_values
+from host_agent.torch.calls import cut, label_of, listed, nothing, operation_of, with_values
 from host_agent.torch.failures import Failures
 from host_agent.torch.flight_recorder import Tensors, described, recorder
 from host_agent.torch.gloo_reductions import GlooReductions
@@ -255,7 +255,7 @@ class NetsumProcessGroup(ThroughGloo):
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Wait for all ranks."""
         given = timedelta(0) if opts is None else opts.timeout  # negative if none was given
-        parts = [(self._slots.barrier("barrier"), _nothing)]
+        parts = [(self._slots.barrier("barrier"), nothing)]
         return self._work("barrier", [], parts, ("barrier", [], []), patience=given)
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -399,7 +399,3 @@ def _incarnation(default_group: bool, resized: bool) -> str:
     if default_group:
         _resized = resized
     return "resized" if _resized else f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}.{_default_groups}"
-
-
-def _nothing() -> None:
-    """Do nothing."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from host_agent.collectives import Op
 from host_agent.errors import SumOverflowError, UnsupportedTypeError
+from host_agent.torch.calls import nothing
 from host_agent.torch.memory import array_of, overwrite
 
 Array = npt.NDArray[Any]
@@ -80,14 +81,14 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, ranks: int, factor: An
         return _bitwise(source, target, invert=kind == "BAND")
     if kind in _FLOAT_OPS:
         if dtype in _FLOATS:
-            return Reduction(array_of(source), _FLOAT_OPS[kind], array_of(target), _nothing)
+            return Reduction(array_of(source), _FLOAT_OPS[kind], array_of(target), nothing)
         if dtype in _WIDENED:
             wider = _converted(source, target, torch.float32, _FLOAT_OPS[kind])
             return replace(wider, rounds_to=str(dtype).removeprefix("torch."))
     if kind in _INTEGER_OPS:
         divisor = ranks if kind == "AVG" else 1
         if dtype in _LANE_WIDE:
-            divide = _nothing if divisor == 1 else lambda: overwrite(target, _divided(target, divisor))
+            divide = nothing if divisor == 1 else lambda: overwrite(target, _divided(target, divisor))
             return Reduction(array_of(source), _INTEGER_OPS[kind], array_of(target), divide)
         if dtype in _NARROW:
             return _converted(source, target, torch.int32, _INTEGER_OPS[kind], divisor)
@@ -100,7 +101,7 @@ def bytes_of(tensor: Tensor) -> tuple[Array, Callable[[], None]]:
     packed = plain.contiguous()
     flat = array_of(packed.reshape(-1).view(torch.uint8))
     if packed.data_ptr() == plain.data_ptr():
-        return flat, _nothing
+        return flat, nothing
     return flat, lambda: overwrite(plain, packed)
 
 
@@ -143,7 +144,3 @@ def _bitwise(source: Tensor, target: Tensor, invert: bool) -> Reduction:
         overwrite(target, torch.from_numpy(result).view(target.dtype).reshape(target.shape))
 
     return Reduction(words, "bor", words, finish)
-
-
-def _nothing() -> None:
-    """Do nothing: the result is where it belongs."""

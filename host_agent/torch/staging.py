@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from host_agent.torch.calls import nothing
 from host_agent.torch.memory import overwrite
 
 
@@ -25,7 +26,7 @@ class Staged(NamedTuple):
 def staged(tensor: Tensor, *, read: bool, write: bool) -> Staged:
     """Stage a tensor. `tensor`: on any device; its values may be the negated or conjugated ones of its memory."""
     if tensor.device.type == "cpu" and not tensor.is_neg() and not tensor.is_conj():
-        return Staged(tensor, _nothing)
+        return Staged(tensor, nothing)
     if tensor.device.type == "cuda":
         # The result is brought back on another thread's stream: nothing the caller still has to write may come after it.
         torch.cuda.current_stream(tensor.device).synchronize()
@@ -34,8 +35,4 @@ def staged(tensor: Tensor, *, read: bool, write: bool) -> Staged:
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pinned)
     if read:
         overwrite(copy, tensor)
-    return Staged(copy, (lambda: overwrite(tensor, copy)) if write else _nothing)
-
-
-def _nothing() -> None:
-    """Do nothing: it is where it belongs."""
+    return Staged(copy, (lambda: overwrite(tensor, copy)) if write else nothing)

@@ -11,6 +11,7 @@ from torch import Tensor
 from host_agent.torch.calls import listed
 from host_agent.torch.flight_recorder import RecordedGroup, Tensors, described, recorder
 from host_agent.torch.tracing import untraced_methods
+from host_agent.torch.work import tensors_in
 
 _FIRST_MESSAGE: Final = 10**9
 """Messages are numbered apart from collectives: torchfrtrace takes neighbours with equal numbers for one coalesced call."""
@@ -77,7 +78,4 @@ class ThroughGloo(dist.ProcessGroup):
 
 def _shapes(tensors: Any) -> Tensors:
     """Return the shapes of a tensor, of a list of them, or of a list of lists."""
-    flat: list[Tensor] = []
-    for each in listed(tensors):
-        flat += listed(each)
-    return described(flat)
+    return described(tensors_in(listed(tensors)))

@@ -3,17 +3,16 @@
 As torchvision and the papers have them; totals are compared with the published ones by a test.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 Layer = tuple[str, int, int]  # Name, parameters, multiplications a sample.
+Kernel = int | tuple[int, int]  # Its side, or height and width.
 
 _CLASSES: Final = 1000
 
 
-def _conv(
-    name: str, inputs: int, outputs: int, kernel: int | tuple[int, int], side: int, bias: bool = True
-) -> Layer:
+def _conv(name: str, inputs: int, outputs: int, kernel: Kernel, side: int, bias: bool = True) -> Layer:
     """Return a convolution whose output has `side` × `side` places."""
     height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
     weights = inputs * outputs * height * width
@@ -78,15 +77,11 @@ def _resnet(blocks: tuple[int, ...]) -> Iterator[Layer]:
 def _inception() -> Iterator[Layer]:
     """Szegedy et al., "Rethinking the Inception architecture for computer vision", 2015; without the auxiliary classifier."""
 
-    def unit(
-        name: str, inputs: int, outputs: int, kernel: int | tuple[int, int], side: int
-    ) -> Iterator[Layer]:
+    def unit(name: str, inputs: int, outputs: int, kernel: Kernel, side: int) -> Iterator[Layer]:
         yield _conv(name, inputs, outputs, kernel, side, bias=False)
         yield _norm(f"{name}.bn", outputs)
 
-    def chain(
-        name: str, inputs: int, steps: list[tuple[int, int | tuple[int, int]]], side: int
-    ) -> Iterator[Layer]:
+    def chain(name: str, inputs: int, steps: Sequence[tuple[int, Kernel]], side: int) -> Iterator[Layer]:
         for number, (outputs, kernel) in enumerate(steps):
             yield from unit(f"{name}.{number}", inputs, outputs, kernel, side)
             inputs = outputs
@@ -109,13 +104,14 @@ def _inception() -> Iterator[Layer]:
     for name, width in (("6b", 128), ("6c", 160), ("6d", 160), ("6e", 192)):
         yield from chain(f"mixed{name}.1x1", 768, [(192, 1)], 17)
         yield from chain(f"mixed{name}.7x7", 768, [(width, 1), (width, wide), (192, tall)], 17)
-        steps: list[tuple[int, int | tuple[int, int]]] = [
+        double: list[tuple[int, Kernel]] = [
             (width, 1),
             (width, tall),
             (width, wide),
             (width, tall),
+            (192, wide),
         ]
-        yield from chain(f"mixed{name}.double", 768, [*steps, (192, wide)], 17)
+        yield from chain(f"mixed{name}.double", 768, double, 17)
         yield from chain(f"mixed{name}.pool", 768, [(192, 1)], 17)
     yield from chain("mixed7a.3x3", 768, [(192, 1), (320, 3)], 8)
     yield from chain("mixed7a.7x7", 768, [(192, 1), (192, wide), (192, tall), (192, 3)], 8)

@@ -1,6 +1,7 @@
 """Why a job was not faster: what each of the things that can limit it amounts to, from what was counted."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from sim.experiments.experiment import Point
 from sim.experiments.netsum_job import NetsumJob
@@ -27,19 +28,13 @@ def limits_of(
     network = scenario.network
     duration_ns = max(span_ns[1] - span_ns[0], 1)
     found = [_busiest_link(scenario, duration_ns)]
-    switches = network.switch_records
-    if len(switches):
-        busiest = max(range(len(switches)), key=lambda at: int(switches[at]["busy_total_ps"]))
-        share = int(switches[busiest]["busy_total_ps"]) / PS_PER_NS / duration_ns
-        wait_us = int(switches[busiest]["longest_wait_ps"]) / 1e6
-        name = network.nodes[switches[busiest]["node"]].name
-        found.append(
-            Limit(
-                "switch",
-                share,
-                f"switch {name} was busy for {share:.1%} of the time; a packet waited {wait_us:,.1f} us at most",
-            )
+    if len(network.switch_records):
+        busiest, share, wait_us = _busiest(network.switch_records, duration_ns)
+        name = network.nodes[network.switch_records[busiest]["node"]].name
+        text = (
+            f"switch {name} was busy for {share:.1%} of the time; a packet waited {wait_us:,.1f} us at most"
         )
+        found.append(Limit("switch", share, text))
     lost, packets = network.lost_packets, int(network.link_records["packets"].sum())
     late_ns = _spread_ns(job)
     if isinstance(job, NetsumJob):
@@ -68,10 +63,8 @@ def _weight(limit: Limit) -> float:
 
 def _busiest_link(scenario: Scenario, duration_ns: int) -> Limit:
     links = scenario.network.link_records
-    busiest = max(range(len(links)), key=lambda at: int(links[at]["busy_total_ps"]))
+    busiest, share, wait_us = _busiest(links, duration_ns)
     link = links[busiest]
-    share = int(link["busy_total_ps"]) / PS_PER_NS / duration_ns
-    wait_us = int(link["longest_wait_ps"]) / 1e6
     name = scenario.network.link_name(busiest)
     return Limit(
         "link",
@@ -79,6 +72,13 @@ def _busiest_link(scenario: Scenario, duration_ns: int) -> Limit:
         f"link {name} carried packets for {share:.1%} of the time ({int(link['bytes']):,} bytes in {int(link['packets']):,} "
         f"packets); a packet waited {wait_us:,.1f} us at most, {int(link['lost_in_queue']):,} found its queue full",
     )
+
+
+def _busiest(rows: Any, duration_ns: int) -> tuple[int, float, float]:
+    """Return the number of the row that was busy for longest, for which share of the time, and its longest wait in us."""
+    at = int(rows["busy_total_ps"].argmax())
+    busy_ps, wait_ps = int(rows[at]["busy_total_ps"]), int(rows[at]["longest_wait_ps"])
+    return at, busy_ps / PS_PER_NS / duration_ns, wait_ps / 1e6
 
 
 def _spread_ns(job: NetsumJob | PeerJob) -> int:

@@ -86,19 +86,11 @@ class PeerJob:
             for at, host in enumerate(workers)
         ]
         self._begun[iteration] = begun
-        computed = [
-            messages.wait(host, [begun[at]], round(work.computing_ns * slowness(job, at)))
-            for at, host in enumerate(workers)
-        ]
+        computed = self._compute(begun, work.computing_ns)
         before: Tokens = [[] for _ in workers]
         ended: list[Tokens] = []
         for number, bucket in enumerate(work.buckets):
-            ready = [
-                messages.wait(
-                    host, [begun[at]], round((work.forward_ns + bucket.ready_ns) * slowness(job, at))
-                )
-                for at, host in enumerate(workers)
-            ]
+            ready = self._compute(begun, work.forward_ns + bucket.ready_ns)
             # All-reduces are done one after the other, in the same order everywhere.
             start = [messages.wait(host, [ready[at], *before[at]]) for at, host in enumerate(workers)]
             self._started[iteration, number] = ready
@@ -108,6 +100,13 @@ class PeerJob:
             ended.append(before)
         self._ended.append(ended)
         return [[messages.wait(host, [computed[at], *before[at]])] for at, host in enumerate(workers)]
+
+    def _compute(self, begun: list[int], time_ns: int) -> list[int]:
+        """Let each worker compute for a time after it has begun."""
+        return [
+            self._messages.wait(host, [begun[at]], round(time_ns * slowness(self.settings, at)))
+            for at, host in enumerate(self._group.workers)
+        ]
 
     @property
     def started_ns(self) -> npt.NDArray[Any]:

@@ -193,13 +193,9 @@ class FastForward:
         known, thrown = group.losses.get(at, 0), int(row["thrown_loss"])
         if known <= thrown + most:
             seed, chance = int(self._network.world["seed"][0]), int(row["loss"])
-            if known <= thrown or not self._loses(seed, link, known, chance):
+            if known <= thrown or next_loss(seed, link, known - 1, chance, 1) != known:
                 known = group.losses[at] = int(next_loss(seed, link, max(thrown, known - 1), chance, most))
         return known
-
-    @staticmethod
-    def _loses(seed: int, link: int, number: int, chance: int) -> bool:
-        return int(next_loss(seed, link, number - 1, chance, 1)) == number
 
     def _compare(self, group: _Group, until_ps: int) -> None:
         found = self._snapshot(group)
