@@ -1,4 +1,4 @@
-"""Addresses as people write them, checked and turned into the integers that table entries hold.
+"""Addresses as text, checked and turned into the integers that table entries hold.
 
 Failures raise `ValueError`; the message says what is wrong.
 """

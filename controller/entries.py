@@ -217,7 +217,7 @@ def l3_entry(network: str, port: int, src_mac: str, dst_mac: str) -> Entry:
 def difference(
     present: Iterable[Entry], desired: Iterable[Entry]
 ) -> tuple[list[Entry], list[Entry], list[Entry]]:
-    """Tell what to do to a switch that holds `present` so that it holds `desired`.
+    """Return what makes a switch that holds `present` hold `desired`.
 
     Returns (entries to delete, to insert, to modify).
     """

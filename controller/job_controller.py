@@ -27,7 +27,7 @@ from host_agent.wire.admission import Admission
 class PlacedJob:
     """One epoch of a job on a tree of switches, which may be a single one."""
 
-    name: str  # For people; unique among the controller's jobs.
+    name: str  # As users know it; unique among the controller's jobs.
     tree: Tree  # Which switch does what.
     parts: dict[str, Job]  # What each switch holds, by its name, the root first.
 

@@ -60,7 +60,7 @@ class Reservation:
 class Job:
     """One epoch of a job on a switch; a restart makes a new one with another epoch and token."""
 
-    name: str  # For people; unique among the switch's jobs.
+    name: str  # As users know it; unique among the switch's jobs.
     # job_id, epoch, token: what its packets carry and what the switch admits them by.
     job_id: int
     epoch: int

@@ -99,7 +99,7 @@ class JobLedger:
             self._last_epoch = max(self._last_epoch, held.epoch)
 
     def current(self, job: Job) -> Job:
-        """Return the present life of a job, given any life of it; `UnknownJobError` if it has ended."""
+        """Return the present epoch of a job, given any epoch of it; `UnknownJobError` if it has ended."""
         present = self._jobs.get(job.job_id)
         if present is None or present.name != job.name:
             raise UnknownJobError(f"job {job.name!r} has ended, or belongs to another controller")
@@ -120,7 +120,7 @@ class JobLedger:
         """Make a job.
 
         `name`: unique among the switch's jobs. `workers`: 1 to 32 endpoints. `slots`: chunks in flight at most; a power of
-        two. Not looked at if the name has a reservation. `switch`: where workers send that do not say so themselves.
+        two. Ignored if the name has a reservation. `switch`: where workers send that do not say so themselves.
         `token`: 32 random bits. `unix_seconds`: the time now, or the epoch of the job's other switches if that is later.
         `parent`: the switch above in the job's tree. `quorum`: number of contributions that complete a roll call; 0: it has
         none. Raises JobRefusedError with the reason; nothing is held then.
@@ -148,10 +148,10 @@ class JobLedger:
     ) -> Job:
         """Give a job a new epoch and token on the same slots: all it left in the switch is stale from now on.
 
-        `token`: 32 random bits, not those of its present life. `workers`: where its workers are now; None: where they and
+        `token`: 32 random bits, not those of its present epoch. `workers`: where its workers are now; None: where they and
         its parent were. `parent`: the switch above in the job's tree now, if `workers` is given. Raises UnknownJobError if
         it has ended. Raises JobRefusedError if the workers cannot be admitted; the job stays as it was. Raises ValueError if
-        the token is that of its present life.
+        the token is that of its present epoch.
         """
         present = self.current(job)
         if token == present.token:

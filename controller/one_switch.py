@@ -103,7 +103,7 @@ class OneSwitch:
     def restart_job(
         self, job: Job, workers: Sequence[WorkerEndpoint] | None = None, slots: int | None = None
     ) -> Job:
-        """Give a job a new epoch and token: from then on no packet of its earlier life reaches a slot.
+        """Give a job a new epoch and token: from then on no packet of its earlier epoch reaches a slot.
 
         Parameters
         ----------

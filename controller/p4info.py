@@ -47,7 +47,7 @@ class ProgramNames:
         tables: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]],
         counters: Iterable[str],
     ) -> list[str]:
-        """Tell what of a program's control surface is not there.
+        """Return what a program's control surface lacks.
 
         `tables`: table to (key fields, action to parameters). Returns one phrase for each thing that is missing or differs;
         empty if all is there.

@@ -18,7 +18,7 @@ from host_agent.wire.path import Level, Path
 class TreeSwitch:
     """A switch as trees see it."""
 
-    name: str  # For people.
+    name: str  # As messages have it.
     # ip, mac: its address on the data network.
     ip: str
     mac: str

@@ -143,7 +143,7 @@ def what_of_certificates(details: str, tls: TlsFiles) -> str:
 
 
 def advice_on_silence(address: str, tls: TlsFiles) -> str:
-    """Return what to do about a server that does not answer, after a look at what listens at its address.
+    """Return what to do about a server that does not answer, by what listens at its address.
 
     `address`: "HOST:PORT" or "unix:PATH". Returns the end of a sentence, such as "start it".
     """

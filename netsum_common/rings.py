@@ -35,7 +35,7 @@ _GRANTED: Final = b"granted"
 _CREDENTIALS: Final = struct.Struct("=3i")
 _F_ADD_SEALS: Final = 1033
 _SEALS: Final = 0x1 | 0x2 | 0x4
-"""F_SEAL_SEAL, F_SEAL_SHRINK and F_SEAL_GROW: nobody can take pages away under the switch."""
+"""F_SEAL_SEAL, F_SEAL_SHRINK and F_SEAL_GROW: no worker can take pages away under the switch."""
 
 
 class Shape(NamedTuple):

@@ -66,7 +66,7 @@ class Aggregators:
     def __init__(self, network: Network, start_s: float = START_S, tls: TlsFiles = PLAINTEXT) -> None:
         self._tls = tls
         self.hosts: dict[str, AggregatorHost] = {}  # The hosts, by name.
-        # Called when a job that waits for a host should be looked at again.
+        # Called when a job that waits for a host may go on.
         self.on_changed: Callable[[], None] = lambda: None
         self._network = network
         self._start_s = start_s

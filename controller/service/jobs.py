@@ -71,7 +71,7 @@ class Seat:
     job: str  # The job's name.
     events: EventLog  # Where its transitions are recorded.
     outbox: Outbox | None = None  # The queue of its stream; None while the worker is detached.
-    told_epoch: int = 0  # The last epoch that was sent to the worker; 0 before the first.
+    sent_epoch: int = 0  # The last epoch that was sent to the worker; 0 before the first.
     asked_again: int = 0  # The epoch that the worker asked to replace; 0 if it did not.
     asked_resize: int = 0  # The same, by one that is without the workers that have left.
     # report, reported: its last report, and when that arrived (`time.monotonic`).
@@ -222,7 +222,7 @@ class ServiceJob:
         return sorted(seat.rank for seat in self.present() if seat.asked_resize != self.record.epoch)
 
     def send_newcomers(self) -> None:
-        """Tell all workers how many wait to be added."""
+        """Send all workers the number of newcomers."""
         count = sum(seat.ready for seat in self.newcomers)
         self.send(ToWorker(newcomers=jobs_pb2.Newcomers(count=count)))
 
@@ -262,20 +262,20 @@ class ServiceJob:
                 seat.send(message)
 
     def send_gathering(self) -> None:
-        """Tell all workers which ranks are missing, or why the job waits."""
+        """Send all workers the missing ranks, or why the job waits."""
         queued = self.reason if self.queue_place else ""
         self.send(ToWorker(gathering=jobs_pb2.Gathering(missing=self.missing, queued=queued)))
 
     def send_epoch_to(self, seat: Seat, report_s: float) -> None:
         """Send the current admission to one worker, unless it has it already."""
         epoch = self.admitted_epoch
-        if seat.outbox is None or seat.told_epoch == epoch or epoch != self.record.epoch:
+        if seat.outbox is None or seat.sent_epoch == epoch or epoch != self.record.epoch:
             return
         ticket = ticket_of(self.admissions[seat.rank])
-        if seat.told_epoch and seat.told_epoch == self.record.moved_from:
+        if seat.sent_epoch and seat.sent_epoch == self.record.moved_from:
             seat.send(ToWorker(moved=jobs_pb2.Moved(admission=ticket, reason=self.reason)))
-        elif seat.told_epoch:
+        elif seat.sent_epoch:
             seat.send(ToWorker(restarted=jobs_pb2.Restarted(admission=ticket, reason=self.reason)))
         else:
             seat.send(ToWorker(admitted=jobs_pb2.Admitted(admission=ticket, report_s=report_s)))
-        seat.told_epoch = epoch
+        seat.sent_epoch = epoch

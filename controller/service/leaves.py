@@ -22,7 +22,7 @@ RETRY_S = 60.0  # How long after a failure no job waits for the same leaf, in se
 class Leaves:
     """The leaves that jobs wait for.
 
-    `wait_s`: how long a job waits for one, in seconds. `on_changed`: called when a job that waits should be looked at again.
+    `wait_s`: how long a job waits for one, in seconds. `on_changed`: called when a job that waits may go on.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ class Moves:
             job.state is JobState.RUNNING
             and job not in self._retries
             and all(
-                seat.outbox is not None and seat.told_epoch == job.record.epoch for seat in job.seats.values()
+                seat.outbox is not None and seat.sent_epoch == job.record.epoch for seat in job.seats.values()
             )
         )
 
@@ -86,11 +86,11 @@ class Moves:
         return move
 
     def notify(self, job: ServiceJob, seat: Seat) -> None:
-        """Tell a worker that has attached again where its job stands: its move goes on, or was given up."""
+        """Send a worker that has attached again whether the move of its job goes on, or was given up."""
         move = self._moves.get(job)
         if move is not None:
             seat.send(move.hold(job))
-        elif job.state is JobState.RUNNING and seat.told_epoch == job.record.epoch:
+        elif job.state is JobState.RUNNING and seat.sent_epoch == job.record.epoch:
             seat.send(_release(job))
 
     def give_up(self, job: ServiceJob, reason: str) -> None:

@@ -58,7 +58,7 @@ async def _write_all(context: Any, outbox: asyncio.Queue[Any]) -> None:
         await context.write(message)
 
 
-def _told(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Answer]]:
+def _reporting_errors(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Answer]]:
     """Report errors to the caller by a status code and a sentence."""
 
     @functools.wraps(call)
@@ -82,7 +82,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
     def __init__(self, registry: WorkerSeats) -> None:
         self._registry = registry
 
-    @_told
+    @_reporting_errors
     async def Join(self, requests: Any, context: Any) -> None:
         """Serve one worker's stream to its end."""
         del requests
@@ -146,7 +146,7 @@ class AggregatorsService(jobs_pb2_grpc.AggregatorsServicer):
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
-    @_told
+    @_reporting_errors
     async def Register(self, requests: Any, context: Any) -> None:
         """Serve one agent's stream to its end."""
         del requests
@@ -179,7 +179,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
         self._scheduler = scheduler
         self._registry = scheduler.registry
 
-    @_told
+    @_reporting_errors
     async def ListJobs(self, request: Any, context: Any) -> jobs_pb2.ListJobsReply:
         """Return all jobs."""
         jobs = [*(self._registry.ended if request.ended else ()), *self._registry.jobs.values()]
@@ -191,12 +191,12 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
             jain=shares.jain(),
         )
 
-    @_told
+    @_reporting_errors
     async def GetJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
         """Return one job."""
         return await self._view(self._registry.find(request.name))
 
-    @_told
+    @_reporting_errors
     async def JobEvents(self, request: Any, context: Any) -> jobs_pb2.JobEventsReply:
         """Return what happened to a job, of those that have ended too."""
         events = self._registry.events.of_job(request.name)
@@ -206,7 +206,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
             )  # Else there was a job of that name, longer ago than the log goes back.
         return jobs_pb2.JobEventsReply(events=map(event_view, events))
 
-    @_told
+    @_reporting_errors
     async def CreateJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
         """Create a job that workers join by name."""
         name = request.name
@@ -217,7 +217,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
         self._scheduler.add(job)
         return await self._view(job)
 
-    @_told
+    @_reporting_errors
     async def RestartJob(self, request: Any, context: Any) -> jobs_pb2.JobView:
         """Give a job a new epoch. If workers have left it, it first waits for their ranks to join again."""
         job = self._registry.find(request.name)
@@ -227,7 +227,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
         await self._scheduler.restart(job, "an operator restarted the job")
         return await self._view(job)
 
-    @_told
+    @_reporting_errors
     async def DeleteJob(self, request: Any, context: Any) -> jobs_pb2.DeleteJobReply:
         """End a job and wait until its slots are free."""
         self._scheduler.end(self._registry.find(request.name), "an operator deleted the job")
@@ -255,13 +255,13 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(job.ended.wait(), interval_s)
 
-    @_told
+    @_reporting_errors
     async def ListSwitches(self, request: Any, context: Any) -> jobs_pb2.ListSwitchesReply:
         """Return all switches."""
         views = [await switch_view(self._registry, link) for link in self._registry.switches.links.values()]
         return jobs_pb2.ListSwitchesReply(switches=views)
 
-    @_told
+    @_reporting_errors
     async def GetSwitch(self, request: Any, context: Any) -> jobs_pb2.SwitchView:
         """Return one switch; without a name the only one."""
         links = self._registry.switches.links

@@ -256,7 +256,7 @@ class Scheduler:
         if job.waited_s is None:
             job.waited_s = job.waited_so_far_s
         for seat in job.present():
-            knows = seat.told_epoch == record.epoch
+            knows = seat.sent_epoch == record.epoch
             job.send_epoch_to(seat, self.registry.options.report_s)
             if knows:  # An earlier controller may have held it.
                 self.moves.notify(job, seat)

@@ -1,4 +1,4 @@
-"""What the window shows: one JSON document a tick, shared by all viewers, and none while nobody looks."""
+"""What the window shows: one JSON document a tick, shared by all viewers, and none without viewers."""
 
 import asyncio
 import concurrent.futures
@@ -111,7 +111,7 @@ class Snapshots:
     ) -> dict[str, Any]:
         now = time.monotonic()
         while self._earlier and now - self._earlier[0][0] > 2 * RATES_S:
-            self._earlier.popleft()  # Nobody looked in between.
+            self._earlier.popleft()  # There was no viewer in between.
         then, before = self._earlier[0] if self._earlier else (now, {})
         for view in jobs:
             if (then_view := before.get((view.name, view.created))) is not None:

@@ -99,7 +99,7 @@ class JobTrees:
         return held
 
     def spreads(self, asked: str) -> bool:
-        """Tell whether a job is added by each switch that has workers of it: its request names no switch."""
+        """Whether a job is added by each switch that has workers of it: its request names no switch."""
         return self._possible and not asked
 
     def most_workers(self, spread: bool) -> int:

@@ -119,7 +119,7 @@ class WorkerSeats:
                 f"worker {asked.rank} of job {asked.job} reattached too late: {seat.worker.left}",
             )
         seat.attach(outbox)
-        seat.told_epoch = asked.epoch
+        seat.sent_epoch = asked.epoch
         seat.send(ToWorker(attached=jobs_pb2.Attached()))
         for gone in (each for each in job.seats.values() if each.worker.left):
             seat.send(_left_message(gone))

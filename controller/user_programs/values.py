@@ -1,4 +1,4 @@
-"""Values of match fields and action parameters as people write them, in the bytes of P4Runtime."""
+"""Values of match fields and action parameters as files write them, in the bytes of P4Runtime."""
 
 import contextlib
 import ipaddress

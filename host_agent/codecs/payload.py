@@ -1,7 +1,7 @@
 """What the core does with the payload of a pass: exponents and lanes of one block, through the routines of its codec.
 
 A *pass* runs over the data once. Block b holds as many elements as the lanes of a packet take, from element b * L on;
-the last block may hold fewer, the lanes beyond carry 0 and are not looked at on return. A pass may go over chosen
+the last block may hold fewer, the lanes beyond carry 0 and are ignored on return. A pass may go over chosen
 blocks only (`blocks`).
 
 In place is allowed: a block of the source is not read again after the same block of the target was written. That is
@@ -47,9 +47,9 @@ PAYLOAD: Final = np.dtype(
             "partial",  # of each element, what a codec of two rounds keeps from the first to the second
             "blocks",  # int64[data_blocks]: which blocks; 0: all
             "own",  # uint16[blocks of the array]: this worker's exponents, found before; 0: none were
-            # What came out.
+            # The result.
             "overflowed",  # elements that do not fit int32
-            "non_finite",  # blocks that came out as NaN
+            "non_finite",  # blocks that became NaN
         )
     ],
     align=True,

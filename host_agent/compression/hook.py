@@ -139,7 +139,7 @@ class CompressionState(Configured):
             return self._uncompressed.begin(unit.key, buffer)
         future: torch.futures.Future[Tensor | Exception] = torch.futures.Future()
         self._waiting.append((tensors, buffer, future))
-        # Before DDP looks at the future from C++, which would put its own words before the reason.
+        # Before DDP reads the future from C++, which would put its own words before the reason.
         torch.autograd.Variable._execution_engine.queue_callback(lambda: _buffer_of(future))
         if self.granularity == "model" and not bucket.is_last() and not self.reducer.sends_all:
             return future.then(_buffer_of)

@@ -1,6 +1,6 @@
 """The stream between a worker and the controller, begun again whenever it breaks.
 
-A thread of its own reads it: what comes is handed to callbacks there. A controller that restarts does not disturb a
+A thread of its own reads it: it calls back with each message. A controller that restarts does not disturb a
 running job, so a broken stream is no error; only what a controller says is.
 """
 

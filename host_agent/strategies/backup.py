@@ -14,7 +14,7 @@ from host_agent.strategies.base import Strategy
 class BackupWorkers(Strategy):
     """Average the gradients of the first k of n workers in every step, and drop those that come later.
 
-    A slow worker delays nobody: while it computes, its communicator follows the steps of the others. When its gradient is
+    A slow worker delays no other: while it computes, its communicator follows the steps of the others. When its gradient is
     ready it is too late; the worker drops it, takes the steps that it has missed, and computes on the model it then has. All
     workers have the same model, bit for bit, after the same number of steps. k is the quorum of the communicator's job. The
     loop goes over rounds, as a slow worker computes fewer gradients than there are steps::

@@ -47,7 +47,7 @@ def cut(whole: Tensor, piece: Tensor, count: int) -> list[Tensor]:
 
 
 def label_of(what: str, kind: str, *tensors: Tensor) -> str:
-    """Name a call so that people find it: "all_reduce (SUM) of torch.float32 [3, 4]"."""
+    """Name a call for messages: "all_reduce (SUM) of torch.float32 [3, 4]"."""
     shown = [f"{tensor.dtype} {list(tensor.shape)}" for tensor in tensors[:_SHOWN]]
     more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
     operation = f" ({kind})" if kind else ""

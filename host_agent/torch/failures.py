@@ -22,7 +22,7 @@ from host_agent.joining import AbsentWorkersError, JoinError
 
 LEAVING_GRACE_S: Final = 2.0
 """How long a collective may go on after a worker has left: one that all took part in still ends well."""
-TELLING_S: Final = 2.0  # How long ranks that do not agree wait to read what the others called.
+EXCHANGE_S: Final = 2.0  # How long ranks that do not agree wait to read what the others called.
 _AFTERWARDS: Final = (
     "This group cannot be used any more: destroy it and make a new one, or let torchrun restart the job"
 )
@@ -32,7 +32,7 @@ class Failures:
     """Why the collectives of one process group fail.
 
     `store`: the group's own: ranks that do not agree exchange there what they called. `ranks`: the rank in the world of each
-    rank of the group; what people know processes by.
+    rank of the group, by which users know the processes.
     """
 
     def __init__(self, store: dist.Store, rank: int, ranks: Sequence[int], timeout_s: float) -> None:
@@ -104,14 +104,14 @@ class Failures:
         return f"{self._names(sorted(self._left))} left before this was done"
 
     def _who_called_what(self, what: str) -> str:
-        """Tell the others what this rank called, and read what they did."""
+        """Write what this rank called into the store, and read what the others called."""
         callers: dict[str, list[int]] = {what: [self._rank]}
         # A connection of its own: another thread may be waiting for something on the group's.
         store = self._store
         with contextlib.suppress(RuntimeError):
             store = store.clone()
             store.set(str(self._rank), what)
-        until = time.monotonic() + TELLING_S
+        until = time.monotonic() + EXCHANGE_S
         for other in range(len(self._ranks)):
             if other == self._rank:
                 continue

@@ -1,6 +1,6 @@
 """DDP communication hooks."""
 
-# No postponed annotations here: DDP looks at them.
+# No postponed annotations here: DDP reads them.
 
 import torch
 import torch.distributed as dist

@@ -389,7 +389,7 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
 
 
 def _incarnation(default_group: bool, resized: bool) -> str:
-    """Name this incarnation of the job, alike at all ranks: what torchrun restarts may find the store of the life before.
+    """Name this incarnation of the job, alike at all ranks: what torchrun restarts may find the store of the incarnation before.
 
     Default groups are counted, as all ranks are in each of them; names of other groups differ while a default group lasts. After
     a resizing nothing is counted: newcomers have seen fewer groups, and the store is the epoch's own.

@@ -21,7 +21,7 @@ from host_agent.joining import CONTROLLER_VARIABLE, JoinError, Seat, service_in_
 from host_agent.words import plural
 
 _KEY: Final = "job"
-_TELLING_S: Final = 10.0
+_EXCHANGE_S: Final = 10.0
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -103,7 +103,7 @@ def _wait_for_readers(store: dist.Store, rank: int, there: Iterable[int]) -> Non
     """Let all who are there learn why there will be no group: the first one mostly holds the store, and ends with it."""
     with contextlib.suppress(RuntimeError):
         store.set(f"done/{rank}", "")
-    until = time.monotonic() + _TELLING_S
+    until = time.monotonic() + _EXCHANGE_S
     for each in there if rank == 0 else ():
         _comes(store, f"done/{each}", until)
 

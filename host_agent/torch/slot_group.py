@@ -33,7 +33,7 @@ GONE_S: Final = 2.0
 UNREACHABLE_S: Final = 10.0
 """How long a group that starts waits for a controller that was there before and does not answer."""
 LONGEST_S: Final = 1e6
-"""A communicator's longest timeout, eleven days; people who want none ask torch for more."""
+"""A communicator's longest timeout, eleven days; a caller that wants none gives torch a longer one."""
 
 
 class StartState(Enum):

@@ -83,7 +83,7 @@ class NetsumWork(dist._Work):
                     self._resolve(self._future)  # it has no callbacks yet
             source = self._future
 
-        # DDP's reducer looks at this future from C++, where the error of a Python future is but another value. One
+        # DDP's reducer reads this future from C++, where the error of a Python future is but another value. One
         # that a callback raises is an error there too.
         def value(done: torch.futures.Future[Any]) -> Any:
             outcome = done.value()

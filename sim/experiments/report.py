@@ -164,7 +164,7 @@ def _number(value: Any) -> float | None:
 
 
 def _name(key: str) -> str:
-    """Return what people call a setting."""
+    """Return the name of a setting."""
     return _NAMES.get(key, key.rpartition(".")[2].replace("_", " "))
 
 

@@ -1,4 +1,4 @@
-"""One point: build it, run it, and what came out as rows."""
+"""One point: its network, its run, and its results as rows."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -304,7 +304,7 @@ class _Trace:
         self.network.at(self.network.now_ns + times * self.setting.control_ns, action, *arguments)
 
     def result(self) -> Result:
-        """Run, and return what came of it."""
+        """Run, and return the result."""
         self.network.run()
         return Result(
             self.completion_ns,

@@ -2,7 +2,7 @@
 
 What happens next in a part of a network follows from its state, in which times and chunk numbers are relative: if the state
 is the same as earlier, what has happened since happens again, until something from outside ends it. So it need not be run:
-times go on by whole periods, counters by what they counted in one, and the arrays have so many blocks less to reduce.
+times go on by whole periods, counters by what they counted in one, and the arrays have fewer blocks left to reduce.
 docs/simulator.md says what belongs to the state and why that suffices.
 """
 
@@ -90,7 +90,7 @@ class _Group:
     alone: bool  # No other traffic passes its nodes.
     # Called with the number of blocks of an array of which results may come before the next look, or None: of all.
     ahead: list[Callable[[int | None], None]]
-    leader: int = -1  # The worker at whose RESULTs the state is looked at.
+    leader: int = -1  # The worker at whose RESULTs the state is compared.
     before: _Snapshot | None = None
     looks: int = 0  # Since `before`, which is replaced after 1, 2, 4, … of them (Brent 1980).
     most_looks: int = 1
@@ -134,7 +134,7 @@ class FastForward:
         self._groups = None
 
     def touched(self, number: int) -> None:
-        """Note that Python has looked after a worker, which may have begun a pass."""
+        """Note that Python has attended to a worker, which may have begun a pass."""
         group = self._group_of(number)
         if group is None:
             return

@@ -1,4 +1,4 @@
-"""A network: build it, run it, look at it."""
+"""A network: what it is built of, its runs, and its records."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -34,7 +34,7 @@ from sim.network.parameters import HostCost
 from sim.network.programs import Programs
 from sim.network.worker import Plan, Worker
 
-_SLICE: Final = 1 << 20  # Events between two looks at whether the run was interrupted.
+_SLICE: Final = 1 << 20  # Events between two checks whether the run was interrupted.
 NAMED_WORKERS: Final = 4  # How many workers an error names.
 
 
@@ -339,7 +339,7 @@ class Network(Graph):
         """Whether all workers are done and all messages delivered."""
         if self.pending or self.world["messages_left"][0]:
             return False
-        # A worker that was not done the last time is looked at first: with many workers, most looks end there.
+        # A worker that was not done the last time is checked first: with many workers, most checks end there.
         count = len(self.workers)
         for at in range(self._waited_for, self._waited_for + count):
             if not self.workers[at % count].done:
