@@ -18,21 +18,8 @@ class ADMM(Strategy):
     minimization is inexact: more steps, a better optimizer (``torch.optim.LBFGS`` takes a closure and does not fit) or a larger
     penalty bring it nearer.
 
-    Parameters
-    ----------
-    penalty : float
-        The augmented Lagrangian's, rho.
-    every : int
-        Local steps between two averages.
-    l1 : float
-        Weight of the L1 norm.
-    **common
-        See `Strategy`.
-
-    Attributes
-    ----------
-    primal, dual : float
-        Residuals after the last average: this worker's ‖x − z‖, and penalty · ‖z − z before‖.
+    `penalty`: the augmented Lagrangian's, rho. `every`: local steps between two averages. `l1`: weight of the L1 norm.
+    Attributes: `primal`, `dual`: residuals after the last average: this worker's ‖x − z‖, and penalty · ‖z − z before‖.
 
     References
     ----------

@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from host_agent.errors import MisuseError
 from host_agent.options import Count, Fraction, Natural
 from host_agent.strategies.parameter_server import ServedStrategy
 
@@ -15,14 +14,7 @@ class Downpour(ServedStrategy):
 
     The server applies each push with its own optimizer; between two pulls a worker goes on with its own.
 
-    Parameters
-    ----------
-    fetch : int
-        Steps between two pulls.
-    push_every : int
-        Steps whose gradients are added up for a push.
-    **common
-        See `ServedStrategy`.
+    `fetch`: steps between two pulls. `push_every`: steps whose gradients are added up for a push.
 
     References
     ----------
@@ -74,14 +66,8 @@ class StaleSynchronous(Downpour):
     A worker that is farther ahead gets the server's parameters only when the slowest has come near enough. With ``bound=0`` no
     worker begins a step before all have ended the one before.
 
-    Parameters
-    ----------
-    bound : int
-        In steps.
-    fetch, push_every : int
-        See `Downpour`. The bound counts steps: gradients that a worker still adds up are up to ``push_every - 1`` steps older.
-    **common
-        See `ServedStrategy`.
+    `bound`: in steps. `fetch`, `push_every`: see `Downpour`. The bound counts steps: gradients that a worker still adds up are
+    up to ``push_every - 1`` steps older.
 
     References
     ----------
@@ -94,11 +80,11 @@ class StaleSynchronous(Downpour):
 
     def __init__(self, model: Any, optimizer: Any, *, bound: Natural = 3, **common: Any) -> None:
         super().__init__(model, optimizer, **common)
-        if self.fetch > bound + 1:
-            raise MisuseError(
-                f"strategy {self.name}: a worker that asks every {self.fetch} steps is up to {self.fetch - 1} ahead: "
-                f"expected a bound of at least {self.fetch - 1} or a fetch of at most {bound + 1}, not a bound of {bound}"
-            )
+        self.require(
+            self.fetch <= bound + 1,
+            f"a worker that asks every {self.fetch} steps is up to {self.fetch - 1} ahead: expected a bound of at least "
+            f"{self.fetch - 1} or a fetch of at most {bound + 1}, not a bound of {bound}",
+        )
         self.bound = bound
 
     def pull_is_due(self, clock: int) -> bool:
@@ -112,14 +98,8 @@ class ElasticAveraging(ServedStrategy):
     Every `every` steps a worker and the center move towards each other by `elasticity` times their difference. Workers explore
     on their own in between.
 
-    Parameters
-    ----------
-    every : int
-        Steps between two exchanges, the paper's communication period.
-    elasticity : float
-        The paper's alpha; at most 1 divided by the number of workers keeps the center stable.
-    **common
-        See `ServedStrategy`.
+    `every`: steps between two exchanges, the paper's communication period. `elasticity`: the paper's alpha; at most 1 divided
+    by the number of workers keeps the center stable.
 
     References
     ----------

@@ -3,10 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor
-
-from host_agent.errors import MisuseError
-from host_agent.options import Count
+from host_agent.options import Count, require
 from host_agent.rounds import AHEAD, Rounds
 from host_agent.strategies.base import Strategy
 
@@ -25,26 +22,11 @@ class BackupWorkers(Strategy):
                     with s.step():
                         loss_function(model(inputs), targets).backward()
 
-    Parameters
-    ----------
-    communicator : Communicator
-        Of a job with a quorum, whose workers are those of the process group, with the same ranks. The process group itself
-        may be of any back end: it distributes the first model.
-    rounds : int
-        Steps of the training, at all workers alike.
-    ahead : int
-        Steps that a worker may fall behind before the others wait for it; it keeps a gradient for each.
-    **common
-        See `Strategy`.
+    `communicator`: of a job with a quorum, whose workers are those of the process group, with the same ranks. The process
+    group itself may be of any back end: it distributes the first model. `rounds`: steps of the training, at all workers alike.
+    `ahead`: steps that a worker may fall behind before the others wait for it; it keeps a gradient for each.
 
-    Attributes
-    ----------
-    contributed : int
-        Steps that have a gradient of this worker.
-    late : int
-        Gradients of this worker that no step has.
-    behind : int
-        Steps of the others that this worker has not taken; above 0 what it computes is late.
+    Attributes: `contributed`: steps that have a gradient of this worker. `late`: gradients of this worker that no step has.
 
     References
     ----------
@@ -69,15 +51,15 @@ class BackupWorkers(Strategy):
         **common: Any,
     ) -> None:
         super().__init__(model, optimizer, **common)
-        if self.scaler is not None:
-            raise MisuseError(
-                f"strategy {self.name} takes no scaler: each worker would scale by another factor"
-            )
-        if (communicator.worker_id, communicator.num_workers) != (self.rank, self.workers):
-            raise MisuseError(
-                f"strategy {self.name}: expected a communicator of worker {self.rank} of {self.workers}, as in the process "
-                f"group, not {communicator.worker_id} of {communicator.num_workers}"
-            )
+        require(
+            self.scaler is None,
+            f"strategy {self.name} takes no scaler: each worker would scale by another factor",
+        )
+        self.require(
+            (communicator.worker_id, communicator.num_workers) == (self.rank, self.workers),
+            f"expected a communicator of worker {self.rank} of {self.workers}, as in the process group, not "
+            f"{communicator.worker_id} of {communicator.num_workers}",
+        )
         self._communicator, self._count, self._ahead = communicator, rounds, ahead
         self.contributed = self.late = 0
 
@@ -101,10 +83,7 @@ class BackupWorkers(Strategy):
 
     def after_backward(self) -> bool:
         """Offer the gradient, and take all steps that have ended; the last one is left to the caller."""
-        if self._rounds.done:
-            raise MisuseError(
-                f"strategy {self.name}: all {self._count} rounds have ended: loop over training()"
-            )
+        self.require(not self._rounds.done, f"all {self._count} rounds have ended: loop over training()")
         own = self.gradient()
         self._rounds.offer(own.cpu().numpy())
         results = self._rounds.take()
@@ -115,7 +94,7 @@ class BackupWorkers(Strategy):
             if number:
                 self.optimizer.step()
                 self.steps += 1
-            self.load_gradient(self._tensor(result.value, own))
+            self.load_gradient(own.new_tensor(result.value))
         self.traffic.add(
             sent=len(results) * own.nbytes, received=len(results) * own.nbytes, synchronizations=len(results)
         )
@@ -124,7 +103,3 @@ class BackupWorkers(Strategy):
     def at_end(self) -> None:
         """Average what the workers did not share: the buffers."""
         self.average_buffers()
-
-    @staticmethod
-    def _tensor(value: Any, like: Tensor) -> Tensor:
-        return like.new_tensor(value)

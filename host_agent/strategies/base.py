@@ -11,7 +11,7 @@ from torch import Tensor
 from host_agent.compression.compressor import Compressor
 from host_agent.compression.memory import Memory
 from host_agent.errors import MisuseError
-from host_agent.options import Configured
+from host_agent.options import Configured, require
 from host_agent.strategies.exchange import Exchange, Traffic
 from host_agent.words import plural
 
@@ -84,30 +84,29 @@ class Strategy(Configured):
         compression: str | Compressor | None = None,
         memory: str | Memory = "none",
     ) -> None:
-        if compression is None and memory != "none":
-            raise MisuseError(
-                f"strategy {self.name}: memory keeps what compression lost, so it has no effect without compression: leave it "
-                "out, or name a compressor as compression"
-            )
-        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-            raise MisuseError(
-                f"strategy {self.name}: expected the module itself, not DistributedDataParallel, which averages the "
-                "gradients of every step: pass model.module and run the loop with it"
-            )
-        if group is None and not (dist.is_available() and dist.is_initialized()):
-            raise MisuseError(
-                f"strategy {self.name}: there is no process group: call torch.distributed.init_process_group first"
-            )
+        self.require(
+            compression is not None or memory == "none",
+            "memory keeps what compression lost, so it has no effect without compression: leave it out, or name a compressor "
+            "as compression",
+        )
+        self.require(
+            not isinstance(model, torch.nn.parallel.DistributedDataParallel),
+            "expected the module itself, not DistributedDataParallel, which averages the gradients of every step: pass "
+            "model.module and run the loop with it",
+        )
+        self.require(
+            group is not None or (dist.is_available() and dist.is_initialized()),
+            "there is no process group: call torch.distributed.init_process_group first",
+        )
         self.model, self.optimizer, self.scaler = model, optimizer, scaler
-        if compression is not None and not self.COMPRESSES:
-            raise MisuseError(
-                f"strategy {self.name} does not take compression: it sends no means of gradients or models"
-            )
+        require(
+            compression is None or self.COMPRESSES,
+            f"strategy {self.name} does not take compression: it sends no means of gradients or models",
+        )
         self.exchange = Exchange(group, self.name, compression, memory)
         self.steps = 0  # Updates of the model by this worker's optimizer.
         self._parameters: list[Tensor] = [each for each in model.parameters() if each.requires_grad]
-        if not self._parameters:
-            raise MisuseError(f"strategy {self.name}: the model has no parameter that requires a gradient")
+        self.require(bool(self._parameters), "the model has no parameter that requires a gradient")
         self._entered = self._restored = False
         self._clear_gradients = True
 
@@ -170,8 +169,7 @@ class Strategy(Configured):
 
         The gradients are cleared before it, and the optimizer takes its step after it.
         """
-        if not self._entered:
-            raise MisuseError(f"strategy {self.name}: step() is used outside of its with-block")
+        self.require(self._entered, "step() is used outside of its with-block")
         self.before_step()
         if self._clear_gradients:
             self.optimizer.zero_grad()
@@ -210,12 +208,9 @@ class Strategy(Configured):
         MisuseError
             The state is another strategy's, or the with-block has begun.
         """
-        if state.get("strategy") != self.name:
-            raise MisuseError(
-                f"strategy {self.name}: expected a state of this strategy, not of {state.get('strategy')!r}"
-            )
-        if self._entered:
-            raise MisuseError(f"strategy {self.name}: load the state before the with-block")
+        kind = state.get("strategy")
+        self.require(kind == self.name, f"expected a state of this strategy, not of {kind!r}")
+        self.require(not self._entered, "load the state before the with-block")
         self.steps = state["steps"]
         self.traffic.load(state["traffic"])
         for name in self.STATE:
@@ -226,6 +221,10 @@ class Strategy(Configured):
         self._restored = True
 
     # What strategies compute with
+
+    def require(self, condition: bool, message: str) -> None:
+        """Raise `MisuseError`, with the strategy's name before the message, unless a condition holds."""
+        require(condition, f"strategy {self.name}: {message}")
 
     @torch.no_grad()
     def vector(self) -> Tensor:
@@ -240,12 +239,8 @@ class Strategy(Configured):
 
     def gradient(self) -> Tensor:
         """Return a copy of the gradients in the order of `vector`; zeros for parameters that have none."""
-        return torch.cat(
-            [
-                (torch.zeros_like(p) if p.grad is None else p.grad).detach().reshape(-1)
-                for p in self._parameters
-            ]
-        )
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        return torch.cat([each.detach().reshape(-1) for each in gradients])
 
     def load_gradient(self, vector: Tensor) -> None:
         """Set the gradients."""
@@ -285,9 +280,9 @@ def contiguous_groups(strategy: str, workers: int, groups: int) -> list[list[int
     MisuseError
         The workers cannot be divided into this many groups.
     """
-    if workers % groups:
-        raise MisuseError(
-            f"strategy {strategy}: {plural(workers, 'worker')} cannot be divided into {plural(groups, 'group')}"
-        )
+    require(
+        workers % groups == 0,
+        f"strategy {strategy}: {plural(workers, 'worker')} cannot be divided into {plural(groups, 'group')}",
+    )
     size = workers // groups
     return [list(range(start, start + size)) for start in range(0, workers, size)]

@@ -26,20 +26,8 @@ class Codistillation(Strategy):
     It adds `weight` times the cross-entropy to the mean of the teachers' softmax probabilities. Groups are contiguous ranks; at
     the end they have a model each.
 
-    Parameters
-    ----------
-    groups : int
-        How many; divides the number of workers.
-    share : {"checkpoints", "predictions"}
-        What goes from group to group.
-    every : int
-        Steps between two exchanges of checkpoints.
-    weight : float
-        Of the added loss.
-    burn_in : int
-        Steps before it is added.
-    **common
-        See `Strategy`.
+    `groups`: how many; divides the number of workers. `share`: what goes from group to group. `every`: steps between two
+    exchanges of checkpoints. `weight`: of the added loss. `burn_in`: steps before it is added.
 
     References
     ----------

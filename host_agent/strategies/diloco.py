@@ -15,16 +15,8 @@ class DiLoCo(Strategy):
     The outer gradient is the model of the last outer step minus the model now, averaged over the workers. The optimizer given
     is the inner one (AdamW in the paper); its state stays at the worker.
 
-    Parameters
-    ----------
-    every : int
-        Inner steps between two outer ones, H.
-    outer_rate : float
-        Learning rate of the outer step.
-    outer_momentum : float
-        Of the Nesterov momentum.
-    **common
-        See `Strategy`.
+    `every`: inner steps between two outer ones, H. `outer_rate`: learning rate of the outer step. `outer_momentum`: of the
+    Nesterov momentum.
 
     References
     ----------

@@ -20,21 +20,9 @@ class DynamicAveraging(Strategy):
 
     The check itself is an all-reduce of one int32 for each worker.
 
-    Parameters
-    ----------
-    threshold : float
-        Of the squared distance from the reference.
-    every : int
-        Steps between two checks.
-    seed : int
-        Of the order in which workers are asked; the same at all workers.
-    **common
-        See `Strategy`.
-
-    Attributes
-    ----------
-    partial, full : int
-        Averages over some workers and over all.
+    `threshold`: of the squared distance from the reference. `every`: steps between two checks. `seed`: of the order in which
+    workers are asked; the same at all workers. Attributes:
+    `partial`, `full`: averages over some workers and over all.
 
     References
     ----------

@@ -26,16 +26,8 @@ class FedAvg(Strategy):
     FedSGD is one step with all of a client's data. The average is an all-reduce, in which a client that is not sampled takes part
     with zeros; its bytes are counted.
 
-    Parameters
-    ----------
-    samples : int
-        Of this client.
-    fraction : float
-        Of the clients, sampled in each round; at least one is.
-    seed : int
-        Of the sampling; the same at all clients.
-    **common
-        See `Strategy`.
+    `samples`: of this client. `fraction`: of the clients, sampled in each round; at least one is. `seed`: of the sampling; the
+    same at all clients.
 
     References
     ----------

@@ -14,21 +14,9 @@ class HierarchicalSGD(Strategy):
     Groups are contiguous ranks, such as the workers of a rack. On a tree of switches the average within a rack is added by the
     rack's own switch, and sends nothing upward. With ``every=1`` and ``between=1`` it is synchronous SGD without momentum.
 
-    Parameters
-    ----------
-    groups : int
-        How many; divides the number of workers.
-    every : int
-        Steps between two averages within a group, H.
-    between : int
-        Averages within a group for each one of all workers, Hᵇ; that one takes the place of its last.
-    **common
-        See `Strategy`; what is compressed are the averages of all workers.
-
-    Attributes
-    ----------
-    bytes_between : int
-        What this worker sent for averages of all workers, and for the first model.
+    `groups`: how many; divides the number of workers. `every`: steps between two averages within a group, H. `between`:
+    averages within a group for each one of all workers, Hᵇ; that one takes the place of its last. With
+    `compression`, the averages of all workers are compressed.
 
     References
     ----------
@@ -61,7 +49,7 @@ class HierarchicalSGD(Strategy):
 
     @property
     def bytes_between(self) -> int:
-        """What this worker sent in collectives of all workers."""
+        """Bytes that this worker sent for averages of all workers, and for the first model."""
         return self.traffic.bytes_sent - self._sent_within
 
     def at_start(self) -> None:

@@ -13,14 +13,7 @@ class LocalSGD(Strategy):
 
     With `after` > 0 it is post-local SGD: the gradients of the first `after` steps are averaged step by step.
 
-    Parameters
-    ----------
-    every : int
-        Steps between two averages, H.
-    after : int
-        Synchronous steps before the first local one.
-    **common
-        See `Strategy`.
+    `every`: steps between two averages, H. `after`: synchronous steps before the first local one.
 
     References
     ----------

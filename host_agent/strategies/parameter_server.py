@@ -15,6 +15,7 @@ from host_agent.strategies.base import Strategy
 
 SERVER = 0
 _HEADER, _PAYLOAD = 1, 2  # Tags.
+_SERVE_THERE = f"rank {SERVER} is the parameter server: call serve() there"
 
 
 class Request(IntEnum):
@@ -56,10 +57,7 @@ class ServedStrategy(Strategy):
         self, model: Any, optimizer: Any, *, patience_s: Annotated[float, "[0, ∞)"] = 600.0, **common: Any
     ) -> None:
         super().__init__(model, optimizer, **common)
-        if self.workers < 2:
-            raise MisuseError(
-                f"strategy {self.name}: expected a server and at least one worker, not one process"
-            )
+        self.require(self.workers > 1, "expected a server and at least one worker, not one process")
         self.patience_s = patience_s
         self.serves = self.rank == SERVER  # Whether this is the server.
         # At the server, updates of the parameters; at a worker, the version that it pulled last.
@@ -83,8 +81,7 @@ class ServedStrategy(Strategy):
         PeerError
             All workers failed.
         """
-        if not self.serves:
-            raise MisuseError(f"strategy {self.name}: rank {self.rank} is a worker; rank {SERVER} serves")
+        self.require(self.serves, f"rank {self.rank} is a worker; rank {SERVER} serves")
         make = self.exchange.threads.Thread
         threads = [make(target=self._attend, args=(each,), daemon=True) for each in self._clocks]
         for thread in threads:
@@ -177,18 +174,12 @@ class ServedStrategy(Strategy):
 
     def before_step(self) -> None:
         """Check that this is a worker."""
-        if self.serves:
-            raise MisuseError(
-                f"strategy {self.name}: rank {SERVER} is the parameter server: call serve() there"
-            )
+        self.require(not self.serves, _SERVE_THERE)
 
     def at_end(self) -> None:
         """Say that this worker has ended, and load the server's last parameters when all have."""
         if self.serves:
-            if not self._served:
-                raise MisuseError(
-                    f"strategy {self.name}: rank {SERVER} is the parameter server: call serve() there"
-                )
+            self.require(self._served, _SERVE_THERE)
             return
         self._send_request(Request.END)
         self.load(self.exchange.receive(torch.empty_like(self.vector()), SERVER, _PAYLOAD))

@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 import torch
 
-from host_agent.errors import MisuseError
 from host_agent.options import Count, Natural
 from host_agent.strategies.base import Strategy
 
@@ -17,18 +16,9 @@ class Synchronous(Strategy):
     is scaled by ``trust · ‖w‖ / (‖g‖ + decay · ‖w‖)``, where `decay` is the optimizer's weight decay (You et al. 2017,
     equation 6). Tensors of one dimension (biases, normalization) are left as they are.
 
-    Parameters
-    ----------
-    accumulate : int
-        Backward passes for each step of the optimizer; their gradients are averaged.
-    scale_rate : bool
-        Multiply the learning rate by the number of workers.
-    warmup_steps : int
-        Over which `scale_rate` takes effect.
-    trust : float
-        LARS' coefficient, such as 0.001; 0 switches it off.
-    **common
-        See `Strategy`.
+    `accumulate`: backward passes for each step of the optimizer; their gradients are averaged. `scale_rate`: multiply the
+    learning rate by the number of workers. `warmup_steps`: over which `scale_rate` takes effect. `trust`: LARS' coefficient,
+    such as 0.001; 0 switches it off.
 
     References
     ----------
@@ -53,16 +43,12 @@ class Synchronous(Strategy):
         **common: Any,
     ) -> None:
         super().__init__(model, optimizer, **common)
-        if warmup_steps and not scale_rate:
-            raise MisuseError(
-                f"strategy {self.name}: warmup_steps has no effect without scale_rate=True: leave it out"
-            )
-        self.accumulate, self.scale_rate, self.warmup_steps, self.trust = (
-            accumulate,
-            scale_rate,
-            warmup_steps,
-            trust,
+        self.require(
+            scale_rate or not warmup_steps,
+            "warmup_steps has no effect without scale_rate=True: leave it out",
         )
+        self.accumulate, self.trust = accumulate, trust
+        self.scale_rate, self.warmup_steps = scale_rate, warmup_steps
         self._passes = 0
         self._kept: list[dict[str, Any]] = []
 
