@@ -136,7 +136,7 @@ def virtual_seconds(arrays: list[Any], exact: Exact, rate_bps: int) -> float:
 
         return [make]
 
-    job = programmed.start_job("job", network.endpoints(hosts, hub), 256)
+    job = programmed.create_job("job", network.endpoints(hosts, hub), 256)
     network.add_job(job, hosts, hub, plan)
     network.run(limit_ns=10**13)
     outcomes = [worker.outcomes[0] for worker in network.workers]
