@@ -126,8 +126,13 @@ def place_tree(
     leaves = {worker.switch for worker in workers}
     for name in sorted(leaves - switches.keys()):
         raise JobRefusedError(f"there is no switch {name!r}: expected one of {', '.join(sorted(switches))}")
-    candidates = []
-    for name in [root] if root else sorted(name for name, switch in switches.items() if not switch.on_host):
+    candidates: list[tuple[int, int, float, str, dict[str, str]]] = []
+    for name, distance in {root: 0}.items() if root else _distances(switches, min(leaves)).items():
+        # A root makes a tree of at least one level more than it is away from a leaf, and the nearest come first.
+        if candidates and distance >= min(candidates)[0]:
+            break
+        if switches[name].on_host and not root:
+            continue
         above = _joined(_ways(switches, name), name, leaves)
         if above is not None:
             used = {name, *above, *above.values()} if above else {name}
@@ -141,6 +146,15 @@ def place_tree(
             "take workers that are closer together"
         )
     return _built(switches, workers, chosen, above)
+
+
+def _distances(switches: Mapping[str, TreeSwitch], start: str) -> dict[str, int]:
+    """Return how many links away each switch is that has a way to `start`, the nearest first."""
+    found = {start: 0}
+    for name, above in _ways(switches, start).items():
+        if above:
+            found[name] = found[above] + 1
+    return found
 
 
 def _ways(switches: Mapping[str, TreeSwitch], root: str) -> dict[str, str]:

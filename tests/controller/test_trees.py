@@ -1,5 +1,7 @@
 """Where a job's tree runs: which switches, which root, which children; and what cannot be a tree."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +47,38 @@ def chain(length: int) -> dict[str, TreeSwitch]:
         )
         for at in range(1, length + 1)
     }
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[dict[str, TreeSwitch], list[Place]]:
+    """Switches with random links, and workers at some of them."""
+    count = draw(st.integers(1, 7))
+    pairs = draw(st.sets(st.tuples(st.integers(1, count), st.integers(1, count)), max_size=12))
+    links: dict[int, dict[str, int]] = {at: {} for at in range(1, count + 1)}
+    for one, other in pairs:
+        if one != other:
+            links[one][f"l{other}"], links[other][f"l{one}"] = 100 + other, 100 + one
+    switches = {f"l{at}": switch(f"l{at}", at, **own) for at, own in links.items()}
+    at = draw(st.lists(st.integers(1, count), min_size=1, max_size=5))
+    return switches, [worker(f"l{leaf}", number) for number, leaf in enumerate(at, start=1)]
+
+
+@given(networks())
+def test_no_root_makes_a_lower_or_smaller_tree(network: tuple[dict[str, TreeSwitch], list[Place]]) -> None:
+    switches, workers = network
+    trees = []
+    for root in switches:
+        with contextlib.suppress(JobRefusedError):
+            trees.append(place_tree(switches, workers, root=root))
+    if not trees:
+        with pytest.raises(JobRefusedError):
+            place_tree(switches, workers)
+        return
+
+    def cost(tree: Tree) -> tuple[int, int, str]:
+        return max(len(tree.path(rank)) for rank in range(len(workers))), len(tree.branches), tree.root
+
+    assert place_tree(switches, workers) == min(trees, key=cost)
 
 
 def parts(tree: Tree, switches: dict[str, TreeSwitch]) -> dict[str, Job]:
