@@ -45,18 +45,14 @@ class ServiceCollector(Collector):
         return [*self._of_jobs(jobs), *self._of_workers(jobs), *_counted(counted), *self._of_switches()]
 
     def _of_jobs(self, jobs: list[ServiceJob]) -> list[Any]:
-        by_state = GaugeMetricFamily("netsum_jobs", "Jobs that have not ended", labels=["state"])
+        by_state = _gauge("jobs", "Jobs that have not ended", "state")
         for state, name in _STATES.items():
             by_state.add_metric([name], sum(JOB_STATES[job.state] == state for job in jobs))
-        slots = GaugeMetricFamily("netsum_job_slots", "Slots a job holds", labels=["job", "switch"])
-        restarts = CounterMetricFamily("netsum_job_restarts", "Epochs a job had before", labels=["job"])
-        moves = CounterMetricFamily(
-            "netsum_job_moves", "Times a job got other slots while it ran", labels=["job"]
-        )
-        waited = GaugeMetricFamily(
-            "netsum_job_waited_seconds", "How long a job has waited for its first slots", labels=["job"]
-        )
-        jain = GaugeMetricFamily("netsum_slots_jain", "Jain's fairness index of the slots that jobs share")
+        slots = _gauge("job_slots", "Slots a job holds", "job", "switch")
+        restarts = _counter("job_restarts", "Epochs a job had before", "job")
+        moves = _counter("job_moves", "Times a job got other slots while it ran", "job")
+        waited = _gauge("job_waited_seconds", "How long a job has waited for its first slots", "job")
+        jain = _gauge("slots_jain", "Jain's fairness index of the slots that jobs share")
         jain.add_metric([], self._registry.shares.jain())
         for job in jobs:
             for switch, held in job.record.slots_on.items():
@@ -67,20 +63,13 @@ class ServiceCollector(Collector):
         return [by_state, slots, restarts, moves, waited, jain]
 
     def _of_workers(self, jobs: list[ServiceJob]) -> list[Any]:
-        live = GaugeMetricFamily(
-            "netsum_worker_attached", "1 if the worker's stream stands", labels=["job", "rank", "host"]
-        )
+        live = _gauge("worker_attached", "1 if the worker's stream stands", "job", "rank", "host")
         counts = {
-            name: CounterMetricFamily(
-                f"netsum_worker_{name}", f"Of the worker: {name}", labels=["job", "rank"]
-            )
+            name: _counter(f"worker_{name}", f"Of the worker: {name}", "job", "rank")
             for name in WORKER_COUNTERS
         }
-        last = GaugeMetricFamily(
-            "netsum_worker_last_share",
-            "In which share of its job's newest collectives the worker was the last to begin",
-            labels=["job", "rank"],
-        )
+        about = "In which share of its job's newest collectives the worker was the last to begin"
+        last = _gauge("worker_last_share", about, "job", "rank")
         for job in jobs:
             for number, share in job.last_ranks.shares().items():
                 last.add_metric([job.name, str(number)], share)
@@ -89,25 +78,19 @@ class ServiceCollector(Collector):
                 live.add_metric([job.name, rank, seat.worker.host], float(seat.outbox is not None))
                 for name, family in counts.items() if seat.report is not None else ():
                     family.add_metric([job.name, rank], getattr(seat.report, name))
-        gone = CounterMetricFamily("netsum_workers_left", "Workers that left a job, of all jobs")
+        gone = _counter("workers_left", "Workers that left a job, of all jobs")
         gone.add_metric([], self._workers.left)
-        transitions = CounterMetricFamily(
-            "netsum_transitions", "Transitions of jobs, seats and links", labels=["of", "event"]
-        )
+        transitions = _counter("transitions", "Transitions of jobs, seats and links", "of", "event")
         for labels, count in self._registry.events.counts.items():
             transitions.add_metric(list(labels), count)
         return [live, last, *counts.values(), gone, transitions]
 
     def _of_switches(self) -> list[Any]:
-        ready = GaugeMetricFamily("netsum_switch_ready", "1 if the switch takes jobs", labels=["switch"])
-        slots = GaugeMetricFamily("netsum_switch_slots", "Slots the switch has", labels=["switch"])
-        free = GaugeMetricFamily("netsum_switch_slots_free", "Slots that no job holds", labels=["switch"])
-        reconnects = CounterMetricFamily(
-            "netsum_switch_reconnects", "Sessions after the first", labels=["switch"]
-        )
-        restarts = CounterMetricFamily(
-            "netsum_switch_restarts", "Times it came back without its program", labels=["switch"]
-        )
+        ready = _gauge("switch_ready", "1 if the switch takes jobs", "switch")
+        slots = _gauge("switch_slots", "Slots the switch has", "switch")
+        free = _gauge("switch_slots_free", "Slots that no job holds", "switch")
+        reconnects = _counter("switch_reconnects", "Sessions after the first", "switch")
+        restarts = _counter("switch_restarts", "Times it came back without its program", "switch")
         for name, link in self._registry.switches.links.items():
             ledger = self._registry.trees.ledgers[name]
             ready.add_metric([name], float(link.state is LinkState.READY))
@@ -118,13 +101,17 @@ class ServiceCollector(Collector):
         return [ready, slots, free, reconnects, restarts]
 
 
+def _gauge(name: str, about: str, *labels: str) -> Any:
+    return GaugeMetricFamily(f"netsum_{name}", about, labels=labels)
+
+
+def _counter(name: str, about: str, *labels: str) -> Any:
+    return CounterMetricFamily(f"netsum_{name}", about, labels=labels)
+
+
 def _counted(counted: list[tuple[ServiceJob, Counted]]) -> list[Any]:
-    packets = CounterMetricFamily(
-        "netsum_job_packets", "Packets the switch counted for a job", labels=["job", "outcome"]
-    )
-    admitted = CounterMetricFamily(
-        "netsum_worker_admitted", "Packets the switch admitted from a worker", labels=["job", "rank"]
-    )
+    packets = _counter("job_packets", "Packets the switch counted for a job", "job", "outcome")
+    admitted = _counter("worker_admitted", "Packets the switch admitted from a worker", "job", "rank")
     for job, counts in counted:
         for outcome, count in counts.packets.items():
             packets.add_metric([job.name, outcome], count)
