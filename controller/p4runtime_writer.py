@@ -26,7 +26,6 @@ class P4RuntimeWriter:
 
     @property
     def tables(self) -> Collection[str]:
-        """The names of the program's tables."""
         return self._names.tables
 
     def cookie(self) -> int:
@@ -42,17 +41,14 @@ class P4RuntimeWriter:
         self._groups.clear()
 
     def write(self, change: Change, changed: Sequence[Entry], what: str) -> None:
-        """Write entries in one request."""
         messages = [self._names.entry_message(one) for one in changed]
         self.session.apply(_TYPES[change], messages, f"{change.value} for {what}")
 
     def read(self, table: str) -> list[Entry]:
-        """Return a table's entries."""
         found = self.session.fetch([self._names.table_message(table)], f"reading table {table}")
         return [self._names.read_entry(entity) for entity in found]
 
     def set_group(self, group: Group, what: str) -> None:
-        """Create or replace a multicast group."""
         message = [group_message(group)]
         purpose = f"the multicast group of {what}"
         if group.group_id in self._groups:
@@ -65,13 +61,11 @@ class P4RuntimeWriter:
         self._groups.add(group.group_id)
 
     def delete_groups(self, group_ids: Collection[int], what: str) -> None:
-        """Delete multicast groups that this writer has set or read."""
         known = self._groups.intersection(group_ids)
         self.session.apply(Update.DELETE, [group_message(Group(each, ())) for each in sorted(known)], what)
         self._groups -= known
 
     def groups(self) -> dict[int, Group]:
-        """Return the multicast groups by id; none if the switch cannot list them."""
         try:
             answers = self.session.fetch([group_message(Group(0, ()))], "reading multicast groups")
         except SwitchRefusedError:
@@ -81,7 +75,6 @@ class P4RuntimeWriter:
         return held
 
     def counters(self, names: Sequence[str], indexes: Sequence[int]) -> dict[int, dict[str, int]]:
-        """Return the packets counted: by index, then by the counter's name."""
         asked = [self._names.counter_message(name, index) for index in indexes for name in names]
         counted: dict[int, dict[str, int]] = {index: {} for index in indexes}
         for answer in self.session.fetch(asked, "reading counters") if asked else ():
@@ -90,14 +83,12 @@ class P4RuntimeWriter:
         return counted
 
     def reset_counters(self, names: Sequence[str], index: int) -> None:
-        """Set one cell of some counters to zero."""
         zeros = [self._names.counter_message(name, index) for name in names]
         for zero in zeros:
             zero.counter_entry.data.packet_count = 0
         self.session.apply(Update.MODIFY, zeros, "resetting counters")
 
     def entry_counts(self, counted: Sequence[Entry]) -> dict[Key, int]:
-        """Return the packets that matched each of some entries of one table; none if the program does not count them."""
         if not counted or not self._names.counts_entries(counted[0].table):
             return {}
         asked = [self._names.entry_counter_message(one) for one in counted]

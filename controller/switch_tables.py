@@ -48,14 +48,6 @@ class Reconciled:
             self.findings.append(f"{what}: {said}")
 
 
-def no_quorums(name: str, program: Path) -> str:
-    """Return the sentence for a job with a quorum on a switch whose program has none."""
-    return (
-        f"job {name!r} needs a quorum, and the program {program.name} has none: take the program of a single switch, "
-        "or no quorum"
-    )
-
-
 class SwitchTables:
     """One switch's tables, groups and counters. Not for several threads at once.
 
@@ -98,7 +90,10 @@ class SwitchTables:
                 "switch, or v1model's program"
             )
         if job.quorum and entries.JOB_QUORUM not in self._owned:
-            raise JobRefusedError(no_quorums(job.name, self._program))
+            raise JobRefusedError(
+                f"job {job.name!r} needs a quorum, and the program {self._program.name} has none: take the program of a single "
+                "switch, or no quorum"
+            )
         self.withdraw(job)
         what = f"job {job.name!r}"
         self._writer.set_group(entries.result_group(job), what)

@@ -44,7 +44,7 @@ class BesideSource(_Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
 
 
 class FilledBesideSource(BesideSource):
-    """The same where it cannot be written, if what it holds is current: an image that was built with it."""
+    """`__pycache__` beside the source, read-only, if it is current: in an image that was built with it."""
 
     def ensure_cache_path(self) -> None:
         """Accept a folder that cannot be written."""

@@ -124,7 +124,7 @@ class Aggregators:
         return self.runs(host, message)
 
     def runs(self, host: AggregatorHost, message: jobs_pb2.Started) -> SwitchSite | None:
-        """As `started`, of a switch that may have run before its agent registered."""
+        """Take in, as `started` does, a switch that may have run before its agent registered."""
         host.timer.stop()
         if message.failure:
             self._fail(host, f"aggregator {host.name} cannot start: {message.failure}")

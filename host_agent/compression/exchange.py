@@ -24,11 +24,11 @@ class Exchange(Protocol):
 
     @property
     def rank(self) -> int:
-        """Of this worker."""
+        """The rank of this worker."""
 
     @property
     def workers(self) -> int:
-        """In the group."""
+        """The number of workers in the group."""
 
     def begin(self, request: RoundRequest) -> Callable[[], Any]:
         """Begin a round, and return what waits for its end and returns its result; see `RoundRequest`.

@@ -139,12 +139,12 @@ class Strategy(Configured):
 
     @property
     def rank(self) -> int:
-        """Of this worker."""
+        """The rank of this worker."""
         return self.exchange.rank
 
     @property
     def workers(self) -> int:
-        """In the group."""
+        """The number of workers in the group."""
         return self.exchange.workers
 
     @property

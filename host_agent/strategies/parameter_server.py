@@ -43,12 +43,8 @@ class ServedStrategy(Strategy):
     Workers may take different numbers of steps. A worker that fails is named in `lost`, and in a warning, at the server, which
     goes on with the others. When the server fails, the workers' next message does.
 
-    Parameters
-    ----------
-    patience_s : float
-        How long the server waits for the others on behalf of one that is ahead, and a worker for the server's thread.
-    **common
-        See `Strategy`.
+    `patience_s`: how long the server waits for the others on behalf of one that is ahead, and a worker for the server's
+    thread.
     """
 
     COMPRESSES = False
@@ -74,12 +70,7 @@ class ServedStrategy(Strategy):
     def serve(self) -> None:
         """Serve the workers until each has ended; at rank 0.
 
-        Raises
-        ------
-        MisuseError
-            This is not rank 0.
-        PeerError
-            All workers failed.
+        Raises MisuseError: this is not rank 0. Raises PeerError: all workers failed.
         """
         self.require(self.serves, f"rank {self.rank} is a worker; rank {SERVER} serves")
         make = self.exchange.threads.Thread

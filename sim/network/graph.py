@@ -12,7 +12,7 @@ from controller.jobs import WorkerEndpoint
 from sim.errors import SimulationError
 from sim.network.engine.dice import chance_of
 from sim.network.engine.packets import HEADERS_BYTES
-from sim.network.engine.records import COUNTS, LINK, NEVER, NODE, PS_PER_NS, PS_PER_S, SWITCH
+from sim.network.engine.records import LINK, NEVER, NODE, PS_PER_NS, PS_PER_S, SWITCH
 from sim.network.engine.switches import HOST_NODE, SWITCH_NODE
 from sim.network.engine.ways import link_towards
 from sim.network.frames import FIRST_UDP_PORT
@@ -247,10 +247,6 @@ class Graph:
         """Return a name of one direction of a link: ``h1>s1``."""
         link = self._links[number]
         return f"{self.nodes[link['from_node']].name}>{self.nodes[link['to_node']].name}"
-
-    def link_counts(self, number: int) -> dict[str, int]:
-        """Return what was counted on one direction of a link."""
-        return {name: int(self._links[number][name]) for name in COUNTS}
 
     @property
     def lost_packets(self) -> int:

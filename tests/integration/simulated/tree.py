@@ -142,5 +142,5 @@ class TreeNetwork:
 
     def sent_up(self) -> dict[str, tuple[int, int]]:
         """Return the packets and bytes that each switch sent to the one above it."""
-        counts = {low: self.network.link_counts(up) for low, (up, _) in self._uplinks.items()}
-        return {low: (count["packets"], count["bytes"]) for low, count in counts.items()}
+        counts = {low: self.network.link_records[up] for low, (up, _) in self._uplinks.items()}
+        return {low: (int(count["packets"]), int(count["bytes"])) for low, count in counts.items()}
