@@ -25,6 +25,9 @@ class TreeSwitch:
     links: Mapping[str, int]  # Port to each neighbouring switch, by that switch's name.
     udp_port: int = UDP_PORT  # Where it takes packets.
     on_host: bool = False  # It runs on a host, and is no root unless the caller says so.
+    at_interface: bool = (
+        False  # It runs on a host, in the kernel: it sends frames to the MAC addresses of its children.
+    )
 
     def endpoint(self, port: int) -> WorkerEndpoint:
         """Return the switch as a child of another one, which reaches it by `port`."""

@@ -1,4 +1,6 @@
-"""The agent of an aggregator host: registers with a controller, and runs the embedded switch when the controller asks for it.
+"""The agent of an aggregator host: registers with a controller, and runs a switch when the controller asks for it.
+
+The switch is the embedded one, or with an `interface` the one in the kernel.
 
 As a process of its own, ``python -m netsum.aggregator``, it is the leaf that ranks of one host start for themselves
 (`host_agent.joining.leaf`): its switch runs at once, and it ends with the last rank.
@@ -21,6 +23,7 @@ import grpc
 
 from host_agent.errors import NetsumError
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
+from host_agent.joining.addresses import interface_addresses
 from host_agent.wire.constants import UDP_PORT
 from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, split_host_port
 from netsum_common.closing import Closing
@@ -30,6 +33,7 @@ from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, TestbedError, ending_in_order, uninterrupted
 
 DEVICE_ID: Final = 1
+HOST_PORT: Final = 0  # The only port of its switch.
 MAX_FAILURE: Final = 1000  # Characters of a failure to start that the controller accepts.
 RETRY_S: Final = 1.0  # How long after a broken connection the agent registers again.
 LOOK_S: Final = 0.2  # How often a leaf checks whether its switch still runs.
@@ -54,7 +58,8 @@ class Agent(Closing):
     `p4runtime`: where its switch takes table entries: "HOST:PORT" or "unix:PATH", which the controller must reach.
     `udp_port`: where its switch takes contributions; 0 lets the system choose. `allow_remote`: whether `p4runtime` may be an
     address that other machines reach without TLS. `leaf`: whether it adds for the ranks of this host alone; its switch is
-    started before it registers.
+    started before it registers. `interface`: the network interface, which has the address `ip`, at which the switch runs in
+    the kernel; empty: it is the embedded one.
     """
 
     def __init__(
@@ -69,7 +74,10 @@ class Agent(Closing):
         tls: TlsFiles | None = None,
         allow_remote: bool = False,
         leaf: bool = False,
+        interface: str = "",
     ) -> None:
+        self._interface = interface
+        self._held: socket.socket | None = None
         self._controller = controller
         self._offer = jobs_pb2.Offer(name=name, ip=ip, leaf=leaf)
         tls = tls or TlsFiles()
@@ -100,6 +108,8 @@ class Agent(Closing):
             if self._switch is not None:
                 self._switch.stop()
                 self._switch = None
+        if self._held is not None:
+            self._held.close()
 
     def serve(self, registered: Callable[[], None] = lambda: None) -> None:
         """Serve until `close`. After a connection that broke, it registers again, with the switch that it runs.
@@ -114,9 +124,13 @@ class Agent(Closing):
                     udp_ports=(self._udp_port,),
                     udp_host=self._offer.ip,
                     tls=self._switch_tls,
+                    engine="xdp" if self._interface else "embedded",
+                    interfaces=((HOST_PORT, self._interface),) if self._interface else None,
                 )
             )
-        except ServeError as error:
+            if self._interface:
+                self._hold_port()
+        except (ServeError, OSError) as error:
             raise AggregatorError(f"the switch cannot be started on this host: {error}") from None
         if self._offer.leaf:
             self._offer.running.CopyFrom(self._started())
@@ -138,6 +152,17 @@ class Agent(Closing):
                 if not (known and error.code() in _BROKEN):
                     raise self._refusal(error) from None
             self._closing.wait(RETRY_S)
+
+    def _hold_port(self) -> None:
+        """Keep the UDP port from others, unread: the host's stack answers no packet that the switch leaves to it.
+
+        Raises OSError: the interface does not have the address, or the port is in use.
+        """
+        if interface_addresses().get(self._interface, ("",))[0] != self._offer.ip:
+            raise OSError(f"the interface {self._interface} does not have the address {self._offer.ip}")
+        self._held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
+        self._held.bind((self._offer.ip, UDP_PORT))
 
     def _registered(self) -> Any:
         """Register; return the stream of the controller's messages."""
@@ -162,23 +187,19 @@ class Agent(Closing):
         def start(ready_fd: int) -> Child:
             command = [
                 *(sys.executable, "-P", "-m", "sim.switch.serve"),
-                *("--p4runtime", self._p4runtime, "--device-id", str(DEVICE_ID)),
-                *(
-                    "--udp-host",
-                    self._offer.ip,
-                    "--udp-ports",
-                    str(self._udp_port),
-                    "--ready-fd",
-                    str(ready_fd),
-                ),
-                "--memory",
+                *("--p4runtime", self._p4runtime, "--device-id", str(DEVICE_ID), "--ready-fd", str(ready_fd)),
             ]
+            if self._interface:
+                command += ["--engine", "xdp", "--interface", f"{HOST_PORT}@{self._interface}"]
+                command.append("--pass-dropped")
+            else:
+                command += ["--udp-host", self._offer.ip, "--udp-ports", str(self._udp_port), "--memory"]
             if self._allow_remote:
                 command.append("--allow-remote")
             for part in ("ca", "cert", "key"):
                 if (path := getattr(self._switch_tls, part)) is not None:
                     command += [f"--tls-{part}", str(path)]
-            return Child("the embedded switch", command, self._folder / "switch.log", pass_fds=(ready_fd,))
+            return Child("the switch", command, self._folder / "switch.log", pass_fds=(ready_fd,))
 
         try:
             self._switch, line = start_announced(start, START_TIMEOUT_S)
@@ -188,8 +209,9 @@ class Agent(Closing):
         return jobs_pb2.Started(
             p4runtime=listening["p4runtime"],
             device_id=DEVICE_ID,
-            udp_port=listening["ports"]["0"][1],
+            udp_port=UDP_PORT if self._interface else listening["ports"][str(HOST_PORT)][1],
             tls=bool(self._switch_tls),
+            mac=interface_addresses()[self._interface][1] if self._interface else "",
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from controller.addresses import ipv4_int
+from controller.addresses import ipv4_int, mac_int
 from controller.service.jobs import Kind, RefusalError
 from controller.service.network import Network, SwitchSite
 from controller.service.requests import check_name, check_udp_port
@@ -49,6 +49,7 @@ class AggregatorHost:
     p4runtime: str = ""  # Where its switch takes table entries, once it runs.
     device_id: int = 0
     tls: bool = False  # Whether it speaks TLS there.
+    mac: str = ""  # Of the interface at which its switch is in the kernel; empty: it is a process.
     failure: str = ""  # Why it did not start the last time; empty if it did, or has not tried.
     attached: bool = (
         True  # Whether its agent has a stream; it may come back after a restart of the controller.
@@ -131,16 +132,19 @@ class Aggregators:
             return None
         try:
             check_target(message.p4runtime)
-        except ChannelError as error:
+            if message.mac:
+                mac_int(message.mac)
+        except (ChannelError, ValueError) as error:
             raise RefusalError(Kind.WRONG, f"aggregator {host.name}: {error}") from None
         check_udp_port(message.udp_port)
         host.state, host.udp_port = HostState.RUNNING, message.udp_port
         host.p4runtime, host.device_id, host.tls = message.p4runtime, message.device_id, message.tls
+        host.mac = message.mac
         return self.site(host)
 
     def site(self, host: AggregatorHost) -> SwitchSite:
         """Return a switch that runs on a host as a site like any other."""
-        mac = "02:00:" + socket.inet_aton(host.ip).hex(":")
+        mac = host.mac or "02:00:" + socket.inet_aton(host.ip).hex(":")
         tls = self._tls if host.tls else PLAINTEXT
         return SwitchSite(host.name, host.p4runtime, host.device_id, host.ip, mac, {}, tls=tls)
 

@@ -72,7 +72,7 @@ class JobRecord(JobRequest):
     @property
     def queue(self) -> str:
         """The queue it waits in: that of its switch, or the one of all jobs on trees."""
-        return "" if self.spread else self.home or self.switch
+        return "" if self.spread or self.on_host else self.home or self.switch
 
     @property
     def slots_on(self) -> dict[str, SlotRange]:

@@ -108,12 +108,14 @@ class JobRegistry:
                 f"the controller has {MAX_JOBS} jobs that have not ended, and takes no more: delete some that wait",
             )
         check_quorum_request(request.quorum, request.world_size, self.files)
-        spread = self.trees.spreads(request.switch) and not request.quorum
+        on_host = request.on_host or not self.network.switches
+        spread = self.trees.spreads(request.switch) and not request.quorum and not on_host
         check_world(request.world_size, self.trees.most_workers(spread))
         settled = {
             "slots": self.options.slots if request.slots is None else request.slots,
             "switch": self._switch_for(request.switch, host, spread),
             "weight": check_weight(request.weight),
+            "on_host": on_host,
             "idle_s": (request.idle_s or self.options.idle_s) if operated else 0.0,
         }
         record = JobRecord(**vars(request) | settled, spread=spread, operated=operated, created=time.time())
@@ -136,6 +138,7 @@ class JobRegistry:
             return ""
         if asked and asked not in self.network.switches:
             raise RefusalError(
-                Kind.WRONG, f"there is no switch {asked}: the switches are {', '.join(self.network.switches)}"
+                Kind.WRONG,
+                f"there is no switch {asked}: the switches are {', '.join(self.network.switches) or 'none'}",
             )
-        return asked or (host.switch if host else "") or next(iter(self.network.switches))
+        return asked or (host.switch if host else "") or next(iter(self.network.switches), "")

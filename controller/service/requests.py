@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from google.protobuf.message import Message
 
+from controller.addresses import mac_int
 from controller.errors import JobRefusedError
 from controller.jobs import LEAST_QUORUM_SLOTS, check_quorum
 from controller.program import CompiledFiles
@@ -50,7 +51,18 @@ def host_for(
         return network.hosts[min(from_rank, key=taken.__getitem__)]
     if aggregators and request.addresses:
         ip = request.addresses[0]
-        return HostSite(f"host {ip}", ip, "", "")
+        mac = request.macs[0] if request.macs else ""
+        if mac:
+            try:
+                mac_int(mac)
+            except ValueError as error:
+                raise RefusalError(Kind.WRONG, f"worker {request.rank} at {ip}: {error}") from None
+        return HostSite(f"host {ip}", ip, mac, "")
+    if not network.switches:
+        raise RefusalError(
+            Kind.FULL,
+            "the network has no switch, and no host adds for jobs: start `netsum aggregator serve` on one",
+        )
     known = ", ".join(f"{host.name} ({host.ip})" for host in list(network.hosts.values())[:8])
     has = " and ".join(request.addresses[:4]) or "no address"
     raise RefusalError(

@@ -32,6 +32,8 @@ class Reservations:
     def reserve(self, job: ServiceJob) -> None:
         """Reserve a job id and slots for a job; `JobRefusedError` if they are not available; the message gives the reason."""
         try:
+            if job.record.on_host:
+                raise JobRefusedError(f"job {job.name} is to be added on a host")
             held = self._on_switches(job)
         except SlotsComingError:
             raise
@@ -96,6 +98,8 @@ class Reservations:
         if coming:
             raise SlotsComingError(f"{refusal}; {coming}") from None
         failures = self._aggregators.failures
+        if job.record.on_host and not failures:
+            failures = "no aggregator has registered, or none has room"
         raise JobRefusedError(f"{refusal}; {failures}" if failures else str(refusal)) from None
 
     def room_at_home(self, job: ServiceJob) -> int:

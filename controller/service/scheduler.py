@@ -309,7 +309,7 @@ class Scheduler:
     def _return_home(self) -> None:
         """Move the oldest job on an aggregator host whose switches have room for it now."""
         for job in sorted(self.registry.jobs.values(), key=lambda job: job.record.created):
-            if job.record.aggregator and self.moves.possible(job):
+            if job.record.aggregator and not job.record.on_host and self.moves.possible(job):
                 slots = self._reservations.room_at_home(job)
                 if slots:
                     self.moves.begin(job, slots, home=True)

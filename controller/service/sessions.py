@@ -17,7 +17,16 @@ from host_agent.job_api import jobs_pb2
 
 log = logging.getLogger(__name__)
 
-_OF_A_HOST = ("name", "ip", "leaf", "p4runtime", "device_id", "udp_port", "tls")  # Its columns in the store.
+_OF_A_HOST = (
+    "name",
+    "ip",
+    "leaf",
+    "p4runtime",
+    "device_id",
+    "udp_port",
+    "tls",
+    "mac",
+)  # Its columns in the store.
 
 
 class Sessions:
@@ -43,6 +52,7 @@ class Sessions:
         """Keep the links to all switches until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.Event().wait())  # A network may have no switch.
                 for name in self._registry.network.switches:
                     group.create_task(self._links[name].run())
         finally:
@@ -82,7 +92,11 @@ class Sessions:
         """Connect to a switch that runs on a host, and remember it."""
         self._registry.store.save_host({name: getattr(host, name) for name in _OF_A_HOST})
         self._registry.trees.add_aggregator(
-            site, host.udp_port, self._registry.new_ledger(site.name), host.leaf
+            site,
+            host.udp_port,
+            self._registry.new_ledger(site.name),
+            leaf=host.leaf,
+            at_interface=bool(host.mac),
         )
         link = self._add_link(site)
         self._host_links[site.name] = asyncio.get_running_loop().create_task(link.run())

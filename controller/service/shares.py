@@ -76,6 +76,8 @@ class Shares:
 
     def _claim(self, job: ServiceJob, ready: Collection[str]) -> Claim | None:
         record = job.record.at_home() if job.record.aggregator else job.record
+        if record.on_host:
+            return None
         switches: Collection[str] = record.slots_on.keys()
         try:
             if not switches and record.spread:

@@ -50,6 +50,8 @@ CREATE TABLE IF NOT EXISTS host (
   name TEXT PRIMARY KEY, ip TEXT NOT NULL, leaf INTEGER NOT NULL, p4runtime TEXT NOT NULL, device_id INTEGER NOT NULL,
   udp_port INTEGER NOT NULL, tls INTEGER NOT NULL
 ) STRICT;
+CREATE TABLE IF NOT EXISTS in_kernel (name TEXT PRIMARY KEY REFERENCES host ON DELETE CASCADE, mac TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS on_host (job TEXT PRIMARY KEY REFERENCES job ON DELETE CASCADE) STRICT;
 CREATE TABLE IF NOT EXISTS leaf (
   job TEXT NOT NULL REFERENCES job ON DELETE CASCADE, rank INTEGER NOT NULL, leaf TEXT NOT NULL, PRIMARY KEY (job, rank)
 ) STRICT
@@ -103,14 +105,18 @@ class Store(Closing):
             self._put_switch(name, mark=mark)
 
     def hosts(self) -> list[dict[str, Any]]:
-        """Return the switches that run on hosts: the columns of the table `host`."""
+        """Return the switches that run on hosts: the columns of the tables `host` and `in_kernel`."""
         with self._explained():
-            return self._rows("SELECT * FROM host ORDER BY name")
+            found = self._rows("SELECT * FROM host NATURAL LEFT JOIN in_kernel ORDER BY name")
+        return [{**row, "mac": row["mac"] or ""} for row in found]
 
     def save_host(self, row: dict[str, Any]) -> None:
         """Remember a switch that runs on a host."""
+        columns = {**row}
+        mac = {"name": row["name"], "mac": columns.pop("mac", "")}
         with self._transaction():
-            self._insert("host", row, conflict=["name"])
+            self._insert("host", columns, conflict=["name"])
+            self._insert("in_kernel", mac, conflict=["name"])
 
     def forget_host(self, name: str) -> None:
         """Remember a switch on a host no longer."""
@@ -121,12 +127,15 @@ class Store(Closing):
         """Remember a job as it is now, and that its epoch has been used."""
         row = {**asdict(job), "slots": _slots_text(job.slots), "below": json.dumps(job.below)}
         del row["workers"]
+        on_host = row.pop("on_host")
         with self._transaction():
             for switch in (job.switch, *job.below):
                 self._put_switch(switch, epoch=job.epoch)
             self._insert("job", row, conflict=["name"])
-            for table in ("worker", "leaf"):
+            for table in ("worker", "leaf", "on_host"):
                 self._database.execute(f"DELETE FROM {table} WHERE job = ?", (job.name,))
+            if on_host:
+                self._insert("on_host", {"job": job.name})
             for worker in job.workers.values():
                 columns = {"job": job.name, **asdict(worker)}
                 leaf = columns.pop("leaf")
@@ -158,6 +167,8 @@ class Store(Closing):
         with self._explained():
             found = [_job(row) for row in self._rows("SELECT * FROM job ORDER BY created, name")]
             by_name = {job.name: job for job in found}
+            for row in self._rows("SELECT job FROM on_host"):
+                by_name[row["job"]].on_host = True
             for row in self._rows("SELECT * FROM worker NATURAL LEFT JOIN leaf ORDER BY rank"):
                 row["leaf"] = row["leaf"] or ""
                 job = by_name[row.pop("job")]

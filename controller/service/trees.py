@@ -17,7 +17,7 @@ from controller.service.network import Network, SwitchSite
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.sizing import slots_for
 from controller.trees import Place, Tree, TreeSwitch, place_tree
-from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE
+from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, POOL_SLOTS
 
 HOST_PORT: Final = 0  # The only port of an aggregator on a host.
 JOBS_OF_A_HOST: Final = 8  # Jobs that an aggregator host has room for, whatever they request.
@@ -51,16 +51,27 @@ class JobTrees:
     @property
     def capacity(self) -> int:
         """The slots of the smallest switch."""
-        return min(ledger.capacity for ledger in self.ledgers.values())
+        return min((ledger.capacity for ledger in self.ledgers.values()), default=POOL_SLOTS)
 
-    def add_aggregator(self, site: SwitchSite, udp_port: int, ledger: JobLedger, leaf: bool = False) -> None:
+    def add_aggregator(
+        self,
+        site: SwitchSite,
+        udp_port: int,
+        ledger: JobLedger,
+        *,
+        leaf: bool = False,
+        at_interface: bool = False,
+    ) -> None:
         """Let jobs be added on a host; its switch has one port, and workers send to its address and UDP port.
 
-        `leaf`: whether it adds for the ranks of jobs on its own host, below the switch that the host is on.
+        `leaf`: whether it adds for the ranks of jobs on its own host, below the switch that the host is on. `at_interface`:
+        whether it runs in the host's kernel.
         """
         self.ledgers[site.name] = ledger
         known = self._leaves if leaf else self._aggregators
-        known[site.name] = TreeSwitch(site.name, site.ip, site.mac, {}, udp_port, on_host=True)
+        known[site.name] = TreeSwitch(
+            site.name, site.ip, site.mac, {}, udp_port, on_host=True, at_interface=at_interface
+        )
 
     def remove_aggregator(self, name: str) -> None:
         """Forget a host."""
@@ -73,14 +84,14 @@ class JobTrees:
 
         None if all its ranks are on one machine, or a rank is missing, or it has to be added by one switch.
         """
-        if not self._known or record.quorum or record.aggregator or len(record.workers) < record.world_size:
+        if not self._known or record.quorum or len(record.workers) < record.world_size:
             return set()
         ranks = Counter(worker.leaf for worker in record.workers.values() if worker.leaf)
         return {leaf for leaf, count in ranks.items() if 1 < count < record.world_size}
 
     def leaves_held(self, record: JobRecord) -> set[str]:
         """Return the names of the leaves on hosts on which a job holds slots."""
-        return {name for name in record.slots_on if name not in self._network.switches}
+        return record.slots_on.keys() - self._network.switches.keys() - {record.aggregator}
 
     def reserve_on_host(self, record: JobRecord, ready: Collection[str]) -> dict[str, Reservation]:
         """Reserve slots on the aggregator host with the most free ones; a job gets at most an eighth of a host's.
@@ -94,8 +105,13 @@ class JobTrees:
         ledger = self.ledgers[name]
         asked = slots_for(record.slots, self.lanes, ledger.capacity)
         count = min(asked, max(ledger.capacity // JOBS_OF_A_HOST, 1), rooms[name])
-        held = {name: ledger.reserve(record.name, count)}
-        record.home, record.aggregator = record.switch, name
+        home, record.aggregator = record.switch, name
+        try:
+            held = self._held.reserve(record.name, self._names(record, ready), count)
+        except JobRefusedError:
+            record.aggregator = ""
+            raise
+        record.home = home
         return held
 
     def spreads(self, asked: str) -> bool:
@@ -114,28 +130,30 @@ class JobTrees:
 
         `usable`: the switches it may have, if it has none yet; none: any.
         """
-        if record.aggregator:
-            return self._on_host(record)
-        hosts = self._network.hosts
+        host, hosts = record.aggregator, self._network.hosts
+        if host and host not in self._aggregators:
+            raise JobRefusedError(f"aggregator {host} is gone")
+        known = {host: self._aggregators[host]} if host else self._switches
         places = []
-        allowed = record.slots_on.keys() or usable or self._switches.keys() | self._leaves.keys()
-        switches = {name: switch for name, switch in self._switches.items() if name in allowed}
+        allowed = record.slots_on.keys() or usable or known.keys() | self._leaves.keys()
+        switches = {name: switch for name, switch in known.items() if name in allowed}
         leaves = self.leaves_of(record) & self._leaves.keys() & set(allowed)
         for rank in sorted(record.workers):
             worker = record.workers[rank]
-            if worker.host not in hosts:
+            if not host and worker.host not in hosts:
                 raise JobRefusedError(f"host {worker.host} of worker {rank} is no longer in the network")
-            above = hosts[worker.host].switch if record.spread else record.switch
+            above = host or (hosts[worker.host].switch if record.spread else record.switch)
             if worker.leaf in leaves and above in switches:
                 # As the switch above sees it the leaf is a process on the host, like a worker.
                 leaf = self._leaves[worker.leaf]
-                switches[leaf.name] = replace(leaf, mac=worker.mac, links={above: HOST_PORT})
-                links = {**switches[above].links, leaf.name: worker.port}
+                mac = _mac_of(known[above], worker) if host else worker.mac
+                switches[leaf.name] = replace(leaf, mac=mac, links={above: HOST_PORT})
+                links = {**switches[above].links, leaf.name: HOST_PORT if host else worker.port}
                 switches[above] = replace(switches[above], links=links)
                 places.append(_on_port(leaf, worker))
             else:
-                places.append(Place(above, worker.endpoint))
-        return place_tree(switches, places, self._held.load, record.switch)
+                places.append(_on_port(known[above], worker) if host else Place(above, worker.endpoint))
+        return place_tree(switches, places, self._held.load, host or record.switch)
 
     def reserve(
         self, record: JobRecord, ready: Collection[str], slots: int | None = None
@@ -229,30 +247,31 @@ class JobTrees:
 
     def _names(self, record: JobRecord, ready: Collection[str]) -> list[str]:
         """Return the switches that would add for a job, the root first."""
-        if record.aggregator:
-            return [record.switch]
         for rank, worker in record.workers.items():
-            if worker.host not in self._network.hosts:
+            if not record.aggregator and worker.host not in self._network.hosts:
                 raise JobRefusedError(f"worker {rank} at {worker.ip} is on no host of the network")
-        if not (record.spread or self.leaves_of(record)):
-            return [record.switch]
+        if not ((record.spread and not record.aggregator) or self.leaves_of(record)):
+            return [record.aggregator or record.switch]
         try:
             tree = self.place(record, ready)
         except JobRefusedError:
             tree = self.place(record)
         return [branch.switch for branch in tree.branches]
 
-    def _on_host(self, record: JobRecord) -> Tree:
-        """Return the tree of a job on an aggregator host: its switch alone, with all workers on its one port."""
-        if record.aggregator not in self._aggregators:
-            raise JobRefusedError(f"aggregator {record.aggregator} is gone")
-        switch = self._aggregators[record.aggregator]
-        places = [_on_port(switch, worker) for _, worker in sorted(record.workers.items())]
-        return place_tree({switch.name: switch}, places, self._held.load, switch.name)
-
 
 def _on_port(switch: TreeSwitch, worker: WorkerRecord) -> Place:
     """Return the place of a worker that sends to a switch on a host, which has one port."""
-    mac = "02:00:" + inet_aton(worker.ip).hex(":")
-    sends_to = (switch.ip, switch.udp_port)
+    sends_to, mac = (switch.ip, switch.udp_port), _mac_of(switch, worker)
     return Place(switch.name, WorkerEndpoint(HOST_PORT, worker.ip, mac, worker.udp_port, switch=sends_to))
+
+
+def _mac_of(switch: TreeSwitch, worker: WorkerRecord) -> str:
+    """Return the MAC address to which a switch on a host sends for a worker's host; that of a process is never on a wire."""
+    if not switch.at_interface:
+        return "02:00:" + inet_aton(worker.ip).hex(":")
+    if not worker.mac:
+        raise JobRefusedError(
+            f"aggregator {switch.name} is in its host's kernel and sends frames, but the MAC address of worker "
+            f"{worker.rank} at {worker.ip} is not known"
+        )
+    return worker.mac

@@ -212,7 +212,9 @@ class WorkerSeats:
             most = self._registry.trees.most_workers(job.record.spread)
             check_world(sum(1 for _ in job.everyone()) + 1, most)
         check_quorum_switch(job.record, request.rank, host)
-        lease = secrets.token_hex(16)
+        lease, leaf = secrets.token_hex(16), ""
+        if request.machine and not self._registry.network.any_place:
+            leaf = f"leaf-{host.name}-{request.machine[:4]}"
         if not host.switch:  # An aggregator on a host has to add for it.
             if job.record.job_id and not job.record.aggregator:
                 raise RefusalError(
@@ -220,7 +222,9 @@ class WorkerSeats:
                     f"worker {request.rank} at {host.ip} is on no host of this controller, and job {job.name} is added on "
                     f"switch {job.record.switch}",
                 )
-            worker = WorkerRecord(request.rank, host.name, host.ip, "", 0, 0, host.ip, UDP_PORT, lease)
+            worker = WorkerRecord(
+                request.rank, host.name, host.ip, host.mac, 0, 0, host.ip, UDP_PORT, lease, leaf=leaf
+            )
             return Seat(worker, job.name, job.events, outbox)
         switch = host.switch if job.record.spread else job.record.switch
         if job.record.aggregator:
@@ -232,9 +236,9 @@ class WorkerSeats:
                 f"host {host.name} cannot be reached from switch {switch}, where job {job.name} is added",
             )
         ip, udp_port = host.sends_to or (self._registry.network.switches[switch].ip, UDP_PORT)
-        worker = WorkerRecord(request.rank, host.name, host.ip, host.mac, port, 0, ip, udp_port, lease)
-        if request.machine and not self._registry.network.any_place:
-            worker.leaf = f"leaf-{host.name}-{request.machine[:4]}"
+        worker = WorkerRecord(
+            request.rank, host.name, host.ip, host.mac, port, 0, ip, udp_port, lease, leaf=leaf
+        )
         return Seat(worker, job.name, job.events, outbox)
 
     def start_disconnect_timer(self, job: ServiceJob, seat: Seat, seconds: float) -> None:

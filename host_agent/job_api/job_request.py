@@ -34,6 +34,8 @@ class JobRequest:
         Number of contributions that complete a roll call (`Communicator.begin_round`); 0: it has none.
     idle_s
         How long a job that an operator created waits for a worker, in seconds; 0: the controller's default.
+    on_host
+        Whether an aggregator on a host is to add for it, not a switch of the network; of a job that an operator creates.
     """
 
     name: str
@@ -46,10 +48,13 @@ class JobRequest:
     weight: float = 1.0
     quorum: int = 0
     idle_s: float = 0.0
+    on_host: bool = False
 
     def create_message(self) -> jobs_pb2.CreateJobRequest:
         """Return the message with which an operator creates the job."""
-        return jobs_pb2.CreateJobRequest(name=self.name, idle_s=self.idle_s, **self._common_fields())
+        return jobs_pb2.CreateJobRequest(
+            name=self.name, idle_s=self.idle_s, on_host=self.on_host, **self._common_fields()
+        )
 
     def join_message(self, rank: int, addresses: Sequence[str]) -> jobs_pb2.JoinRequest:
         """Return the message with which a worker joins the job; `addresses` are its machine's, the best first."""
@@ -70,7 +75,7 @@ def read_job_request(
     """Return what a message requests, given its slots and what to do without them."""
     plain: dict[str, Any] = {field: getattr(message, field) for field in _PLAIN_FIELDS}
     if isinstance(message, jobs_pb2.CreateJobRequest):
-        plain |= {"name": message.name, "idle_s": message.idle_s}
+        plain |= {"name": message.name, "idle_s": message.idle_s, "on_host": message.on_host}
     else:
         plain["name"] = message.job
     return JobRequest(slots=slots, if_full=if_full, **plain)

@@ -7,7 +7,7 @@ from host_agent.errors import MisuseError
 from host_agent.job_api import CONTROLLER_VARIABLE
 from host_agent.job_api.job_request import JobRequest
 from host_agent.job_api.slot_request import IfFull, Slots
-from host_agent.joining.addresses import own_addresses
+from host_agent.joining.addresses import hardware_addresses, own_addresses
 from host_agent.joining.errors import JoinError
 from host_agent.joining.leaf import machine, wants_leaf
 from host_agent.joining.seat import Seat
@@ -94,6 +94,7 @@ def join(
     request = JobRequest(job, world_size or 0, slots, if_full, queue_s, switch, join_token, weight, quorum)
     joining = request.join_message(rank or 0, own_addresses() if addresses is None else addresses)
     joining.joins = rank is None
+    joining.macs.extend(hardware_addresses(joining.addresses))
     if wants_leaf() if host_leaf is None else host_leaf:
         joining.machine = machine()
     return Seat(target, joining, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)

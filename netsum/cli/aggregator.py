@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.options import LogFormatOption
+from netsum.cli.options import Engine, LogFormatOption
 from netsum.cli.texts import epilog
 
 aggregator_app = typer.Typer(
@@ -18,6 +18,10 @@ aggregator_app = typer.Typer(
     epilog=epilog(
         ("netsum aggregator serve --ip 10.0.0.7", "register this host with the controller"),
         ("netsum controller serve --config network.toml", "the controller, on the same machine"),
+        (
+            "sudo netsum aggregator serve --engine xdp --interface eth0",
+            "the switch runs in this host's kernel",
+        ),
         ok="it was stopped by Ctrl-C",
     ),
 )
@@ -42,6 +46,12 @@ def serve(
             help="HOST:PORT or unix:PATH at which the controller reaches the switch here. Default: a unix socket.",
         ),
     ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="Who adds: a process, or the kernel (XDP, at an interface, root).")
+    ] = "embedded",
+    interface: Annotated[
+        str, typer.Option(metavar="NAME", help="With XDP: the network interface that leads to the workers.")
+    ] = "",
     allow_remote: Annotated[
         bool,
         typer.Option("--allow-remote", help="Take table entries on an address that other machines reach."),
@@ -50,13 +60,13 @@ def serve(
 ) -> None:
     """Register this host as an aggregator, and add for jobs on it, until Ctrl-C.
 
-    The controller has it start the embedded switch, with the switches' own program, when the first job needs it.
+    The controller has it start a switch, with the switches' own program, when the first job needs it.
     """
     import os
     import tempfile
 
     from host_agent.job_api import CONTROLLER_VARIABLE
-    from host_agent.joining.addresses import own_addresses
+    from host_agent.joining.addresses import interface_addresses, own_addresses
     from netsum.aggregator import Agent
     from netsum.command_errors import UsageError
     from netsum.terminal import echo
@@ -70,9 +80,19 @@ def serve(
         raise UsageError(
             f"which controller? Give --controller HOST:PORT or unix:PATH, or set {CONTROLLER_VARIABLE}"
         )
-    address = ip or next(iter(own_addresses()), "")
+    if (engine == "xdp") != bool(interface):
+        raise UsageError(
+            "--engine xdp and --interface go together: the switch in the kernel is at an interface"
+        )
+    own = [interface_addresses().get(interface, ("",))[0]] if interface else own_addresses()
+    address = ip or next(iter(own), "")
     if not address:
-        raise UsageError("this host has no address but loopback: give the one that workers reach by --ip")
+        where = (
+            f"the interface {interface} has no address"
+            if interface
+            else "this host has no address but loopback"
+        )
+        raise UsageError(f"{where}: give the one that workers reach by --ip")
     with (
         ending_in_order(),
         tempfile.TemporaryDirectory(prefix="netsum-aggregator-") as folder,
@@ -85,6 +105,7 @@ def serve(
             udp_port=udp_port,
             tls=TlsFiles.from_environment(),
             allow_remote=allow_remote,
+            interface=interface,
         ) as agent,
     ):
         registered = f"registered with {target}: workers reach this host at {address}"

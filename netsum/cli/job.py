@@ -1,6 +1,6 @@
 """`netsum job`: the jobs of a controller."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -62,6 +62,10 @@ def create(
         ),
     ] = 0.0,
     switch: Annotated[str, typer.Option(metavar="NAME", help="Switch that adds. Default: the first.")] = "",
+    on: Annotated[
+        Literal["host"] | None,
+        typer.Option(help="An aggregator on a host adds, not a switch of the network."),
+    ] = None,
     weight: Annotated[
         float,
         typer.Option(
@@ -105,6 +109,7 @@ def create(
         idle_s=idle,
         weight=weight,
         quorum=quorum,
+        on_host=on == "host",
     )
     _print_job(view, as_json)
 

@@ -283,7 +283,10 @@ def check(options: ServeOptions) -> None:
     try:
         if not options.p4runtime.startswith("unix:"):
             check_free(options.p4runtime)
-        _ports(options).close()
+        if options.engine == "xdp":
+            XdpPorts(options.interfaces or ()).close()
+        else:
+            _ports(options).close()
     except (AddressUnavailableError, PortUnavailableError) as error:
         raise ServeError(str(error)) from None
 

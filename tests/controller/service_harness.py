@@ -46,6 +46,7 @@ class FakeSwitch:
     refusal: str = ""
     counted: int = 7
     tofino: bool = False
+    address: tuple[str, str] = ("", "")
     log: list[str] = field(default_factory=list)
     on_change: Callable[[], None] | None = None
 
@@ -156,7 +157,7 @@ class FakeTables:
         wanted = {job.job_id: job for job in jobs}
         removed = [job for job in self._switch.jobs.values() if job not in jobs]
         found.find("jobs", removed=len(removed), written=len(jobs) - found.kept)
-        self._switch.jobs = wanted
+        self._switch.jobs, self._switch.address = wanted, address
         return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from controller.errors import ServiceError
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import FromAggregator, Offer, Started
 from host_agent.joining import JoinError, NoSlotsError
@@ -34,10 +35,11 @@ class ScriptedAgent:
         kind: str = next(self._messages).WhichOneof("message")
         return kind
 
-    def starts(self, failure: str = "") -> None:
+    def starts(self, failure: str = "", mac: str = "") -> None:
         """Wait until it is asked to start, and say that it does."""
         assert self.hears() == "start"
-        self._say(started=Started(p4runtime=self.address, device_id=1, udp_port=28275, failure=failure))
+        started = Started(p4runtime=self.address, device_id=1, udp_port=28275, failure=failure, mac=mac)
+        self._say(started=started)
 
     def leave(self) -> None:
         self._outgoing.put(None)
@@ -102,6 +104,37 @@ def test_a_worker_that_no_switch_reaches(bench: Bench) -> None:
     assert joining.result(DEADLINE_S).admission.switch == ("127.0.2.77", 28275)
     (worker,) = agent.switch.jobs[1].workers
     assert (worker.port, worker.ip, worker.mac) == (0, "127.0.9.9", "02:00:7f:00:09:09")
+
+
+def test_a_job_that_asks_for_a_host_stays_there(bench: Bench) -> None:
+    """With slots free on the switch; also after a restart of the controller, and with the MAC address of its kernel."""
+    bench.serve(recovery_s=DEADLINE_S).ready()
+    with pytest.raises(
+        ServiceError, match="to be added on a host; no aggregator has registered, or none has"
+    ):
+        bench.operator.create_job("early", 1, on_host=True)
+    agent = agent_of(bench)
+    bench.operator.create_job("here", 1, on_host=True, if_full="queue")
+    agent.starts(mac="02:00:00:00:00:99")
+    (seat,) = bench.join_all("here", 1)
+    assert seat.admission.switch == ("127.0.2.77", 28275)
+    assert [worker.mac for worker in agent.switch.jobs[1].workers] == ["02:00:00:00:00:01"]
+    assert agent.switch.address == ("127.0.2.77", "02:00:00:00:00:99")
+    bench.serve(recovery_s=DEADLINE_S).ready()
+    until(lambda: bench.operator.job("here").workers[0].state == jobs_pb2.SEATED)
+    view = bench.operator.job("here")
+    assert (view.on_host, view.moves, view.restarts) == (True, 0, 0)
+    assert agent.switch.address == ("127.0.2.77", "02:00:00:00:00:99")
+    seat.close()
+
+
+def test_a_kernel_sends_only_to_mac_addresses_that_are_known(bench: Bench) -> None:
+    bench.serve().ready()
+    agent = agent_of(bench)
+    joining = bench.joining("remote", 0, 1, addresses=["127.0.9.9"])
+    agent.starts(mac="02:00:00:00:00:99")
+    with pytest.raises(JoinError, match="the MAC address of worker 0 at 127.0.9.9 is not known"):
+        joining.result(DEADLINE_S)
 
 
 def test_a_host_that_is_not_there(bench: Bench) -> None:
