@@ -1,5 +1,6 @@
 """An experiment: a file that names a question, settings, and which of them vary."""
 
+import contextlib
 import copy
 import hashlib
 import itertools
@@ -30,6 +31,8 @@ from sim.experiments.settings import (
 )
 from sim.experiments.summary import MEASURES
 from sim.peers.table import SERVED
+from sim.traces.graph import TraceError
+from sim.traces.reading import trace_files
 from topologies.shaping import ETHERNET_HEADER_BYTES
 from topologies.topology_file import topology_path
 
@@ -112,6 +115,9 @@ class Experiment:
 def _contents(settings: Settings) -> dict[str, str]:
     """Return a hash of each file that settings name; one that cannot be read has none, and its point fails."""
     paths = [Path(job.model) for job in settings.job if job.model not in ARCHITECTURES]
+    for job in settings.job:
+        with contextlib.suppress(TraceError):
+            paths += trace_files(job.workload) if job.workload else []
     if settings.topology.file:
         paths.append(topology_path(settings.topology.file))
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
@@ -316,6 +322,10 @@ def _check(settings: Settings) -> None:
         if job.servers and job.contender not in SERVED:
             raise SettingError(
                 f"job {job.name}: servers: only {' and '.join(SERVED)} have servers, not {job.contender}"
+            )
+        if job.workload and (job.model or job.compute or job.quorum or job.density < 1):
+            raise SettingError(
+                f"job {job.name}: workload: expected no model, compute, quorum or density with it"
             )
         if job.density < 1 and job.quorum:
             raise SettingError(f"job {job.name}: density: a quorum's arrays have no zeros: expected 1")

@@ -37,8 +37,8 @@ def limits_of(
         found.append(Limit("switch", share, text))
     lost, packets = network.lost_packets, int(network.link_records["packets"].sum())
     late_ns = _spread_ns(job)
-    if isinstance(job, NetsumJob):
-        found += _of_workers(job, duration_ns, lost, packets)
+    if job.groups:
+        found += _of_workers(job.groups[0], duration_ns, lost, packets)
     else:
         found += _of_flows(scenario, lost, packets)
     found.append(

@@ -5,22 +5,25 @@ erased (`sim.network.engine.outputs`). What they contribute are windows of one a
 memory than one, apart from their state.
 """
 
-from itertools import count
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from controller.errors import JobRefusedError
-from host_agent.collectives import Collective, plan_allreduce
+from host_agent.collectives import Collective, plan_allreduce, plan_broadcast
 from host_agent.collectives.sparse import AUTO_LEAST_BYTES
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from sim.errors import SettingError, SimulationError
 from sim.experiments.experiment import Point
 from sim.experiments.scenario import Scenario, added_bytes, computed_lanes, host_cost
+from sim.experiments.settings import Job
 from sim.experiments.values import ExpectedSum, contributions
 from sim.experiments.work import Work, late_ns, slowness
+from sim.network.graph import Node
 from sim.network.outputs import Output
 from sim.network.parameters import HostCost
 from sim.network.trees import places
@@ -41,9 +44,18 @@ class NetsumJob:
     `admitted`: its present epoch on its switches.
     """
 
-    def __init__(self, point: Point, number: int, scenario: Scenario, work: Work) -> None:
-        job = point.settings.job[number]
+    def __init__(
+        self,
+        point: Point,
+        number: int,
+        scenario: Scenario,
+        work: Work,
+        job: Job | None = None,
+        hosts: Sequence[Node] = (),
+    ) -> None:
+        job = job or point.settings.job[number]
         self.settings = job
+        self.groups = [self]  # What of it goes through a switch.
         self._point, self._number, self._work = point, number, work
         self._network = scenario.network
         self._check = point.settings.run.check
@@ -71,8 +83,8 @@ class NetsumJob:
         self._next = [0] * job.workers
         self._submitted = [0] * job.workers
         self._scenario = scenario
-        hosts = scenario.hosts_of(job)
-        self._place = _place(point, number)
+        self._hosts = hosts = hosts or scenario.hosts_of(job)
+        self._place = self._network.free_place(hosts)
         adds = None if job.tree else scenario.nodes[job.switch or scenario.shape.aggregator]
         self._placed = places(self._network, hosts, adds, self._place)
         assert scenario.controller is not None
@@ -90,8 +102,7 @@ class NetsumJob:
     def _add_workers(self) -> list[Worker]:
         """Add the workers of the job's epoch."""
         job, scenario = self.settings, self._scenario
-        cost = host_cost(self._point)
-        hosts = scenario.hosts_of(job)
+        cost, hosts = host_cost(self._point), self._hosts
         switches = [scenario.nodes[each.switch] for each in self._placed]
         workers = self._network.add_job(
             self.admitted.admissions,
@@ -172,14 +183,16 @@ class NetsumJob:
         self._submitted[worker] += 1
         if self.workers[worker].core.failed:
             return
-        values = self._values(iteration, bucket)[worker]
-        out = self._output(iteration, bucket)
+        self.workers[worker].submit(partial(self._plan, worker, iteration, bucket))
+
+    def _plan(
+        self, worker: int, iteration: int, bucket: int, admission: Admission, sequence: int
+    ) -> Collective:
+        values, out = self._values(iteration, bucket), self._output(iteration, bucket)
+        if (root := self._work.buckets[bucket].root) >= 0:
+            return plan_broadcast(admission, sequence, values[root], root, out)
         sparse: Any = self.settings.sparse
-
-        def plan(admission: Admission, sequence: int) -> Collective:
-            return plan_allreduce(admission, sequence, values, "sum", out, "raise", sparse)
-
-        self.workers[worker].submit(plan)
+        return plan_allreduce(admission, sequence, values[worker], "sum", out, "raise", sparse)
 
     def _on_ended(self, ended: Worker, outcome: Outcome) -> None:
         worker = ended.admission.rank
@@ -246,16 +259,26 @@ class NetsumJob:
             return self._unchecked[bucket]
         key = iteration, bucket
         if key not in self._outputs:
-            expected = self._sums[key] = ExpectedSum(self._inputs[key], self.lanes)
-            one = len(self._work.buckets) == 1 and not self._is_sparse(self._inputs[key])
-            if one and self._repeats and self._network.forward is not None:
-                expected.compute(_FIRST_BLOCKS * self.settings.slots)
-            else:
-                expected.compute()
-            self._outputs[key] = self._network.outputs.add(expected.values, self.settings.workers)
+            expected = self._right_result(iteration, bucket)
+            self._outputs[key] = self._network.outputs.add(expected, self.settings.workers)
             self._to_check[key] = self.settings.workers
             self._zero[key] = self._zero_blocks(self._inputs[key], self._work.buckets[bucket].density)
         return self._outputs[key].array
+
+    def _right_result(self, iteration: int, bucket: int) -> npt.NDArray[np.float32]:
+        """Return what all workers must get; of sums those of the first blocks, or all."""
+        key = iteration, bucket
+        if (root := self._work.buckets[bucket].root) >= 0:
+            root_values: npt.NDArray[np.float32] = self._inputs[key][root]
+            return root_values
+        expected = self._sums[key] = ExpectedSum(self._inputs[key], self.lanes)
+        one = len(self._work.buckets) == 1 and not self._is_sparse(self._inputs[key])
+        expected.compute(
+            _FIRST_BLOCKS * self.settings.slots
+            if one and self._repeats and self._network.forward is not None
+            else None
+        )
+        return expected.values
 
     def _zero_blocks(self, parts: list[npt.NDArray[Any]], density: float) -> npt.NDArray[np.bool_] | None:
         """Return which blocks of an all-reduce are zero at all workers, and so do not travel; None if all travel."""
@@ -294,20 +317,5 @@ class NetsumJob:
             if (element_written := output.stray(left_out)) is not None:
                 raise WrongSumError(f"{what}: element {element_written} was written without a RESULT")
             self._network.outputs.remove(output)
-            del self._inputs[key], self._outputs[key], self._zero[key], self._sums[key]
-
-
-def _place(point: Point, number: int) -> int:
-    """Return the first place that no earlier job with a worker on the same hosts has."""
-    hosts: list[range] = []
-    places: list[int] = []
-    for job in point.settings.job[: number + 1]:
-        mine = range(job.first_host, job.first_host + job.workers if job.contender == "netsum" else 0)
-        taken = {
-            place
-            for place, other in zip(places, hosts, strict=True)
-            if max(mine.start, other.start) < min(mine.stop, other.stop)
-        }
-        hosts.append(mine)
-        places.append(next(place for place in count() if place not in taken))
-    return places[-1]
+            del self._inputs[key], self._outputs[key], self._zero[key]
+            self._sums.pop(key, None)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.experiments.experiment import Point
+from sim.experiments.netsum_job import NetsumJob
 from sim.experiments.scenario import Scenario, host_cost
 from sim.experiments.work import Work, late_ns, slowness
 from sim.network.engine.records import PS_PER_NS
@@ -40,6 +41,7 @@ class PeerJob:
         job = point.settings.job[number]
         self.settings = job
         self.errors: list[str] = []
+        self.groups: list[NetsumJob] = []  # What of it goes through a switch.
         transport = point.settings.transport
         self._messages = Messages(
             scenario.network,
@@ -78,14 +80,21 @@ class PeerJob:
             node["slower"] = round(job.slower * 100)
         self._messages.install()
 
-    def _add_iteration(self, point: Point, work: Work, iteration: int, begin: Tokens) -> Tokens:
-        messages, workers, job = self._messages, self._group.workers, self.settings
-        first_ns = job.start if iteration == 0 else 0
+    def _begin(self, point: Point, iteration: int, begin: Tokens) -> list[int]:
+        """Add the begin of an iteration at each worker."""
+        job = self.settings
+        delay_ns = point.settings.controller.delay if job.contender == "netsum" else 0
+        first_ns = job.start + delay_ns if iteration == 0 else 0
         begun = [
-            messages.wait(host, begin[at], first_ns + late_ns(job, point.seed, at, iteration))
-            for at, host in enumerate(workers)
+            self._messages.wait(host, begin[at], first_ns + late_ns(job, point.seed, at, iteration))
+            for at, host in enumerate(self.nodes)
         ]
         self._begun[iteration] = begun
+        return begun
+
+    def _add_iteration(self, point: Point, work: Work, iteration: int, begin: Tokens) -> Tokens:
+        messages, workers, job = self._messages, self._group.workers, self.settings
+        begun = self._begin(point, iteration, begin)
         computed = self._compute(begun, work.computing_ns)
         before: Tokens = [[] for _ in workers]
         ended: list[Tokens] = []

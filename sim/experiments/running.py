@@ -14,6 +14,7 @@ from sim.experiments.peer_job import PeerJob
 from sim.experiments.rounds import RoundsJob
 from sim.experiments.scenario import Programs, Scenario, apply_event, build
 from sim.experiments.settings import Event, Job
+from sim.experiments.trace_job import TraceJob
 from sim.experiments.work import Work, memory_bytes, work_of
 from sim.network.forwarding import FastForward
 from sim.network.graph import NetworkError
@@ -108,6 +109,8 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
 
 
 def _kind_of(job: Job) -> type[NetsumJob] | type[PeerJob]:
+    if job.workload:
+        return TraceJob
     if job.contender != "netsum":
         if job.quorum:
             raise SettingError(f"job {job.name}: quorum: only netsum has quorums, not {job.contender}")
@@ -124,7 +127,9 @@ def _schedule_worker_event(
         raise SettingError(f"event[{at}].job: expected one of {', '.join(names)}, found {event.job!r}")
     job = jobs[names.index(event.job) if event.job else 0]
     if not isinstance(job, NetsumJob):
-        raise SettingError(f"event[{at}].action: only workers of netsum can be killed or paused")
+        raise SettingError(
+            f"event[{at}].action: only workers of netsum without a workload can be killed or paused"
+        )
     if event.worker >= len(job.workers):
         raise SettingError(f"event[{at}].worker: the job has workers 0 to {len(job.workers) - 1}")
 
@@ -202,6 +207,9 @@ def _rows(
         whole = _span(iterations[iteration], iterations[iteration + 1])
         for number, bucket in enumerate(work.buckets):
             duration = _span(started[iteration, number], ended[iteration, number])
+            of_array = (
+                duration if not settings.workload else None
+            )  # A trace reduces more than one, and gathers, too.
             row: Row = {
                 **{key: _plain(value) for key, value in point.varied},
                 "seed": point.seed,
@@ -214,8 +222,8 @@ def _rows(
                 "rate_bps": table.rate,
                 "start_ns": int(started[iteration, number].min()),
                 "duration_ns": duration,
-                "goodput_bps": None if not duration else bucket.size * 8 * _NS_PER_S / duration,
-                "share_of_bound": None if not duration else bound_ns(point, settings, bucket.size) / duration,
+                "goodput_bps": None if not of_array else bucket.size * 8 * _NS_PER_S / of_array,
+                "share_of_bound": None if not of_array else bound_ns(point, settings, bucket.size) / of_array,
                 "iteration_ns": whole,
                 "waiting_share": None if not whole else max(0.0, 1 - work.computing_ns / whole),
                 "limited_by": limits[0].what,
@@ -239,20 +247,19 @@ def _plain(value: Any) -> Any:
 
 def _totals(scenario: Scenario, job: NetsumJob | PeerJob) -> Row:
     network = scenario.network
-    if isinstance(job, NetsumJob):
-        counters = [worker.core.counters() for worker in (*job.retired, *job.workers)]
-        resent = sum(each["retransmissions"] for each in counters)
-        sent = sum(each["packets_sent"] for each in counters)
-        checked = job.checked
-    else:
+    workers = [worker for group in job.groups for worker in (*group.retired, *group.workers)]
+    counters = [worker.core.counters() for worker in workers]
+    resent = sum(each["retransmissions"] for each in counters)
+    sent = sum(each["packets_sent"] for each in counters)
+    if isinstance(job, PeerJob):
         flows = network.flows.rows
-        resent, sent, checked = int(flows["resends"].sum()), int(flows["packets"].sum()), 0
+        resent, sent = resent + int(flows["resends"].sum()), sent + int(flows["packets"].sum())
     return {
         "packets_sent": sent,
         "resent": resent,
         "lost": network.lost_packets,
         "packets_on_links": int(network.link_records["packets"].sum()),
-        "sums_checked": checked,
+        "sums_checked": sum(group.checked for group in job.groups),
         "members_checked": job.members_checked if isinstance(job, RoundsJob) else 0,
         "late": job.late if isinstance(job, RoundsJob) else 0,
         "events": network.events_run,

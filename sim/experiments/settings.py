@@ -193,10 +193,13 @@ class Job:
     apart: bool = _key(flag_field, False, "copies have hosts of their own, not the same ones")
     first_host: int = _key(_whole(1, MAX_HOSTS), 1, "workers are on this host and those that follow")
     size: int = _key(size_bytes, 1 << 20, "of each worker's array, of float32")
-    collectives: int = _key(_whole(1, 10_000), 1, "all-reduces, one after the other")
+    collectives: int = _key(_whole(1, 10_000), 1, "all-reduces, or runs of a workload, one after the other")
     model: str = _key(text_field, "", "train this model instead: a shipped one's name or a file")
+    workload: str = _key(
+        text_field, "", "run this trace instead: a file, a folder, or NAME.%d.et; see docs/simulator.md"
+    )
     compute: int = _key(_time_ns, 0, "before each all-reduce, without a model")
-    batch: float = _key(_number(0.001, 1000), 1.0, "factor on the model's computing times")
+    batch: float = _key(_number(0.001, 1000), 1.0, "factor on computing times of a model or workload")
     bucket: int = _key(size_bytes, 25 << 20, "bytes of a bucket of gradients, as DDP's bucket_cap_mb")
     lanes: int = _key(_choice(64, 256), 256)
     simulated_lanes: int = _key(_choice(0, 64, 256), 0, "lanes that are computed; default: all")

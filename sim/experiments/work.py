@@ -7,6 +7,7 @@ from sim.errors import SettingError
 from sim.experiments.experiment import Settings
 from sim.experiments.settings import Job
 from sim.network.engine.dice import CHANCES, philox
+from sim.traces.reading import read_trace
 
 _LATE = 7  # The purpose of these dice (`sim.network.engine.dice`).
 
@@ -18,13 +19,15 @@ class Bucket:
     size: int
     ready_ns: int
     density: float = 1.0
+    root: int = -1  # Of a broadcast, in a trace; -1: the bytes are reduced.
 
 
 @dataclass(frozen=True)
 class Work:
     """Iterations: a forward pass, then a backward pass while which buckets become ready.
 
-    Plain all-reduces are iterations that compute nothing, or for a time that the job states, with one bucket.
+    Plain all-reduces are iterations that compute nothing, or for a time that the job states, with one bucket. So is an iteration
+    of a trace: its bucket are the bytes of all communication of a rank.
     """
 
     iterations: int
@@ -43,8 +46,12 @@ def work_of(job: Job) -> Work:
 
     A round of a job with a quorum reduces one array, which is there when all has been computed.
 
-    Raises SettingError: there is no such model, or it says how long computing takes and so does the job.
+    Raises SettingError: there is no such model or trace, or it says how long computing takes and so does the job.
     """
+    if job.workload:
+        trace = read_trace(job.workload, job.workers)
+        size = sum(step.node.size for step in trace.steps if 0 in step.ranks)
+        return Work(job.collectives, trace.computing_ns(job.batch), 0, (Bucket(size, 0),))
     if job.model and job.compute:
         raise SettingError(
             f"job {job.name}: compute: expected without a model, which says how long it computes"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.network.engine.events import MESSAGE_READY, push
-from sim.network.engine.flows import PER_PACKET, RING_ACKNOWLEDGED
+from sim.network.engine.flows import PER_PACKET, RING_ACKNOWLEDGED, TO_PYTHON, WITHIN_HOST
 from sim.network.engine.records import NEVER, PS_PER_NS, RING
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Messages:
         self._bytes: list[int] = []
         self._delay_ps: list[int] = []
         self._after: list[Sequence[int]] = []
+        self._promised: set[int] = set()
         self._first = 0
 
     def __len__(self) -> int:
@@ -61,21 +62,38 @@ class Messages:
 
         Returns the message's number. Messages from one host to another arrive in the order in which they become ready.
         """
-        flow = -1
+        flow = WITHIN_HOST
         if source.number != target.number:
             pair = source.number, target.number
             flow = self._flows.setdefault(pair, len(self._flows))
             if flow == len(self._pairs):
                 self._pairs.append(pair)
+        return self._add(flow, size, after, delay_ns)
+
+    def wait(self, host: Node, after: Sequence[int] = (), delay_ns: int = 0) -> int:
+        """Let a host compute for a time when the messages `after` are there."""
+        return self.send(host, host, 0, after, delay_ns)
+
+    def call(self, after: Sequence[int], action: Callable[..., None], *arguments: Any) -> int:
+        """Call a function when the messages `after` are there."""
+        return self._add(TO_PYTHON, self._network.control(action, *arguments), after)
+
+    def promise(self) -> int:
+        """Return the number of a message that is there when `keep` is called."""
+        self._promised.add(len(self))
+        return self._add(WITHIN_HOST, 0)
+
+    def keep(self, number: int, at_ps: int) -> None:
+        """Let a promised message be there at a time."""
+        self._network.reserve(1)
+        push(self._network.world[0], at_ps, MESSAGE_READY, 0, self._first + number)
+
+    def _add(self, flow: int, size: int, after: Sequence[int] = (), delay_ns: int = 0) -> int:
         self._flow.append(flow)
         self._bytes.append(size)
         self._delay_ps.append(delay_ns * PS_PER_NS)
         self._after.append(after)
         return len(self._flow) - 1
-
-    def wait(self, host: Node, after: Sequence[int] = (), delay_ns: int = 0) -> int:
-        """Let a host compute for a time when the messages `after` are there."""
-        return self.send(host, host, 0, after, delay_ns)
 
     def install(self) -> None:
         """Put everything into the network; what waits for nothing begins now, or when its time has passed."""
@@ -91,7 +109,7 @@ class Messages:
         offset = network.add_successors(targets[order] + self._first)
         network.messages.extend(
             count,
-            flow=np.where(flows < 0, -1, flows + first_flow),
+            flow=np.where(flows < 0, flows, flows + first_flow),
             bytes=np.array(self._bytes, np.int64),
             waits_for=waits,
             delay_ps=np.array(self._delay_ps, np.int64),
@@ -103,9 +121,10 @@ class Messages:
         world["messages_left"] += count
         world["messages_watched"] = 1
         now_ps = network.now_ps
-        ready = np.flatnonzero(waits == 0)
+        ready = [number for number in np.flatnonzero(waits == 0).tolist() if number not in self._promised]
+        network.memory.need(int(successors.max(initial=0)))
         network.reserve(len(ready))
-        for number in ready.tolist():
+        for number in ready:
             push(world, now_ps + self._delay_ps[number], MESSAGE_READY, 0, self._first + number)
 
     def done_ps(self, numbers: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -166,6 +166,12 @@ class Network(Graph):
 
     # Workers.
 
+    def free_place(self, hosts: Sequence[Node]) -> int:
+        """Return the first place of a worker that is free on all hosts; `ENDPOINTS_PER_NODE` if there is none."""
+        self.build()
+        taken = (self._endpoints[[host.number for host in hosts]] >= 0).any(axis=0)
+        return int(np.argmin(taken)) if not taken.all() else ENDPOINTS_PER_NODE
+
     def add_job(
         self,
         job: Job | Sequence[Admission],
@@ -286,10 +292,15 @@ class Network(Graph):
 
     def at(self, time_ns: int, action: Callable[..., None], *arguments: Any) -> None:
         """Call a function at a time, before packets that arrive then."""
+        number = self.control(action, *arguments)
+        self._memory.make_room()
+        push(self.world[0], time_ns * PS_PER_NS, CONTROL, 0, number)
+
+    def control(self, action: Callable[..., None], *arguments: Any) -> int:
+        """Return the number of the CONTROL event that calls a function, for what schedules one."""
         self._control_number += 1
         self._controls[self._control_number] = action, arguments
-        self._memory.make_room()
-        push(self.world[0], time_ns * PS_PER_NS, CONTROL, 0, self._control_number)
+        return self._control_number
 
     def run(
         self,

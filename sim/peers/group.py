@@ -32,7 +32,7 @@ class Group:
 
 
 Peer = Callable[[Group, int, Tokens], Tokens]
-"""All-reduces an array: (group, bytes, when each worker may begin) to when each is done."""
+"""A collective, mostly an all-reduce: (group, bytes, when each worker may begin) to when each is done."""
 
 
 def split(size: int, parts: int) -> list[int]:

@@ -10,6 +10,20 @@ from sim.peers.group import Group, Tokens, split
 
 def ring(group: Group, size: int, ready: Tokens) -> Tokens:
     """Write down a ring all-reduce; each worker sends 2 (n − 1) / n of the array."""
+    steps = 2 * (len(group.workers) - 1)
+    return go_round(group, size, ready, range(steps), steps // 2)
+
+
+def go_round(group: Group, size: int, ready: Tokens, steps: range, last: int) -> Tokens:
+    """Write down steps of a ring all-reduce.
+
+    Parameters
+    ----------
+    steps
+        In the first n − 1 of an all-reduce sums are made, in the others they go round.
+    last
+        The first step of which a worker needs what it receives.
+    """
     workers, messages = group.workers, group.messages
     count = len(workers)
     if count == 1:
@@ -19,7 +33,7 @@ def ring(group: Group, size: int, ready: Tokens) -> Tokens:
     done: Tokens = [[] for _ in workers]
     # Of each worker and segment: the pieces that have come, which the next step passes on.
     came: dict[tuple[int, int], list[int]] = {}
-    for step in range(2 * (count - 1)):
+    for step in steps:
         arrived: dict[tuple[int, int], list[int]] = {}
         for worker in range(count):
             segment = (worker - step) % count
@@ -35,7 +49,7 @@ def ring(group: Group, size: int, ready: Tokens) -> Tokens:
                 )
                 for at, piece in enumerate(pieces)
             ]
-            if step >= count - 1:
+            if step >= last:
                 done[right] += arrived[right, segment]
         came = arrived
     return done

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from sim.network.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer
-from sim.network.engine.events import FLOW_TIMER, MESSAGE_READY, push
+from sim.network.engine.events import CONTROL, FLOW_TIMER, MESSAGE_READY, push
 from sim.network.engine.links import send
 from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, packet_of, release, take
 from sim.network.engine.records import FLOW, MESSAGE, NODE, PACKET, RING
@@ -29,6 +29,9 @@ from sim.network.engine.ways import link_towards
 
 PER_PACKET: Final = 1000  # Windows are counted in thousandths of a packet.
 PACKET_THRESHOLD: Final = 3  # kPacketThreshold of RFC 9002.
+WITHIN_HOST: Final = -1
+TO_PYTHON: Final = -2
+"""A message's flow: none, as it stays within its host; none, and Python acts when it is ready (`bytes`: the CONTROL event)."""
 RING_ACKNOWLEDGED: Final = -1
 _RING_LOST: Final = -2
 _LEAST_WINDOW: Final = 2 * PER_PACKET
@@ -71,6 +74,8 @@ def on_message_ready(world: Record, number: Integer) -> None:
     message = _message_of(world, number)
     message.ready_ps = world.now_ps
     if message.flow < 0:
+        if message.flow == TO_PYTHON:
+            push(world, world.now_ps, np.int64(CONTROL), np.int64(0), message.bytes)
         _delivered(world, number)
         return
     flow = _flow_of(world, message.flow)

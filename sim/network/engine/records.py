@@ -187,7 +187,7 @@ RING: Final = record("order", "bytes", "received")
 bytes, and the highest packet received at this place of the ring, plus one."""
 
 MESSAGE: Final = record(
-    "flow",  # -1: within a host
+    "flow",  # or `flows.WITHIN_HOST`, `flows.TO_PYTHON`
     "bytes",
     "waits_for",  # messages that must have been delivered before
     "delay_ps",  # of its sender, between the last of these and sending

@@ -34,6 +34,7 @@ SHIPPED = (
     "racks",
     "slots",
     "stragglers",
+    "traces",
     "training",
     "trees",
     "workers",

@@ -1,0 +1,196 @@
+"""Chakra execution traces: a file for each rank, of protobuf messages that each follow their length.
+
+Source: MLCommons Chakra, `schema/protobuf/et_def.proto` (package ChakraProtoMsg): the first message is the `GlobalMetadata`,
+each other one a `Node`. Of its fields those that are read are declared here; others are skipped. A node waits for its
+`data_deps`, as with Chakra's own feeder; its `ctrl_deps` are the operator that called it. Sizes are as ASTRA-sim takes them
+(`Workload.cc`, `Ring.cc`): that of an all-gather is what each rank brings, any other a rank's whole array. The root is the lowest
+rank: the schema has none.
+"""
+
+import ast
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from sim.traces.graph import MOST_NODES, Kind, TraceError, TraceNode
+
+_STRING, _MESSAGE, _INT64, _UINT64, _INT32, _UINT32, _BOOL = 9, 11, 3, 4, 5, 13, 8
+_FIELDS: Final = {
+    "Attribute": (
+        ("name", 1, _STRING),
+        ("int32_val", 7, _INT32),
+        ("int64_val", 9, _INT64),
+        ("uint32_val", 11, _UINT32),
+        ("uint64_val", 13, _UINT64),
+        ("bool_val", 27, _BOOL),
+        ("string_val", 29, _STRING),
+    ),
+    "Metadata": (("version", 1, _STRING), ("attr", 2, "Attribute")),
+    "Values": (("values", 1, _STRING),),
+    "Node": (
+        ("id", 1, _UINT64),
+        ("type", 3, _INT32),
+        ("data_deps", 5, _UINT64),
+        ("duration_micros", 7, _UINT64),
+        ("inputs", 8, "Values"),
+        ("attr", 10, "Attribute"),
+    ),
+}
+_REPEATED: Final = ("attr", "data_deps")
+
+VERSION: Final = "0.0.4"
+_SCHEMAS: Final = ("1.0.", "1.1.")
+"""How the attribute `schema` begins in files that PyTorch's traces and text were converted to; those have no `version`."""
+_LONGEST: Final = 1 << 26  # Bytes of a message; those of a real trace have up to some 100 kB.
+
+_METADATA, _LOAD, _STORE, _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = range(1, 8)
+COLLECTIVES: Final[dict[int, Kind]] = {
+    0: "all-reduce",
+    1: "reduce",
+    2: "all-gather",
+    5: "broadcast",
+    6: "all-to-all",
+    7: "reduce-scatter",
+    8: "reduce-scatter",
+}
+
+
+@cache
+def messages() -> dict[str, Any]:
+    """Return the classes of the schema's messages, by their names here."""
+    described = descriptor_pb2.FileDescriptorProto(
+        name="netsum/chakra.proto", package="netsum.chakra", syntax="proto3"
+    )
+    for name, fields in _FIELDS.items():
+        message = described.message_type.add(name=name)
+        for field, number, kind in fields:
+            label = 3 if field in _REPEATED else 1
+            made = message.field.add(name=field, number=number, label=label)
+            if isinstance(kind, str):
+                made.type, made.type_name = _MESSAGE, f".netsum.chakra.{kind}"
+            else:
+                made.type = kind
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(described)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"netsum.chakra.{name}"))
+        for name in _FIELDS
+    }
+
+
+def read_chakra(path: Path, rank: int, ranks: int) -> list[TraceNode]:
+    """Read the trace of a rank, message by message, so that a long file is not in memory before an error is found.
+
+    Raises TraceError and OSError.
+    """
+    nodes: list[TraceNode] = []
+    groups: dict[str, tuple[int, ...]] = {}
+    with path.open("rb") as file:
+        stream = _stream(file, nodes)
+        _check_version(next(stream, b""))
+        for raw in stream:
+            node = _parsed("Node", raw)
+            if node is None:
+                raise TraceError(f"expected a node {_after(nodes)}, found another message")
+            if node.type == _METADATA:
+                groups.update(_groups(node, ranks))
+            nodes.append(_node(node, rank, ranks, groups))
+            if len(nodes) > MOST_NODES:
+                raise TraceError(f"expected at most {MOST_NODES:,} nodes, found more, from node {node.id} on")
+    return nodes
+
+
+def _parsed(name: str, raw: bytes) -> Any:
+    try:
+        return messages()[name].FromString(raw)
+    except DecodeError:
+        return None
+
+
+def _after(nodes: list[TraceNode]) -> str:
+    return f"after {nodes[-1]}" if nodes else "at its beginning"
+
+
+def _stream(file: BinaryIO, nodes: list[TraceNode]) -> Iterator[bytes]:
+    """Iterate over messages that each follow their length, a varint; `nodes`: those that were read so far."""
+    while True:
+        length = shift = 0
+        while byte := file.read(1):
+            length |= (byte[0] & 0x7F) << shift
+            shift += 7
+            if byte[0] < 0x80 or length > _LONGEST:
+                break
+        if not byte and not shift:
+            return
+        if length > _LONGEST:
+            raise TraceError(
+                f"a message {_after(nodes)} is longer than {_LONGEST:,} bytes: this is no Chakra trace"
+            )
+        raw = file.read(length)
+        if not byte or len(raw) < length:
+            raise TraceError(f"the file is cut off in the message {_after(nodes)}")
+        yield raw
+
+
+def _check_version(raw: bytes) -> None:
+    found = _parsed("Metadata", raw)
+    if found is None:
+        raise TraceError("expected a Chakra trace, found a first message that is no metadata")
+    schema = next((each.string_val for each in found.attr if each.name == "schema"), "")
+    if found.version != VERSION and not schema.startswith(_SCHEMAS):
+        expected = f"expected Chakra's version {VERSION}, or a schema 1.0.x or 1.1.x"
+        raise TraceError(f"{expected}, found {found.version or schema or 'none'}")
+
+
+def _attributes(node: Any) -> dict[str, Any]:
+    return {
+        each.name: next((value for kind, value in each.ListFields() if kind.name != "name"), 0)
+        for each in node.attr
+    }
+
+
+def _groups(node: Any, ranks: int) -> dict[str, tuple[int, ...]]:
+    """Return the process groups that PyTorch wrote into a metadata node: a list with a text of JSON."""
+    if "pg_name" not in node.inputs.values:
+        return {}
+    try:
+        (text,) = ast.literal_eval(node.inputs.values)
+        return {each["pg_name"]: tuple(sorted(each["ranks"]) or range(ranks)) for each in json.loads(text)}
+    except (ValueError, SyntaxError, KeyError, TypeError):
+        raise TraceError(f"node {node.id}: expected a list of process groups, found another text") from None
+
+
+def _node(node: Any, rank: int, ranks: int, groups: dict[str, tuple[int, ...]]) -> TraceNode:
+    made = TraceNode(node.id, after=list(node.data_deps), duration_ns=node.duration_micros * 1000)
+    where = f"node {node.id} of rank {rank}"
+    if not _METADATA <= node.type <= _COLLECTIVE:
+        raise TraceError(f"{where} has the type {node.type}: expected one from {_METADATA} to {_COLLECTIVE}")
+    found = _attributes(node)
+    call = node.type == _COLLECTIVE and "comm_type" not in found and found.get("is_cpu_op")
+    if node.type < _SEND or call:  # The kernel that communicates has a node of its own.
+        return made
+    number = int(found.get("comm_type", 0))
+    peer = {_SEND: "comm_dst", _RECEIVE: "comm_src"}.get(node.type)
+    for name in ("comm_size", peer):
+        if name and name not in found:
+            raise TraceError(f"{where} communicates: expected an attribute {name}")
+    made.size, made.duration_ns, made.tag = int(found["comm_size"]), 0, 0
+    if peer:
+        made.tag = int(found.get("comm_tag", 0))
+        made.kind = "send" if node.type == _SEND else "receive"
+        made.ranks = (rank, int(found[peer]))[:: 1 if node.type == _SEND else -1]
+        return made
+    if number not in COLLECTIVES:
+        raise TraceError(f"{where} is a collective of type {number}, which no contender carries")
+    group = str(found.get("pg_name", "")) or "0"
+    if group not in groups and group != "0":
+        raise TraceError(f"{where}: the process group {group!r} is not in the trace")
+    made.kind, made.ranks = COLLECTIVES[number], groups.get(group, tuple(range(ranks)))
+    if made.kind == "all-gather":
+        made.size *= len(made.ranks)
+    return made

@@ -1,0 +1,267 @@
+"""Traces that are wrong: one sentence each with the node, before anything runs."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.traces.graph import TraceError
+from sim.traces.reading import read_trace
+from tests.sim.traces.files import chakra_bytes, chakra_node, write_chakra
+
+GOAL = """num_ranks 2
+// a message to and fro
+rank 0 {
+l1: calc 1000
+l2: send 4096b to 1 tag 7 cpu 0 nic 0
+l2 requires l1
+l3: recv 8b from 1 tag 8
+l4: calc 500 cpu 1
+l4 irequires l2
+}
+rank 1 {
+l1: recv 4096b from 0 tag 7
+l2: send 8b to 0 tag 8 /* the answer */
+l2 requires l1
+}
+"""
+AICB = """HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 all_gpus: 4 checkpoints: 0
+2
+first -1 1000 ALLREDUCE 4096 2000 ALLGATHER 8192 3000 REDUCESCATTER 16384 1
+second\t-1\t100\tNONE\t0\t200\tNONE\t0\t300\tALLTOALL\t512\t1
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "trace.txt"
+    path.write_text(text)
+    return str(path)
+
+
+def test_goal_is_a_graph_of_messages(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, GOAL), 2)
+    found = {(step.ranks[0], step.node.id): step for step in trace.steps}
+    assert [(each.node.kind, each.node.size) for each in trace.steps].count(("send", 4096)) == 1
+    sent, begun = found[0, "l2"], found[0, "l4"]
+    assert sent.node.ranks == (0, 1)
+    assert sent.after == begun.after == (found[0, "l1"].members,)
+    assert set(found[1, "l1"].after[0]) == set(sent.members)
+    assert trace.computing_ns(2) == 2 * 1500
+
+
+def test_aicb_is_a_forward_pass_and_a_backward_pass_with_the_groups_of_its_header(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, AICB), 4)
+    steps = [(str(each.node.id), each.node.kind, each.ranks, each.node.size) for each in trace.steps]
+    assert [each[1:] for each in steps if each[0] == "1.first.forward.ALLREDUCE"] == [
+        ("all-reduce", (0, 1), 4096),
+        ("all-reduce", (2, 3), 4096),
+    ]
+    assert [each[1:3] for each in steps if each[0] == "2.second.weights.ALLTOALL"] == [
+        ("all-to-all", (0, 2)),
+        ("all-to-all", (1, 3)),
+    ]
+    assert trace.computing_ns(1) == 1000 + 100 + 200 + 300 + 2000 + 3000
+    numbers = {each: step.node.id for step in trace.steps for each in step.members}
+    waits = {step.node.id: [numbers[each] for each in step.after[0]] for step in trace.steps}
+    # Only collectives of weights go on while the rank computes.
+    assert waits["2.second.forward"] == ["1.first.forward.ALLREDUCE"]
+    assert waits["1.first.inputs"] == ["2.second.weights"]
+    assert waits["1.first.weights"] == ["1.first.inputs.ALLGATHER"]
+
+
+def test_a_micro_benchmark_of_aicb_runs_one_collective_after_the_other(tmp_path: Path) -> None:
+    text = "MICRO\n2\n" + "micro -1 1 NONE 0 1 NONE 0 1 ALLGATHER 4096 1\n" * 2
+    trace = read_trace(written(tmp_path, text), 4)
+    assert [step.node.kind for step in trace.steps if len(step.ranks) == 4] == ["all-gather"] * 2
+    assert trace.computing_ns(1) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "workers", "sentence"),
+    [
+        (
+            GOAL[: GOAL.index("l2 requires l1\n}")],
+            2,
+            "the file is cut off in rank 1, after node l2 (send) of rank 1",
+        ),
+        (GOAL[: GOAL.index("rank 1")], 2, "rank 1 is missing: expected 2 ranks"),
+        (GOAL.replace("num_ranks 2", "num_ranks 1"), 1, "one block for each of 1 ranks, found rank 1"),
+        (
+            GOAL.replace("l2 requires l1", "l2 requires l9"),
+            2,
+            "line 6, after node l2 (send) of rank 0: l2 requires l9: there is no node l9",
+        ),
+        (
+            GOAL.replace("irequires l2", "irequires l8"),
+            2,
+            "l4 irequires l8: there is no node l8",
+        ),
+        (GOAL.replace("l1: calc", "l1: recv 9b from 1\nl1: calc"), 2, "rank 0 has node l1 (receive) twice"),
+        (
+            GOAL.replace("l3: recv", "l3: steal"),
+            2,
+            "line 7, after node l2 (send) of rank 0: expected a line of GOAL, found 'l3: steal",
+        ),
+        (
+            GOAL.replace("l2 requires l1", "l2 requires l1\nl1 requires l2"),
+            2,
+            "a cycle: each waits for the next one: node l",
+        ),
+        (GOAL, 3, "the trace has 2 ranks: expected workers = 2, found 3"),
+        (AICB[: AICB.index("\t300")], 4, "cut off after layer 1 (first): expected 2 layers of 12 columns"),
+        (AICB[: AICB.index("second")], 4, "cut off after layer 1 (first): expected 2 layers of 12 columns"),
+        (
+            AICB.replace("ALLTOALL", "ALLTONONE"),
+            4,
+            "node 2.second.weights (compute): expected one of NONE, ALLREDUCE",
+        ),
+        (AICB.replace("pp: 1", "pp: 2"), 4, "expected no stages of a pipeline (1) and no checkpoints (0)"),
+        (AICB, 3, "expected workers that groups of 2 times 1 divide, found 3"),
+        (AICB.replace("3000", "soon"), 4, "invalid literal for int() with base 10: 'soon'"),
+    ],
+)
+def test_text_that_is_no_trace(text: str, workers: int, sentence: str, tmp_path: Path) -> None:
+    assert sentence in error_of(written(tmp_path, text), workers)
+
+
+def error_of(place: object, workers: int = 2) -> str:
+    with pytest.raises(TraceError) as caught:
+        read_trace(str(place), workers)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def reduce_of(size: int, number: int = 1, **attributes: Any) -> Any:
+    return chakra_node(number, "all-reduce", comm_size=size, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sentence"),
+    [
+        (
+            [[chakra_node(1, "compute", [3]), chakra_node(2, "compute", [1]), chakra_node(3, "compute", [2])]]
+            * 2,
+            "a cycle: each waits for the next one: node 1 (compute) of rank 0, node 3 (compute) of rank 0, "
+            "node 2 (compute) of rank 0, node 1 (compute) of rank 0",
+        ),
+        (
+            [[chakra_node(4, "compute", [4])], []],
+            "each waits for the next one: node 4 (compute) of rank 0, node 4 (compute) of rank 0",
+        ),
+        (
+            [[chakra_node(5, "compute", [77])], []],
+            "node 5 (compute) of rank 0 waits for node 77, which is not in the trace",
+        ),
+        ([[chakra_node(6, "compute"), chakra_node(6, "compute")], []], "rank 0 has node 6 (compute) twice"),
+        ([[chakra_node(7, "unknown")], []], "node 7 of rank 0 communicates: expected an attribute comm_size"),
+        (
+            [[reduce_of(8, 8, comm_type=44)], []],
+            "node 8 of rank 0 is a collective of type 44, which no contender carries",
+        ),
+        ([[reduce_of(8, 9)], []], "node 9 (all-reduce) of rank 0: rank 1 does not take part in it"),
+        (
+            [[reduce_of(8, 10)], [reduce_of(9, 11)]],
+            "node 11 (all-reduce) of rank 1 has 9 bytes, but node 10 (all-reduce) of rank 0, which belongs to it, 8",
+        ),
+        (
+            [[reduce_of(8, 12, pg_name="55")], []],
+            "node 12 of rank 0: the process group '55' is not in the trace",
+        ),
+        (
+            [[chakra_node(13, "send", comm_size=4, comm_dst=1, comm_tag=2)], []],
+            "node 13 (send) of rank 0: rank 1 does not take part in it",
+        ),
+        (
+            [[], [chakra_node(14, "receive", comm_size=4, comm_src=0)]],
+            "node 14 (receive) of rank 1: rank 0 does not take part in it",
+        ),
+        (
+            [[chakra_node(15, "send", comm_size=4, comm_dst=9)], []],
+            "node 15 (send) of rank 0: expected this rank and others from 0 to 1, found [0, 9]",
+        ),
+    ],
+)
+def test_a_graph_that_cannot_run_is_named_by_its_node(ranks: Any, sentence: str, tmp_path: Path) -> None:
+    assert error_of(write_chakra(tmp_path, ranks)).endswith(sentence)
+
+
+def test_a_wait_of_two_ranks_for_each_other_is_a_cycle(tmp_path: Path) -> None:
+    one = [
+        chakra_node(1, "receive", comm_size=4, comm_src=1),
+        chakra_node(2, "send", [1], comm_size=4, comm_dst=1),
+    ]
+    other = [
+        chakra_node(3, "receive", comm_size=4, comm_src=0),
+        chakra_node(4, "send", [3], comm_size=4, comm_dst=0),
+    ]
+    assert "a cycle: each waits for the next one: node" in error_of(write_chakra(tmp_path, [one, other]))
+    # Sends before receives are none, although each rank's receive waits for its own send.
+    one = [
+        chakra_node(1, "send", comm_size=4, comm_dst=1),
+        chakra_node(2, "receive", [1], comm_size=4, comm_src=1),
+    ]
+    other = [
+        chakra_node(1, "send", comm_size=4, comm_dst=0),
+        chakra_node(2, "receive", [1], comm_size=4, comm_src=0),
+    ]
+    assert len(read_trace(write_chakra(tmp_path, [one, other]), 2).steps) == 4
+
+
+def test_a_type_that_the_schema_does_not_have(tmp_path: Path) -> None:
+    node = chakra_node(21, "compute")
+    node.type = 12
+    assert error_of(write_chakra(tmp_path, [[node], []])).endswith(
+        "node 21 of rank 0 has the type 12: expected one from 1 to 7"
+    )
+
+
+def test_a_rank_without_a_file(tmp_path: Path) -> None:
+    place = write_chakra(tmp_path, [[], [], []])
+    (tmp_path / "trace.1.et").unlink()
+    for each in (place, tmp_path):
+        assert "rank 1 is missing: expected one for each rank" in error_of(each, 3)
+    assert "there is no such file" in error_of(tmp_path / "none.et")
+    (tmp_path / "empty").mkdir()
+    assert "rank 0 is missing" in error_of(tmp_path / "empty")
+    write_chakra(tmp_path, [[]], "other")
+    assert "rank 0 has two files" in error_of(tmp_path)
+
+
+def test_a_file_that_is_cut_off_at_any_byte(tmp_path: Path) -> None:
+    whole = chakra_bytes([chakra_node(300 + at, "compute", micros=1) for at in range(3)])
+    first = len(chakra_bytes([]))
+    each = (len(whole) - first) // 3
+    for length in range(1, len(whole)):
+        path = tmp_path / f"{length}.et"
+        path.write_bytes(whole[:length])
+        if (length - first) % each == 0 and length >= first:
+            assert (
+                read_trace(str(path), 1).nodes == (length - first) // each
+            )  # Between two nodes: a shorter trace.
+        else:
+            assert "the file is cut off in the message" in error_of(path, 1)
+    assert error_of(path, 1).endswith("the file is cut off in the message after node 301 (compute)")
+
+
+def test_other_versions_and_other_files(tmp_path: Path) -> None:
+    path = tmp_path / "trace.et"
+    path.write_bytes(chakra_bytes([], version="0.0.9"))
+    assert error_of(path).endswith("expected Chakra's version 0.0.4, or a schema 1.0.x or 1.1.x, found 0.0.9")
+    node = chakra_node(1, "compute").SerializeToString()
+    path.write_bytes(bytes([len(node)]) + node)
+    assert error_of(path).endswith("found none")
+    path.write_bytes(b"\x04\xff\xff\xff\xff")
+    assert error_of(path).endswith("found a first message that is no metadata")
+    path.write_text('{"schema": "1.1.0-chakra.0.0.4", "nodes": []}')
+    assert error_of(path).endswith("or a workload of AICB, found another text")
+
+
+def test_a_file_of_10_gb_is_not_read_before_it_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "huge.et"
+    path.write_bytes(chakra_bytes([chakra_node(1, "compute")]))
+    os.truncate(path, 10**10)  # Without blocks on the disk: zeros, each a message without a field.
+    assert error_of(path).endswith("node 0 of rank 0 has the type 0: expected one from 1 to 7")
+    with path.open("r+b") as file:
+        file.write(chakra_bytes([]) + b"\xff\xff\xff\xff\x7f")
+    assert "is longer than 67,108,864 bytes: this is no Chakra trace" in error_of(path)

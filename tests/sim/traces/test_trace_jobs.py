@@ -1,0 +1,161 @@
+"""Jobs that run traces: times that follow from the graph, in every contender, and the same in every run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.errors import SettingError
+from sim.experiments.experiment import load_experiment, parse_experiment
+from sim.experiments.running import run_point
+from tests.sim.experiments.hashes import COLUMNS, programs
+from tests.sim.traces.files import chakra_node, write_chakra
+
+CONTENDERS = ("netsum", "ring", "halving-doubling", "tree", "ps", "ps-colocated", "omnireduce")
+COLLECTIVES = ("all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter", "all-to-all")
+MB = 1 << 20
+
+
+def run(workload: str, more: str = "", tables: str = "", workers: int = 4) -> list[dict[str, Any]]:
+    text = f'[topology]\nrate = "10gbit"\n[[job]]\nworkers = {workers}\nlanes = 64\nworkload = "{workload}"\n{more}\n{tables}'
+    return run_point(parse_experiment(text, "trace").points[0], programs()).rows
+
+
+def training(rank: int, workers: int = 4, size: int = MB // 4) -> list[Any]:
+    """Return a step: a gradient is reduced while the next one is computed, and what each rank has is passed on at the end."""
+    right, left = (rank + 1) % workers, (rank - 1) % workers
+    return [
+        chakra_node(10, "compute", micros=100),
+        chakra_node(11, "all-reduce", [10], comm_size=size),
+        chakra_node(12, "compute", [10], micros=150),
+        chakra_node(13, "reduce-scatter", [12], comm_size=size),
+        chakra_node(14, "all-gather", [13], comm_size=size // workers),
+        chakra_node(15, "all-to-all", [11, 14], comm_size=size),
+        chakra_node(16, "broadcast", [15], comm_size=size),
+        chakra_node(17, "reduce", [16], comm_size=size),
+        chakra_node(18, "send", [17], comm_size=size, comm_dst=right, comm_tag=3),
+        chakra_node(19, "receive", [17], comm_size=size, comm_src=left, comm_tag=3),
+        chakra_node(20, "compute", [19], micros=20),
+    ]
+
+
+@pytest.mark.parametrize("contender", CONTENDERS)
+def test_every_contender_runs_a_trace_and_repeats(contender: str, tmp_path: Path) -> None:
+    place = write_chakra(tmp_path, [training(rank) for rank in range(4)])
+    first, second = (run(place, f'contender = "{contender}"\ncollectives = 2') for _ in range(2))
+    assert first == second
+    assert [row["iteration"] for row in first] == [0, 1]
+    # Computing alone takes 270 us, and a link of 10 Gbit/s 210 us for the 256 KiB of one collective.
+    assert all(0.27e6 + 5 * 0.21e6 < row["iteration_ns"] < 10e6 for row in first)
+    # Two iterations of an all-reduce, a reduce and a broadcast, and of four parts each of reduce-scatter and all-gather.
+    assert first[0]["sums_checked"] == (2 * 4 * (3 + 4 + 4) if contender == "netsum" else 0)
+
+
+@pytest.mark.parametrize("contender", ["netsum", "ring"])
+@pytest.mark.parametrize("kind", COLLECTIVES)
+def test_a_collective_takes_the_bytes_that_its_algorithm_sends(
+    kind: str, contender: str, tmp_path: Path
+) -> None:
+    size = 4 * MB if kind != "all-gather" else MB
+    place = write_chakra(tmp_path, [[chakra_node(0, kind, comm_size=size)]] * 4)
+    (row,) = run(place, f'contender = "{contender}"\nslots = 128')
+    # Of an array, what a worker sends or receives, whichever is more.
+    share = {"all-reduce": 1.5, "broadcast": 1, "reduce": 1}.get(kind, 0.75) if contender == "ring" else 1
+    if kind == "all-to-all":
+        share = 0.75
+    payload, wire = (1448, 1538) if contender == "ring" or kind == "all-to-all" else (256, 342)
+    bound_ns = share * 4 * MB * wire / payload * 8 / 10
+    assert bound_ns < row["iteration_ns"] < 1.13 * bound_ns
+
+
+def test_computing_is_scaled_and_overlaps_communication(tmp_path: Path) -> None:
+    nodes = [
+        chakra_node(0, "compute", micros=1000),
+        chakra_node(1, "all-reduce", comm_size=MB // 4),
+        chakra_node(2, "compute", [0], micros=500),
+        chakra_node(3, "compute", [1, 2], micros=100),
+    ]
+    place = write_chakra(tmp_path, [nodes] * 4)
+    for factor in (0.5, 1, 2):
+        (row,) = run(place, f"batch = {factor}")
+        assert row["iteration_ns"] == 1_600_000 * factor
+        assert row["waiting_share"] == 0
+    slow = run(place, "straggler = 1\nslower = 3")
+    assert slow[0]["iteration_ns"] == 4_800_000
+
+
+def test_collectives_of_some_ranks_share_the_switch(tmp_path: Path) -> None:
+    groups = '[\'[{"pg_name": "0", "ranks": []}, {"pg_name": "7", "ranks": [0, 1]}, {"pg_name": "8", "ranks": [2, 3]}]\']'
+
+    def nodes(rank: int) -> list[Any]:
+        about = chakra_node(0, "metadata")
+        about.inputs.values = groups
+        mine = "7" if rank < 2 else "8"
+        return [
+            about,
+            chakra_node(1, "all-reduce", [0], comm_size=MB, pg_name=mine),
+            chakra_node(2, "all-reduce", [1], comm_size=MB, pg_name="0"),
+        ]
+
+    place = write_chakra(tmp_path, map(nodes, range(4)))
+    (row,) = run(place)
+    assert row["sums_checked"] == 8
+    alone = write_chakra(tmp_path, [[chakra_node(1, "all-reduce", comm_size=MB)]] * 4, "alone")
+    (one,) = run(alone)
+    # The two pairs reduce at the same time: each port carries one array.
+    assert row["iteration_ns"] == pytest.approx(2 * one["iteration_ns"], rel=0.02)
+
+
+@pytest.mark.parametrize("contender", ["netsum", "ring"])
+def test_jobs_with_traces_of_their_own_beside_a_job_without(contender: str, tmp_path: Path) -> None:
+    """What fast-forward leaves out of a job beside them changes nothing."""
+    first = write_chakra(tmp_path, [training(rank) for rank in range(4)], "first")
+    second = write_chakra(tmp_path, [[chakra_node(5, "all-reduce", comm_size=MB)]] * 2, "second")
+    tables = f"""
+    [[job]]
+    name = "second"
+    workers = 2
+    lanes = 64
+    first_host = 3
+    workload = "{second}"
+    contender = "{contender}"
+    [[job]]
+    name = "plain"
+    first_host = 5
+    lanes = 64
+    switch = "{{switch}}"
+    size = "2MiB"
+    sparse = "never"
+    [run]
+    fast_forward = {{on}}
+    """
+    lines = f'contender = "{contender}"\nname = "first"'
+    results = [run(first, lines, tables.format(on=on, switch="s1")) for on in ("true", "false")]
+    assert results[0] == results[1]
+    assert {row["job"] for row in results[0]} == {"first", "second", "plain"}
+
+
+def test_settings_that_a_workload_has_no_use_for(tmp_path: Path) -> None:
+    place = write_chakra(tmp_path, [training(rank) for rank in range(4)])
+    for more, sentence in (
+        ('model = "vgg16"', "job job: workload: expected no model, compute, quorum or density with it"),
+        ("density = 0.5", "expected no model, compute, quorum or density with it"),
+        ("", "the trace has 4 ranks: expected workers = 4, found 2"),
+    ):
+        with pytest.raises(SettingError, match=sentence):
+            run(place, more, workers=2 if not more else 4)
+    with pytest.raises(SettingError, match="no switch that restarts under a job with a workload"):
+        run(place, "", '[[event]]\nat = "1us"\naction = "switch-restart"')
+    with pytest.raises(SettingError, match="only workers of netsum without a workload"):
+        run(place, "", '[[event]]\nat = "1us"\naction = "kill-worker"')
+
+
+def test_a_trace_that_changes_is_another_point(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    place = write_chakra(tmp_path, [training(rank) for rank in range(4)])
+    path.write_text(f'[[job]]\nworkload = "{place}"')
+    (before,) = load_experiment(str(path)).points
+    key = before.key("")
+    write_chakra(tmp_path, [training(rank, size=MB) for rank in range(4)])
+    assert before.key("") != key
+    assert COLUMNS
