@@ -48,6 +48,7 @@ class Flight:
         self.rings: dict[str, NDArray[np.int32]] = {}
         self._set("digest_capacity", len(self.digest_rows))
         self._set("digest_rows", self.digest_rows.ctypes.data)
+        self._last = Packets.trusted(self.out_ports, self.out_lengths, self.out_frames)
         self._grow_output(64)
         self._grow_slots(_FIRST_SLOTS, self.row_bytes)
 
@@ -59,11 +60,15 @@ class Flight:
 
     def run(self, packets: Packets, now_ns: int, *, copy: bool) -> Packets:
         """Run a batch to its end and return what came out."""
-        self.make_room(*packets.frames.shape)
-        self._inputs.pack_into(self._view, self._inputs_at, *packets.addresses, len(packets), 0)
-        self._view[self._out_count] = 0
-        self._view[self._now] = now_ns // 1000
-        return self.resume(self.machine.run(self._address), copy=copy)
+        count, width = packets.frames.shape
+        if count > len(self.out_frames) or width + self.room > self.row_bytes:
+            self.make_room(count, width)
+        view = self._view
+        self._inputs.pack_into(view, self._inputs_at, *packets.addresses, count, 0)
+        view[self._out_count] = 0
+        view[self._now] = now_ns // 1000
+        status = self.machine.run(self._address)
+        return self.result(copy=copy) if status == DONE else self.resume(status, copy=copy)
 
     def make_room(self, count: int, frame_bytes: int) -> None:
         """Make room for what a batch of `count` frames, each of at most this length, is likely to need."""
@@ -89,11 +94,14 @@ class Flight:
     def result(self, *, copy: bool = False) -> Packets:
         """Return what came out of the last batch; a view of memory that the next one uses, unless `copy`."""
         count = self._view[self._out_count]
+        if not copy and count == len(self._last):
+            return self._last
         ports, lengths, frames = self.out_ports[:count], self.out_lengths[:count], self.out_frames[:count]
         if copy:
             width = max(int(lengths.max()), 1) if count else 1
-            ports, lengths, frames = ports.copy(), lengths.copy(), frames[:, :width].copy()
-        return Packets.trusted(ports, lengths, frames)
+            return Packets.trusted(ports.copy(), lengths.copy(), frames[:, :width].copy())
+        self._last = Packets.trusted(ports, lengths, frames)
+        return self._last
 
     def _widen(self, frame_bytes: int) -> None:
         """Make rows and slots hold frames of `frame_bytes` and the headers a pass may add."""
@@ -111,6 +119,8 @@ class Flight:
         lengths[: len(self.out_lengths)] = self.out_lengths
         ports[: len(self.out_ports)] = self.out_ports
         self.out_lengths, self.out_ports = lengths, ports
+        # The last result that is a view: batches after another often put out as many packets, and slices take time.
+        self._last = Packets.trusted(ports[:0], lengths[:0], frames[:0])
         self._set("out_frames", frames.ctypes.data)
         self._set("out_stride", self.row_bytes)
         self._set("out_lengths", lengths.ctypes.data)

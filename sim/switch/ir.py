@@ -329,6 +329,37 @@ class Program:
         """The headers that something names after replication, or that a field list names."""
         return headers_of((leaving(self), self.field_lists))
 
+    @cached_property
+    def headers_seen_arriving(self) -> set[str]:
+        """The headers that the parser or a check of checksums names, other than to extract, add or remove them."""
+        states = self.parse_states.values()
+        reads = [p for s in states for p in s.ops if p.op not in ("add_header", "remove_header")]
+        checks = [(c, self.calculations[c.calculation]) for c in self.checksums if c.verify]
+        return headers_of((reads, [s.key for s in states], checks))
+
+    @cached_property
+    def metadata_seen_leaving(self) -> list[tuple[str, str]]:
+        """The fields of metadata that something names after replication, or that a field list names."""
+        named = self._all_fields((leaving(self), self.field_lists))
+        return sorted(n for n in named if self.headers[n[0]].metadata and n[1] != "$valid$")
+
+    @cached_property
+    def written_leaving(self) -> set[tuple[str, str]]:
+        """The fields that may be written after replication."""
+        _, actions, _, meters, deparser, checksums = leaving(self)
+        return self._all_fields((actions, meters, deparser, [target for _, target, _ in checksums]))
+
+    def _all_fields(self, node: Any) -> set[tuple[str, str]]:
+        """Return the fields, by header and name, that something names, alone or with their header."""
+        named = fields_of(node)
+        whole = {p.name for p in parts(node) if isinstance(p, HeaderRef)}
+        whole |= {h for h, f in named if f == "$valid$"}
+        return named | {(h, f.name) for h in whole for f in self.headers[h].type.fields}
+
+    def uses(self, *primitives: str) -> bool:
+        """Whether some action has one of these primitives."""
+        return any(p.op in primitives for a in self.actions.values() for p in a.primitives)
+
     def well_known(self, name: str) -> FieldRef | None:
         """Return the field the target knows as `name`, or None if the program does not have it."""
         if name in self.aliases:
@@ -360,8 +391,12 @@ def fields_of(node: Any) -> set[tuple[str, str]]:
 
 
 def leaving(program: Program) -> tuple[Any, ...]:
-    """Return all that runs on a packet between its replication and its last byte: egress, checksums, deparser."""
-    actions = [program.actions[a].primitives for t in program.egress.tables.values() for a in t.actions]
+    """Return all that runs on a packet between its replication and its last byte: egress, checksums, deparser.
+
+    What only marks metadata to be dropped is left out: it reads nothing.
+    """
+    called = {a for t in program.egress.tables.values() for a in t.actions}
+    actions = [[p for p in program.actions[a].primitives if p.op != "mark_to_drop"] for a in sorted(called)]
     checksums = [
         (c.condition, c.target, program.calculations[c.calculation].inputs)
         for c in program.checksums

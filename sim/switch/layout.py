@@ -8,14 +8,18 @@ one spare element at the end that takes what an out-of-range index writes.
 The context is an array of 64-bit words: pointers and counts that Python writes and the code reads, and back.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from sim.switch import ir
 
-# (name, bytes) in order; the fields from `clone_session` to `exit` are what a primitive asks the target for.
+# The most bytes a header may have to be kept in registers.
+_SMALL = 64
+# (name, bytes) in order; `home` is where a packet's state lies whole. The fields from `clone_session` to `exit` are what a
+# primitive asks the target for.
 _INTERNAL = (
     ("packet", 8),
+    ("home", 8),
     ("packet_length", 4),
     ("payload_offset", 4),
     ("length_register", 4),
@@ -35,7 +39,6 @@ _INTERNAL = (
     ("exit", 4),
     ("parser_error", 4),
     ("checksum_error", 4),
-    ("color", 4),
 )
 
 
@@ -137,9 +140,10 @@ def _shape(header: ir.HeaderType) -> HeaderShape:
 class State:
     """The layout of a packet's state.
 
-    `metadata_start`, `metadata_end`: the bytes that hold metadata, which clones and recirculated packets lose. `apart`,
-    `front`: the headers that nothing reads or writes after replication until they leave; they lie behind the first `front`
-    bytes, which are what a replica has of its own.
+    What lies before `local` is named by constant offsets alone, so code that works on a packet has it in registers:
+    bookkeeping, metadata (`metadata_start` to `metadata_end`, which clones and recirculated packets lose), small headers. Then
+    come stacks, unions and large headers. From `copied` on, the headers `apart`: nothing reads or writes them after replication
+    until they leave, and a packet's replicas share them.
     """
 
     def __init__(self, program: ir.Program) -> None:
@@ -161,9 +165,15 @@ class State:
         for header in program.headers.values():
             if header.metadata:
                 at = self._place(header.name, at)
-        self.metadata_end = at
-        counters = at
+        self.metadata_end = counters = at
         at = align(at + 4 * (len(program.stacks) + len(program.union_stacks)), 8)
+        together = {m for s in program.stacks.values() for m in s.members} | self.membership.keys()
+        single = [h for h in program.headers if h not in self.headers and h not in together]
+        small = [h for h in single if self.shape(h).size <= _SMALL and self.shape(h).type.varbit is None]
+        self.large = [h for h in single if h not in small]
+        self.apart = set(self.large) - program.headers_seen_leaving
+        self.large.sort(key=self.apart.__contains__)
+        at = self.local = align(self._place_all(small, at), 64)
         for union_stack in program.union_stacks.values():
             base, stride = at, 0
             for union in union_stack.members:
@@ -183,25 +193,28 @@ class State:
             at += stride
             self.stacks[stack.name] = StackPlace(base, stride, len(stack.members), counters)
             counters += 4
-        rest = [header for header in program.headers if header not in self.headers]
-        self.apart = set(rest) - program.headers_seen_leaving
-        for name in rest:
-            if name not in self.apart:
-                at = self._place(name, at)
-        self.front = at = align(at, 64)
-        for name in rest:
-            if name in self.apart:
-                at = self._place(name, at)
+        at = self.copied = self._place_all((h for h in self.large if h not in self.apart), at)
+        at = self._place_all((h for h in self.large if h in self.apart), at)
         self.size = align(at, 64)  # Bytes in all.
 
     def shape(self, header: str) -> HeaderShape:
         """Return the layout of a header instance's type."""
         return self.shapes[self.program.headers[header].type.name]
 
+    def is_small(self, header: str) -> bool:
+        """Whether a header may be in registers, and is in slots as it is in packets."""
+        return self.metadata_end <= self.headers[header] < self.local
+
     def union_offsets(self, union: str) -> tuple[int, ...]:
         """Return the members' offsets from the union's first byte."""
         members = self.program.unions[union].members
         return tuple(self.headers[m] - self.unions[union] for m in members)
+
+    def _place_all(self, headers: Iterable[str], at: int) -> int:
+        for header in headers:
+            # A large header's fields begin on a cache line.
+            at = self._place(header, at if self.shape(header).size <= _SMALL else align(at + 8, 64) - 8)
+        return at
 
     def _place(self, header: str, at: int) -> int:
         self.headers[header] = at

@@ -50,6 +50,7 @@ class BpfUnit(Unit):
         super().__init__(program)
         # Large headers stay as they are in packets, so that they are moved whole; few of their fields may be used.
         self.state.shapes.update({n: _as_in_packets(s) for n, s in self.state.shapes.items()})
+        self.state.local = 0  # All of it lies whole, in the map.
         self.memory = Memory(program, self.context)  # The parts of the shared array.
         self.frame_bytes = frame_bytes
         slack = max(
@@ -132,6 +133,10 @@ class BpfFn(Fn):
     def barrier(self) -> None:
         """Keep LLVM from using what it knows of memory."""
         self.b.call(ll.InlineAsm(ll.FunctionType(VOID, []), "", "~{memory}", side_effect=True), [])
+
+    def home(self) -> Any:
+        """As `Fn.home`."""
+        return self.st
 
     def within(self, index: Any, count: int) -> Any:
         """As `Fn.within`."""
@@ -247,4 +252,3 @@ class BpfFn(Fn):
         """Return `value` where `condition` holds."""
         with self.b.if_then(condition):
             self.b.ret(ll.Constant(I32, value))
-            self.b.position_at_end(self.b.append_basic_block("never"))

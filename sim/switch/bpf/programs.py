@@ -24,6 +24,7 @@ from sim.switch.codegen.deparser import header_room
 from sim.switch.codegen.emit import I32, I64, PTR, VOID, Space, resize
 from sim.switch.codegen.hashing import write_hash_functions, write_update
 from sim.switch.codegen.parser import write_parser
+from sim.switch.codegen.queued import clear_all_but
 from sim.switch.codegen.wire import extract_header, write_header
 from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import INTERNAL, State
@@ -123,15 +124,12 @@ def _most_parsed(program: ir.Program) -> int:
 def _carried(program: ir.Program) -> Carried:
     """Find what egress and the deparser read of a packet's metadata; headers come again out of the packet."""
     state = State(program)
-    reader = ir.leaving(program)
-    names = {n for n in ir.fields_of(reader) if n[1] != "$valid$"}
-    metadata = sorted(n for n in names if program.headers[n[0]].metadata)
     places = [(INTERNAL[name], 4) for name in ("ingress_port", "ingress_length")]
-    for header, field in metadata:
+    for header, field in program.metadata_seen_leaving:
         slot = state.shape(header).fields[field]
         places.append((state.headers[header] + slot.offset, slot.storage // 8))
     places += [(s.next, 4) for s in (*state.stacks.values(), *state.union_stacks.values())]
-    seen = {n for n, _ in names} | {p.name for p in ir.parts(reader) if isinstance(p, ir.HeaderRef)}
+    seen = program.headers_seen_leaving
     hidden = sorted(h for h in seen if not program.headers[h].metadata and h not in program.deparser)
     for header in hidden:
         places.append((state.headers[header], state.shape(header).size))
@@ -185,7 +183,6 @@ def _write_leave(unit: BpfUnit) -> None:
     with b.if_then(b.icmp_unsigned("==", spec, ll.Constant(I32, DROP_PORT))):
         fn.bump("dropped_egress")
         b.ret(ll.Constant(I32, 0))
-        b.position_at_end(b.append_basic_block("never"))
     primitives = Primitives(fn)
     write_update(fn, primitives)
     for primitive in program.deparser_ops:
@@ -215,7 +212,6 @@ def _reframe(fn: BpfFn, failed: int) -> None:
     with b.if_then(b.icmp_unsigned("!=", b.load(error, typ=I64), ll.Constant(I64, 0))):
         fn.bump("dropped_no_room")
         b.ret(ll.Constant(I32, failed))
-        b.position_at_end(b.append_basic_block("never"))
     with b.if_then(b.icmp_unsigned("!=", new, ll.Constant(I32, 0))):
         last = b.sub(b.zext(fn.cell(CURSOR), I64), ll.Constant(I64, 1))
         size = b.add(fn.within(last, unit.frame_bytes), ll.Constant(I64, 1))
@@ -259,14 +255,9 @@ class _Entry:
 
     def _clear(self) -> None:
         """Clear the state, metadata too; of large headers only the validity: fields are undefined until they are valid."""
-        fn, state = self.fn, self.unit.state
-        start = 0
-        for name, at in sorted(state.headers.items(), key=lambda item: item[1]):
-            shape = state.shape(name)
-            if shape.size > LARGE_HEADER and not self.unit.program.headers[name].metadata:
-                fn.clear(fn.at(fn.st, start), at + 8 - start)
-                start = at + shape.size
-        fn.clear(fn.at(fn.st, start), state.size - start)
+        state = self.unit.state
+        large = [h for h in state.large if state.shape(h).size > LARGE_HEADER]
+        clear_all_but(self.fn, self.fn.st, 0, large)
 
     def _load(self, length: Any) -> tuple[Any, Any, Any]:
         """Load the packet's first bytes; return where they are, how many there are, and the helper's result."""
@@ -304,7 +295,6 @@ class _Entry:
             frame, size, _ = self._load(b.zext(fn.cell("packet_length"), I64))
             fn.helper("ringbuf_output", self.unit.map("to_cpu"), frame, size, ll.Constant(I64, 0))
             b.ret(ll.Constant(I32, XDP_DROP))
-            b.position_at_end(b.append_basic_block("never"))
         self.sent(port)
 
     def sent(self, port: Any) -> None:
@@ -318,7 +308,6 @@ class _Entry:
         with b.if_then(b.icmp_unsigned("!=", observed, ll.Constant(I32, 0))):
             fn.store(Space.STATISTICS, b.zext(verdict, I64), fn.pointer("verdict"), 8)
             b.ret(ll.Constant(I32, action))
-            b.position_at_end(b.append_basic_block("never"))
 
 
 class _Arrive(_Entry):
@@ -369,7 +358,6 @@ class _Arrive(_Entry):
                 fn.bump("dropped_ingress")
             passes = b.and_(fn.internal(FLAGS), ll.Constant(I32, PASS_DROPPED))
             b.ret(b.add(passes, ll.Constant(I32, XDP_DROP)))
-            b.position_at_end(b.append_basic_block("never"))
 
     def _replicate(self) -> None:
         fn, b, unit = self.fn, self.b, self.unit
@@ -391,7 +379,6 @@ class _Arrive(_Entry):
             self._drop_if(b.icmp_unsigned("==", members, ll.Constant(PTR, None)), count=True)
             action = fn.helper("redirect_map", members, ll.Constant(I64, 0), ll.Constant(I64, _BROADCAST))
             b.ret(b.trunc(action, I32))
-            b.position_at_end(b.append_basic_block("never"))
 
     def _carry(self) -> None:
         fn, at = self.fn, 0

@@ -189,9 +189,7 @@ class Primitives(Turns):
     def _do_assign_header_stack(self, target: ir.Expr, source: ir.Expr) -> None:
         to, origin = self.stack_place(target), self.stack_place(source)
         self.set_stack_next(target, self.stack_next(source))
-        self.fn.copy(
-            self.fn.at(self.fn.st, to.base), self.fn.at(self.fn.st, origin.base), to.stride * to.size
-        )
+        self.fn.copy(self.fn.place(to.base), self.fn.place(origin.base), to.stride * to.size)
 
     _do_assign_union_stack = _do_assign_header_stack
 
@@ -230,7 +228,7 @@ class Primitives(Turns):
         self.set_stack_next(stack, b.select(b.icmp_unsigned("<", grown, size), grown, size))
         for index in reversed(range(number, place.size)):
             self._move_element(place.base + index * place.stride, index - number, place)
-        self.fn.clear(self.fn.at(self.fn.st, place.base), number * place.stride)
+        self.fn.clear(self.fn.place(place.base), number * place.stride)
 
     def _do_pop(self, stack: ir.Expr, count: ir.Expr) -> None:
         """Move a stack's elements towards its start; the last ones become invalid."""
@@ -244,17 +242,15 @@ class Primitives(Turns):
         self.set_stack_next(stack, b.select(enough, less, zero))
         for index in range(place.size - number):
             self._move_element(place.base + index * place.stride, index + number, place)
-        self.fn.clear(
-            self.fn.at(self.fn.st, place.base + (place.size - number) * place.stride), number * place.stride
-        )
+        self.fn.clear(self.fn.place(place.base + (place.size - number) * place.stride), number * place.stride)
 
     def _count(self, count: ir.Expr) -> int:
         assert isinstance(count, ir.Const)
         return count.value
 
     def _move_element(self, to: int, source: int, place: Any) -> None:
-        st = self.fn.st
-        self.fn.copy(self.fn.at(st, to), self.fn.at(st, place.base + source * place.stride), place.stride)
+        origin = self.fn.place(place.base + source * place.stride)
+        self.fn.copy(self.fn.place(to), origin, place.stride)
 
     # What happens to the packet.
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from llvmlite import ir as ll
 
-from sim.switch import ir
-from sim.switch.codegen.copies import copy_fields, push, share_packet, slot_pointer, take_slot
+from sim.switch.codegen.copies import CLONES, copy_fields, push, share_packet, slot_pointer, take_slot
 from sim.switch.codegen.emit import I32, I64, Fn, Space
+from sim.switch.codegen.queued import begin, keep
 
 _INGRESS_CLONE, _EGRESS_CLONE = 1, 2
 
@@ -37,11 +37,6 @@ def set_replicas(fn: Fn, state: Any, record: Any) -> Any:
     return count
 
 
-def _clear_requests(fn: Fn, state: Any) -> None:
-    for name in ("clone_session", "clone_fields", "digest", "resubmit", "recirculate", "exit"):
-        fn.set_internal(name, 0, state)
-
-
 def another_pass(fn: Fn, state: Any) -> tuple[Any, Any]:
     """Return the number of the next pass and whether it is allowed, counting a packet that is not."""
     passes = fn.b.add(fn.internal("passes", state), _c(1))
@@ -51,7 +46,8 @@ def another_pass(fn: Fn, state: Any) -> tuple[Any, Any]:
     return passes, allowed
 
 
-def _clear_metadata(fn: Fn, state: Any) -> None:
+def clear_metadata(fn: Fn, state: Any) -> None:
+    """Clear a state's metadata."""
     layout = fn.unit.state
     start = layout.metadata_start
     fn.clear(fn.at(state, start), layout.metadata_end - start)
@@ -61,9 +57,9 @@ def _clear_metadata(fn: Fn, state: Any) -> None:
 def _clone(fn: Fn, instance_type: int) -> Iterator[tuple[Any, Any]]:
     """Make a copy of the packet for egress, if a clone session is set and has replicas.
 
-    Yields the copy's state, which the body fills, and the number of the copy's pass.
+    Yields the packet's state, while the function works on the copy, and the copy's slot; the body fills both.
     """
-    b = fn.b
+    b, source = fn.b, fn.st
     number, fields = fn.internal("clone_session"), fn.internal("clone_fields")
     with b.if_then(b.icmp_unsigned("!=", number, _c(0))):
         fn.set_internal("clone_session", 0)
@@ -71,56 +67,60 @@ def _clone(fn: Fn, instance_type: int) -> Iterator[tuple[Any, Any]]:
         count = fn.load(Space.TABLE, fn.at(record, 8), I64, 8)
         passes, allowed = another_pass(fn, fn.st)
         with b.if_then(b.and_(allowed, b.icmp_unsigned("!=", count, _c(0, I64)))):
-            slot, copy = take_slot(fn)
-            yield copy, passes
-            _clear_metadata(fn, copy)
-            copy_fields(fn, fields, fn.st, copy)
-            fn.set_well_known("standard_metadata.instance_type", instance_type, copy)
-            set_replicas(fn, copy, record)
-            _set_truncation(fn, copy, record)
+            slot, home = take_slot(fn)
+            kept = {"packet": share_packet(fn, fn.args["slot"], home), "passes": passes}
+            for name in ("packet_length", "ingress_length", "ingress_port", "length_register"):
+                kept[name] = fn.internal(name)
+            begin(fn, home)
+            for name, value in kept.items():
+                fn.set_internal(name, value)
+            yield source, home
+            clear_metadata(fn, fn.st)
+            copy_fields(fn, fields, source, fn.st)
+            fn.set_well_known("standard_metadata.instance_type", instance_type)
+            _set_truncation(fn, record)
+            keep(fn, home)
+            set_replicas(fn, home, record)
             push(fn, "egress", slot)
+            fn.st = source
 
 
 def ingress_clone(fn: Fn, size: Any) -> None:
     """Write the copy of a packet as it came, `size` bytes (i32) long, parsed again, if its session has replicas."""
-    if not any(_uses(fn.unit.program, "clone_ingress_pkt_to_egress")):
+    if not fn.unit.program.uses(CLONES[0]):
         return
-    with _clone(fn, _INGRESS_CLONE) as (copy, passes):
-        start_copy(fn, copy, passes, size)
-        share_packet(fn, fn.args["slot"], copy)
-        fn.set_well_known("standard_metadata.ingress_port", fn.internal("ingress_port"), copy)
-        packet, length = fn.internal("packet", copy), fn.internal("packet_length", copy)
-        fn.call("parse", fn.ctx, copy, packet, length)
+    with _clone(fn, _INGRESS_CLONE) as (_, home):
+        layout = fn.unit.state
+        fn.clear(fn.at(home, layout.local), layout.size - layout.local)
+        fn.set_internal("length_register", size)
+        fn.set_well_known("standard_metadata.ingress_port", fn.internal("ingress_port"))
+        fn.call("parse", fn.ctx, fn.st, fn.internal("packet"), fn.internal("packet_length"))
 
 
-def _set_truncation(fn: Fn, state: Any, record: Any) -> None:
+def _set_truncation(fn: Fn, record: Any) -> None:
     length = fn.b.trunc(fn.load(Space.TABLE, fn.at(record, 16), I64, 8), I32)
     none = fn.b.icmp_unsigned("==", length, _c(0))
-    fn.set_internal("truncate", fn.b.select(none, _c(0), fn.b.add(length, _c(1))), state)
+    fn.set_internal("truncate", fn.b.select(none, _c(0), fn.b.add(length, _c(1))))
 
 
 def start_copy(fn: Fn, state: Any, passes: Any, size: Any) -> None:
     """Start a copy's state: all zero but what follows the packet round."""
-    fn.clear(state, fn.unit.state.size)
+    fn.clear(state, fn.unit.state.metadata_end)
+    fn.set_internal("home", state, state)
     for name in ("ingress_length", "ingress_port"):
         fn.set_internal(name, fn.internal(name), state)
     fn.set_internal("passes", passes, state)
     fn.set_internal("length_register", size, state)
 
 
-def _uses(program: ir.Program, *names: str) -> list[bool]:
-    return [True for a in program.actions.values() for p in a.primitives if p.op in names]
-
-
 def egress_clone(fn: Fn) -> None:
     """Write the copy of a packet as egress left it, if its session has replicas."""
-    if not any(_uses(fn.unit.program, "clone_egress_pkt_to_egress", "clone_ingress_pkt_to_egress")):
+    if not fn.unit.program.uses(*CLONES):
         return
-    with _clone(fn, _EGRESS_CLONE) as (copy, passes):
-        front, size = fn.unit.state.front, fn.unit.state.size
-        fn.copy(copy, fn.st, front)
-        whole = slot_pointer(fn, fn.args["slot"])
-        fn.copy(fn.at(copy, front), fn.at(whole, front), size - front)
-        fn.set_internal("passes", passes, copy)
-        share_packet(fn, fn.args["slot"], copy)
-        _clear_requests(fn, copy)
+    with _clone(fn, _EGRESS_CLONE) as (source, home):
+        state, whole = fn.unit.state, slot_pointer(fn, fn.args["slot"])
+        fn.set_internal("payload_offset", fn.internal("payload_offset", source))
+        first, end = state.metadata_end, state.local
+        fn.copy(fn.at(fn.st, first), fn.at(source, first), end - first)
+        fn.copy(fn.at(home, end), fn.at(fn.internal("home", source), end), state.copied - end)
+        fn.copy(fn.at(home, state.copied), fn.at(whole, state.copied), state.size - state.copied)

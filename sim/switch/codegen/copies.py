@@ -11,6 +11,9 @@ from llvmlite import ir as ll
 from sim.switch import ir
 from sim.switch.codegen.emit import I32, I64, PTR, VOID, Fn, Space, Unit
 from sim.switch.codegen.expressions import Expressions
+from sim.switch.layout import FieldSlot
+
+CLONES = ("clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress")
 
 
 def slot_pointer(fn: Fn, slot: Any) -> Any:
@@ -55,17 +58,26 @@ def ring_slot(fn: Fn, ring: str) -> Any:
     return fn.load(Space.CONTEXT, _ring_place(fn, ring, "head"), I32, 4)
 
 
-def share_packet(fn: Fn, slot: Any, copy: Any) -> None:
-    """Give `copy` the bytes of the packet in `slot` (in state `fn.st`): the batch's, or a copy of its own."""
+def share_packet(fn: Fn, slot: Any, home: Any) -> Any:
+    """Return where the bytes of the packet in `slot` are for a copy of it whose state is `home`: the batch's, or its own."""
     b, size = fn.b, fn.unit.state.size
     own = fn.at(slot_pointer(fn, slot), size)
     packet, length = fn.internal("packet"), fn.internal("packet_length")
-    fn.set_internal("packet", packet, copy)
-    fn.set_internal("packet_length", length, copy)
+    place = fn.variable(PTR, packet)
     with b.if_then(b.icmp_unsigned("==", b.ptrtoint(packet, I64), b.ptrtoint(own, I64))):
-        frame = fn.at(copy, size)
+        frame = fn.at(home, size)
         fn.copy(frame, packet, b.zext(length, I64))
-        fn.set_internal("packet", frame, copy)
+        b.store(frame, place)
+    return b.load(place, typ=PTR)
+
+
+def move_field(fn: Fn, source: Any, target: Any, slot: FieldSlot) -> None:
+    """Copy a field between the headers at `source` and `target`."""
+    if slot.varbit:
+        fn.store(Space.STATE, fn.load(Space.STATE, fn.at(source, 4), I32, 4), fn.at(target, 4), 4)
+        fn.copy(fn.at(target, slot.offset), fn.at(source, slot.offset), (slot.width + 7) // 8)
+    else:
+        fn.store_raw(target, slot, fn.load_raw(source, slot))
 
 
 def copy_fields(fn: Fn, number: Any, source: Any, target: Any) -> None:
@@ -74,8 +86,8 @@ def copy_fields(fn: Fn, number: Any, source: Any, target: Any) -> None:
 
 
 def write_copy_fields(unit: Unit) -> None:
-    """Write ``copy_fields(list, from, to)``; a number that is no list copies nothing."""
-    fn = Fn(unit, "copy_fields", [("list", I32), ("from", PTR), ("to", PTR)], VOID)
+    """Write ``copy_fields(list, st, to)``; a number that is no list copies nothing."""
+    fn = Fn(unit, "copy_fields", [("list", I32), ("st", PTR), ("to", PTR)], VOID)
     done = fn.b.append_basic_block("done")
     switch = fn.b.switch(fn.args["list"], done)
     for number, fields in unit.program.field_lists.items():
@@ -92,11 +104,7 @@ def write_copy_fields(unit: Unit) -> None:
 def _copy_field(fn: Fn, field: ir.Expr) -> None:
     if not isinstance(field, ir.FieldRef):
         return
-    fn.st = fn.args["from"]
+    fn.st = fn.args["st"]
     source, slot = Expressions(fn).field_place(field)
-    target = fn.at(fn.args["to"], fn.unit.state.headers[field.header])
-    if slot.varbit:
-        fn.store(Space.STATE, fn.load(Space.STATE, fn.at(source, 4), I32, 4), fn.at(target, 4), 4)
-        fn.copy(fn.at(target, slot.offset), fn.at(source, slot.offset), (slot.width + 7) // 8)
-    else:
-        fn.store_slot(target, slot, fn.load_slot(source, slot))
+    fn.st = fn.args["to"]
+    move_field(fn, source, fn.field_pointer(field.header), slot)

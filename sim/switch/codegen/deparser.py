@@ -1,6 +1,6 @@
 """Machine code for the deparser: ``deparse(ctx, st, whole, out) -> bytes written`` (headers, then the payload).
 
-`whole` is the state of the packet that `st` is a replica of; it alone has the headers that lie apart (`layout.State.apart`).
+`whole` is the slot of the packet that `st` is a replica of; it alone has the headers that lie apart (`layout.State.apart`).
 """
 
 from dataclasses import replace
@@ -12,6 +12,7 @@ from sim.switch import ir
 from sim.switch.codegen.actions import Primitives
 from sim.switch.codegen.emit import I32, I64, PTR, Fn, Unit
 from sim.switch.codegen.hashing import payload, write_update
+from sim.switch.codegen.queued import image
 from sim.switch.codegen.wire import write_header
 
 
@@ -34,11 +35,15 @@ def write_deparser(unit: Unit) -> None:
         header = primitives.header(ir.HeaderRef(name))
         if name in unit.state.apart:
             header = replace(header, pointer=fn.at(fn.args["whole"], unit.state.headers[name]))
+        lies = image(fn, fn.args["whole"], name) if unit.state.is_small(name) else None
+        changed = [f for h, f in unit.program.written_leaving if h == name]
         with b.if_then(primitives.is_valid(header)):
-            b.store(write_header(fn, header.pointer, header.shape, b.load(cursor, typ=PTR)), cursor)
+            place = b.load(cursor, typ=PTR)
+            b.store(write_header(fn, header.pointer, header.shape, place, lies, changed), cursor)
     end = b.load(cursor, typ=PTR)
     start, size = payload(fn)
-    fn.copy(end, start, size)
+    with b.if_then(b.icmp_unsigned("!=", size, ll.Constant(I64, 0))):
+        fn.copy(end, start, size)
     total = b.add(b.sub(b.ptrtoint(end, I64), b.ptrtoint(fn.args["out"], I64)), size)
     b.ret(_truncated(fn, total))
 

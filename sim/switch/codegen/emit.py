@@ -14,6 +14,7 @@ from llvmlite import ir as ll
 from sim.switch import ir
 from sim.switch.layout import INTERNAL, Context, FieldSlot, State
 
+INLINED_PRIMITIVES = 20_000
 PTR = ll.PointerType()
 VOID = ll.VoidType()
 
@@ -55,8 +56,10 @@ class Unit:
         self.state = State(program)
         self.context = Context(program)
         self.module = ll.Module("switch")
+        # Whether the program is small enough for one function of its controls, in which an action is as often as tables call it.
+        called = (len(program.actions[a].primitives) for t in program.tables.values() for a in t.actions)
+        self.inlined = sum(called) <= INLINED_PRIMITIVES
         self.functions: dict[str, Any] = {}
-        self.notes: list[str] = []
         domain = self.module.add_metadata(["netsum"])
         scopes = {space: self.module.add_metadata([space.value, domain]) for space in Space}
         self.scope = {space: self.module.add_metadata([scopes[space]]) for space in Space}
@@ -148,6 +151,9 @@ class Fn:
         self.ctx = self.args.get("ctx")
         self.st = self.args.get("st")
         self.params = self.args.get("params")
+        if self.st is not None and unit.inlined:
+            # Only where all that works on a packet is one function can its state be in registers.
+            self.function.attributes.add("alwaysinline")
         self.action: ir.Action | None = None
         # What a parser's function adds: the packet's bytes, their number, the cursor's variable.
         self.packet = self.args.get("packet")
@@ -211,8 +217,8 @@ class Fn:
         return self.at(self.ctx, 8 * index)
 
     def internal(self, name: str, state: Any = None) -> Any:
-        """Load a bookkeeping value of the packet's state as an i32 (``packet``: a pointer)."""
-        kind = PTR if name == "packet" else I32
+        """Load a bookkeeping value of the packet's state as an i32 (``packet``, ``home``: a pointer)."""
+        kind = PTR if name in ("packet", "home") else I32
         return self.load(Space.STATE, self.at(state or self.st, INTERNAL[name]), kind)
 
     def set_internal(self, name: str, value: Any, state: Any = None) -> None:
@@ -220,6 +226,16 @@ class Fn:
         if isinstance(value, int):
             value = ll.Constant(I32, value)
         self.store(Space.STATE, value, self.at(state or self.st, INTERNAL[name]))
+
+    def home(self) -> Any:
+        """Return where the packet's state lies whole."""
+        return self.internal("home")
+
+    def place(self, offset: int, state: Any = None) -> Any:
+        """Return the address of a byte of the packet's state, or of `state`, which lies whole."""
+        if state is None:
+            state = self.st if offset < self.unit.state.local else self.home()
+        return self.at(state, offset)
 
     def load_slot(self, header: Any, slot: FieldSlot) -> Any:
         """Load a field as an integer of its width."""
@@ -241,19 +257,19 @@ class Fn:
 
     def field_pointer(self, header: str) -> Any:
         """Return a pointer to a header instance."""
-        return self.at(self.st, self.unit.state.headers[header])
+        return self.place(self.unit.state.headers[header])
 
     def read_field(self, ref: ir.FieldRef, state: Any = None) -> Any:
         """Load a field of a header instance."""
         slot = self.unit.state.shape(ref.header).fields[ref.field]
-        return self.load_slot(self.at(state or self.st, self.unit.state.headers[ref.header]), slot)
+        return self.load_slot(self.place(self.unit.state.headers[ref.header], state), slot)
 
     def write_field(self, ref: ir.FieldRef | None, value: Any, state: Any = None) -> None:
         """Store into a field of a header instance, cut or zero-extended; nothing if `ref` is None."""
         if ref is None:
             return
         slot = self.unit.state.shape(ref.header).fields[ref.field]
-        header = self.at(state or self.st, self.unit.state.headers[ref.header])
+        header = self.place(self.unit.state.headers[ref.header], state)
         if isinstance(value, int):
             value = ll.Constant(i(slot.width), value % (1 << slot.width))
         self.store_slot(header, slot, resize(self.b, value, slot.width))
@@ -282,16 +298,23 @@ class Fn:
             [target, ll.Constant(I8, 0), size, ll.Constant(I1, 0)],
         )
 
+    def prefetch(self, place: Any) -> None:
+        """Bring a cache line nearer that will be read soon, or is not there."""
+        kind = ll.FunctionType(VOID, [PTR, I32, I32, I32])
+        numbers = [ll.Constant(I32, n) for n in (0, 3, 1)]
+        self.b.call(self.unit.intrinsic("llvm.prefetch", [PTR], kind), [place, *numbers])
+
     def buffer(self, size: int) -> Any:
         """Return memory for `size` bytes, at any alignment."""
         return self.variable(ll.ArrayType(I8, size))
 
-    def variable(self, kind: Any, value: Any = None) -> Any:
+    def variable(self, kind: Any, value: Any = None, align: int | None = None) -> Any:
         """Return stack memory for one value, made in the entry block."""
         # At the block's start: behind a call that is inlined, it would no longer be in the first block, so grow the stack.
         with self.b.goto_block(self.function.entry_basic_block):
             self.b.position_at_start(self.function.entry_basic_block)
             place = self.b.alloca(kind)
+            place.align = align
         # llvmlite still gives allocas typed pointers, and checks them.
         place.type = PTR
         if value is not None:

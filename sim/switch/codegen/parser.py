@@ -77,11 +77,6 @@ class _Parser(Primitives):
             self.fn.bump("parser_loops")
             self.fn.set_internal("parser_error", self.error("ParserTimeout"))
             b.branch(self.done)
-            self._unreachable()
-
-    def _unreachable(self) -> None:
-        """Go on writing after a jump, in a block that nothing reaches."""
-        self.fn.b.position_at_end(self.fn.b.append_basic_block("after"))
 
     def stop_if(self, condition: Any, code: Any) -> None:
         """Stop with a parser error where `condition` holds."""

@@ -65,7 +65,7 @@ class Places(ABC):
         b = self.fn.b
         index = self.fn.within(index, place.size + 1)
         offset = b.add(b.mul(index, ll.Constant(I64, place.stride)), ll.Constant(I64, place.base))
-        return self.fn.at(self.fn.st, offset)
+        return self.fn.at(self.fn.home(), offset)
 
     def _last(self, place: StackPlace) -> Any:
         """Return the address of the last extracted element; of an empty stack, the spare one."""
@@ -110,7 +110,7 @@ class Places(ABC):
         """Find a union: its address and the name of an instance laid out like it."""
         state = self.fn.unit.state
         if isinstance(expr, ir.UnionRef):
-            return self.fn.at(self.fn.st, state.unions[expr.name]), expr.name
+            return self.fn.place(state.unions[expr.name]), expr.name
         if isinstance(expr, ir.Op) and expr.op == "dereference_union_stack":
             stack = expr.args[0]
             assert isinstance(stack, ir.UnionStackRef)

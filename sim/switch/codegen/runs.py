@@ -107,7 +107,9 @@ class _Matcher:
         }
         odd = run.written & indices or indices & run.fields.keys() or run.fixed & self.moved
         varbits = any(self._slot(n) is None for n in run.fixed | run.fields.keys())
-        return None if odd or varbits else run
+        # What is in registers has no address to which a turn could be added.
+        near = any(self.state.headers[header] < self.state.local for header, _ in run.fields)
+        return None if odd or varbits or near else run
 
     def _index(self, step: ir.Primitive) -> ir.Expr:
         return step.args[2 if step.op == "register_read" else 1]

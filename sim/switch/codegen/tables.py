@@ -105,5 +105,4 @@ def _scan(fn: Fn, table: ir.Table, shape: TableShape, key: list[Any], ranges: li
         with b.if_then(same):
             entry = fn.load(Space.TABLE, fn.at(row, 8 * (shape.row_words - 1)), I64, 8)
             b.ret(entry)
-            b.position_at_end(b.append_basic_block("never"))
     b.ret(ll.Constant(I64, 0))

@@ -11,7 +11,14 @@ packet that goes round for ever is cut off: see `passes_limit` and `steps_limit`
 from typing import Any
 
 from sim.switch.codegen.actions import DROP, DROP_PORT
-from sim.switch.codegen.cloning import another_pass, egress_clone, ingress_clone, set_replicas, start_copy
+from sim.switch.codegen.cloning import (
+    another_pass,
+    clear_metadata,
+    egress_clone,
+    ingress_clone,
+    set_replicas,
+    start_copy,
+)
 from sim.switch.codegen.cloning import constant as _c
 from sim.switch.codegen.copies import (
     copy_fields,
@@ -25,7 +32,8 @@ from sim.switch.codegen.copies import (
 )
 from sim.switch.codegen.deparser import header_room
 from sim.switch.codegen.digests import write_digest
-from sim.switch.codegen.emit import I16, I32, I64, PTR, VOID, Fn, Space, Unit, resize
+from sim.switch.codegen.emit import I1, I8, I16, I32, I64, PTR, VOID, Fn, Space, Unit, resize
+from sim.switch.codegen.queued import begin, clear_all_but, keep, take_up
 
 DONE, NEED_OUTPUT, NEED_SLOTS, NEED_DIGESTS, NEED_WIDTH = range(5)
 
@@ -45,26 +53,52 @@ def write_run(unit: Unit) -> None:
 def _write_ingress_step(unit: Unit) -> None:
     fn = Fn(unit, "ingress_step", [("ctx", PTR), ("slot", I32)], VOID)
     b = fn.b
-    fn.st = state = slot_pointer(fn, fn.args["slot"])
+    home = slot_pointer(fn, fn.args["slot"])
+    # Where the parser does not see the fields of a large header, those are cleared once they are known not to be in the packet.
+    late = [h for h in unit.state.large if h not in unit.program.headers_seen_arriving]
+    _arrive(fn, home, late)
     size = fn.internal("length_register")
-    fn.call("parse", fn.ctx, state, fn.internal("packet"), fn.internal("packet_length"))
+    fn.call("parse", fn.ctx, fn.st, fn.internal("packet"), fn.internal("packet_length"))
+    for header in late:
+        place = fn.field_pointer(header)
+        with b.if_then(b.icmp_unsigned("==", fn.load(Space.STATE, place, I8, 8), _c(0, I8))):
+            fn.clear(fn.at(place, 8), unit.state.shape(header).size - 8)
     fn.set_well_known("standard_metadata.parser_error", fn.internal("parser_error"))
     fn.set_well_known("standard_metadata.checksum_error", fn.internal("checksum_error"))
-    fn.call("ingress", fn.ctx, state)
+    fn.call("ingress", fn.ctx, fn.st)
     with b.if_then(b.icmp_unsigned("==", fn.internal("exit"), _c(DROP))):
         free_slot(fn, fn.args["slot"])
         b.ret_void()
-        b.position_at_end(b.append_basic_block("never"))
     fn.set_internal("exit", 0)
     ingress_clone(fn, size)
     write_digest(fn)
     with b.if_then(b.icmp_unsigned("!=", fn.internal("resubmit"), _c(0))):
         _resubmit(fn, size)
         b.ret_void()
-        b.position_at_end(b.append_basic_block("never"))
-    _replicate(fn)
-    _unicast(fn)
+    _replicate(fn, home)
+    _unicast(fn, home)
     b.ret_void()
+
+
+def _arrive(fn: Fn, home: Any, late: list[str]) -> None:
+    """Begin work on the packet that came to ingress; of headers `late`, only clear whether they are valid."""
+    program, state = fn.unit.program, fn.unit.state
+    begin(fn, home)
+    for name in ("packet", "packet_length", "length_register", "ingress_length", "ingress_port", "passes"):
+        fn.set_internal(name, fn.internal(name, home))
+    if program.uses("resubmit", "recirculate"):
+        first, end = state.metadata_start, state.metadata_end
+        fn.copy(fn.at(fn.st, first), fn.at(home, first), end - first)
+    else:
+        _note_arrival(fn)
+    clear_all_but(fn, home, state.local, late)
+
+
+def _note_arrival(fn: Fn, state: Any = None) -> None:
+    """Store what a program sees of the arrival of a packet from outside, into `state`, which lies whole, or the one in hand."""
+    fn.set_well_known("standard_metadata.ingress_port", fn.internal("ingress_port", state), state)
+    fn.set_well_known("standard_metadata.packet_length", fn.internal("packet_length", state), state)
+    fn.set_well_known("intrinsic_metadata.ingress_global_timestamp", fn.word("now_us"), state)
 
 
 def _resubmit(fn: Fn, size: Any) -> None:
@@ -73,7 +107,8 @@ def _resubmit(fn: Fn, size: Any) -> None:
     with b.if_then(allowed):
         slot, copy = take_slot(fn)
         start_copy(fn, copy, passes, size)
-        share_packet(fn, fn.args["slot"], copy)
+        fn.set_internal("packet", share_packet(fn, fn.args["slot"], copy), copy)
+        fn.set_internal("packet_length", fn.internal("packet_length"), copy)
         copy_fields(fn, fn.internal("resubmit"), state, copy)
         fn.set_well_known("standard_metadata.instance_type", _RESUBMITTED, copy)
         fn.set_well_known("standard_metadata.packet_length", size, copy)
@@ -81,9 +116,9 @@ def _resubmit(fn: Fn, size: Any) -> None:
     free_slot(fn, fn.args["slot"])
 
 
-def _replicate(fn: Fn) -> None:
+def _replicate(fn: Fn, home: Any) -> None:
     """Send the packet to its multicast group, if it has one; then the function returns."""
-    b, state = fn.b, fn.st
+    b = fn.b
     target = fn.unit.program.well_known("intrinsic_metadata.mcast_grp")
     if target is None:
         return
@@ -91,18 +126,18 @@ def _replicate(fn: Fn) -> None:
     with b.if_then(b.icmp_unsigned("!=", group, _c(0, I64))):
         fn.set_well_known("standard_metadata.instance_type", _REPLICATED)
         record = fn.at(fn.pointer("groups"), b.shl(b.and_(group, _c(0xFFFF, I64)), _c(4, I64)))
-        count = set_replicas(fn, state, record)
+        count = set_replicas(fn, home, record)
         with b.if_else(b.icmp_unsigned("==", count, _c(0))) as (empty, full):
             with empty:
                 fn.bump("dropped_ingress")
                 free_slot(fn, fn.args["slot"])
             with full:
+                keep(fn, home)
                 push(fn, "egress", fn.args["slot"])
         b.ret_void()
-        b.position_at_end(b.append_basic_block("never"))
 
 
-def _unicast(fn: Fn) -> None:
+def _unicast(fn: Fn, home: Any) -> None:
     b = fn.b
     target = fn.unit.program.well_known("standard_metadata.egress_spec")
     assert target is not None
@@ -113,17 +148,22 @@ def _unicast(fn: Fn) -> None:
             free_slot(fn, fn.args["slot"])
         with send:
             fn.set_well_known("standard_metadata.instance_type", _NORMAL)
-            fn.set_internal("replica_count", 0)
-            fn.set_internal("egress_port", port)
+            fn.set_internal("replica_count", 0, home)
+            fn.set_internal("egress_port", port, home)
+            keep(fn, home)
             push(fn, "egress", fn.args["slot"])
 
 
 def _write_egress_step(unit: Unit) -> None:
-    """Write ``egress_step(ctx, slot, work, port)``: one replica of the packet in `slot`, in the state `work`."""
+    """Write ``egress_step(ctx, slot, work, port)``: one replica of the packet in `slot`.
+
+    `work` is the state that has the replica's own stacks, unions and large headers.
+    """
     arguments = [("ctx", PTR), ("slot", I32), ("work", PTR), ("port", I32)]
     fn = Fn(unit, "egress_step", arguments, VOID)
     b = fn.b
-    fn.st = fn.args["work"]
+    begin(fn, fn.args["work"])
+    take_up(fn, slot_pointer(fn, fn.args["slot"]))
     now = fn.word("now_us")
     for name in ("intrinsic_metadata.egress_global_timestamp", "queueing_metadata.enq_timestamp"):
         fn.set_well_known(name, now)
@@ -136,7 +176,6 @@ def _write_egress_step(unit: Unit) -> None:
     fn.call("egress", fn.ctx, fn.st)
     with b.if_then(b.icmp_unsigned("==", fn.internal("exit"), _c(DROP))):
         b.ret_void()
-        b.position_at_end(b.append_basic_block("never"))
     fn.set_internal("exit", 0)
     egress_clone(fn)
     target = unit.program.well_known("standard_metadata.egress_spec")
@@ -145,12 +184,11 @@ def _write_egress_step(unit: Unit) -> None:
     with b.if_then(b.icmp_unsigned("==", spec, _c(DROP_PORT))):
         fn.bump("dropped_egress")
         b.ret_void()
-        b.position_at_end(b.append_basic_block("never"))
-    with b.if_else(b.icmp_unsigned("!=", fn.internal("recirculate"), _c(0))) as (again, out):
-        with again:
+    if unit.program.uses("recirculate"):
+        with b.if_then(b.icmp_unsigned("!=", fn.internal("recirculate"), _c(0))):
             _recirculate(fn)
-        with out:
-            _transmit(fn)
+            b.ret_void()
+    _transmit(fn)
     b.ret_void()
 
 
@@ -194,22 +232,22 @@ def _write_loop(unit: Unit) -> None:
         full = b.icmp_unsigned("==", fn.word("out_count"), fn.word("out_capacity"))
         _return_if(fn, full, NEED_OUTPUT)
         _egress_turn(fn, head)
-    waiting = b.icmp_unsigned("!=", fn.word("ingress_head"), fn.word("ingress_tail"))
+    again = unit.program.uses("resubmit", "recirculate")
+    waiting = b.icmp_unsigned("!=", fn.word("ingress_head"), fn.word("ingress_tail")) if again else _c(0, I1)
     new = b.icmp_unsigned("!=", fn.word("in_next"), fn.word("in_count"))
     _return_if(fn, b.not_(b.or_(waiting, new)), DONE)
     _return_if(fn, b.icmp_unsigned("<", fn.word("free_count"), _c(_SLOTS_PER_STEP + 1, I64)), NEED_SLOTS)
     if unit.program.digests:
         full = b.icmp_unsigned("==", fn.word("digest_count"), fn.word("digest_capacity"))
         _return_if(fn, full, NEED_DIGESTS)
-    with b.if_else(waiting) as (old, fresh):
-        with old:
+    if again:
+        with b.if_then(waiting):
             slot = ring_slot(fn, "ingress")
             _advance(fn, "ingress_head")
             _spend(fn, slot, head)
             fn.call("ingress_step", fn.ctx, slot)
-        with fresh:
-            slot = _admit(fn)
-            fn.call("ingress_step", fn.ctx, slot)
+            b.branch(head)
+    fn.call("ingress_step", fn.ctx, _admit(fn))
     b.branch(head)
 
 
@@ -220,7 +258,6 @@ def _advance(fn: Fn, word: str) -> None:
 def _return_if(fn: Fn, condition: Any, status: int) -> None:
     with fn.b.if_then(condition):
         fn.b.ret(_c(status))
-        fn.b.position_at_end(fn.b.append_basic_block("never"))
 
 
 def _spend(fn: Fn, slot: Any, head: Any) -> None:
@@ -231,7 +268,6 @@ def _spend(fn: Fn, slot: Any, head: Any) -> None:
         fn.bump("dropped_looping")
         free_slot(fn, slot)
         b.branch(head)
-        b.position_at_end(b.append_basic_block("never"))
     fn.set_word("steps_left", b.sub(left, _c(1, I64)))
 
 
@@ -242,18 +278,24 @@ def _admit(fn: Fn) -> Any:
     fn.set_word("in_next", b.add(row, _c(1, I64)))
     fn.set_word("steps_left", fn.word("steps_limit"))
     slot, state = take_slot(fn)
-    fn.clear(state, unit.state.size)
     frame = fn.at(fn.pointer("in_frames"), b.mul(row, fn.word("in_stride")))
     size = fn.load(Space.TABLE, fn.at(fn.pointer("in_lengths"), b.shl(row, _c(2, I64))), I32, 4)
     port = fn.load(Space.TABLE, fn.at(fn.pointer("in_ports"), b.shl(row, _c(1, I64))), I16, 2)
     port = b.zext(port, I32)
+    # The next packet is likely to be as long as this one.
+    following = fn.at(frame, fn.word("in_stride"))
+    lines = b.add(b.lshr(b.zext(size, I64), _c(6, I64)), _c(1, I64))
+    last = b.icmp_unsigned("==", fn.word("in_next"), fn.word("in_count"))
+    with fn.loop(b.select(last, _c(0, I64), lines)) as line:
+        fn.prefetch(fn.at(following, b.shl(line, _c(6, I64))))
     fn.set_internal("packet", frame, state)
     for name in ("packet_length", "length_register", "ingress_length"):
         fn.set_internal(name, size, state)
     fn.set_internal("ingress_port", port, state)
-    fn.set_well_known("standard_metadata.ingress_port", port, state)
-    fn.set_well_known("standard_metadata.packet_length", size, state)
-    fn.set_well_known("intrinsic_metadata.ingress_global_timestamp", fn.word("now_us"), state)
+    fn.set_internal("passes", 0, state)
+    if unit.program.uses("resubmit", "recirculate"):
+        clear_metadata(fn, state)
+        _note_arrival(fn, state)
     return slot
 
 
@@ -268,7 +310,6 @@ def _egress_turn(fn: Fn, head: Any) -> None:
     with b.if_then(wide):
         fn.set_word("needed", need)
         b.ret(_c(NEED_WIDTH))
-        b.position_at_end(b.append_basic_block("never"))
     count, turn = fn.internal("replica_count", state), fn.internal("replica_next", state)
     following = b.add(turn, _c(1))
     last = b.icmp_unsigned(">=", following, count)
@@ -277,7 +318,6 @@ def _egress_turn(fn: Fn, head: Any) -> None:
         fn.bump("dropped_looping")
         free_slot(fn, slot)
         b.branch(head)
-        b.position_at_end(b.append_basic_block("never"))
     fn.set_word("steps_left", b.sub(fn.word("steps_left"), _c(1, I64)))
     work = fn.variable(PTR)
     b.store(state, work)
@@ -287,18 +327,19 @@ def _egress_turn(fn: Fn, head: Any) -> None:
         fn.set_internal("replica_next", following, state)
         with b.if_then(b.not_(last)):
             # Slot 0 is kept for this: all replicas but the last are made on a copy.
-            copy = fn.pointer("slots")
-            fn.copy(copy, state, unit.state.front)
-            b.store(copy, work)
+            first, end = unit.state.local, unit.state.copied
+            if end > first:
+                copy = fn.pointer("slots")
+                fn.copy(fn.at(copy, first), fn.at(state, first), end - first)
+                b.store(copy, work)
         index = b.zext(b.add(fn.internal("replica_offset", state), turn), I64)
         replica = fn.at(fn.pointer("replicas"), b.shl(index, _c(3, I64)))
         b.store(fn.load(Space.TABLE, replica, I32, 4), port)
         rid = fn.load(Space.TABLE, fn.at(replica, 4), I32, 4)
-        fn.set_well_known("intrinsic_metadata.egress_rid", rid, b.load(work, typ=PTR))
+        fn.set_well_known("intrinsic_metadata.egress_rid", rid, state)
     with b.if_then(last):
         _advance(fn, "egress_head")
     fn.call("egress_step", fn.ctx, slot, b.load(work, typ=PTR), b.load(port, typ=I32))
     with b.if_then(last):
         free_slot(fn, slot)
     b.branch(head)
-    b.position_at_end(b.append_basic_block("never"))

@@ -4,6 +4,7 @@ Fields are moved in the largest units that work: a run of equal fields of 16, 32
 bytes reversed, everything else as the shortest byte-aligned group of fields.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,10 +114,23 @@ def extract_header(fn: Fn, header: Any, shape: HeaderShape, packet: Any, varbit_
         offset += piece.bits // 8
 
 
-def write_header(fn: Fn, header: Any, shape: HeaderShape, out: Any) -> Any:
-    """Write code that puts a header's fields into `out`; returns the address after them."""
-    offset = 0
-    for piece in _pieces(shape):
+def write_header(
+    fn: Fn, header: Any, shape: HeaderShape, out: Any, image: Any = None, changed: Collection[str] = ()
+) -> Any:
+    """Write code that puts a header's fields into `out`; returns the address after them.
+
+    `image`: where the header is as it was in packets before some of the fields named by `changed` were written.
+    """
+    offset, pieces = 0, _pieces(shape)
+    same: set[_Piece] = set()
+    if image is not None:
+        same = {p for p in pieces if not any(shape.fields[name] in p.slots for name in changed)}
+        if same:
+            fn.copy(out, image, sum(p.bits for p in pieces) // 8)
+    for piece in pieces:
+        if piece in same:
+            offset += piece.bits // 8
+            continue
         if piece.kind == "varbit":
             slot = piece.slots[0]
             bits = fn.load(Space.STATE, fn.at(header, 4), I32, 4)
