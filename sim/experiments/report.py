@@ -10,19 +10,9 @@ from sim.experiments.experiment import Experiment
 from sim.experiments.limits import Limit
 from sim.experiments.plot import Mark, line_plot
 from sim.experiments.store import Store, StoreError
-from sim.experiments.summary import Median, Summary, checked, commonest, summarize, trains
+from sim.experiments.summary import MEASURES, Median, Summary, checked, commonest, summarize, trains
 from topologies.units import quantity
 
-_TITLES: Final = {
-    "duration_ns": ("time of an all-reduce", "ns"),
-    "goodput_bps": ("goodput of each worker", "bit/s"),
-    "share_of_bound": ("share of the bound", "%"),
-    "iteration_ns": ("time of an iteration", "ns"),
-    "waiting_share": ("share of an iteration spent waiting", "%"),
-    "resent": ("packets sent again", ""),
-    "lost": ("packets lost", ""),
-    "packets_on_links": ("packets on links", ""),
-}
 _NAMES: Final = {
     "job.contender": "reduced by",
     "job.copies": "jobs",
@@ -126,7 +116,7 @@ def _plots(experiment: Experiment, summaries: Sequence[Summary]) -> list[tuple[s
     names = {place: str(value) for value, place in places.items()}
     plots = []
     for measure in dict.fromkeys([*experiment.y.replace(",", " ").split(), "duration_ns"]):
-        title, unit = _TITLES.get(measure, (measure, ""))
+        title, unit = MEASURES.get(measure, (measure, ""))
         lines: dict[str, list[Mark]] = {}
         for each in summaries:
             median = each.medians.get(measure)

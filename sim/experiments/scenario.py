@@ -21,7 +21,7 @@ from sim.network import shapes
 from sim.network.engine.scripts import DELAY, DROP
 from sim.network.graph import Node
 from sim.network.network import Network
-from sim.network.parameters import Bursts, Faults, HostCost, LinkParameters, ParameterError, SwitchCost
+from sim.network.parameters import Bursts, Faults, HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.trees import tree_controller
 from sim.peers.table import server_count
@@ -114,7 +114,7 @@ def build(point: Point, programs: Programs) -> Scenario:
     """Build the network of a point."""
     try:
         return _build(point, programs)
-    except (ParameterError, TopologyError) as error:
+    except (shapes.ShapeError, TopologyError) as error:
         raise SettingError(str(error)) from None
 
 

@@ -33,17 +33,17 @@ class Summary:
     limited_by: str
 
 
-MEASURES: Final = (
-    "duration_ns",
-    "goodput_bps",
-    "share_of_bound",
-    "iteration_ns",
-    "waiting_share",
-    "resent",
-    "lost",
-    "packets_on_links",
-)
-
+MEASURES: Final = {
+    "duration_ns": ("time of an all-reduce", "ns"),
+    "goodput_bps": ("goodput of each worker", "bit/s"),
+    "share_of_bound": ("share of the bound", "%"),
+    "iteration_ns": ("time of an iteration", "ns"),
+    "waiting_share": ("share of an iteration spent waiting", "%"),
+    "resent": ("packets sent again", ""),
+    "lost": ("packets lost", ""),
+    "packets_on_links": ("packets on links", ""),
+}
+"""Title and unit of each measure."""
 
 _RATES: Final = ("goodput_bps", "share_of_bound")  # Measures that are an amount over `duration_ns`.
 

@@ -4,7 +4,8 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sim.network.parameters import LinkParameters, ParameterError
+from sim.errors import SimulationError
+from sim.network.parameters import LinkParameters
 from topologies.topology import Topology
 
 MAX_HOSTS: Final = 1 << 17
@@ -12,6 +13,10 @@ MAX_SWITCHES: Final = (1 << 16) - 1
 MAX_SWITCH_PORTS: Final = 509
 MAX_FAT_TREE_PORTS: Final = 80  # More hosts than MAX_HOSTS beyond.
 HOST_LINK, CORE_LINK = "host", "core"
+
+
+class ShapeError(SimulationError, ValueError):
+    """No graph has such a number of hosts, switches or links; the message says what was expected."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Shape:
 
 def _hosts(count: int) -> tuple[Place, ...]:
     if not 1 <= count <= MAX_HOSTS:
-        raise ParameterError(f"hosts: expected 1 to {MAX_HOSTS}, found {count}")
+        raise ShapeError(f"hosts: expected 1 to {MAX_HOSTS}, found {count}")
     return tuple(_place(f"h{number}", 0x0A000000 + number) for number in range(1, count + 1))
 
 
@@ -66,7 +71,7 @@ def _place(name: str, address: int) -> Place:
 
 def _check_ports(name: str, ports: int) -> None:
     if ports > MAX_SWITCH_PORTS:
-        raise ParameterError(f"{name}: expected at most {MAX_SWITCH_PORTS} links at a switch, found {ports}")
+        raise ShapeError(f"{name}: expected at most {MAX_SWITCH_PORTS} links at a switch, found {ports}")
 
 
 def star(hosts: int) -> Shape:
@@ -91,7 +96,7 @@ def dumbbell(hosts: int) -> Shape:
 def leaf_spine(hosts: int, leaves: int, spines: int) -> Shape:
     """Return leaves with an equal number of hosts, each with a link to each spine; ``spine1`` adds."""
     if leaves < 1 or spines < 1 or hosts % leaves:
-        raise ParameterError(
+        raise ShapeError(
             f"hosts: expected a multiple of the {leaves} leaves, and leaves and spines of 1 or more, found {hosts}"
         )
     _check_ports("hosts", hosts // leaves + spines)
@@ -110,7 +115,7 @@ def fat_tree(ports: int) -> Shape:
     Al-Fares, Loukissas, Vahdat: "A scalable, commodity data center network architecture", SIGCOMM 2008.
     """
     if ports < 2 or ports % 2 or ports > MAX_FAT_TREE_PORTS:
-        raise ParameterError(f"ports: expected an even number from 2 to {MAX_FAT_TREE_PORTS}, found {ports}")
+        raise ShapeError(f"ports: expected an even number from 2 to {MAX_FAT_TREE_PORTS}, found {ports}")
     half = ports // 2
     return replace(pods(ports, half, half, half, half), name=f"fat-tree-{ports}")
 
@@ -125,7 +130,7 @@ def pods(count: int, leaves: int, spines: int, rack: int, cores: int) -> Shape:
     _check_ports("leaves", leaves + cores)
     _check_ports("pods", count)
     if spines * cores + count * (leaves + spines) > MAX_SWITCHES:
-        raise ParameterError(f"pods: expected at most {MAX_SWITCHES:,} switches in all of them")
+        raise ShapeError(f"pods: expected at most {MAX_SWITCHES:,} switches in all of them")
     places = _hosts(count * leaves * rack)
     numbers = itertools.count(1)
     core = [_switch(f"core{number + 1}", next(numbers)) for number in range(spines * cores)]
