@@ -3,19 +3,23 @@
 import os
 import random
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
+from threading import Barrier, Thread
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from llvmlite import ir as ll
 
 from sim.switch import Exact, Packets, TableEntry, ir, load_program
 from sim.switch.bpf import syscall
-from sim.switch.bpf.emit import FLAGS, OBSERVED
+from sim.switch.bpf.emit import FLAGS, OBSERVED, BpfFn
+from sim.switch.bpf.loading import Kernel
+from sim.switch.bpf.programs import REPLICA
 from sim.switch.bpf.switch import XdpSwitch
+from sim.switch.codegen.emit import I64, Fn
 from tests.dataplane.dataplane import xdp
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.frames import (
@@ -42,7 +46,11 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(xdp.why_not() is not None, re
 LONG = "NETSUM_LONG_TESTS" in os.environ
 COUNT = 500_000 if LONG else 5_000
 BATCH, EPOCHS = 500, 4
+RUNS = 500_000
 FLOOD, CPU = 300, 510
+
+
+OWN = Entry("switch_address", {"address": SWITCH_IP}, "own_address", {"mac": SWITCH_MAC})
 
 
 class Both:
@@ -96,9 +104,8 @@ class Both:
 def both(request: pytest.FixtureRequest) -> Iterator[Both]:
     made = Both(request.param)
     try:
-        own = Entry("switch_address", {"address": SWITCH_IP}, "own_address", {"mac": SWITCH_MAC})
         for target in made.targets:
-            target.insert([own])
+            target.insert([OWN])
         yield made
     finally:
         made.close()
@@ -193,10 +200,14 @@ def random_packet(source: random.Random, jobs: list[Job], lanes: int) -> Packet:
     return mutated(source, packet) if source.random() < 0.3 else packet
 
 
+@pytest.mark.skipif(os.cpu_count() == 1, reason="needs two processors")
 def test_two_processors_that_add_to_a_slot_lose_nothing(tmp_path: Path) -> None:
     """The lock: of a program that forgets who contributed, so the kernel's repetitions of one packet all add."""
-    if os.cpu_count() == 1:
-        pytest.skip("needs two processors")
+    assert lanes_of_two_processors(tmp_path) == {2 * RUNS}
+
+
+def lanes_of_two_processors(tmp_path: Path) -> set[int]:
+    """Add 1 to each lane of a slot `RUNS` times on each of two processors at once; return what the lanes hold."""
     program = load_program(program_files(64)[0])
     actions = {
         number: replace(action, primitives=tuple(p for p in action.primitives if not forgets(p)))
@@ -218,9 +229,12 @@ def test_two_processors_that_add_to_a_slot_lose_nothing(tmp_path: Path) -> None:
         port, packet = job.contribution(0, 0, [1] * 64)
         stub = switch.kernel.stub("arrive", {"ingress_port": port, FLAGS: OBSERVED})
 
+        together = Barrier(2)
+
         def run(processor: int) -> None:
             os.sched_setaffinity(0, {processor})
-            for _ in range(20):
+            together.wait()
+            for _ in range(RUNS // 1000):
                 syscall.run_once(stub, packet, 1000)
 
         threads = [Thread(target=run, args=(n,)) for n in sorted(os.sched_getaffinity(0))[:2]]
@@ -228,8 +242,7 @@ def test_two_processors_that_add_to_a_slot_lose_nothing(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        lanes = {int(switch.register_view(n)[0]) for n in program.registers if ".lane_" in n}
-        assert lanes == {1000 * 20 * len(threads)}
+        return {int(switch.register_view(n)[0]) for n in program.registers if ".lane_" in n}
     finally:
         switch.close()
 
@@ -246,6 +259,11 @@ def lanes_alone(lanes: int) -> Any:
 
 
 def test_random_packets_with_random_entries_do_the_same_in_both(both: Both) -> None:
+    compare(both, COUNT)
+
+
+def compare(both: Both, count: int) -> None:
+    """Run random packets with random entries through both back ends; AssertionError if they differ."""
     source = random.Random(both.lanes)
     for epoch in range(1, EPOCHS + 1):
         jobs = random_jobs(source, both, epoch)
@@ -254,7 +272,7 @@ def test_random_packets_with_random_entries_do_the_same_in_both(both: Both) -> N
         default = source.choice([("drop", {}), ("flood", {"mcast_group": FLOOD})])
         for target in both.targets:
             target.set_default("l2_forward", *default)
-        for _ in range(COUNT // BATCH // EPOCHS):
+        for _ in range(count // BATCH // EPOCHS):
             packets = [random_packet(source, jobs, both.lanes) for _ in range(BATCH)]
             if source.random() < 0.1:
                 packets.append((CPU, struct.pack("!H", source.randrange(PORTS)) + packets[0][1]))
@@ -264,3 +282,83 @@ def test_random_packets_with_random_entries_do_the_same_in_both(both: Both) -> N
         both.tear_down(FLOOD, entries)
     both.check_counters()
     assert PARENT_PORT < PORTS
+
+
+def instead_of(name: str, *replaced: str) -> Callable[..., Any]:
+    """Make a mutant of `BpfFn.helper`: some helpers of the kernel are not called, or with one argument changed."""
+    original, change = BpfFn.helper, {"left out": None, "one less": -1, "other sign": 0}[name]
+
+    def helper(self: Any, called: str, *arguments: Any) -> Any:
+        if called not in replaced:
+            return original(self, called, *arguments)
+        if change is None:
+            return ll.Constant(I64, 0)
+        last = arguments[-1]
+        less = self.b.or_(self.b.sub(last, ll.Constant(I64, 1)), ll.Constant(I64, 1))  # Of an even length.
+        other = less if change else self.b.neg(last)
+        return original(self, called, *arguments[:-1], other)
+
+    return helper
+
+
+def saturate_unsigned(self: Any, op: str, left: Any, right: Any, *, unsigned: bool) -> Any:
+    return SATURATE(self, op, left, right, unsigned=True)
+
+
+def replica_after(self: Any, name: str, values: dict[str, int]) -> int:
+    return STUB(self, name, {k: v + (k == REPLICA) for k, v in values.items()})
+
+
+SATURATE, STUB, WITHIN = BpfFn.saturate, Kernel.stub, BpfFn.within
+MUTANTS: dict[str, tuple[type, str, Any]] = {
+    "byte order of a lane that is read": (BpfFn, "load_slot", Fn.load_slot),
+    "byte order of a lane that is written": (BpfFn, "store_slot", Fn.store_slot),
+    "sums are of unsigned numbers": (BpfFn, "saturate", saturate_unsigned),
+    "sums go round": (BpfFn, "saturate", lambda fn, op, a, b, unsigned: fn.b.add(a, b)),
+    "headers are written one byte short": (BpfFn, "helper", instead_of("one less", "xdp_store_bytes")),
+    "a packet grows that should shrink": (
+        BpfFn,
+        "helper",
+        instead_of("other sign", "xdp_adjust_tail", "xdp_adjust_head"),
+    ),
+    "state of the last packet is left": (BpfFn, "clear", lambda fn, target, size: None),
+    "a copy is made for the next worker": (Kernel, "stub", replica_after),
+    "no count of what passes": (BpfFn, "add", lambda fn, space, place, amount: None),
+    "an index is cut too short": (BpfFn, "within", lambda fn, at, n: WITHIN(fn, at, (n + 1) // 2)),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_of_the_back_end_is_caught(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MUTANTS[mutant])
+    both = Both(64)
+    try:
+        for target in both.targets:
+            target.insert([OWN])
+        with pytest.raises(AssertionError):
+            compare(both, 2000)
+    finally:
+        both.close()
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="needs two processors")
+def test_a_lock_that_is_left_out_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BpfFn, "helper", instead_of("left out", "spin_lock", "spin_unlock"))
+    # On a busy machine the two may run one after the other.
+    assert any(lanes_of_two_processors(tmp_path) != {2 * RUNS} for _ in range(50))
+
+
+def test_what_the_verifier_says_is_shown_with_the_place_in_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that is not cut makes an address that the verifier does not know; p4c's file says the line, or it is a name."""
+    program = load_program(program_files(64)[0])
+    monkeypatch.setattr(BpfFn, "within", lambda fn, at, n: fn.opaque(at) if n > 1024 else WITHIN(fn, at, n))
+    with pytest.raises(syscall.VerifierError, match=r"verifier refuses .* at table .*\.worker_admission$"):
+        XdpSwitch(program, tmp_path)
+    tables = {
+        name: replace(table, place="admission.p4(12)") if name.endswith("worker_admission") else table
+        for name, table in program.ingress.tables.items()
+    }
+    with pytest.raises(syscall.VerifierError, match=r"verifier refuses .*, at admission\.p4\(12\)$"):
+        XdpSwitch(replace(program, ingress=replace(program.ingress, tables=tables)), tmp_path)

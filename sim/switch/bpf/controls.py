@@ -101,6 +101,7 @@ class _BpfControl(ControlWriter):
     def _search(self, table: ir.Table) -> tuple[Any, Any]:
         """Look a table's map up; a value is the entry's number, then its action and arguments."""
         fn, b = self.fn, self.fn.b
+        fn.mark(table.place or f"table {table.name}")
         shape = TableShape.of(fn.unit.program, table)
         # Two copies of the default, and which one counts, so that it changes at once.
         default = fn.pointer(f"default {table.name}")

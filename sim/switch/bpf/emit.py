@@ -21,6 +21,7 @@ from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import FieldSlot, HeaderShape, WireSlot, align
 
 KEY_BYTES = 512
+MARK = 0x4E530000  # The first number that stands for a place in the P4 source.
 _INLINE_BYTES = 128
 # Flags that a stub gives: what is dropped goes to the kernel's stack; what happens is noted, not done; packets are captured.
 FLAGS, PASS_DROPPED, OBSERVED, CAPTURED = "clone_fields", 1, 2, 4
@@ -45,6 +46,7 @@ class BpfUnit(Unit):
     """A module of BPF code for one program."""
 
     vector_bits = 0
+    marks: list[str] | None = None  # The places noted in the code; None: none are.
 
     def __init__(self, program: ir.Program, frame_bytes: int, header_bytes: int) -> None:
         super().__init__(program)
@@ -137,6 +139,15 @@ class BpfFn(Fn):
     def home(self) -> Any:
         """As `Fn.home`."""
         return self.st
+
+    def mark(self, place: str) -> None:
+        """As `Fn.mark`: a number is stored where nothing is, and the verifier's log shows it."""
+        marks = self.unit.marks
+        if marks is not None and place:
+            unused = self.at(self.st, self.unit.frame_at - 4)
+            self.store(Space.STATISTICS, ll.Constant(I32, MARK + len(marks)), unused, 4)
+            self.barrier()
+            marks.append(place)
 
     def within(self, index: Any, count: int) -> Any:
         """As `Fn.within`."""

@@ -64,14 +64,18 @@ class Programs:
     section: Section | None
 
 
-def write_programs(program: ir.Program, cpu_port: int) -> Programs:
-    """Write both programs; `UnsupportedProgramError` if the program has what XDP cannot do."""
+def write_programs(program: ir.Program, cpu_port: int, marks: list[str] | None = None) -> Programs:
+    """Write both programs; `UnsupportedProgramError` if the program has what XDP cannot do.
+
+    `marks`: to be filled with places in the P4 source; where the code reaches one, it stores `MARK` and its index.
+    """
     check_program(program)
     carried = _carried(program)
     room = header_room(program) + carried.bytes
     largest = max((t.max_bytes for t in program.header_types.values()), default=0)
     frame = cells(max(_most_parsed(program), room, 64))
     unit = BpfUnit(program, frame, largest)
+    unit.marks = marks
     write_hash_functions(unit)
     write_actions(unit)
     write_parser(unit)

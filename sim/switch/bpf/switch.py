@@ -1,5 +1,6 @@
 """A switch in the kernel: a compiled program as XDP, with the control plane of the embedded switch."""
 
+import re
 import struct
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from sim.switch import ir
 from sim.switch.bpf import syscall
 from sim.switch.bpf.controls import is_trie
-from sim.switch.bpf.emit import CAPTURED, FLAGS, OBSERVED
+from sim.switch.bpf.emit import CAPTURED, FLAGS, MARK, OBSERVED
 from sim.switch.bpf.loading import RING_BYTES, Kernel
 from sim.switch.bpf.machine import compile_module
 from sim.switch.bpf.memory import STATISTICS, table_rows
@@ -59,7 +60,10 @@ class XdpSwitch(ControlPlane):
     ) -> None:
         written = write_programs(program, cpu_port)
         code = compile_module(str(written.unit.module), program.path, cache_dir)
-        self.kernel = Kernel(program, written, code, captures=captures or lasting, pins=pins)
+        try:
+            self.kernel = Kernel(program, written, code, captures=captures or lasting, pins=pins)
+        except syscall.VerifierError as error:
+            raise _with_place(error, program, cpu_port) from None
         super().__init__(program, Context(program))
         self._interfaces: dict[int, int] = {}
         self._cpu_port = cpu_port
@@ -326,6 +330,20 @@ class XdpSwitch(ControlPlane):
     def drain_digests(self) -> list[Digest]:
         """Return nothing: programs with digests are refused."""
         return []
+
+
+def _with_place(error: syscall.VerifierError, program: ir.Program, cpu_port: int) -> syscall.VerifierError:
+    """Add where in the P4 source the verifier stopped: the last place on its way, in a program that notes them."""
+    marks: list[str] = []
+    written = write_programs(program, cpu_port, marks)
+    try:
+        Kernel(program, written, compile_module(str(written.unit.module), program.path)).close()
+    except syscall.VerifierError as again:
+        found = [int(number) - MARK for number in re.findall(r": \(.*\) .* = (\d+)", again.log)]
+        place = next((marks[n] for n in reversed(found) if 0 <= n < len(marks)), "")
+        if place:
+            return syscall.VerifierError(f"{again}, at {place}", again.log)
+    return error
 
 
 def _larger(array: NDArray[Any], rows: int) -> NDArray[Any]:

@@ -36,6 +36,7 @@ def write_actions(unit: Unit) -> None:
     for action in unit.program.actions.values():
         fn = unit.fn(f"action_{action.id}", [("ctx", PTR), ("st", PTR), ("params", PTR)], VOID)
         fn.action = action
+        fn.mark(f"action {action.name}")
         _write_body(Primitives(fn), action)
 
 
@@ -123,6 +124,7 @@ class Primitives(Turns):
 
     def primitive(self, primitive: ir.Primitive) -> None:
         """Write one call."""
+        self.fn.mark(primitive.place)
         if primitive.op in _ARITHMETIC:
             target, *operands = primitive.args
             self.assign(target, ir.Op(_ARITHMETIC[primitive.op], tuple(operands)))

@@ -216,6 +216,9 @@ class Fn:
             index = self.unit.context.words[index]
         return self.at(self.ctx, 8 * index)
 
+    def mark(self, place: str) -> None:
+        """Note in the code what of the P4 program the code that follows is; only BPF does, when it is asked to."""
+
     def internal(self, name: str, state: Any = None) -> Any:
         """Load a bookkeeping value of the packet's state as an i32 (``packet``, ``home``: a pointer)."""
         kind = PTR if name in ("packet", "home") else I32
