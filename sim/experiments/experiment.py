@@ -32,7 +32,7 @@ from sim.experiments.settings import (
 from sim.experiments.summary import MEASURES
 from sim.peers.table import SERVED
 from sim.traces.graph import TraceError
-from sim.traces.reading import trace_files
+from sim.traces.reading import read_trace, trace_files
 from topologies.shaping import ETHERNET_HEADER_BYTES
 from topologies.topology_file import topology_path
 
@@ -116,11 +116,18 @@ def _contents(settings: Settings) -> dict[str, str]:
     """Return a hash of each file that settings name; one that cannot be read has none, and its point fails."""
     paths = [Path(job.model) for job in settings.job if job.model not in ARCHITECTURES]
     for job in settings.job:
-        with contextlib.suppress(TraceError):
-            paths += trace_files(job.workload) if job.workload else []
+        if job.workload:
+            with contextlib.suppress(TraceError):
+                read_trace(job.workload, job.workers)  # A wrong one has no hash, however long it is.
+                paths += trace_files(job.workload)
     if settings.topology.file:
         paths.append(topology_path(settings.topology.file))
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
+    return {str(path): _digest(path) for path in paths if path.is_file()}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def shipped_experiments() -> list[str]:

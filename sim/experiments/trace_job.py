@@ -63,13 +63,11 @@ class TraceJob(PeerJob):
                 for rank, after in zip(step.ranks, step.after, strict=True)
             ]
             node, (rank, *_) = step.node, step.ranks
-            if node.kind == "compute":
+            if node.kind in ("compute", "receive"):
                 took_ns = round(node.duration_ns * job.batch * slowness(job, rank))
                 ended = [messages.wait(hosts[rank], ready[0], took_ns)]
             elif node.kind == "send":
                 ended = [messages.send(hosts[rank], hosts[node.ranks[1]], node.size, ready[0])]
-            elif node.kind == "receive":
-                ended = [messages.wait(hosts[rank], ready[0])]
             else:
                 for tokens, earlier in zip(ready, before.get(step.ranks, ()), strict=False):
                     tokens += earlier

@@ -128,9 +128,7 @@ def _stream(file: BinaryIO, nodes: list[TraceNode]) -> Iterator[bytes]:
         if not byte and not shift:
             return
         if length > _LONGEST:
-            raise TraceError(
-                f"a message {_after(nodes)} is longer than {_LONGEST:,} bytes: this is no Chakra trace"
-            )
+            raise TraceError(f"a message {_after(nodes)} is longer than {_LONGEST:,} bytes")
         raw = file.read(length)
         if not byte or len(raw) < length:
             raise TraceError(f"the file is cut off in the message {_after(nodes)}")

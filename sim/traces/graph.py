@@ -27,7 +27,7 @@ Kind = Literal[
 ]
 
 MOST_NODES: Final = 2_000_000
-"""Nodes of all ranks together: about 1 GB of memory."""
+"""Nodes of all ranks together: about 2 GB of memory."""
 _NAMED: Final = 6  # How many nodes of a cycle an error names.
 _MESSAGES: Final = ("send", "receive")
 _ALONE: Final = ("compute", *_MESSAGES)  # What is no collective.
@@ -102,9 +102,7 @@ def link(ranks: list[list[TraceNode]]) -> Trace:
             raise TraceError(f"rank {rank} has {twice} twice")
         for node in nodes:
             if missing := [each for each in node.after if each not in number_of]:
-                raise TraceError(
-                    f"{node} of rank {rank} waits for node {missing[0]}, which is not in the trace"
-                )
+                raise TraceError(f"{node} of rank {rank} waits for node {missing[0]}, which is not there")
             after.append([number_of[each] for each in dict.fromkeys(node.after)])
     steps: list[Step] = []
     step_of = [0] * count
