@@ -142,6 +142,7 @@ class Progress:
         _resolve(outcomes)
 
     def _run(self) -> None:
+        self._link.driver = threading.get_native_id()
         while True:
             with self._changed:
                 while self.state not in (State.RUNNING, State.CLOSED):

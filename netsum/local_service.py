@@ -17,6 +17,7 @@ from pathlib import Path
 from controller.service.registry import RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
 from host_agent.errors import NetsumError
+from host_agent.job_api.slot_request import Share
 from host_agent.wire.constants import MAX_CHILDREN, UDP_PORT
 from netsum.programs import compiled_program
 from netsum.star_service import cabled_network, star_network
@@ -29,6 +30,9 @@ from topologies.runs import run_folder
 FIRST_WORKER_TIMEOUT_S = 60.0  # How long a service that ends with its last worker waits for the first one.
 LOOK_S = 0.2  # How often the service checks whether its switch still runs, and whether a worker is connected.
 FAILED_RUNS = Path("runs")
+DEFAULT_SLOTS = Share(0.25)
+"""Of a job: 256 of the switch's 1,024 for the first one. Over shared memory a chunk is added in less than a microsecond, so that
+with 64 the processes wake each other more often than they work."""
 
 
 class LocalServiceError(NetsumError):
@@ -45,7 +49,7 @@ async def _serve(
         p4info=program.p4info,
         listen=(options.listen or f"unix:{testbeds[0].folder / CONTROLLER_SOCKET}",),
         tls=TlsFiles(),
-        registry=RegistryOptions(slots=options.slots),
+        registry=RegistryOptions(slots=options.slots or DEFAULT_SLOTS),
     )
     async with running_service(service_options) as service:
         ready = asyncio.create_task(service.until_ready())
@@ -123,7 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--places", type=int, required=True, help="ports of the switch, one for each process")
     parser.add_argument("--lanes", type=int, default=256, help="int32 values a packet carries: 64 or 256")
-    parser.add_argument("--slots", type=int, default=64, help="slots of a job, a power of two")
+    parser.add_argument(
+        "--slots", type=int, help="slots of a job, a power of two; default: a quarter of those free"
+    )
     parser.add_argument("--drop-ppm", type=int, default=0, help="packets per million to lose, each way")
     parser.add_argument("--switches", type=int, default=1, help="1, or 2 with a cable between them")
     parser.add_argument(

@@ -62,6 +62,7 @@ recvmmsg = types.ExternalFunction(
 sendmmsg = types.ExternalFunction(
     "sendmmsg", types.int32(types.int32, types.uintp, types.uint32, types.int32)
 )
+sched_yield = types.ExternalFunction("sched_yield", types.int32())
 _write = types.ExternalFunction("write", types.intp(types.int32, types.uintp, types.uintp))
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 _errno_location = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())

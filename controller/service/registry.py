@@ -26,6 +26,7 @@ from controller.service.store import Store
 from controller.service.trees import JobTrees
 from controller.sharing import Policy
 from host_agent.job_api.job_request import JobRequest
+from host_agent.job_api.slot_request import Share, Slots
 from netsum_common.channel import PLAINTEXT, TlsFiles
 
 ENDED_JOBS_KEPT = 100
@@ -37,7 +38,7 @@ MAX_JOBS = 10_000
 class RegistryOptions:
     """Sizes and times."""
 
-    slots: int = 64  # Slots of a job whose request does not state a number.
+    slots: Slots = 64  # Slots of a job whose request does not state a number.
     grace_s: float = 2.0  # How long a worker whose stream broke may take to reattach, in seconds.
     recovery_s: float = 30.0  # The same after a restart of the controller, in seconds.
     idle_s: float = 600.0  # How long a created job waits for its first worker, in seconds.
@@ -118,6 +119,10 @@ class JobRegistry:
             "on_host": on_host,
             "idle_s": (request.idle_s or self.options.idle_s) if operated else 0.0,
         }
+        if request.slots is None and isinstance(self.options.slots, Share) and request.if_full == "refuse":
+            settled["if_full"] = (
+                "take less"  # It asked for no number, so fewer are no less than it asked for.
+            )
         record = JobRecord(**vars(request) | settled, spread=spread, operated=operated, created=time.time())
         try:
             self.reservations.check(record)

@@ -94,7 +94,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
     """
     files = CompiledFiles(options.program, options.p4info)
     slots = options.registry.slots
-    if not 0 < slots <= files.slots or slots & (slots - 1):
+    if isinstance(slots, int) and (not 0 < slots <= files.slots or slots & (slots - 1)):
         raise ConfigError(
             f"the default number of slots must be a power of two, at most the {files.slots} of the program, not {slots}"
         )

@@ -168,8 +168,9 @@ class JobTrees:
         count = slots_for(record.slots, self.lanes, min(ledger.capacity for ledger in ledgers))
         if slots is not None:
             count = min(count, slots)
-        elif record.if_full == "take less":
-            count = min(count, min(ledger.largest_free for ledger in ledgers) or count)
+        elif record.if_full == "take less" and (free := min(ledger.largest_free for ledger in ledgers)):
+            # A share is one of what is free here, so that later jobs find slots too.
+            count = min(count, slots_for(record.slots, self.lanes, free), free)
         check_quorum(record.quorum, record.world_size, count)
         return self._held.reserve(record.name, names, count)
 

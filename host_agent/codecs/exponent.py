@@ -36,8 +36,8 @@ def float32_exponent(bits: npt.NDArray[np.uint32]) -> Integer:
     """Return the wire exponent of a block of float32, given as its bits (uint32)."""
     # Without the sign, floats are in the order of their bits, so the largest magnitude is an integer maximum.
     largest = np.uint32(0)
-    for i in range(bits.size):
-        largest = max(largest, bits[i] & _MAGNITUDE32)
+    for i in range(np.uint64(bits.size)):
+        largest = np.uint32(max(largest, np.uint32(bits[i] & _MAGNITUDE32)))
     if largest >= _INFINITY32:
         return EXPONENT_NON_FINITE
     if largest == 0:

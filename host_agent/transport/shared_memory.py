@@ -1,8 +1,10 @@
 """Shared memory as a link: rings of datagrams to a switch on the same machine (`netsum_common.rings`)."""
 
+import contextlib
 import mmap
 import os
 import socket
+import threading
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from netsum_common.rings import (
     DOWN_TAIL,
     FOR_DATAGRAMS,
     FOR_ROOM,
+    SWITCH_PROCESSOR,
     SWITCH_SLEEPS,
     UP_HEAD,
     UP_TAIL,
@@ -29,13 +32,15 @@ from netsum_common.rings import (
     Shape,
     attach,
 )
-from netsum_common.sockets import monotonic_ns, ring_bell
+from netsum_common.sockets import monotonic_ns, ring_bell, sched_yield
 
 LINK_VARIABLE: Final = "NETSUM_LINK"
 LEAST_ROWS: Final = 128
 ATTACH_TIMEOUT_S: Final = 5.0
 SPIN_NS: Final = 20_000
-"""How long a worker looks for datagrams before it sleeps, where the job's workers and the switch have a processor each."""
+"""How long a worker looks for datagrams before it sleeps; it yields its processor between looks."""
+LONG_PASS: Final = 1024
+"""Chunks from which on a pass costs more in compiled code than around it in Python, which is welcome on any processor."""
 _LINE_BYTES: Final = 64
 
 RINGS: Final = np.dtype(
@@ -145,6 +150,7 @@ def wait(memory: MemoryRings, core: Record, received: int, blocked: bool, timeou
         while monotonic_ns(memory.work) < until_ns:
             if _is_ready(memory, blocked):
                 return np.int64(1)
+            sched_yield()
     store_release(ring.base + WORKER_SLEEPS, np.uint32(FOR_ROOM if blocked else FOR_DATAGRAMS))
     fence()
     ready: Integer = np.int64(1)
@@ -174,6 +180,9 @@ class LocalLink(UdpLink):
     def __init__(self, core: WorkerCore, bind: tuple[str, int]) -> None:
         self._connection: socket.socket | None = None
         self.refusal = ""  # Why there is no shared memory.
+        self._switch_processor = np.zeros(1, np.uint32)
+        self._processors = os.sched_getaffinity(0)
+        self._avoided = 0  # As SWITCH_PROCESSOR: the one that the driver leaves to the switch.
         super().__init__(core, bind)
         self._udp = self.ends
         self._attach()
@@ -188,6 +197,15 @@ class LocalLink(UdpLink):
         self._detach()
         super().enter(core)
         self._attach()
+
+    def exchange(self, seconds: float) -> int:
+        """Send and receive, long passes not on a processor that the switch keeps to itself; see `Link.exchange`."""
+        kept = int(self._switch_processor[0]) if self._core.chunks_begun >= LONG_PASS else 0
+        if kept != self._avoided and threading.get_native_id() == self.driver:
+            self._avoided = kept
+            with contextlib.suppress(OSError):  # None of them may be allowed any more.
+                os.sched_setaffinity(0, self._processors - {kept - 1})
+        return super().exchange(seconds)
 
     def trouble(self) -> str:
         """Return the error that the system reported about the path to the switch; empty if none."""
@@ -211,14 +229,15 @@ class LocalLink(UdpLink):
             return
         self._grant = grant
         memory = mmap.mmap(grant.memory, shape.total)
-        has_processor = admission.num_workers < len(os.sched_getaffinity(0))
-        self.ends = rings_over(memory, shape, self._wake, SPIN_NS if has_processor else 0)
+        self._switch_processor = np.frombuffer(memory, np.uint32, 1, SWITCH_PROCESSOR)
+        self.ends = rings_over(memory, shape, self._wake, SPIN_NS)
         self.ends.rings["bell"] = grant.switch_bell
         self.ends.poll_fds["fd"] = [grant.worker_bell, self._wake_fd, self._connection.fileno()]
 
     def _detach(self) -> None:
         if self._connection is not None:
             self.ends = self._udp
+            self._switch_processor = np.zeros(1, np.uint32)
             self._connection.close()
             self._grant.close()
             self._connection = None

@@ -418,6 +418,22 @@ def test_a_job_that_does_not_fit_is_refused_queued_or_given_less(bench: Bench) -
         until(lambda: bench.operator.job("second").slot_count == 128)
 
 
+def test_jobs_that_state_no_number_get_a_share_of_what_is_free(bench: Bench) -> None:
+    """Where the controller's default is a share, later jobs get fewer slots, and none is refused for earlier ones."""
+    bench.serve(slots=Share(0.25))
+    try:
+        with contextlib.ExitStack() as stack:
+            seats = [stack.enter_context(bench.joining(f"job{each}", 0, 1).result()) for each in range(16)]
+            counts = [seat.admission.slot_count for seat in seats]
+            assert counts[:2] == [256, 128]
+            assert counts == sorted(counts, reverse=True)
+            assert sum(counts) <= 1024
+            with bench.joining("numbered", 0, 1, slots=16).result() as seat:
+                assert seat.admission.slot_count == 16
+    finally:
+        bench.serve()
+
+
 def test_places_of_a_loopback_are_given_to_whoever_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import select
 import selectors
 import socket
+import struct
 import threading
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from contextlib import ExitStack, suppress
 import numpy as np
 
 from netsum_common.rings import (
+    SWITCH_PROCESSOR,
     Grant,
     answer,
     is_trusted,
@@ -26,7 +28,7 @@ from sim.switch.ports.shared_memory import ATTACHED, BROKEN, FREE, LEFT, RINGS
 
 MOST_RINGS = 128  # How many workers can be attached at a time; those beyond use the ports themselves.
 SPIN_NS = 20_000
-"""How long an idle switch looks at the rings before it sleeps, where it has a processor for itself."""
+"""How long an idle switch looks at the rings before it sleeps; it yields its processor between looks."""
 _STOP_TIMEOUT_S = 5.0
 _TIDY_TIMEOUT_S = 2.0
 
@@ -48,6 +50,8 @@ class Attachments:
         self.rings = np.zeros(MOST_RINGS, RINGS)
         self.used = np.zeros(1, np.int64)
         self.spin_ns = np.zeros(1, np.int64)
+        # Processors of this process, and those of the thread that moves packets: as it is to have them, and as it has.
+        self._all_processors = self._processors = self._set_processors = os.sched_getaffinity(0)
         self._positions = positions
         self._poller = poller
         self._held: dict[int, tuple[Grant, mmap.mmap]] = {}
@@ -81,7 +85,11 @@ class Attachments:
             self._free(at)
 
     def tidy(self) -> None:
-        """Take back the memory of workers that have left; while no packets are moved."""
+        """Take back the memory of workers that have left, in the thread that moves packets and while it moves none."""
+        if self._set_processors is not self._processors:
+            self._set_processors = self._processors
+            with suppress(OSError):  # None of them may be allowed any more.
+                os.sched_setaffinity(0, self._processors)
         for at in list(self._held):
             state = self.rings[at]["state"]
             if state == LEFT or (state == BROKEN and not self._drop(at)):
@@ -162,7 +170,7 @@ class Attachments:
         self._poller.register(grant.switch_bell, select.EPOLLIN | select.EPOLLET)
         self.used[0] = max(self.used[0], free + 1)
         ring["state"] = ATTACHED
-        self._set_spinning()
+        self._share_processors()
         os.eventfd_write(grant.switch_bell, 1)  # A switch that sleeps has not said so in this memory.
         try:
             answer(connection, grant)
@@ -187,7 +195,7 @@ class Attachments:
         connection.close()
         if at is not None:
             self.rings[at]["state"] = LEFT
-            self._set_spinning()
+            self._share_processors()
 
     def _drop(self, at: int) -> bool:
         """End the connection of rings that failed, which the thread then closes; returns whether there is one."""
@@ -207,7 +215,15 @@ class Attachments:
         self.rings[at]["state"] = FREE
         self._freed.set()
 
-    def _set_spinning(self) -> None:
-        attached = int((self.rings["state"] == ATTACHED).sum())
-        spins = 0 < attached < len(os.sched_getaffinity(0))
-        self.spin_ns[0] = SPIN_NS if spins else 0
+    def _share_processors(self) -> None:
+        """Let the switch spin while workers are attached, on a processor of its own if there is not one for each of them.
+
+        The scheduler leaves a worker beside the switch, which is then late for everybody, and another processor idle.
+        """
+        attached = [at for at in self._connections.values() if at is not None]
+        self.spin_ns[0] = SPIN_NS if attached else 0
+        crowded = len(attached) >= len(self._all_processors) > 1
+        last = max(self._all_processors)
+        self._processors = {last} if crowded else self._all_processors
+        for at in attached:
+            struct.pack_into("=I", self._held[at][1], SWITCH_PROCESSOR, last + 1 if crowded else 0)

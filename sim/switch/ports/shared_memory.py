@@ -23,7 +23,7 @@ from netsum_common.rings import (
     UP_TAIL,
     WORKER_SLEEPS,
 )
-from netsum_common.sockets import monotonic_ns, ring_bell
+from netsum_common.sockets import monotonic_ns, ring_bell, sched_yield
 from sim.switch.ports.abi import realtime_ns
 from sim.switch.ports.compiled import Array, Integer, compiled, compiled_inline
 from sim.switch.ports.frames import (
@@ -127,6 +127,7 @@ def receive_memory(inbox: MemoryInbox, timeout_ms: Integer) -> Integer:
             count = _sweep(inbox)
             if count > 0:
                 return count
+            sched_yield()
     _say_asleep(inbox, FOR_DATAGRAMS)
     count = _sweep(inbox)
     if count == 0:
