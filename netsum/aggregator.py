@@ -7,6 +7,7 @@ As a process of its own, ``python -m netsum.aggregator``, it is the leaf that ra
 """
 
 import argparse
+import contextlib
 import json
 import queue
 import selectors
@@ -24,6 +25,7 @@ import grpc
 from host_agent.errors import NetsumError
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.joining.addresses import interface_addresses
+from host_agent.joining.leaf import READY
 from host_agent.wire.constants import UDP_PORT
 from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, split_host_port
 from netsum_common.closing import Closing
@@ -230,17 +232,22 @@ def _p4runtime_of_leaf(controller: str, folder: Path) -> str:
         return f"{towards.getsockname()[0]}:0"
 
 
-def _attend(listener: socket.socket, goes_on: Callable[[], bool]) -> None:
-    """Return when the last rank's connection has ended for some time, or the switch does not go on."""
+def _attend(listener: socket.socket, ready: threading.Event, goes_on: Callable[[], bool]) -> None:
+    """Return when the last rank's connection has ended for some time, or the switch does not go on; say when it is ready."""
     connections: set[socket.socket] = set()
+    told: set[socket.socket] = set()
     give_up_at = time.monotonic() + FIRST_RANK_S
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
         while goes_on() and (connections or time.monotonic() < give_up_at):
+            for connection in connections - told if ready.is_set() else ():
+                told.add(connection)
+                with contextlib.suppress(OSError):  # Its end shows below.
+                    connection.send(READY)
             for key, _ in selector.select(LOOK_S):
-                ready = key.fileobj
-                assert isinstance(ready, socket.socket)
-                if ready is listener:
+                opened = key.fileobj
+                assert isinstance(opened, socket.socket)
+                if opened is listener:
                     connection, _ = listener.accept()
                     if not is_trusted(connection):
                         connection.close()
@@ -248,9 +255,10 @@ def _attend(listener: socket.socket, goes_on: Callable[[], bool]) -> None:
                     connections.add(connection)
                     selector.register(connection, selectors.EVENT_READ)
                 else:  # Ranks send nothing: the connection has ended.
-                    selector.unregister(ready)
-                    connections.remove(ready)
-                    ready.close()
+                    selector.unregister(opened)
+                    connections.remove(opened)
+                    told.discard(opened)
+                    opened.close()
                     give_up_at = time.monotonic() + LINGER_S
     for connection in connections:
         connection.close()
@@ -285,16 +293,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             leaf=True,
         ) as agent,
     ):
+        registered = threading.Event()
 
         def serve() -> None:
             try:
-                agent.serve()
+                agent.serve(registered.set)
             except NetsumError as fault:
                 faults.append(fault)
 
         serving = threading.Thread(target=serve, name="agent", daemon=True)
         serving.start()
-        _attend(listener, lambda: serving.is_alive() and not agent.switch_ended)
+        _attend(listener, registered, lambda: serving.is_alive() and not agent.switch_ended)
     for fault in faults:
         print(f"netsum.aggregator: {fault}", file=sys.stderr)
     return len(faults)

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,8 +23,8 @@ from netsum_common.rings import is_trusted
 LEAF_VARIABLE: Final = "NETSUM_HOST_LEAF"
 LEAF_MODULE: Final = "netsum.aggregator"
 """The module that runs it. A name only: the host agent does not import the switch."""
-_MOST_STARTS: Final = 3
-_STEADY_S: Final = 30.0  # A switch that has run for that long may be started again as often as at first.
+_MOST_STARTS: Final = 3  # In succession, of switches that end before they are ready.
+READY: Final = b"\1"  # What a leaf sends to each rank once it has registered.
 _BACKOFF_S: Final = 0.2
 _BACKLOG: Final = 128
 _CONNECT_S: Final = 5.0  # How long a connection may take; the kernel makes it unless the backlog is full.
@@ -91,17 +90,18 @@ class LeafKeeper:
         digest = hashlib.sha256(self._controller.encode()).hexdigest()[:8]
         address = f"\0netsum-{name}/{digest}"
         while starts < _MOST_STARTS:
-            begun = time.monotonic()
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as self._connection:
                     starts += self._connected(self._connection, address, name, ip)
-                    if self._closed in select.select([self._connection, self._closed], [], [])[0]:
+                    while self._closed not in select.select([self._connection, self._closed], [], [])[0]:
+                        if self._connection.recv(len(READY)) != READY:
+                            break
+                        starts = 0
+                    else:
                         return
                 reason = "it ended as soon as it was started; NETSUM_HOST_LEAF=0 goes without it"
             except OSError as error:
                 starts, reason = starts + 1, str(error)
-            if time.monotonic() - begun > _STEADY_S:
-                starts = 0
             if select.select([self._closed], [], [], _BACKOFF_S)[0]:
                 return
         self._on_failure(name, f"the switch on host {ip} cannot be started: {reason}")

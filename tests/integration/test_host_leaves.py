@@ -2,7 +2,10 @@
 
 import contextlib
 import os
+import random
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +18,7 @@ from controller.service.network import HostSite, Network, SwitchSite
 from controller.service.registry import RegistryOptions
 from controller.service.serve import ServiceOptions
 from host_agent.collectives.collective import Op
+from host_agent.errors import ClosedCommunicatorError, NetsumError, PeerError
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import Seat, join, leaf
 from host_agent.transport.shared_memory import LocalLink
@@ -26,6 +30,8 @@ from topologies.loopback import LoopbackTestbed
 LANES = 64
 OPS: tuple[Op, ...] = ("sum", "mean", "min", "max", "bor")
 DEADLINE_S = 400.0
+SOON_S = 3.0
+KILLS = int(os.environ.get("NETSUM_KILLS", "3"))
 RANKS = 4  # Two on each host.
 CASES: list[tuple[type, Op]] = [
     *((np.float32, op) for op in OPS if op != "bor"),
@@ -186,6 +192,49 @@ def test_a_leaf_that_is_killed_is_started_again_and_the_job_with_it(
             assert ranks.in_memory == [True] * RANKS
         finally:
             ranks.close()
+
+
+def test_leaves_killed_in_the_middle_of_collectives(bed: LoopbackTestbed, tmp_path: Path) -> None:
+    """NETSUM_KILLS times (3 by default): right sums or an error of the peers, then the next epoch with all leaves."""
+    chance = random.Random(KILLS)
+    arrays = [np.full(5_000, rank, np.int32) for rank in range(RANKS)]
+    shared = set(os.listdir("/dev/shm"))
+    rounds, errors, ended = [0] * RANKS, list[NetsumError](), threading.Event()
+
+    def rank(number: int, seat: Seat) -> None:
+        while not ended.is_set():
+            try:
+                seat.start_again(DEADLINE_S)
+                with seat.communicator(timeout_s=SOON_S) as communicator:
+                    link = communicator._link
+                    while True:
+                        assert (communicator.allreduce(arrays[number]) == 6).all()
+                        rounds[number] += isinstance(link, LocalLink) and link.is_attached
+            except NetsumError as error:
+                errors.append(error)
+
+    def all_add_in_memory() -> None:
+        before = list(rounds)
+        until(lambda: all(now > then for now, then in zip(rounds, before, strict=True)), str(errors[-3:]))
+
+    with service_on(options_for(bed, tmp_path)) as service:
+        service.ready()
+        ranks = Ranks(service, "killed often")
+        threads = [ranks.pool.submit(rank, number, seat) for number, seat in enumerate(ranks.seats)]
+        try:
+            for _ in range(KILLS):
+                all_add_in_memory()
+                time.sleep(chance.uniform(0, 0.1))
+                kill_a_leaf(tmp_path, chance.choice(("h1", "h2")))
+            all_add_in_memory()
+        finally:
+            ended.set()
+            ranks.close()
+        assert [thread.result(DEADLINE_S) for thread in threads] == [None] * RANKS
+        assert all(isinstance(error, (PeerError, ClosedCommunicatorError)) for error in errors[: -4 * RANKS])
+        until(lambda: not leaf_processes(tmp_path))
+    assert set(os.listdir("/dev/shm")) <= shared
+    until(lambda: "memfd:netsum-rings" not in Path("/proc/self/maps").read_text())
 
 
 def test_a_restart_of_the_controller_disturbs_no_leaf(bed: LoopbackTestbed, tmp_path: Path) -> None:

@@ -279,12 +279,14 @@ def test_a_crowded_machine_has_a_processor_for_the_switch_alone(switch: Loopback
     job = switch.start_job()
     with ExitStack() as attached:
         memories = [
-            attached.enter_context(nonsense(job[0][0].switch, job[0][1][0]))[2] for _ in range(len(processors))
+            attached.enter_context(nonsense(job[0][0].switch, job[0][1][0]))[2]
+            for _ in range(len(processors))
         ]
         words = [np.frombuffer(memory, np.uint32, 1, SWITCH_PROCESSOR) for memory in memories]
         assert eventually(lambda: all(word[0] == kept + 1 for word in words))
         communicators = [
-            attached.enter_context(Communicator(each, bind=address, timeout_s=DEADLINE_S)) for each, address in job
+            attached.enter_context(Communicator(each, bind=address, timeout_s=DEADLINE_S))
+            for each, address in job
         ]
 
         def allowed(communicator: Communicator, elements: int) -> set[int]:
@@ -300,7 +302,6 @@ def test_a_crowded_machine_has_a_processor_for_the_switch_alone(switch: Loopback
             assert each == processors - {kept}
         for each in on_all(communicators, lambda each: allowed(each, 10)):
             assert each == processors
-        del words
     assert os.sched_getaffinity(0) == processors
     with nonsense(job[0][0].switch, job[0][1][0]) as (_, _, memory):
         assert eventually(lambda: int.from_bytes(memory[SWITCH_PROCESSOR:][:4], "little") == 0)

@@ -1,0 +1,60 @@
+"""How often a rank starts the leaf of its host."""
+
+import hashlib
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from host_agent.joining import leaf
+
+DEADLINE_S = 100.0
+CONTROLLER = "unix:/nowhere"
+
+
+def wait_for_leaf(name: str) -> None:
+    """Wait for a leaf that says it is ready."""
+    address = f"\0netsum-{name}/{hashlib.sha256(CONTROLLER.encode()).hexdigest()[:8]}"
+    until = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.settimeout(DEADLINE_S)
+            try:
+                connection.connect(address)
+                if connection.recv(10) == leaf.READY:
+                    return
+            except OSError:
+                time.sleep(0.05)
+    raise AssertionError("no leaf was ready")
+
+
+def children() -> set[int]:
+    """The processes that this one has started and not waited for."""
+    return {
+        int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()
+    }
+
+
+def test_a_leaf_that_was_ready_is_started_again_however_often_it_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leaf, "LEAF_MODULE", "tests.host_agent.ready_leaf")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    failures: list[tuple[str, str]] = []
+    name = f"killed-{os.getpid()}"
+    keeper = leaf.LeafKeeper(CONTROLLER, lambda *failure: failures.append(failure))
+    keeper.keep(name, "127.0.0.1")
+    for _ in range(2 * leaf._MOST_STARTS):
+        wait_for_leaf(name)
+        (pid,) = children()
+        os.kill(pid, signal.SIGKILL)
+        while pid in children():
+            time.sleep(0.01)
+    wait_for_leaf(name)
+    (pid,) = children()
+    keeper.close()
+    os.kill(pid, signal.SIGKILL)
+    assert not failures
