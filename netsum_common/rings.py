@@ -24,8 +24,8 @@ UP_HEAD, UP_TAIL, DOWN_HEAD, DOWN_TAIL, SWITCH_SLEEPS, WORKER_SLEEPS, SWITCH_PRO
     0, 7 * 128, 128
 )
 """Where these 32-bit words are: each in cache lines of its own. A side that sleeps says so in two of them, and is woken by
-its eventfd; the other side takes the word back to 0. The last one is 1 + the processor that the switch keeps to itself while
-there are no more processors than workers, else 0."""
+its eventfd; the other side takes the word back to 0. The last one is 1 + the processor that workers leave to the switch in long
+passes, as there is not one for each of them; else 0."""
 FOR_DATAGRAMS, FOR_ROOM = 1, 2  # What a side sleeps for.
 
 MOST_ROWS: Final = 4096

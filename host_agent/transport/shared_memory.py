@@ -32,14 +32,14 @@ from netsum_common.rings import (
     Shape,
     attach,
 )
-from netsum_common.sockets import monotonic_ns, ring_bell, sched_yield
+from netsum_common.sockets import monotonic_ns, ring_bell
 
 LINK_VARIABLE: Final = "NETSUM_LINK"
 LEAST_ROWS: Final = 128
 ATTACH_TIMEOUT_S: Final = 5.0
 SPIN_NS: Final = 20_000
-"""How long a worker looks for datagrams before it sleeps; it yields its processor between looks."""
-LONG_PASS: Final = 1024
+"""How long a worker looks for datagrams before it sleeps, where the job's workers and the switch have a processor each."""
+LONG_PASS: Final = 4096
 """Chunks from which on a pass costs more in compiled code than around it in Python, which is welcome on any processor."""
 _LINE_BYTES: Final = 64
 
@@ -150,7 +150,6 @@ def wait(memory: MemoryRings, core: Record, received: int, blocked: bool, timeou
         while monotonic_ns(memory.work) < until_ns:
             if _is_ready(memory, blocked):
                 return np.int64(1)
-            sched_yield()
     store_release(ring.base + WORKER_SLEEPS, np.uint32(FOR_ROOM if blocked else FOR_DATAGRAMS))
     fence()
     ready: Integer = np.int64(1)
@@ -199,7 +198,7 @@ class LocalLink(UdpLink):
         self._attach()
 
     def exchange(self, seconds: float) -> int:
-        """Send and receive, long passes not on a processor that the switch keeps to itself; see `Link.exchange`."""
+        """Send and receive, long passes not on the processor that is left to the switch; see `Link.exchange`."""
         kept = int(self._switch_processor[0]) if self._core.chunks_begun >= LONG_PASS else 0
         if kept != self._avoided and threading.get_native_id() == self.driver:
             self._avoided = kept
@@ -230,7 +229,8 @@ class LocalLink(UdpLink):
         self._grant = grant
         memory = mmap.mmap(grant.memory, shape.total)
         self._switch_processor = np.frombuffer(memory, np.uint32, 1, SWITCH_PROCESSOR)
-        self.ends = rings_over(memory, shape, self._wake, SPIN_NS)
+        has_processor = admission.num_workers < len(self._processors)
+        self.ends = rings_over(memory, shape, self._wake, SPIN_NS if has_processor else 0)
         self.ends.rings["bell"] = grant.switch_bell
         self.ends.poll_fds["fd"] = [grant.worker_bell, self._wake_fd, self._connection.fileno()]
 

@@ -24,7 +24,7 @@ from netsum_common.rings import (
     receive_message,
     shape_requested,
 )
-from sim.switch.ports.shared_memory import ATTACHED, BROKEN, FREE, LEFT, RINGS
+from sim.switch.ports.shared_memory import ATTACHED, BROKEN, FREE, LEFT, RINGS, SHARE
 
 MOST_RINGS = 128  # How many workers can be attached at a time; those beyond use the ports themselves.
 SPIN_NS = 20_000
@@ -49,9 +49,7 @@ class Attachments:
         # attached, and again when `tidy` has taken it back.
         self.rings = np.zeros(MOST_RINGS, RINGS)
         self.used = np.zeros(1, np.int64)
-        self.spin_ns = np.zeros(1, np.int64)
-        # Processors of this process, and those of the thread that moves packets: as it is to have them, and as it has.
-        self._all_processors = self._processors = self._set_processors = os.sched_getaffinity(0)
+        self.spin_ns = np.zeros(2, np.int64)
         self._positions = positions
         self._poller = poller
         self._held: dict[int, tuple[Grant, mmap.mmap]] = {}
@@ -85,11 +83,7 @@ class Attachments:
             self._free(at)
 
     def tidy(self) -> None:
-        """Take back the memory of workers that have left, in the thread that moves packets and while it moves none."""
-        if self._set_processors is not self._processors:
-            self._set_processors = self._processors
-            with suppress(OSError):  # None of them may be allowed any more.
-                os.sched_setaffinity(0, self._processors)
+        """Take back the memory of workers that have left; while no packets are moved."""
         for at in list(self._held):
             state = self.rings[at]["state"]
             if state == LEFT or (state == BROKEN and not self._drop(at)):
@@ -216,14 +210,14 @@ class Attachments:
         self._freed.set()
 
     def _share_processors(self) -> None:
-        """Let the switch spin while workers are attached, on a processor of its own if there is not one for each of them.
+        """Let the switch spin while workers are attached, and workers leave it a processor if there is not one for each.
 
         The scheduler leaves a worker beside the switch, which is then late for everybody, and another processor idle.
         """
         attached = [at for at in self._connections.values() if at is not None]
-        self.spin_ns[0] = SPIN_NS if attached else 0
-        crowded = len(attached) >= len(self._all_processors) > 1
-        last = max(self._all_processors)
-        self._processors = {last} if crowded else self._all_processors
+        processors = os.sched_getaffinity(0)
+        crowded = len(attached) >= len(processors) > 1
+        # The workers are on that processor too while they send little.
+        self.spin_ns[:] = SPIN_NS if attached else 0, SHARE if crowded else 0
         for at in attached:
-            struct.pack_into("=I", self._held[at][1], SWITCH_PROCESSOR, last + 1 if crowded else 0)
+            struct.pack_into("=I", self._held[at][1], SWITCH_PROCESSOR, max(processors) + 1 if crowded else 0)

@@ -108,7 +108,7 @@ class PortDriver(Closing, ABC):
             below=self._inbox,
             rings=shared.rings,
             used=shared.used,
-            cursor=np.zeros(2, np.int64),
+            cursor=np.zeros(3, np.int64),
             one=one,
             own_ip=own_ip,
             own_port=shown_port,

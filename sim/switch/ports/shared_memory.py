@@ -69,7 +69,7 @@ RINGS = np.dtype(
 )
 """The two rings of a worker, as the switch keeps them."""
 
-_SHARE = 32  # Datagrams taken from a worker before the next worker has its turn.
+SHARE = 32  # Datagrams taken from a worker before the next worker has its turn.
 _BATCHES_BETWEEN_LOOKS = 8  # While rings are never empty, the driver below is polled after this many batches.
 
 
@@ -80,12 +80,12 @@ class MemoryInbox(NamedTuple):
     # rings, used: RINGS[:], int64[1]. The rings, and how many records of them have ever been in use.
     rings: Array
     used: Array
-    cursor: Array  # int64[2]. The ring that has the first turn next time, and a count of batches.
+    cursor: Array  # int64[3]. The ring that has the first turn next time, a count of batches, and the last one's datagrams.
     one: Array  # int64[1]. 1.
     # own_ip, own_port: the switch's address as programs see it.
     own_ip: int
     own_port: int
-    spin_ns: Array  # int64[1]. How long to look at the rings before sleeping.
+    spin_ns: Array  # int64[2]. How long to look at the rings before sleeping, and after how many datagrams at least.
     # frames, lengths, ports, times, draws, drop_ppm, statistics, work: those of the driver.
     frames: Array
     lengths: Array
@@ -121,7 +121,7 @@ def receive_memory(inbox: MemoryInbox, timeout_ms: Integer) -> Integer:
     count = _sweep(inbox)
     if count > 0 or timeout_ms == 0:
         return count
-    if inbox.spin_ns[0] > 0:
+    if inbox.spin_ns[0] > 0 and cursor[2] >= inbox.spin_ns[1]:
         until_ns = monotonic_ns(inbox.work) + inbox.spin_ns[0]
         while monotonic_ns(inbox.work) < until_ns:
             count = _sweep(inbox)
@@ -164,9 +164,11 @@ def _sweep(inbox: MemoryInbox) -> Integer:
                     now_ns = realtime_ns(inbox.work)
                 before = count
                 count = _take(inbox, inbox.rings[at], count, now_ns)
-                more = more or count - before == _SHARE
+                more = more or count - before == SHARE
     if used > 0:
         inbox.cursor[0] = (inbox.cursor[0] + 1) % used
+    if count > 0:
+        inbox.cursor[2] = count
     return count
 
 
@@ -181,7 +183,7 @@ def _take(inbox: MemoryInbox, ring: Any, count: Integer, now_ns: Integer) -> Int
         ring.state = BROKEN
         return count
     room = inbox.frames.shape[1] - HEADER_BYTES
-    end = min(count + _SHARE, inbox.frames.shape[0])
+    end = min(count + SHARE, inbox.frames.shape[0])
     while waiting > 0 and count < end:
         at = ring.up_tail & ring.rows - 1
         size = np.int64(load32(np.uintp(ring.up_lengths + 4 * at)))
