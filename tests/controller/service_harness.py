@@ -267,7 +267,7 @@ class Bench:
         self.http: tuple[str, int] | None = None
         """Where the next service serves the window."""
 
-    def serve(self, **registry: float) -> ServiceThread:
+    def serve(self, **registry: Any) -> ServiceThread:
         """Start the service, or the next one on the same state."""
         self.stop()
         options: dict[str, Any] = {"grace_s": 1.0, "recovery_s": 0.5, "report_s": 0.1, **registry}
