@@ -84,7 +84,7 @@ def test_a_job_without_slots_goes_to_a_host_and_returns(bench: Bench) -> None:
 
 
 def test_with_shared_slots_a_job_below_the_least_goes_to_a_host(bench: Bench) -> None:
-    bench.serve(slots=SLOTS, share="fair", least_slots=512).ready()  # type: ignore[arg-type]
+    bench.serve(slots=SLOTS, share="fair", least_slots=512).ready()
     agent = agent_of(bench)
     seats = {name: bench.join_all(name, 1)[0] for name in "ab"}
     joining = bench.joining("c", 0, 1)

@@ -19,7 +19,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 
 def serve(bench: Bench, **options: object) -> None:
-    bench.serve(slots=SLOTS, **{"share": "fair", **options}).ready()  # type: ignore[arg-type]
+    bench.serve(slots=SLOTS, **{"share": "fair", **options}).ready()
 
 
 def slots(bench: Bench) -> dict[str, int]:
