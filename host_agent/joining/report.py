@@ -6,15 +6,8 @@ from host_agent.communicator import Communicator
 from host_agent.job_api import jobs_pb2
 
 _COUNTERS = (
-    "chunks",
-    "retransmissions",
-    "packets_sent",
-    "packets_received",
-    "bytes_sent",
-    "bytes_received",
-    "duplicates",
-    "stale",
-    "probes",
+    *("chunks", "retransmissions", "probes", "duplicates", "stale"),
+    *("packets_sent", "packets_received", "bytes_sent", "bytes_received"),
 )
 _SPARSE = ("sparse_collectives", "sparse_blocks", "own_blocks", "union_blocks", "saved_bytes")
 

@@ -304,23 +304,16 @@ class Seat(Closing):
         closed = communicator.lifecycle.state is State.CLOSED
         until = hold.until if hold.HasField("until") else None
         position = communicator.hold(until, tuple(hold.missing))
-        self._stream.send(
-            FromWorker(
-                held=jobs_pb2.Held(
-                    epoch=used.epoch,
-                    begun=position.begun,
-                    ended=position.ended,
-                    fixed="its communicator has failed" if failure else "it has closed" if closed else "",
-                )
-            )
-        )
+        fixed = "its communicator has failed" if failure else "it has closed" if closed else ""
+        self._send_position(used.epoch, position, fixed)
 
     def _on_boundary(self, position: Position) -> None:
-        self._stream.send(
-            FromWorker(
-                held=jobs_pb2.Held(epoch=self.admission.epoch, begun=position.begun, ended=position.ended)
-            )
-        )
+        self._send_position(self.admission.epoch, position)
+
+    def _send_position(self, epoch: int, position: Position, fixed: str = "") -> None:
+        """Report how far this worker has come; `fixed`: why it cannot take part in a move, if it cannot."""
+        held = jobs_pb2.Held(epoch=epoch, begun=position.begun, ended=position.ended, fixed=fixed)
+        self._stream.send(FromWorker(held=held))
 
     def _release(self, epoch: int) -> None:
         self._held = None
