@@ -79,9 +79,7 @@ def read_program(conf: Path) -> Program:
 def for_stratum(program: Program) -> bytes:
     """Pack a program for Stratum: its message ``BfPipelineConfig``.
 
-    Notes
-    -----
-    stratum/hal/lib/barefoot/bf.proto of https://github.com/stratum/stratum. Four kinds of fields in two messages, so they
+    Source: stratum/hal/lib/barefoot/bf.proto of https://github.com/stratum/stratum. Four kinds of fields in two messages, so they
     are written here by hand; Stratum's ``bf_pipeline_builder`` makes the same.
     """
     packed = _text(1, program.name) + _delimited(2, program.bfrt)
@@ -95,11 +93,8 @@ def for_stratum(program: Program) -> bytes:
 def for_pi(program: Program) -> bytes:
     """Pack a program for the P4Runtime server of P4 Studio, which is p4lang's PI.
 
-    Raises WrongProgramError if it has several pipelines, for which this form has no place.
-
-    Notes
-    -----
-    Name, binary and context, each behind its length in 4 bytes, little endian.
+    That is name, binary and context, each behind its length in 4 bytes, little endian. Raises WrongProgramError if it has
+    several pipelines, for which this form has no place.
     """
     if len(program.pipelines) != 1:
         raise WrongProgramError(

@@ -62,19 +62,8 @@ class Options:
     def of(self, array: Array, op: str, rounds_to: str, ranks: int) -> dict[str, Any]:
         """Return the arguments of `Communicator.allreduce`.
 
-        Parameters
-        ----------
-        array : array
-            What is reduced.
-        rounds_to : str
-            The type that the result is rounded to, where the array's is wider; else empty.
-        ranks : int
-            In the group.
-
-        Raises
-        ------
-        UnsupportedTypeError
-            An exact sum of float8.
+        `array`: what is reduced. `rounds_to`: the type that the result is rounded to, where the array's is wider; else
+        empty. `ranks`: in the group. Raises UnsupportedTypeError: an exact sum of float8.
         """
         dtype, adds = array.dtype, op in ("sum", "mean")
         if self.exact and dtype.kind == "f" and adds:
