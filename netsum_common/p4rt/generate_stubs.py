@@ -68,7 +68,10 @@ def stamp() -> str:
 def compile_stubs(python: Path) -> dict[str, str]:
     """Return the stubs by file name.
 
-    `python`: an interpreter that has `COMPILER` and `PACKAGES`.
+    Parameters
+    ----------
+    python : Path
+        An interpreter that has `COMPILER` and `PACKAGES`.
     """
     with tempfile.TemporaryDirectory(prefix="netsum-stubs-") as folder:
         described = Path(folder) / "p4runtime.binpb"
