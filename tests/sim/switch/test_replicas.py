@@ -32,7 +32,10 @@ def cloning_in_egress(more: list[list[Any]]) -> dict[str, Any]:
     return made
 
 
-def test_a_large_header_that_a_packet_lacks_has_nothing_of_the_packet_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("early", [True, False], ids=["read by the parser", "read by ingress"])
+def test_a_large_header_that_a_packet_lacks_has_nothing_of_the_packet_before(
+    tmp_path: Path, early: bool
+) -> None:
     made = document(
         [[f"x{n}", 32, False] for n in range(30)],
         [["y", 32, False], ["z", 32, False]],
@@ -43,7 +46,8 @@ def test_a_large_header_that_a_packet_lacks_has_nothing_of_the_packet_before(tmp
     )
     (state,) = made["parsers"][0]["parse_states"]
     read_early = {"op": "set", "parameters": [field("standard_metadata", "instance_type"), field("i", "x7")]}
-    state["parser_ops"].insert(0, read_early)
+    if early:
+        state["parser_ops"].insert(0, read_early)
     switch = Switch(load_program(write(made, tmp_path / "missing.json")))
     frames = [b"a" * 120, b"b" * 119, b"c" * 120]
     left = [frame[:8] for _, frame in switch.inject(Packets.of([(0, frame) for frame in frames]), 0)]
