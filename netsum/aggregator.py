@@ -1,4 +1,4 @@
-"""The agent of an aggregator host: registers with a controller, and runs a switch when the controller asks for it.
+"""The agent of an aggregator host: registers with a controller, and runs a switch when the controller requests it.
 
 The switch is the embedded one, or with an `interface` the one in the kernel.
 
@@ -184,7 +184,7 @@ class Agent(Closing):
         return AggregatorError(sentence)
 
     def _started(self) -> jobs_pb2.Started:
-        """Start the switch, and say where it listens or why it does not."""
+        """Start the switch; return where it listens, or why it does not."""
 
         def start(ready_fd: int) -> Child:
             command = [

@@ -38,7 +38,7 @@ def install_command(module: str) -> str:
 
 
 def _requirement(distribution: str) -> str:
-    """Return what netsum asks for of a distribution, with its versions."""
+    """Return netsum's requirement of a distribution, with its versions."""
     try:
         requirements = importlib.metadata.requires("netsum") or []
     except importlib.metadata.PackageNotFoundError:  # Run from a checkout that is not installed.

@@ -36,7 +36,7 @@ with 64 the processes wake each other more often than they work."""
 
 
 class LocalServiceError(NetsumError):
-    """The service cannot be as asked for."""
+    """The service cannot be started as requested."""
 
 
 async def _serve(

@@ -1,6 +1,6 @@
 """The process that owns a testbed for as long as it is up.
 
-It brings the testbed up, says so, and then waits: for requests on its socket, and for SIGTERM or Ctrl-C, upon which it
+It brings the testbed up, announces that, and then waits: for requests on its socket, and for SIGTERM or Ctrl-C, upon which it
 takes all of it down. All that it starts dies with it, whatever it dies of.
 
 Failures raise `TestbedError`; the message says what is wrong.
@@ -63,7 +63,7 @@ class TestbedPlan:
     folder: Path
     udp_port: int
     capture: bool = False
-    # The controller's command line, to which the testbed's folder and a descriptor to say that it is ready are added. None:
+    # The controller's command line, to which the testbed's folder and a descriptor on which it announces that it is ready are added. None:
     # no controller.
     controller: Sequence[str] | None = None
     # The switches that get programs of the user's own, which are in the run folder.

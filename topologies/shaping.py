@@ -16,7 +16,7 @@ BURST_US = 1000
 """How long after a pause a link may send as fast as it can: it keeps the kernel's timers from being the limit."""
 
 OFFLOADS = ("tso", "gso", "gro", "tx", "rx")
-"""With them, an interface carries packets larger than its MTU, and unfinished checksums."""
+"""Offloads that are switched off: with them, an interface carries packets larger than its MTU, and unfinished checksums."""
 
 _PROBE_TIMEOUT_S = 60.0
 

@@ -20,11 +20,11 @@ DROP_PORT = 511
 
 DEFAULT_MTU = 1500
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,7}")
-"""Of hosts and switches: eight characters, so that `NAME-eth509` fits the 15 of an interface."""
+"""Names of hosts and switches: eight characters, so that `NAME-eth509` fits the 15 of an interface."""
 
 
 class TopologyError(TestbedError):
-    """A topology is not one; the message says where and what was expected."""
+    """A topology is wrong; the message says where and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class LinkEnd:
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """A link; what it says holds for each direction by itself."""
+    """A link; its values hold for each direction by itself."""
 
     ends: tuple[LinkEnd, LinkEnd]  # A host's end comes first.
     latency_ns: int = 0  # How long a bit is under way.

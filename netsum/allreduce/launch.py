@@ -1,4 +1,4 @@
-"""Runs a rank on each of several hosts and collects what they say."""
+"""Runs a rank on each of several hosts and collects their messages."""
 
 import contextlib
 import queue
@@ -16,7 +16,7 @@ from netsum.conversation import Conversation
 START_TIMEOUT_S = 900.0
 """Compiling the worker's machine code on a busy machine, if that was not done before, with room to spare."""
 SILENCE_S = 60.0
-"""How long beyond the deadline of a collective the ranks may say nothing: they compute their numbers meanwhile."""
+"""How long beyond the deadline of a collective the ranks may send nothing: they compute their numbers meanwhile."""
 
 
 class RankError(NetsumError):
@@ -56,9 +56,9 @@ class Ranks(Conversation):
             )
 
     def follow(self, silence_s: float, on_message: Callable[[int, Message], None]) -> None:
-        """Take messages until every rank has said ``done``.
+        """Take messages until every rank has sent ``done``.
 
-        `silence_s`: how long all of them together may say nothing. Raises RankError if a rank failed or ended, or they were
+        `silence_s`: how long all of them together may send nothing. Raises RankError if a rank failed or ended, or they were
         silent for too long.
         """
         waiting = set(range(len(self._sites)))
@@ -110,6 +110,6 @@ def rank_command(
 
 
 def silence_of(plan: Plan) -> float:
-    """Return how long ranks with a plan may say nothing, in seconds."""
+    """Return how long ranks with a plan may send nothing, in seconds."""
     largest: int = max(exchange.elements for exchange in plan.exchanges)
     return plan.timeout_s + SILENCE_S + largest * 1e-6

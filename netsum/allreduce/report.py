@@ -1,4 +1,4 @@
-"""Puts together what the ranks said: one row for each exchange."""
+"""Summarizes the ranks' messages: one row for each exchange."""
 
 import statistics
 from collections import defaultdict

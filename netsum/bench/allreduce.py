@@ -80,7 +80,7 @@ class Result:
 
     @property
     def share(self) -> float:
-        """Of the links' bound, the median."""
+        """The median as a share of the links' bound."""
         return self.row.elements_per_s.median / self.bound
 
 
@@ -97,7 +97,7 @@ class _Bench:
         self.results: list[Result] = []
 
     def compare(self, switch: str, lanes: int, rate: str, loss: str, plan: Plan, *, with_gloo: bool) -> None:
-        """Measure netsum, and Gloo if asked to, on one testbed."""
+        """Measure netsum, and Gloo if chosen, on one testbed."""
         with testbed(self._topology, switch=switch, lanes=lanes, rate=rate, loss_percent=loss) as bed:
             hosts = [host for host in bed.state["hosts"] for _ in range(self._per_host)]
             workers, rate_bps = len(hosts), parse_rate_bps(rate)
@@ -161,7 +161,7 @@ class _SwitchTime:
         self._marks: list[float] = []
 
     def on_message(self, rank: int, message: Message) -> None:
-        """Take a rank's message; a round is over when every rank has said so."""
+        """Take a rank's message; a round is over when every rank has sent its message of it."""
         del rank
         if message["event"] == "joined" and not self._marks:
             self._marks.append(self._now())

@@ -53,7 +53,7 @@ METHODS: Final[dict[str, tuple[str, Method]]] = {
     "powersgd": ("powersgd", Method("residual", "layer", {"rank": 4})),
     "atomo": ("atomo", Method("none", "layer", {"rank": 4})),
 }
-"""By the name in tables: the compressor, and what goes with it."""
+"""Compressors by the name in tables, each with its memory, granularity and options."""
 GRANULARITIES: Final = ("layer", "bucket", "model")
 MEMORIES: Final = ("none", "residual", "ef21", "diana", "momentum", "average")
 QUICK_METHODS: Final = ("none", "block-float-8", "top-k", "powersgd")

@@ -1,4 +1,4 @@
-"""One rank of `netsum compression bench`: trains point after point, and says each one's curve."""
+"""One rank of `netsum compression bench`: trains point after point, and prints each one's curve."""
 
 import dataclasses
 import json

@@ -70,7 +70,7 @@ def _check_twin(switch: Switch, twin: Twin, batches: Sequence[Packets]) -> None:
 
 
 class BenchError(NetsumError):
-    """A measurement did not come about; the message says why, and what to do."""
+    """A measurement failed; the message says why, and what to do."""
 
 
 def measure(lanes: int, runs: int = 3) -> Comparison:

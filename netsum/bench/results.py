@@ -14,11 +14,11 @@ from netsum.terminal import Rows
 
 
 class Kept(Protocol):
-    """A point: a dataclass that says where its result is kept."""
+    """A point: a dataclass that names the file of its result."""
 
     @property
     def file_name(self) -> str:
-        """Of its result; compressed if it ends in ``.gz``."""
+        """Name of the file of its result; compressed if it ends in ``.gz``."""
 
 
 PointKind = TypeVar("PointKind", bound=Kept)

@@ -62,7 +62,7 @@ RECIPES: Final = {
     "stale-sync": Recipe("stale-synchronous", {"bound": 3}),
     "easgd": Recipe("easgd", {"every": 4, "elasticity": 0.2}),
 }
-"""By the name in tables."""
+"""Strategies by the name in tables, with their options."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from topologies.children import Child, TestbedError, ending_in_order
 from topologies.runs import new_run_id
 
 DEADLINE_S = 600.0
-"""Of every wait; the first run after a change of sources compiles the loops of switch and hosts."""
+"""Deadline of every wait; the first run after a change of sources compiles the loops of switch and hosts."""
 EMBEDDED, XDP, BY_HAND, BMV2 = "embedded switch", "kernel (XDP)", "C by hand (XDP)", "simple_switch_grpc"
 _QUEUE_PACKETS = 1_000_000
 

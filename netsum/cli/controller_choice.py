@@ -49,7 +49,7 @@ def controller_address(controller: str | None, testbed: str | None) -> str:
 
 
 def testbed_without_controller(controller: str | None, testbed: str | None) -> "RunningTestbed | None":
-    """Return the testbed that is meant, if it is up without a controller; None where there is a controller to ask."""
+    """Return the testbed that is meant, if it is up without a controller; None where there is a controller."""
     from topologies.run_folder import find_testbed, running_testbeds
 
     if testbed is None and controller:

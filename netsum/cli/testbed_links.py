@@ -60,7 +60,7 @@ def read_changes(words: Mapping[str, str], prefix: str = "") -> dict[str, int | 
 def change(
     testbed: RunningTestbed, one: str, other: str, *, up: bool | None, changes: Mapping[str, int | None]
 ) -> str:
-    """Change a link, and say what it is now.
+    """Change a link, and return a line that describes it.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def change(
 
 
 def change_from_words(testbed: RunningTestbed, one: str, other: str, words: Sequence[str]) -> str:
-    """Change a link as words echo: `up`, `down`, or `KEY=VALUE`; say what it is now."""
+    """Change a link by words: `up`, `down`, or `KEY=VALUE`; return a line that describes it."""
     up, written = None, {}
     for word in words:
         key, equals, value = word.partition("=")

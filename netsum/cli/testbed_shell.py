@@ -61,7 +61,7 @@ class TestbedShell(cmd.Cmd):
         return "exit" if line == "EOF" else line.partition("#")[0].strip()
 
     def onecmd(self, line: str) -> bool:
-        """Run a line; what fails is said, and the prompt stays."""
+        """Run a line; if it fails, print why, and keep the prompt."""
         try:
             return super().onecmd(line)
         except (CommandError, TestbedError, ValueError) as fault:

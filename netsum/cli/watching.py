@@ -171,7 +171,7 @@ def _workers(view: JobView) -> "RenderableType":
         key=3,
     )
     for worker in view.workers:
-        # What the switch took from the worker, if its program counts that; the rest is what the worker says.
+        # What the switch took from the worker, if its program counts that; the rest is the worker's report.
         admitted = f"{worker.admitted:,}" if worker.HasField("admitted") else ""
         row = [str(worker.rank), state_word(worker), worker.host, admitted, *[""] * 7]
         if worker.HasField("report"):

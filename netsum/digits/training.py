@@ -23,7 +23,7 @@ from netsum.digits.task import JOB, DigitsTask
 from topologies.children import Child
 from topologies.hosts import Host, SwitchTestbed
 
-SILENCE_S = 15.0  # How long after every deadline has passed a worker may take to say so.
+SILENCE_S = 15.0  # How long after every deadline has passed a worker may take to report it.
 
 OnStep = Callable[[int, float], None]  # Called with the step and its mean loss.
 
@@ -39,8 +39,8 @@ class TrainingOutcome:
     losses: list[float]  # Mean loss of each step's batch over all workers, before the step.
     parameters: Floats  # Worker 0's at the end, shape (size,).
     digests: tuple[str, ...]  # SHA-256 of each worker's parameters.
-    statistics: list[dict[str, Any]]  # What each worker's communicator counted in the last life of the job.
-    counters: dict[str, int]  # What the switch counted in it; empty if it could not be asked.
+    statistics: list[dict[str, Any]]  # What each worker's communicator counted in the last epoch of the job.
+    counters: dict[str, int]  # What the switch counted in it; empty if it did not answer.
     seconds: float  # From the first admission to the last worker's end.
     reduce_seconds: float  # Mean over the workers of the time spent in all-reduce.
     lives: int  # 1 and the number of restarts.
@@ -205,7 +205,7 @@ class TrainingRun(Conversation):
         )
 
     def _account(self) -> str:
-        """Return who died on one line, and what each survivor said of it on lines of their own."""
+        """Return which processes died, on one line, and each survivor's error on a line of its own."""
         dead = [worker.child.how_it_ended() for worker in self._workers if worker.lost]
         if not self._testbed.switch.running:
             dead.append(self._testbed.switch.how_it_ended())

@@ -70,7 +70,7 @@ class World:
 
     @property
     def activity(self) -> int:
-        """Of the calling thread."""
+        """Number of the calling thread's activity."""
         number: int = self._activity.number
         return number
 

@@ -19,7 +19,7 @@ TARGET: Final = 0.95
 BATCH: Final = 10
 SEEDS: Final = range(5)
 RATES: Final = tuple(round(10 ** (third / 3), 4) for third in range(-6, 3))
-"""The same for every row: spaced by 10^(1/3), as in the paper."""
+"""Learning rates, the same for every row: spaced by 10^(1/3), as in the paper."""
 _LIMIT: Final = 1000
 _LONGER: Final = 1.5  # A training ends after this multiple of the rounds that its fastest rate needs.
 _SETTINGS: Final = (("FedSGD", 1, 0), ("E = 1", 1, BATCH), ("E = 5", 5, BATCH), ("E = 20", 20, BATCH))
