@@ -9,9 +9,22 @@ not come, `netsum.torch.MicroBatches` makes a training independent of the number
 """
 
 import os
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 NAME = "netsum"
+_PLACES: Final = {
+    "MicroBatches": "micro_batches",
+    "Options": "options",
+    "allreduce_hook": "hook",
+    "bfloat16_hook": "hook",
+    "join_running": "resizing",
+    "monitored_barrier": "monitored_barrier",
+    "newcomers": "resizing",
+    "resize": "resizing",
+    "write_flight_recorder": "flight_recorder",
+}
+"""Names of this module to the modules of `host_agent.torch` that have them, which are imported when first used."""
 
 
 def register() -> None:
@@ -35,31 +48,9 @@ def _create(options: Any, backend_options: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("allreduce_hook", "bfloat16_hook"):
-        from host_agent.torch import hook
-
-        return getattr(hook, name)
-    if name in ("resize", "join_running", "newcomers"):
-        from host_agent.torch import resizing
-
-        return getattr(resizing, name)
-    if name == "Options":
-        from host_agent.torch.options import Options
-
-        return Options
-    if name == "MicroBatches":
-        from host_agent.torch.micro_batches import MicroBatches
-
-        return MicroBatches
-    if name == "monitored_barrier":
-        from host_agent.torch.monitored_barrier import monitored_barrier
-
-        return monitored_barrier
-    if name == "write_flight_recorder":
-        from host_agent.torch.flight_recorder import write_flight_recorder
-
-        return write_flight_recorder
-    raise AttributeError(f"module 'netsum.torch' has no attribute {name!r}")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'netsum.torch' has no attribute {name!r}")
+    return getattr(import_module(f"host_agent.torch.{_PLACES[name]}"), name)
 
 
 register()

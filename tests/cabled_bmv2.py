@@ -6,11 +6,11 @@ import select
 import shutil
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from topologies import namespaces
+from topologies.announcing import await_socket
 from topologies.children import Child, TestbedError
 from topologies.runs import delete_leftover_folders, new_run_id, socket_folder
 from topologies.switch_process import BMV2_PROGRAM, missing_for_switch
@@ -68,12 +68,7 @@ class CabledBmv2:
             ],
             self._folder / "switch.log",
         )
-        deadline = time.monotonic() + START_DEADLINE_S
-        while not (self._folder / "p4runtime").exists():
-            self.require_running()
-            if time.monotonic() > deadline:
-                raise TestbedError(f"BMv2 was not ready within {START_DEADLINE_S:g} s")
-            time.sleep(0.05)
+        await_socket(self._switch, self._folder / "p4runtime", START_DEADLINE_S)
 
     def close(self) -> None:
         """End it, and delete its cables, namespaces and files."""

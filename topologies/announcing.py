@@ -1,15 +1,18 @@
-"""Children that say when they are ready: one line on a descriptor that they are given, and close."""
+"""Waiting for children that start: until they announce it by a line on a descriptor, or until their socket answers."""
 
 import os
 import select
+import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from topologies.children import Child, TestbedError
 
 START_TIMEOUT_S = 900.0
 """How long a child may take that is still running: a first start after an installation compiles for a minute, and for ten on a
 machine that is busy with other things. A child that ends is noticed at once."""
+_LOOK_S = 0.05
 
 
 def start_announced(start: Callable[[int], Child], timeout_s: float) -> tuple[Child, str]:
@@ -36,6 +39,19 @@ def start_announced(start: Callable[[int], Child], timeout_s: float) -> tuple[Ch
         child.stop()
         raise TestbedError(child.how_it_ended())
     return child, line.decode(errors="replace")
+
+
+def await_socket(child: Child, path: Path, timeout_s: float) -> None:
+    """Wait until a child answers at a unix socket; raises TestbedError if it ends before, or takes too long."""
+    deadline = time.monotonic() + timeout_s
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        while client.connect_ex(os.fspath(path)) != 0:
+            if not child.running:
+                raise TestbedError(child.how_it_ended())
+            if time.monotonic() > deadline:
+                child.stop()
+                raise TestbedError(f"{child.name} was not ready within {timeout_s:g} s, see {child.log}")
+            time.sleep(_LOOK_S)
 
 
 def _read_line(descriptor: int, deadline: float) -> bytes | None:

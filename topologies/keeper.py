@@ -63,8 +63,8 @@ class TestbedPlan:
     folder: Path
     udp_port: int
     capture: bool = False
-    # The controller's command line, to which the testbed's folder and a descriptor on which it announces that it is ready are added. None:
-    # no controller.
+    # The controller's command line, to which the testbed's folder is added, and a descriptor for its announcement. None: no
+    # controller.
     controller: Sequence[str] | None = None
     # The switches that get programs of the user's own, which are in the run folder.
     own_programs: Sequence[str] = ()

@@ -2,14 +2,12 @@
 
 import json
 import shutil
-import socket
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from topologies.announcing import START_TIMEOUT_S, start_announced
+from topologies.announcing import START_TIMEOUT_S, await_socket, start_announced
 from topologies.captures import keep_earlier
 from topologies.children import Child, TestbedError
 from topologies.leftovers import MARK
@@ -18,8 +16,6 @@ from topologies.topology import DROP_PORT, SwitchSpec
 
 BMV2_PROGRAM = "simple_switch_grpc"
 BMV2_PACKAGE = "p4lang's package p4lang-bmv2, https://github.com/p4lang/behavioral-model#installing-packaged-versions-of-bmv2"
-
-_LOOK_S = 0.05
 
 
 class SwitchProcess(ABC):
@@ -143,16 +139,7 @@ class Bmv2Switch(SwitchProcess):
                 *("--cpu-port", str(self.spec.cpu_port), "--drop-port", str(DROP_PORT)),
             ]
         )
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not _answers(self._socket):
-            if not self.child.running:
-                raise TestbedError(self.child.how_it_ended())
-            if time.monotonic() > deadline:
-                self.stop()
-                raise TestbedError(
-                    f"{self.child.name} was not ready within {START_TIMEOUT_S:g} s, see {self.log}"
-                )
-            time.sleep(_LOOK_S)
+        await_socket(self.child, self._socket, START_TIMEOUT_S)
         self._require_ports()
 
     def _require_ports(self) -> None:
@@ -184,8 +171,3 @@ def missing_for_switch(kind: str) -> str | None:
     if kind == "bmv2" and shutil.which(BMV2_PROGRAM) is None:
         return f"BMv2 ({BMV2_PROGRAM}) is not installed: get {BMV2_PACKAGE}"
     return None
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        return client.connect_ex(str(path)) == 0

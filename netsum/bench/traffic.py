@@ -12,6 +12,7 @@ from controller.jobs import WorkerEndpoint
 from controller.slots import SlotRange
 from controller.switch_tables import SwitchTables
 from host_agent.wire import constants as c
+from host_agent.wire.header import Header
 from sim.programming import InProcessWriter
 from sim.switch import Packets, Switch
 
@@ -77,19 +78,21 @@ def _sum16(data: bytes) -> int:
 def contribution(job: Job, worker: int, chunk: int, lanes: bytes) -> bytes:
     """Return one CONTRIBUTE as an Ethernet frame."""
     slot, version = chunk % job.slots, chunk // job.slots % 2
-    header = struct.pack(
-        ">BBHIBBHIHH",
-        c.VERSION << 4 | c.KIND_CONTRIBUTE,
-        c.OP_SUM << 4 | c.FLAG_LANES,
+    kind, op, pool_index = c.KIND_CONTRIBUTE, c.OP_SUM, slot * 2 + version
+    header = Header(
+        c.VERSION,
+        kind,
+        op,
+        c.FLAG_LANES,
         job.job_id,
         job.token,
         worker,
         0,
-        slot * 2 + version,
+        pool_index,
         chunk,
         c.EXPONENT_BIAS,
         1,
-    )
+    ).to_bytes()
     udp = struct.pack(">HHHH", c.UDP_PORT, c.UDP_PORT, 8 + len(header) + len(lanes), 0) + header + lanes
     ip = struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(udp), 0, 0x4000, 64, 17, 0, job.ip(worker), SWITCH_IP)
     ip = ip[:10] + struct.pack(">H", _sum16(ip)) + ip[12:]

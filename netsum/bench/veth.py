@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, Job
 from netsum.bench.xdp_twin import adding_ns, compiler
 from netsum.programs import LANES, compiled_program
 from topologies import namespaces
+from topologies.announcing import await_socket
 from topologies.children import Child, TestbedError, ending_in_order
 from topologies.runs import new_run_id
 
@@ -169,25 +170,10 @@ def _running(name: str, namespace: str, command: Sequence[str], stem: Path) -> I
     path.unlink(missing_ok=True)
     child = Child(name, [*namespaces.inside(namespace), *command], stem.with_suffix(".log"))
     try:
-        _await(lambda: _answers(path), child)
+        await_socket(child, path, DEADLINE_S)
         yield
     finally:
         child.stop()
-
-
-def _await(done: Callable[[], bool], child: Child) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not done():
-        if not child.running:
-            raise TestbedError(child.how_it_ended())
-        if time.monotonic() > deadline:
-            raise TestbedError(f"{child.name} was not ready within {DEADLINE_S:g} s, see {child.log}")
-        time.sleep(0.05)
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        return client.connect_ex(str(path)) == 0
 
 
 _SWITCHES = {EMBEDDED: _embedded, XDP: _xdp, BMV2: _bmv2}

@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import struct
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +17,7 @@ from typing import Any
 
 from host_agent.wire import constants as c
 from netsum.bench.traffic import SWITCH_IP, Job, contribution
+from netsum.bench.twin import compile_slot_program
 from netsum.programs import compiled_program
 from sim.switch import Exact, TableEntry, ir, load_program
 from sim.switch.bpf import syscall
@@ -38,21 +38,10 @@ def compiler() -> str | None:
 
 
 def _compiled(job: Job, *, forgets: bool) -> BpfObject:
-    numbers = {"LANES": job.lanes, "VERSION": c.VERSION, "UDP_PORT": c.UDP_PORT, "OP_SUM": c.OP_SUM}
-    numbers |= {"FLAG_LANES": c.FLAG_LANES, "EPOCH": job.epoch, "FORGETS": int(forgets)}
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "slot.o"
-        options = [
-            "-O2",
-            "-ffreestanding",
-            "-target",
-            "bpf",
-            "-mcpu=v3",
-            *(f"-D{name}={value}" for name, value in numbers.items()),
-        ]
-        subprocess.run(
-            [compiler() or "clang", *options, "-c", str(SOURCE), "-o", str(made)], check=True, timeout=120
-        )
+        options = (compiler() or "clang", "-O2", "-ffreestanding", "-target", "bpf", "-mcpu=v3", "-c")
+        compile_slot_program(options, SOURCE, made, job, EPOCH=job.epoch, FORGETS=int(forgets))
         return read_elf(made.read_bytes())
 
 

@@ -8,27 +8,23 @@ import inspect
 import logging
 import os
 import re
-import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import EnumType
 from types import NoneType
-from typing import Any, Final, Literal, NoReturn, get_args, get_origin
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo
 
+from netsum.cli.texts import FAULT, INTERRUPTED, USAGE
 from netsum.command_errors import UsageError
 from netsum.extras import DISTRIBUTIONS, install_command
 from netsum.terminal import echo_error
 from netsum_common.errors import NetsumError
 from netsum_common.logs import recorded
-
-FAULT: Final = 1
-WRONG_ARGUMENT: Final = 2
-INTERRUPTED: Final = 128 + signal.SIGINT
 
 _OURS = ("netsum", "netsum_common", "host_agent", "controller", "sim", "topologies")
 
@@ -78,7 +74,7 @@ def reported_errors() -> Iterator[None]:
         ):  # Typer's, which brings its own Click.
             _report_usage(fault)
         if isinstance(fault, _wrong_arguments()):
-            fail(str(fault), WRONG_ARGUMENT)
+            fail(str(fault), USAGE)
         if not isinstance(fault, NetsumError):
             raise
         fail("\n".join([str(fault), *getattr(fault, "__notes__", [])]))
@@ -108,8 +104,8 @@ def _report_usage(fault: Any) -> NoReturn:
     path = context.command_path if context is not None else "netsum"
     if type(fault).__name__ == "NoArgsIsHelpError":
         print(fault.format_message(), file=sys.stderr)
-        sys.exit(WRONG_ARGUMENT)
-    fail(f"{_usage_sentence(fault, context)} (`{path} --help`)", WRONG_ARGUMENT)
+        sys.exit(USAGE)
+    fail(f"{_usage_sentence(fault, context)} (`{path} --help`)", USAGE)
 
 
 def _usage_sentence(fault: Any, context: Any) -> str:
