@@ -15,11 +15,11 @@ class OptionValueError(ArgumentError):
     """A value is not written as it should be."""
 
 
-def whole_numbers(text: str, option: str) -> list[int]:
-    """Read numbers of at least 1 with commas between, such as "2,4"."""
+def whole_numbers(text: str, option: str, such_as: str = "2,4") -> list[int]:
+    """Read numbers of at least 1 with commas between. `such_as`: an example, for the error."""
     numbers = [int(each) if each.isdecimal() else 0 for each in text.split(",")]
     if min(numbers) < 1:
-        raise OptionValueError(f"{option}: expected whole numbers such as 2,4, not {text!r}")
+        raise OptionValueError(f"{option}: expected whole numbers such as {such_as}, not {text!r}")
     return numbers
 
 

@@ -9,11 +9,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from host_agent.errors import ArgumentError
-from topologies.units import parse_size_bytes
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "int32": 4, "int64": 8}
 """Data types, and the size of an element in bytes."""
 OPS = ("sum", "min", "max", "bor")
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "K": 1 << 10,
+    "M": 1 << 20,
+    "G": 1 << 30,  # as nccl-tests writes them
+}
 LARGEST_BYTES = 4 << 30
 
 
@@ -141,12 +150,10 @@ def _words(text: str) -> list[str]:
 
 def parse_size(text: str) -> int:
     """Read a size in bytes, such as "64MiB"."""
-    try:
-        return parse_size_bytes(re.sub("[KMG]$", r"\g<0>iB", text))  # 64K is 64 KiB, as nccl-tests writes it.
-    except ValueError:
-        raise PlanError(
-            f"a size is a whole number of bytes, KiB, MiB or GiB, such as 64KiB, not {text!r}"
-        ) from None
+    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text)
+    if match is None or match[2] not in _UNITS or int(match[1]) == 0:
+        raise PlanError(f"a size is a whole number of bytes, KiB, MiB or GiB, such as 64KiB, not {text!r}")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def size_sweep(smallest: str, largest: str, factor: int) -> str:
@@ -163,7 +170,7 @@ def size_sweep(smallest: str, largest: str, factor: int) -> str:
 
 def size_text(size_bytes: int) -> str:
     """Write a size as people read it."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size_bytes >= size:
-            return f"{size_bytes / size:.4g} {unit}"
+    for unit in ("GiB", "MiB", "KiB"):
+        if size_bytes >= _UNITS[unit]:
+            return f"{size_bytes / _UNITS[unit]:.4g} {unit}"
     return f"{size_bytes} B"

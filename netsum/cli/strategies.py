@@ -108,7 +108,7 @@ def bench(
     run(
         tasks=tasks.split(","),
         strategies=list(RECIPES) if strategies is None else strategies.split(","),
-        workers=whole_numbers(workers, "--workers"),
+        workers=whole_numbers(workers, "--workers", "4,8"),
         seeds=seeds,
         steps=steps,
         step_time=step_time,
