@@ -18,12 +18,13 @@ class Spread:
     median: float
     least: float
     most: float
+    p99: float  # The 99th percentile: the least value that 99 % do not exceed.
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Spread":
         """Put values together."""
         found = sorted(values)
-        return cls(statistics.median(found), found[0], found[-1])
+        return cls(statistics.median(found), found[0], found[-1], found[-(-99 * len(found) // 100) - 1])
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,7 @@ def gloo_rows(bed: RunningTestbed, plan: Plan, folder: Path, per_host: int = 1) 
 HEADINGS = (
     *("switch", "rate", "loss", ">size", "array", "contender", "?>union", ">M elements/s\nper worker"),
     *(">of its\nbound", ">x dense", ">x Gloo", "?>bounds'\nratio", "?>resent", "?>host\nµs/packet"),
-    *("?>switch\nµs/packet", "?>MB\nup", "?>MB\ndown", "right,\nsame bits"),
+    *(">ms, median\n(99th %)", "?>switch\nµs/packet", "?>MB\nup", "?>MB\ndown", "right,\nsame bits"),
 )
 
 
@@ -266,7 +266,9 @@ def _table(results: Sequence[Result]) -> list[list[str]]:
                 f"{one.share:.1%}",
                 "" if plain is one else f"{rate.median / plain.row.elements_per_s.median:.2f}",
                 *(ratio, theory, "" if row.retransmissions is None else f"{row.retransmissions:,}"),
-                *(one.us_per_packet(row.processor_seconds), one.us_per_packet(one.switch_seconds)),
+                one.us_per_packet(row.processor_seconds),
+                f"{row.seconds.median * 1e3:.2f} ({row.seconds.p99 * 1e3:.2f})",
+                one.us_per_packet(one.switch_seconds),
                 *(
                     "" if each is None else f"{each / a_rank:.2f}"
                     for each in (row.bytes_sent, row.bytes_received)
