@@ -31,11 +31,13 @@ from host_agent.protocol.records import (
     DUE_NO,
     FAILURE_MISMATCH,
     FAILURE_NONE,
+    NEVER,
     PASS_RING,
     PROBE_RING,
     pool_index_of,
     slot_of,
 )
+from host_agent.protocol.recovery import limit_window
 from host_agent.protocol.timeout import (
     REPEATS_AT_ONCE,
     ask_again_after_ns,
@@ -64,7 +66,7 @@ from netsum_common.compiled import compiled_inline
 from netsum_common.memory import pointer
 
 CHUNK_MASK: Final = 0xFFFFFFFF
-SUSPECTS_PER_LOSS: Final = 4  # Chunks probed in addition when one loss is detected: losses come in bursts.
+SUSPECTS_PER_LOSS: Final = 1  # Chunks probed in addition when one loss is detected: losses come in bursts.
 OBJECTIONS: Final = 8
 """Contributions to a chunk after its MISMATCH arrived. A PROBE that finds a MISMATCH leaves the slot as it was; a contribution
 makes the slot disputed, and the switch sends the MISMATCH to all workers again."""
@@ -207,6 +209,10 @@ def _on_result(
     core.largest_acked = max(core.largest_acked, slot.first_sequence)
     slot.in_flight = 0
     core.in_flight -= 1
+    if slot.check_ns != NEVER:
+        core.suspected -= 1
+        core.recovered_ns = max(core.recovered_ns, slot.asked_ns)
+        core.check_ns = now_ns
     if slot.due != DUE_NO:
         slot.due = DUE_NO
         core.due -= 1
@@ -287,6 +293,7 @@ def _on_status(
             look_again_at(core, slot, slot.last_sent_ns + repeat_after_ns(core, slot.retransmissions))
             return
         core.suspects += SUSPECTS_PER_LOSS
+        limit_window(core)
         core.probe_before = core.probe_sequence[probe]
     elif not full or level > core.reach or slot.room != 0:
         return  # one that comes unasked says that the RESULT needs room, once

@@ -5,18 +5,7 @@ RESULT readable in the switch until all have it, across collectives), and within
 depends on, whose exponent or high words it needs. Both are in flight or done, so one look at a slot answers each
 question. Where chunk c - S was that of a roll call, which not all workers had to contribute to, c waits for the RESULT of
 c - S + 1 too.
-
-Recovery. A chunk becomes suspect when RESULTs of chunks sent later have overtaken it (RFC 9002, section 6.1), when no
-RESULT at all has arrived for a while (the oldest few only: if other workers are late, more PROBEs give no information), or
-when others near it turn out to be lost. An overtaken chunk is sent again at once, which most often suffices; every suspect
-chunk is probed. If the STATUS says that this worker's contribution is missing, or that the RESULT is in the slot, the chunk
-is sent again; if other workers' contributions are missing, the chunk is probed again later, as it is without a STATUS. The
-intervals grow with the time that the chunk has waited, by the same fraction each time. That bounds how much longer a worker
-waits than it must, and so the delay that it causes for the others. Doubling the intervals does not: with many workers there
-is always one that waits twice as long as the others, then one that waits twice as long as that one.
 """
-
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +15,6 @@ from host_agent.compiled import Integer, Record, Records, Words, compiled
 from host_agent.protocol.records import (
     CONTRIBUTES_DATA,
     CONTRIBUTES_NOTHING,
-    DUE_AGAIN,
     DUE_FAST_RETRANSMIT,
     DUE_NO,
     DUE_OFFER,
@@ -40,13 +28,8 @@ from host_agent.protocol.records import (
     pool_index_of,
     slot_of,
 )
-from host_agent.protocol.timeout import (
-    PACKET_THRESHOLD,
-    look_again_at,
-    overtaken_after_ns,
-    quiet_after_ns,
-    repeat_after_ns,
-)
+from host_agent.protocol.recovery import detect_losses, suspect_more, suspect_oldest, window_is_full
+from host_agent.protocol.timeout import look_again_at, quiet_after_ns, repeat_after_ns
 from host_agent.wire.constants import (
     FLAG_LANES,
     FLAG_QUORUM,
@@ -58,8 +41,6 @@ from host_agent.wire.constants import (
 )
 from host_agent.wire.header import HEADER_WORDS, write_header
 from netsum_common.compiled import borrowed, compiled_inline
-
-OLDEST_SUSPECTED: Final = 2  # How many chunks are probed when no RESULT has arrived for a while.
 
 
 @compiled
@@ -94,11 +75,11 @@ def transmit(
     if core.in_flight > 0:
         if now_ns >= core.quiet_ns:
             core.quiet_ns = now_ns + quiet_after_ns(core, now_ns - core.progress_ns)
-            _suspect_oldest(core, slots)
+            suspect_oldest(core, slots)
         if core.suspects > 0:
-            _suspect_more(core, slots)
+            suspect_more(core, slots)
         if core.largest_acked > core.loss_checked_at or now_ns >= core.check_ns:
-            _look_at_all(core, slots, now_ns)
+            detect_losses(core, slots, now_ns)
     room = tx.shape[0]
     # A plain 0 is a type of its own to Numba: _send_again would be compiled twice.
     filled: Integer = np.int64(0)
@@ -165,71 +146,6 @@ def next_timer_ns(state: Records) -> Integer:
 
 
 @compiled
-def _suspect_oldest(core: Record, slots: Records) -> None:
-    """Make PROBEs due for the few oldest chunks in flight that have none due yet."""
-    count = 0
-    for chunk in range(core.oldest_chunk, core.next_chunk):
-        slot = slots[slot_of(core, chunk)]
-        if slot.in_flight == 0:
-            continue
-        if slot.due == DUE_NO and slot.check_ns == NEVER:
-            slot.due = DUE_PROBE
-            core.due += 1
-        count += 1
-        if count == OLDEST_SUSPECTED:
-            return
-
-
-@compiled
-def _suspect_more(core: Record, slots: Records) -> None:
-    """Make PROBEs due for `suspects` more chunks among those in flight for at least a round trip."""
-    for chunk in range(core.oldest_chunk, core.next_chunk):
-        slot = slots[slot_of(core, chunk)]
-        if slot.in_flight == 0 or slot.due != DUE_NO or slot.check_ns != NEVER:
-            continue
-        if slot.last_sequence > core.probe_before:
-            break  # first transmissions are in order
-        slot.due = DUE_PROBE
-        core.due += 1
-        core.suspects -= 1
-        if core.suspects == 0:
-            return
-    core.suspects = 0
-
-
-@compiled
-def _look_at_all(core: Record, slots: Records, now_ns: int) -> None:
-    """Detect lost chunks, and chunks whose next PROBE is due."""
-    # If no chunk has a check, only those below `largest_acked` need one, and first transmissions are in order.
-    none_waits = core.check_ns == NEVER
-    core.check_ns = NEVER
-    core.loss_checked_at = core.largest_acked
-    after_ns = overtaken_after_ns(core)
-    for chunk in range(core.oldest_chunk, core.next_chunk):
-        slot = slots[slot_of(core, chunk)]
-        if slot.in_flight == 0 or slot.due != DUE_NO:
-            continue
-        due = DUE_NO
-        if slot.check_ns != NEVER:
-            check_ns = slot.check_ns
-            if now_ns >= check_ns:
-                due = DUE_AGAIN if slot.lost else DUE_PROBE
-        elif slot.last_sequence < core.largest_acked:
-            check_ns = slot.last_sent_ns + after_ns
-            if core.largest_acked - slot.last_sequence >= PACKET_THRESHOLD or now_ns >= check_ns:
-                due = DUE_FAST_RETRANSMIT
-        elif none_waits:
-            break
-        else:
-            continue
-        if due == DUE_NO:
-            core.check_ns = min(core.check_ns, check_ns)
-        else:
-            slot.due = due
-            core.due += 1
-
-
-@compiled
 def _send_again(
     core: Record,
     passes: Records,
@@ -269,6 +185,7 @@ def _send_again(
     core.probe_number[probe] = core.probe
     core.probe_sequence[probe] = core.next_sequence
     core.probe_sent_ns[probe] = now_ns
+    slot.asked_ns = now_ns
     _write_header(
         core,
         record,
@@ -290,7 +207,7 @@ def _send_again(
 
 @compiled
 def _may_send_next(core: Record, slots: Records, passes: Records) -> bool:
-    if core.sending_pass == core.passes_begun:
+    if core.sending_pass == core.passes_begun or window_is_full(core):
         return False
     chunk = core.next_chunk
     if slots[slot_of(core, chunk)].in_flight != 0:

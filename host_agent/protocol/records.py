@@ -81,6 +81,7 @@ CORE: Final = _record(
     "rto_ns",
     "measured",  # whether a PROBE has been timed; else SRTT is but a bound
     "max_rto_ns",
+    "base_ns",  # a PROBE's round trip without queues
     "result_ns",  # smoothed
     "min_result_ns",
     "max_result_ns",
@@ -92,6 +93,10 @@ CORE: Final = _record(
     "quiet_ns",  # when the oldest chunks become suspect unless a RESULT arrives
     "suspects",  # how many more chunks to probe,
     "probe_before",  # among those with a smaller number of transmission
+    "suspected",  # chunks in flight whose timer is armed
+    "recovered_ns",  # when the last PROBE left about such a chunk whose RESULT has arrived, the latest of them
+    "window",  # how many other chunks may be in flight
+    "window_ends",  # before this chunk; from there on, as many as there are slots
     "probe",  # number of the last PROBE
     "due",  # chunks waiting to be sent again or probed
     # The deadline.
@@ -131,6 +136,7 @@ SLOT: Final = _record(
     "last_sequence",
     "first_sent_ns",
     "last_sent_ns",
+    "asked_ns",  # when the last PROBE about it was sent
     "retransmissions",
     "unanswered",  # PROBEs about it since the last STATUS
     "due",

@@ -11,6 +11,8 @@ many there were; once the switch has said that other workers are late, with what
 
 from typing import Final
 
+import numpy as np
+
 from host_agent.compiled import Integer, Record, compiled
 from host_agent.protocol.records import NEVER
 from netsum_common.compiled import compiled_inline
@@ -39,6 +41,7 @@ def reset_timeout(core: Record) -> None:
     core.rttvar_ns = 0
     core.measured = 0
     core.rto_ns = min(INITIAL_RTO_NS, core.max_rto_ns)
+    core.base_ns = NEVER
     core.result_ns = 0
     core.min_result_ns = NEVER
     core.max_result_ns = 0
@@ -62,6 +65,7 @@ def take_probe_time(core: Record, ns: int) -> None:
     if core.measured == 0:
         core.measured = 1
         core.srtt_ns = 0
+    core.base_ns = min(core.base_ns, ns)
     take_sample(core, ns)
 
 
@@ -72,13 +76,15 @@ def take_result_time(core: Record, ns: int) -> None:
         take_sample(core, ns)
     core.result_ns = ns if core.result_ns == 0 else core.result_ns + (ns - core.result_ns) // 8
     core.min_result_ns = min(core.min_result_ns, ns)
+    core.base_ns = min(core.base_ns, ns)
     core.max_result_ns = max(core.max_result_ns, ns)
 
 
 @compiled_inline
 def quiet_after_ns(core: Record, waited_ns: Integer) -> Integer:
     """Return the silence, in ns, after which the oldest chunks are probed, given how long none has been answered."""
-    return min(max(core.rto_ns, QUIET_NS, waited_ns // WAITED_SHARE), core.max_rto_ns)
+    least_ns = QUIET_NS if core.measured == 0 else np.int64(0)
+    return min(max(core.rto_ns, least_ns, waited_ns // WAITED_SHARE), core.max_rto_ns)
 
 
 @compiled_inline
@@ -106,5 +112,7 @@ def overtaken_after_ns(core: Record) -> Integer:
 @compiled_inline
 def look_again_at(core: Record, slot: Record, ns: Integer) -> None:
     """Arm the timer of a chunk in flight: `transmit` looks at it at this time at the latest."""
+    if slot.check_ns == NEVER:
+        core.suspected += 1
     slot.check_ns = ns
     core.check_ns = min(core.check_ns, ns)

@@ -137,7 +137,7 @@ class Walk:
 
     def step_of(self, code: int) -> Step:
         """Return the step that a code means now."""
-        kind, what, how = code >> codes.KIND_SHIFT, code >> codes.WHAT_SHIFT & 0xFFFF, code & codes.HOW
+        kind, what, how = code >> codes.KIND_SHIFT, code >> codes.WHAT_SHIFT & codes.WHAT, code & codes.HOW
         if kind in (codes.DELIVER, codes.KEEP, codes.LOSE):
             packet = self.packet(self.entries()[what])
             return Step(kind, packet.host, how, packet)
@@ -289,7 +289,9 @@ def sentence(event: Event, shape: Shape) -> str:
         line = "the controller writes an entry" if step.kind == codes.CONTROL else f"{switch} restarts"
     else:
         line = f"worker {step.host}: {verb}"
-    if step.how & codes.TIMERS:
+    if step.how & codes.QUEUE:
+        line += " (with a queue)"
+    if step.how & codes.TIMERS & ~codes.QUEUE:
         line += " (timers fire)"
     if step.kind == codes.DELIVER and step.how & codes.TIRED:
         line += " (sent too often)"

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from host_agent.codecs.raw import WORDS_MAX
-from host_agent.protocol.arrivals import SUSPECTS_PER_LOSS
-from host_agent.protocol.departures import OLDEST_SUSPECTED
 from host_agent.protocol.passes import Pass
 from host_agent.protocol.records import CONTRIBUTES_NOTHING, NEVER, PROBE_NUMBERS
-from host_agent.protocol.timeout import PACKET_THRESHOLD, REPEATS_AT_ONCE
+from host_agent.protocol.recovery import OLDEST_SUSPECTED, WINDOW_ROUNDS, WINDOW_SHARE, has_queue
+from host_agent.protocol.timeout import PACKET_THRESHOLD, REPEATS_AT_ONCE, take_probe_time
 from host_agent.wire import Header
 from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, OP_MAX
 from tests.host_agent.bench_core import MARK, MS, BenchCore, has_lanes, lanes, result, status
@@ -57,6 +56,91 @@ def test_what_was_overtaken_is_sent_again_at_once_and_asked_after() -> None:
     bench.receive(*map(result, sent[PACKET_THRESHOLD + 1 :]))
     assert bench.send() == [], "once"
     assert bench.core.counters()["fast_retransmissions"] == 1
+
+
+def queued(workers: int = 1, slots: int = 8) -> BenchCore:
+    """A worker whose PROBEs took 1 ms at first, and 20 ms since."""
+    bench = BenchCore(workers=workers, slots=slots)
+    for ns in (MS, *[20 * MS] * 20):
+        take_probe_time(bench.state, ns)
+    assert has_queue(bench.state)
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("times", "queue"),
+    [
+        ([], False),
+        ([20 * MS] * 20, False),
+        ([MS // 10, *[MS // 2] * 20], False),
+        ([MS // 10, *[MS // 10, 9 * MS] * 20], False),
+        ([MS // 10, *[MS] * 20], True),
+    ],
+    ids=["no sample", "always as long", "less than half a millisecond", "they differ by more", "a queue"],
+)
+def test_whether_packets_queue(times: list[int], queue: bool) -> None:
+    bench = BenchCore()
+    for ns in times:
+        take_probe_time(bench.state, ns)
+    assert has_queue(bench.state) == queue
+
+
+def test_where_packets_queue_what_was_overtaken_is_probed_and_sent_again_if_it_is_missing() -> None:
+    """All workers miss the RESULT, and one contribution is lost: those of the others would be needless."""
+    bench = queued()
+    bench.begin(64 * 8)
+    sent = bench.send()
+    bench.receive(*map(result, sent[1 : PACKET_THRESHOLD + 1]))
+    (probe,) = bench.send()
+    assert is_probe(probe)
+    assert Header.from_bytes(probe).chunk == 0
+    bench.receive(*map(result, sent[PACKET_THRESHOLD + 1 :]))
+    assert bench.send() == [], "once"
+    bench.receive(status(probe, 0))
+    again, probe = bench.send()
+    assert again == sent[0]
+    assert is_probe(probe)
+    assert bench.core.counters()["fast_retransmissions"] == 0
+
+
+def test_a_chunk_is_probed_again_when_one_that_was_probed_later_has_its_result() -> None:
+    bench = queued(workers=2, slots=16)
+    bench.begin(64 * 16)
+    sent = bench.send()
+
+    def overtake(first: int, count: int) -> list[int]:
+        bench.receive(*(result(each, workers=2) for each in sent[first : first + count]))
+        return bench.chunks()
+
+    assert overtake(3, 3) == [0, 1, 2]
+    bench.wait(15 * MS)
+    assert overtake(8, 3) == [6, 7]
+    assert overtake(7, 1) == [0, 1, 2]
+    assert overtake(6, 1) == [], "once"
+
+
+def test_where_packets_queue_a_share_of_the_slots_is_used_for_a_while_after_a_loss() -> None:
+    bench = queued(slots=64)
+    bench.begin(64 * 2000)
+    held = bench.send()
+    bench.wait(20 * MS)
+
+    def go_on(results: int) -> int:
+        """Let RESULTs arrive, and return how many chunks are in flight then."""
+        for _ in range(results):
+            bench.receive(result(held.pop(0)))
+            held.extend(each for each in bench.send() if not is_probe(each))
+        return len(held)
+
+    lost = held.pop(0)
+    assert go_on(8) == 63 - 8, (
+        "the chunk that is lost is not counted, and one more than the window is in flight"
+    )
+    bench.receive(result(lost))
+    assert go_on(64) == 64 // WINDOW_SHARE
+    while Header.from_bytes(held[-1]).chunk < WINDOW_ROUNDS * 64:
+        assert go_on(1) == 64 // WINDOW_SHARE
+    assert go_on(64) == 64
 
 
 def test_what_was_overtaken_by_few_is_sent_again_after_nine_eighths_of_a_round_trip() -> None:
@@ -219,4 +303,3 @@ def test_a_loss_that_is_found_makes_others_suspect() -> None:
         probes = [each for each in bench.send() if is_probe(each)]
         asked |= {Header.from_bytes(each).chunk for each in probes}
     assert asked == set(range(64)), "a burst of losses is found in a few round trips"
-    assert SUSPECTS_PER_LOSS > 1

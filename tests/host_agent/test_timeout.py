@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from host_agent.protocol.departures import OLDEST_SUSPECTED
+from host_agent.protocol.recovery import OLDEST_SUSPECTED
 from host_agent.protocol.timeout import (
     INITIAL_RTO_NS,
     QUIET_NS,
@@ -12,6 +12,7 @@ from host_agent.protocol.timeout import (
     ask_again_after_ns,
     overtaken_after_ns,
     quiet_after_ns,
+    take_probe_time,
     take_sample,
 )
 from tests.host_agent.bench_core import MS, BenchCore, result, status
@@ -42,6 +43,8 @@ def test_silence_is_borne_for_what_an_operating_system_takes_to_wake_a_worker() 
     for _ in range(200):
         take_sample(core, 50_000)
     assert quiet_after_ns(core, 0) == QUIET_NS > ask_again_after_ns(core, 0)
+    take_probe_time(core, 50_000)
+    assert quiet_after_ns(core, 0) == core["rto_ns"] < QUIET_NS, "what a PROBE takes includes that"
 
 
 def test_the_ceiling() -> None:

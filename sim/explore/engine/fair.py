@@ -15,6 +15,7 @@ from sim.explore.engine import world as w
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, pointer
 from sim.explore.engine.packets import remove_copy
 from sim.explore.engine.packing import host_at, unpack
+from sim.explore.engine.step_codes import QUEUE
 from sim.explore.engine.switch_steps import arrive_at_switch, control, restore_switch, stage_of
 from sim.explore.engine.visited import hash_bytes
 from sim.explore.engine.worker_steps import (
@@ -94,7 +95,7 @@ def fair_round(world: Record, blank: Integer) -> Integer:
         if _is_needed(world, np.int64(host)):
             offer(world, np.int64(host), np.int64(0))
         owner = unpack(world, np.int64(host))
-        result = drive(world, np.int64(host), timers_of(world, owner))
+        result = drive(world, np.int64(host), timers_of(world, owner) & ~QUEUE)
         if result < 0:
             return result
         result = _deliver_all(world)

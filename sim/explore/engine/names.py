@@ -8,6 +8,7 @@ from host_agent.protocol.records import FAILURE_DEADLINE, FAILURE_NONE
 from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
 from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.packing import core_of, host_at, unpack
+from sim.explore.engine.step_codes import QUEUE
 from sim.explore.engine.switch_steps import restore_switch, run_switch
 from sim.explore.engine.worker_steps import fire, receive_now, send_now, timers_of
 from sim.explore.engine.world import ALIVE, AT_DONE, AT_FAILURE, AT_LIFE, NOTHING, TX_ROWS, WRONG_NAME
@@ -53,7 +54,7 @@ def _answer_probes(world: Record, host: Integer, owner: Integer) -> None:
     lengths = carray(pointer(world.tx_lengths), (TX_ROWS,), np.int32)
     frame = carray(pointer(world.in_frame), (HEADERS_BYTES,), np.uint8)
     restore_switch(world, np.int64(0))
-    fire(world, owner, timers_of(world, owner))
+    fire(world, owner, timers_of(world, owner) & ~QUEUE)
     for row in range(send_now(world, owner)):
         length = np.int64(lengths[row])
         for each in range(HEADERS_BYTES):

@@ -36,7 +36,7 @@ CORE_KEPT: Final = frozenset(
             "quiet_ns",
             "suspects",
         ),
-        *("probe_before", "due", "failure", "failure_chunk", "objections"),
+        *("probe_before", "suspected", "due", "failure", "failure_chunk", "objections"),
     )
 )
 CORE_CONSTANT: Final = frozenset(
@@ -48,9 +48,10 @@ CORE_CONSTANT: Final = frozenset(
 CORE_TIMES: Final = frozenset(
     (
         *("srtt_ns", "rttvar_ns", "rto_ns", "measured", "result_ns", "min_result_ns", "max_result_ns"),
-        "progress_ns",
+        *("base_ns", "progress_ns", "recovered_ns", "window", "window_ends"),
     )
 )
+"""Whether there is a queue is a choice (`fire`). With fewer than `LEAST_WINDOW` slots the window is all of them."""
 CORE_TELLS: Final = frozenset(
     (
         *("heard_ns", "unanswered", "asked", "answered", "status_chunk", "status_ns", "status_level"),
@@ -66,7 +67,7 @@ SLOT_KEPT: Final = frozenset(
         *("retransmissions", "due", "check_ns", "lost", "room", "quorum"),
     )
 )
-SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "unanswered"),))
+SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "asked_ns", "unanswered"),))
 """Of `unanswered`, when a PROBE is repeated depends on it."""
 PASS_KEPT: Final = frozenset(("results", "offered", "added"))
 PASS_REST: Final = frozenset(
@@ -162,12 +163,16 @@ def unpack(world: Record, host: Integer) -> Integer:
     core.failure = state[at + w.AT_FAILURE]
     core.next_sequence = state[at + w.AT_SEQUENCE]
     core.suspects = state[at + w.AT_SUSPECTS]
+    core.suspected = 0
+    core.recovered_ns = 0
     core.probe_before = state[at + w.AT_SUSPECTS_BEFORE]
     core.due = state[at + w.AT_DUE]
     core.objections = state[at + w.AT_OBJECTIONS]
     core.failure_chunk = state[at + w.AT_FAILED_SLOT]
     core.chunks = 0
     core.progress_ns = NOW_NS
+    core.measured = 1
+    core.base_ns = SRTT_NS
     core.srtt_ns = SRTT_NS
     core.rttvar_ns = 0
     core.rto_ns = SRTT_NS
@@ -200,8 +205,10 @@ def unpack(world: Record, host: Integer) -> Integer:
         )
         slot.first_sent_ns = FIRST_NS
         slot.last_sent_ns = NOW_NS
+        slot.asked_ns = NOW_NS
         slot.unanswered = 0
         if slot.in_flight != 0:
+            core.suspected += bits >> 3 & 1
             place = count
             while place > 0 and ranks[place - 1] > slot.last_sequence:
                 ranks[place] = ranks[place - 1]

@@ -32,7 +32,7 @@ def apply(world: Record, code: Integer, blank: Integer) -> Integer:
 
 @compiled
 def _make(world: Record, code: Integer, blank: Integer) -> Integer:
-    kind, what, how = code >> codes.KIND_SHIFT, code >> codes.WHAT_SHIFT & 0xFFFF, code & codes.HOW
+    kind, what, how = code >> codes.KIND_SHIFT, code >> codes.WHAT_SHIFT & codes.WHAT, code & codes.HOW
     if kind in (codes.DELIVER, codes.KEEP, codes.LOSE):
         entry = np.int64(carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)[what])
         if world.copies > 0 and kind != codes.KEEP:

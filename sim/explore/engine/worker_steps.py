@@ -36,7 +36,7 @@ from sim.explore.engine.packing import (
     roll_at,
     unpack,
 )
-from sim.explore.engine.step_codes import ANSWERED, TIRED
+from sim.explore.engine.step_codes import ANSWERED, QUEUE, TIRED
 from sim.explore.engine.switch_steps import stage_of
 
 _CORE_BYTES: Final = CORE.itemsize
@@ -269,7 +269,10 @@ def after_call(world: Record, host: Integer, owner: Integer, how: Integer) -> In
 
 @compiled
 def timers_of(world: Record, owner: Integer) -> Integer:
-    """Return the timers of an unpacked core that are armed: bit 0, no RESULT has come for a while; bit 1 + s, slot s."""
+    """Return the timers of an unpacked core that are armed: bit 0, no RESULT has come for a while; bit 1 + s, slot s.
+
+    `QUEUE` is among them where it matters whether PROBEs have shown one: a chunk is overtaken.
+    """
     core = core_of(world, owner)
     slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)[owner]
     if core.failure != FAILURE_NONE or core.in_flight == 0:
@@ -284,8 +287,10 @@ def timers_of(world: Record, owner: Integer) -> Integer:
         if slot.in_flight == 0:
             continue
         # A timer runs on while its slot is due: it may expire in the call in which the slot's packet is sent.
-        if slot.check_ns != NEVER or (slot.due == DUE_NO and slot.last_sequence < core.largest_acked):
+        if slot.check_ns != NEVER:
             armed |= 2 << number
+        elif slot.due == DUE_NO and slot.last_sequence < core.largest_acked:
+            armed |= 2 << number | QUEUE
     return armed
 
 
@@ -307,6 +312,8 @@ def fire(world: Record, owner: Integer, timers: Integer) -> None:
     slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)[owner]
     if timers & 1:
         core.quiet_ns = NOW_NS
+    if timers & QUEUE:
+        core.base_ns = 0
     for number in range(world.slots):
         slot = slots[number]
         if timers >> (1 + number) & 1 == 0:

@@ -67,6 +67,7 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
         ends = work.payload.data_blocks
         steady = worker.alive != 0 and worker.deaf == 0 and core.failure == FAILURE_NONE
         steady = steady and core.suspects == 0 and core.due == 0 and core.status_chunk != core.oldest_chunk
+        steady = steady and core.next_chunk >= core.window_ends
         steady = steady and core.sending_pass == core.passes_done and core.sending_pass < core.passes_begun
         steady = steady and work.quorum == 0 and work.payload.encode != 0 and begins <= index < ends
         if not steady or work.chunks != begins + ends:
@@ -88,6 +89,7 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
             core.rto_ns,
             core.measured,
             core.max_rto_ns,
+            core.base_ns,
             core.result_ns,
             core.min_result_ns,
             core.max_result_ns,

@@ -39,7 +39,7 @@ from tests.sim.explore.worker_texts import text_of, worker_with
 
 PROGRAM: Final = compiled_program(64).json
 ROOT: Final = Path(__file__).parents[3]
-MODULES: Final = ("arrivals", "departures")
+MODULES: Final = ("arrivals", "departures", "recovery")
 CORE_TESTS: Final = tuple(
     f"tests/host_agent/test_{name}.py"
     for name in ("arrivals", "departures", "recovery", "roll_call", "silence", "tree_path")

@@ -1,4 +1,4 @@
-"""Counts the branches of the worker core in random runs: each way out of every `if`, `while` and `for` of its two modules.
+"""Counts the branches of the worker core in random runs: each way out of every `if`, `while` and `for` of its three modules.
 
     python -m tests.sim.explore.branches --minutes 10
 
@@ -25,7 +25,7 @@ from tests.sim.explore.worker_texts import text_of, worker_with
 
 __all__ = ["Branches", "counting_worker", "main"]
 
-_MODULES: Final = ("arrivals", "departures")
+_MODULES: Final = ("arrivals", "departures", "recovery")
 _MAX_BRANCHES: Final = 512
 _TOOK: Final = "_took"
 

@@ -98,7 +98,7 @@ PLANTED: Final = (
     ),
     Planted(
         "another slot's timer put off",
-        "departures",
+        "recovery",
         "core.check_ns = min(core.check_ns, check_ns)",
         "core.check_ns = check_ns",
     ),

@@ -35,12 +35,20 @@ def text_of(module: str) -> str:
 
 
 def worker_with(texts: Mapping[str, str], names: Mapping[str, Any] | None = None) -> WorkerCode:
-    """Return the worker core with other texts of "arrivals", "departures" or both; `names` are global to them."""
+    """Return the worker core with other texts of "arrivals", "departures" and "recovery"; `names` are global to them."""
     assert worker_entry.__file__ is not None
     entry = Path(worker_entry.__file__).read_text(encoding="utf-8")
-    for module, text in texts.items():
+    if "recovery" in texts:  # The others import it.
+        texts = {name: text_of(name) for name in ("arrivals", "departures")} | dict(texts)
+    changes: dict[str, str] = {}
+    for module in sorted(texts, reverse=True):
+        text = texts[module]
+        for old, new in changes.items():
+            text = text.replace(old, new)
         changed = _module(f"sim.explore.changed_{module}", text, names or {})
-        entry = entry.replace(f"from host_agent.protocol.{module} import", f"from {changed.__name__} import")
+        changes[f"from host_agent.protocol.{module} import"] = f"from {changed.__name__} import"
+    for old, new in changes.items():
+        entry = entry.replace(old, new)
     made: Any = _module("sim.explore.changed_entry", entry, {})
     return worker_code(
         made.receive if "arrivals" in texts else worker_entry.receive,

@@ -166,7 +166,6 @@ CORE_FAULTS: Final = (
         "",
         "departures",
         (
-            ("DUE_AGAIN if slot.lost else DUE_PROBE", "DUE_PROBE"),
             (
                 "if slot.due != DUE_PROBE:\n        if slot.due",
                 "if slot.due != DUE_PROBE and slot.lost == 0:\n        if slot.due",

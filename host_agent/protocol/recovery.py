@@ -1,0 +1,130 @@
+"""When a worker core takes chunks in flight for lost, and how many it keeps in flight afterwards.
+
+A chunk becomes suspect when RESULTs of chunks sent later have overtaken it (RFC 9002, section 6.1), when no RESULT at all has
+arrived for a while (the oldest few only: if other workers are late, more PROBEs give no information), or when others near it
+turn out to be lost. Every suspect chunk is probed. If the STATUS says that this worker's contribution is missing, or that the
+RESULT is in the slot, the chunk is sent again; if other workers' contributions are missing, the chunk is probed again later,
+as it is without a STATUS. It is probed again at once when the RESULT of a chunk arrives that was probed later (RFC 8985,
+section 6.2). The intervals grow with the time that the chunk has waited, by the same fraction each time. That bounds how much
+longer a worker waits than it must, and so the delay that it causes for the others. Doubling the intervals does not: with many
+workers there is always one that waits twice as long as the others, then one that waits twice as long as that one.
+
+The queue. One lost contribution lets all workers miss the RESULT. If all send theirs again, all but one are needless: on a link
+that is busy they delay the chunks behind them. So where PROBEs show that packets queue, an overtaken chunk is probed first. Where
+they do not, the link has room, and a round trip takes as long as processes wait for a processor: the chunk is sent again at once.
+The queue delays the PROBE, too, and what is sent again, while the chunk S further on waits. So for a while after a loss
+fewer chunks are in flight: enough for the link, not for the queue.
+"""
+
+from typing import Final
+
+from host_agent.compiled import Record, Records, compiled
+from host_agent.protocol.records import (
+    DUE_AGAIN,
+    DUE_FAST_RETRANSMIT,
+    DUE_NO,
+    DUE_PROBE,
+    NEVER,
+    slot_of,
+)
+from host_agent.protocol.timeout import PACKET_THRESHOLD, overtaken_after_ns
+from netsum_common.compiled import compiled_inline
+
+LEAST_QUEUE_NS: Final = 500_000  # A process waits for a processor for some tenths of a millisecond.
+OLDEST_SUSPECTED: Final = 2  # How many chunks are probed when no RESULT has arrived for a while.
+WINDOW_SHARE: Final = 4  # After a loss at least 1/n of the slots is used,
+LEAST_WINDOW: Final = 16  # and at least so many slots,
+WINDOW_ROUNDS: Final = 8  # for n times as many chunks as there are slots.
+
+
+@compiled_inline
+def has_queue(core: Record) -> bool:
+    """Return whether PROBEs take longer than the shortest by more than they differ from each other."""
+    queued_ns = core.srtt_ns - core.base_ns
+    return bool(core.measured != 0 and queued_ns > max(core.rttvar_ns, LEAST_QUEUE_NS))
+
+
+@compiled
+def limit_window(core: Record) -> None:
+    """Let fewer chunks be in flight for a while, if there is a queue: as many as pass in two round trips without it.
+
+    As many as are in flight pass in `result_ns` (Little's law).
+    """
+    if core.result_ns == 0 or not has_queue(core):
+        return
+    passing = 2 * core.base_ns * core.in_flight // core.result_ns
+    core.window = min(max(passing, core.slot_count // WINDOW_SHARE, LEAST_WINDOW), core.slot_count)
+    core.window_ends = core.next_chunk + WINDOW_ROUNDS * core.slot_count
+
+
+@compiled_inline
+def window_is_full(core: Record) -> bool:
+    """Return whether a limited window keeps the next chunk back; suspects do not count."""
+    return bool(core.next_chunk < core.window_ends and core.in_flight - core.suspected >= core.window)
+
+
+@compiled
+def suspect_oldest(core: Record, slots: Records) -> None:
+    """Make PROBEs due for the few oldest chunks in flight that have none due yet."""
+    count = 0
+    for chunk in range(core.oldest_chunk, core.next_chunk):
+        slot = slots[slot_of(core, chunk)]
+        if slot.in_flight == 0:
+            continue
+        if slot.due == DUE_NO and slot.check_ns == NEVER:
+            slot.due = DUE_PROBE
+            core.due += 1
+        count += 1
+        if count == OLDEST_SUSPECTED:
+            return
+
+
+@compiled
+def suspect_more(core: Record, slots: Records) -> None:
+    """Make PROBEs due for `suspects` more chunks among those in flight for at least a round trip."""
+    for chunk in range(core.oldest_chunk, core.next_chunk):
+        slot = slots[slot_of(core, chunk)]
+        if slot.in_flight == 0 or slot.due != DUE_NO or slot.check_ns != NEVER:
+            continue
+        if slot.last_sequence > core.probe_before:
+            break  # first transmissions are in order
+        slot.due = DUE_PROBE
+        core.due += 1
+        core.suspects -= 1
+        if core.suspects == 0:
+            return
+    core.suspects = 0
+
+
+@compiled
+def detect_losses(core: Record, slots: Records, now_ns: int) -> None:
+    """Detect lost chunks, and chunks whose next PROBE is due."""
+    # If no chunk has a check, only those below `largest_acked` need one, and first transmissions are in order.
+    none_waits = core.check_ns == NEVER
+    core.check_ns = NEVER
+    core.loss_checked_at = core.largest_acked
+    after_ns = overtaken_after_ns(core)
+    queue = has_queue(core)
+    for chunk in range(core.oldest_chunk, core.next_chunk):
+        slot = slots[slot_of(core, chunk)]
+        if slot.in_flight == 0 or slot.due != DUE_NO:
+            continue
+        due = DUE_NO
+        if slot.check_ns != NEVER:
+            check_ns = slot.check_ns
+            if now_ns >= check_ns or slot.asked_ns + core.srtt_ns // 2 < core.recovered_ns:
+                due = DUE_AGAIN if slot.lost else DUE_PROBE
+        elif slot.last_sequence < core.largest_acked:
+            check_ns = slot.last_sent_ns + after_ns
+            if core.largest_acked - slot.last_sequence >= PACKET_THRESHOLD or now_ns >= check_ns:
+                due = DUE_PROBE if queue else DUE_FAST_RETRANSMIT
+                limit_window(core)
+        elif none_waits:
+            break
+        else:
+            continue
+        if due == DUE_NO:
+            core.check_ns = min(core.check_ns, check_ns)
+        else:
+            slot.due = due
+            core.due += 1
