@@ -1,6 +1,8 @@
 """Where machine code is kept on disk."""
 
 import contextlib
+import glob
+import hashlib
 import os
 import stat
 import tempfile
@@ -85,6 +87,29 @@ class _CacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (ChosenFolder, BesideSource, FilledBesideSource, UserWide, Temporary)
 
 
+class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
+    """The files of a function's machine code, each named after what it holds: sources and signature.
+
+    Numba numbers them, and writes the index first. A process that reads the index then loads an older file of that number, or,
+    where two processes compile two signatures at once, the other's: code for arguments of other types.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write the machine code of a signature, then the index."""
+        overloads = self._load_index()
+        digest = hashlib.sha256(repr((self._source_stamp, key)).encode()).digest()
+        name = self._data_name(int.from_bytes(digest[:6]))
+        self._save_data(name, data)
+        if not overloads and Path(self._index_path).exists():  # What older sources left.
+            for old in Path(self._cache_path).glob(
+                glob.escape(self._index_name.removesuffix("nbi")) + "*.nbc"
+            ):
+                if old.name != name:
+                    old.unlink(missing_ok=True)
+        overloads[key] = name
+        self._save_index(overloads)
+
+
 class StampedCache(caching.FunctionCache):  # type: ignore[misc]
     """A Numba cache that is stale when a source has changed that the function's module imports, directly or not.
 
@@ -93,6 +118,12 @@ class StampedCache(caching.FunctionCache):  # type: ignore[misc]
     """
 
     _impl_class = _CacheImpl
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._cache_file = _Files(
+            self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp()
+        )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code of a signature, or None; then the watchers are notified that it will be compiled."""

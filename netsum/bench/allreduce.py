@@ -150,11 +150,10 @@ class _Bench:
 
 
 class _SwitchTime:
-    """What the testbed's switch has of the processors while ranks follow a plan."""
+    """What the testbed's switches have of the processors while ranks follow a plan."""
 
     def __init__(self, bed: RunningTestbed, plan: Plan, ranks: int) -> None:
-        (switch,) = bed.state["switches"].values()
-        self._threads = Path("/proc", str(switch["pid"]), "task")
+        self._processes = [Path("/proc", str(each["pid"]), "task") for each in bed.state["switches"].values()]
         self._plan = plan
         self._ranks = ranks
         self._said = 0
@@ -178,14 +177,15 @@ class _SwitchTime:
 
     def _now(self) -> float:
         # The first number is the time that a thread ran, in nanoseconds.
-        return sum(int(each.read_text().split()[0]) for each in self._threads.glob("*/schedstat")) / 1e9
+        threads = [each for process in self._processes for each in process.glob("*/schedstat")]
+        return sum(int(each.read_text().split()[0]) for each in threads) / 1e9
 
 
 def _sent_by_hosts(bed: RunningTestbed) -> list[int]:
-    """Return how many bytes have come in on each port of the testbed's switch."""
-    (switch,) = bed.state["switches"]
+    """Return how many bytes have come in on each port of the testbed's switches to which a host is connected."""
     with OperatorClient(bed.controller_address) as client:
-        return [port.rx_bytes for port in client.switch(switch).ports]
+        shown = [client.switch(name) for name in bed.state["switches"]]
+    return [port.rx_bytes for switch in shown for port in switch.ports if port.peer in bed.state["hosts"]]
 
 
 def exchanges_of(
