@@ -51,11 +51,14 @@ def test_a_wrong_option_of_the_allreduce(
 def test_the_options_of_a_command_are_those_of_its_measurement(command: CommandInfo) -> None:
     assert command.callback is not None
     run = inspect.getclosurevars(command.callback).nonlocals["module"]
+    if run == "torch_times":
+        pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
     taken = inspect.signature(import_module(f"netsum.bench.{run}").run).parameters
     assert list(taken) == list(inspect.signature(command.callback).parameters)
 
 
 def test_wrong_numbers_of_processes() -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
     done = CliRunner().invoke(app, ["bench", "torch", "--workers", "2,x"], prog_name="netsum")
     assert done.exit_code == 2
     assert done.stderr == "netsum: --workers: expected whole numbers such as 2,4, not '2,x'\n"
