@@ -11,10 +11,22 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["copy_bytes", "fence", "load8", "load16", "load32", "load_acquire", "pointer", "store_release"]
+__all__ = [
+    "compare_bytes",
+    "copy_bytes",
+    "fence",
+    "load8",
+    "load16",
+    "load32",
+    "load_acquire",
+    "pointer",
+    "store_release",
+]
 
 copy_bytes = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uintp))
 """C's `memcpy(to, from, bytes)`."""
+compare_bytes = types.ExternalFunction("memcmp", types.int32(types.uintp, types.uintp, types.uintp))
+"""C's `memcmp(one, other, bytes)`."""
 
 
 @intrinsic

@@ -33,6 +33,9 @@ def explore(
     all_states: Annotated[
         bool, typer.Option("--all-states", help="Leave no state out that another one stands for.")
     ] = False,
+    symmetry: Annotated[
+        bool, typer.Option("--symmetry", help="One state stands for all renumberings of equal workers.")
+    ] = False,
     memory: Annotated[int, typer.Option(min=256, metavar="MIB", help="MiB that the search may hold.")] = 4096,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep the search in this folder, once a minute and on Ctrl-C.")
@@ -59,6 +62,8 @@ def explore(
     """
     from netsum import explore as exploration
 
+    if symmetry and all_states:
+        raise UsageError("--symmetry leaves states out and --all-states leaves none out: give one of them")
     chosen = [value for value in (resume, replay, at_random or None) if value is not None]
     if len(chosen) > 1 or (chosen and names):
         raise UsageError("give configurations, --resume, --replay or --random, not several of them")
@@ -76,6 +81,7 @@ def explore(
             names or ["smallest"],
             order="breadth" if shortest else "largest",
             reduce=not all_states,
+            symmetry=symmetry,
             memory_bytes=memory << 20,
             checkpoint=checkpoint,
             every_s=every,

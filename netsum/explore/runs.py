@@ -62,6 +62,7 @@ def run(
     *,
     order: Order,
     reduce: bool,
+    symmetry: bool,
     memory_bytes: int,
     checkpoint: Path | None,
     every_s: float,
@@ -78,7 +79,7 @@ def run(
     _echo("compiling or loading the explorer …")
     for name in names:
         system = System(CONFIGURATIONS[name], program)
-        search = Search(system, order=order, reduce=reduce, memory_bytes=memory_bytes)
+        search = Search(system, order=order, reduce=reduce, symmetry=symmetry, memory_bytes=memory_bytes)
         clean &= _run(search, program, checkpoint, every_s, out)
     return clean
 

@@ -67,6 +67,7 @@ def save(search: Search, program: Path, folder: Path) -> None:
             "liveness": bool(record["liveness"][0]),
             "reduce": bool(world.get("collect") or record["subsume"][0]),
             "collect": bool(world.get("collect")),
+            "symmetry": world.get("permutations") > 1,
             "seconds": search.seconds,
             "steps": world.get("steps"),
             "packet_count": count,
@@ -112,6 +113,7 @@ def load(folder: Path, memory_bytes: int) -> tuple[Search, Path]:
         liveness=document["liveness"],
         reduce=document["reduce"],
         collect=document["collect"],
+        symmetry=document["symmetry"],
         memory_bytes=memory_bytes,
     )
     world = system.world

@@ -54,6 +54,7 @@ class Search:
     progress the one with the most packets in flight, which leaves out the most where packets may arrive any number of times.
     `liveness`: whether each state is checked to lead to the end. `reduce`: whether states that others can stand for are left
     out. `collect`: with `reduce`: whether packets that have no effect any more are left out (`sim.explore.engine.finished`).
+    `symmetry`: whether one state stands for all that permutations of workers make of it (`sim.explore.engine.symmetry`).
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Search:
         liveness: bool = True,
         reduce: bool = True,
         collect: bool = True,
+        symmetry: bool = False,
         memory_bytes: int = 1 << 32,
     ) -> None:
         self.system = system
@@ -83,6 +85,7 @@ class Search:
         self._set(order=_ORDERS.index(order), liveness=liveness, subsume=subsumes)
         # Breadth first means shortest, which steps made ahead of others are not.
         system.world.put(reduce=subsumes and order == "largest", merge=subsumes, collect=reduce and collect)
+        system.world.put(permutations=len(system.world.arrays["origins"]) if symmetry else 1)
         self._place("buckets", np.zeros((LEVELS, COUNTS), np.int64))
         self._place("tops", np.zeros(LEVELS, np.int64))
         self._place("keys", np.zeros((2 * _FIRST_STATES, 2), np.uint64))

@@ -1,6 +1,6 @@
 """A way through the states as a story: which packet or timer, what the switch and the workers made of it, in words."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from sim.explore.engine import step_codes as codes
 from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.packing import unpack
 from sim.explore.engine.steps import apply
+from sim.explore.engine.symmetry import image_of, stand_in
 from sim.explore.engine.worker_steps import timers_of
 from sim.explore.engine.world import CHANGED, DEAD, DOWN, LABEL_SHIFT, NOTHING, PACKET_SHIFT, TO_WORKER, UP
 from sim.explore.shape import Shape
@@ -165,6 +166,18 @@ class Walk:
         result = int(apply(self.system.record, code, self._blank))
         return Event(step, tuple(self._sent(step)), result)
 
+    def permuted(self, step: Step, which: int) -> Step:
+        """Return what a permutation, by its row, makes of a step."""
+        if which == 0:  # As always where switches have steps and ports.
+            return step
+        packet, world = step.packet, self.world
+        if packet is not None:
+            numbers = range(world.get("packet_count"))
+            number = next(each for each in numbers if self.packet(each << PACKET_SHIFT).same_as(packet))
+            image = int(image_of(self.system.record, np.int64(which), np.int64(number)))
+            packet = self.packet(image << PACKET_SHIFT | packet.label << LABEL_SHIFT)
+        return replace(step, host=int(world.arrays["places"][which, step.host]), packet=packet)
+
     def _sent(self, step: Step) -> list[Packet]:
         arrays, world, shape = self.world.arrays, self.world, self.system.shape
         packets = []
@@ -226,16 +239,24 @@ class Walk:
 
 
 def steps_of(system: System, way: tuple[int, ...]) -> list[Step]:
-    """Return the steps of a way, one for each packet."""
+    """Return the steps of a way, one for each packet.
+
+    The search has made each step of the way from a state that stands for the one before it. The steps that are returned
+    follow each other.
+    """
     walk = Walk(system)
     made: list[Step] = []
+    places, origins = (system.world.arrays[name] for name in ("places", "origins"))
+    now = places[0]  # Which worker of the schedule each worker of the walk is.
     for code in way:
+        which = int(np.flatnonzero((places == now).all(axis=1))[0])
         if code >> codes.KIND_SHIFT == codes.SATURATE:
-            made += walk.saturation()
-            continue
-        step = walk.step_of(code)
-        made.append(step)
-        walk.make(step)
+            made += [walk.permuted(step, which) for step in walk.saturation()]
+        else:
+            step = walk.step_of(code)
+            made.append(walk.permuted(step, which))
+            walk.make(step)
+        now = now[origins[stand_in(system.record)]]
     return made
 
 

@@ -37,9 +37,10 @@ from sim.explore.engine.frames import (
 from sim.explore.engine.packets import index_size, intern
 from sim.explore.engine.packing import unlisted_fields
 from sim.explore.engine.world import World
+from sim.explore.interchangeable import permutations_of
 from sim.explore.placement import Placement, Stage
 from sim.explore.scenario import Scenario
-from sim.explore.work import Task, make_task, member_sums
+from sim.explore.work import Task, make_task, subset_sums
 from sim.explore.worker_code import WorkerCode, shipped_worker
 from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
@@ -73,6 +74,7 @@ class System:
         self._build_hosts()
         self._build_switches()
         self._build_state()
+        self._build_permutations()
         self.record = self.world.record[0]
         self.root = self._root()
 
@@ -118,7 +120,7 @@ class System:
         place = world.place
         kinds = {"call": w.CALL, "members": w.MEMBERS}
         place("kinds", np.array([kinds.get(each.kind, w.ORDINARY) for each in scenario.rounds], np.int64))
-        place("sources", sources), place("member_sums", member_sums(scenario.rounds, scenario.workers))
+        place("sources", sources)
         place("cores", cores), place("core_slots", slot_records), place("core_passes", passes)
         place("works", works), place("exponents", exponents), place("targets", targets)
         place("expected", expected), place("acceptable", acceptable), place("tokens", tokens)
@@ -275,19 +277,22 @@ class System:
                 spans.append((address, cells.itemsize, job))
         return spans
 
+    def _places(self) -> dict[tuple[int, int, str], int]:
+        """Return where in a state each cell begins, by job, pool index and the last part of the register's name."""
+        places, at = {}, w.HEAD_BYTES
+        for job, index, name in self._cells():
+            places[job, index, name.replace(".", "_").rpartition("_")[2]] = at
+            at += self.switches[0].register_view(name).itemsize
+        return places
+
     def _progress_cells(self) -> list[tuple[int, int]]:
         """Return where in a state the lowest bytes of each pool index's chunk and of its workers' bits are."""
-        offset, found = w.HEAD_BYTES, {}
-        lowest = (lambda size: 0) if sys.byteorder == "little" else (lambda size: size - 1)
-        for _, index, name in self._cells():
-            size = self.switches[0].register_view(name).itemsize
-            found[index, name.rpartition("_")[2]] = offset + lowest(size)
-            offset += size
-        indices = sorted({index for index, _ in found})
+        lowest = 0 if sys.byteorder == "little" else 3
+        places = self._places()
         return [
-            (found[index, "chunk"], found[index, "seen"])
-            for index in indices
-            if {(index, "chunk"), (index, "seen")} <= found.keys()
+            (at + lowest, places[job, index, "seen"] + lowest)
+            for (job, index, name), at in places.items()
+            if name == "chunk" and (job, index, "seen") in places
         ]
 
     def _build_state(self) -> None:
@@ -320,6 +325,24 @@ class System:
         world.place("to", np.zeros(w.MAX_PACKETS, np.int8))
         world.place("chunks", np.zeros(w.MAX_PACKETS, np.int32))
         world.place("index", np.zeros(index_size(), np.int32))
+
+    def _build_permutations(self) -> None:
+        world, scenario = self.world, self.scenario
+        origins = world.place("origins", permutations_of(scenario))
+        world.place("places", np.argsort(origins).astype(np.uint8))
+        world.place("images", np.zeros((w.MAX_PACKETS, len(origins) + 1), np.int32))
+        sums = world.place("sums", subset_sums(scenario.rounds, scenario.jobs, scenario.workers))
+        pairs = sums.reshape(-1, w.ELEMENTS).astype(np.uint64)
+        keys, numbers = np.unique(pairs[:, 0] << np.uint64(32) | pairs[:, 1], return_index=True)
+        world.place("sum_keys", keys), world.place("sum_numbers", numbers)
+        places = self._places()
+        seen = [(at, job * scenario.workers) for (job, _, name), at in places.items() if name == "seen"]
+        lanes = [[at, places[job, index, "1"]] for (job, index, name), at in places.items() if name == "0"]
+        world.place("seen_at", np.array(seen, np.int64)), world.place("lanes_at", np.array(lanes, np.int64))
+        world.place("keys", np.zeros((scenario.hosts, 2), np.uint64))
+        for name in ("least", "turned"):
+            world.place(name, np.zeros_like(world.arrays["state"]))
+        world.put(permutations=len(origins), sum_count=len(keys), seen_cells=len(seen), lane_cells=len(lanes))
 
     def counter_address(self, name: str, index: int) -> int:
         """Return where the machine code counts the packets of a counter, by the last component of its name."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,10 @@ _CODECS = {
     "call": (NOTHING, OP_SUM),
     "members": (WORDS, OP_SUM),
 }
+
+
+SUMMED: Final = frozenset(("sum", "sparse", "broadcast", "barrier", "call", "members"))
+"""Kinds of rounds in which a slot holds the sum over a set of workers, whatever their order."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +113,15 @@ def make_task(
     return Task(work, expected if round_.agreed else None)
 
 
-def member_sums(rounds: Sequence[Round], workers: int) -> npt.NDArray[np.uint32]:
-    """Return the bits of the sums over each subset of workers: uint32[rounds, 2 ** workers, ELEMENTS]."""
-    sums = np.zeros((len(rounds), 1 << workers, ELEMENTS), np.uint32)
-    for number, round_ in enumerate(rounds):
-        if round_.kind == "members":
-            for subset in range(1 << workers):
-                for worker in range(workers):
-                    if subset >> worker & 1:
-                        sums[number, subset] += _value(round_.kind, number, 0, 0, worker).view(np.uint32)
+def subset_sums(rounds: Sequence[Round], jobs: int, workers: int) -> npt.NDArray[np.uint32]:
+    """Return the bits of the sums over each subset of workers: uint32[jobs, rounds, 2 ** workers, ELEMENTS].
+
+    Those of the rounds of `SUMMED`; 0 in the others, and where there are no lanes.
+    """
+    sums = np.zeros((jobs, len(rounds), 1 << workers, ELEMENTS), np.uint32)
+    for job, number, worker in np.ndindex(jobs, len(rounds), workers):
+        kind = rounds[number].kind
+        if kind in SUMMED and _CODECS[kind][0] is WORDS and (kind != "broadcast" or worker == 0):
+            having = np.arange(1 << workers) >> worker & 1 == 1
+            sums[job, number, having] += _value(kind, number, job, 0, worker).view(np.uint32)
     return sums

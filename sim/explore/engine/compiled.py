@@ -11,7 +11,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
-from netsum_common.memory import copy_bytes, pointer
+from netsum_common.memory import compare_bytes, copy_bytes, pointer
 from sim.switch.ports.compiled import run_program
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Record",
     "call_worker",
     "carray",
+    "compare_bytes",
     "compiled",
     "compiled_inline",
     "copy_bytes",

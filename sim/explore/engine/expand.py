@@ -16,6 +16,7 @@ from sim.explore.engine.compiled import (
     Integer,
     Record,
     carray,
+    compare_bytes,
     compiled,
     compiled_inline,
     copy_bytes,
@@ -160,12 +161,10 @@ def _only_adds(world: Record) -> bool:
     before = carray(pointer(world.from_entries), (w.MAX_ENTRIES,), np.uint32)
     if not contains(mine, world.entry_count, before, world.from_count):
         return False
-    if world.entry_count != world.from_count:
-        return True
-    for each in range(world.entry_count):  # noqa: SIM110 - compiled code has no generators
-        if mine[each] != before[each]:
-            return True
-    return False
+    size = np.uintp(4 * world.from_count)
+    return world.entry_count != world.from_count or (
+        compare_bytes(np.uintp(world.entries), np.uintp(world.from_entries), size) != 0
+    )
 
 
 @compiled

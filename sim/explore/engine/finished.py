@@ -19,7 +19,15 @@ import numpy as np
 
 from host_agent.wire.constants import KIND_PROBE, KIND_STATUS
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
+from sim.explore.engine.compiled import (
+    Integer,
+    Record,
+    carray,
+    compare_bytes,
+    compiled,
+    copy_bytes,
+    pointer,
+)
 from sim.explore.engine.packets import entry_of, packet_kind
 from sim.explore.engine.packing import host_at
 from sim.explore.engine.step_codes import ANSWERED, TIRED
@@ -146,10 +154,7 @@ def _is_without_effect(world: Record, entry: Integer, how: Integer) -> bool:
         result = arrive_at_worker(world, entry, how)
     if result < 0:
         return False
-    now = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    then = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
-    for each in range(world.fixed_bytes):
-        if now[each] != then[each]:
-            return False
+    if compare_bytes(np.uintp(world.state), np.uintp(world.from_state), np.uintp(world.fixed_bytes)) != 0:
+        return False
     leave_out_finished(world)
     return world.entry_count == 0

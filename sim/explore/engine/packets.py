@@ -5,7 +5,6 @@ The number of a PROBE is taken out of it, and of the STATUS that answers it; an 
 
 # mypy: disable-error-code="no-any-return"
 
-import sys
 from typing import Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from sim.explore.engine.compiled import (
     Integer,
     Record,
     carray,
+    compare_bytes,
     compiled,
     compiled_inline,
     copy_bytes,
@@ -33,7 +33,6 @@ from sim.explore.engine.frames import HEADERS_BYTES
 
 _INDEX_SIZE: Final = 4 * w.MAX_PACKETS
 _NUMBER_AT: Final = HEADERS_BYTES + HEADER_OFFSET_EXPONENT
-_SWAPS: Final = sys.byteorder == "little"
 
 
 def index_size() -> int:
@@ -58,20 +57,6 @@ def _hash(address: Integer, length: Integer, salt: Integer) -> Integer:
     for each in range(length & ~7, length):
         value = (value ^ np.uint64(data[each])) * np.uint64(0x100000001B3)
     return np.int64((value ^ (value >> np.uint64(29))) & np.uint64(_INDEX_SIZE - 1))
-
-
-@compiled
-def _equal(one: Integer, other: Integer, length: Integer) -> bool:
-    first = carray(pointer(one), (length // 8,), np.uint64)
-    second = carray(pointer(other), (length // 8,), np.uint64)
-    for each in range(length // 8):
-        if first[each] != second[each]:
-            return False
-    ends = carray(pointer(one), (length,), np.uint8), carray(pointer(other), (length,), np.uint8)
-    for each in range(length & ~7, length):  # noqa: SIM110 - compiled code has no generators
-        if ends[0][each] != ends[1][each]:
-            return False
-    return True
 
 
 @compiled
@@ -106,7 +91,7 @@ def intern(
             and ways[number] == way
             and ports[number] == port
             and owners[number] == owner
-            and _equal(packet_at(world, number), frame, length)
+            and compare_bytes(np.uintp(packet_at(world, number)), np.uintp(frame), np.uintp(length)) == 0
         ):
             return number
         at = (at + 1) & (_INDEX_SIZE - 1)

@@ -28,6 +28,7 @@ from sim.explore.engine.fair import FAIR_ROUNDS, fair_end, someone_is_dead
 from sim.explore.engine.names import check_names
 from sim.explore.engine.packets import contains
 from sim.explore.engine.packing import host_at, tables_at
+from sim.explore.engine.symmetry import permute_fixed, stand_in
 from sim.explore.engine.visited import hash_bytes, insert
 
 BREADTH_FIRST, DEPTH_FIRST, LARGEST_FIRST = range(3)
@@ -92,6 +93,7 @@ def links_of(search: Record) -> Record:
 @compiled
 def emit(world: Record, search: Record, parent: Integer, code: Integer) -> bool:
     """Keep the state that is worked on if it is new; returns whether to go on."""
+    stand_in(world)
     entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
     count = world.entry_count
     if count & 1:
@@ -260,12 +262,17 @@ def check_end(world: Record, search: Record, number: Integer) -> bool:
     work = carray(pointer(search.work), (2,), np.uint64)
     table = carray(pointer(search.ends), (search.ends_mask + 1, 3), np.uint64)
     seen = carray(pointer(search.seen), (FAIR_ROUNDS, 2), np.uint64)
-    result = fair_end(world, table, search.ends_mask, search.blank, seen, work)
-    if result == w.STUCK and someone_is_dead(world):
-        result = check_names(world)
-    if result < 0:
-        search.found = result
-        search.found_state = number
-        search.found_code = 0
-        return False
+    copy_bytes(np.uintp(world.least), np.uintp(world.state), np.uintp(world.fixed_bytes))
+    # The network serves workers in the order of their numbers, so each order is another run.
+    for which in range(world.permutations):
+        if which > 0 and not permute_fixed(world, np.int64(which), world.least, world.state):
+            break
+        result = fair_end(world, table, search.ends_mask, search.blank, seen, work)
+        if result == w.STUCK and someone_is_dead(world):
+            result = check_names(world)
+        if result < 0:
+            search.found = result
+            search.found_state = number
+            search.found_code = 0
+            return False
     return True

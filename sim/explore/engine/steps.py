@@ -6,7 +6,15 @@ import numpy as np
 
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
+from sim.explore.engine.compiled import (
+    Integer,
+    Record,
+    carray,
+    compare_bytes,
+    compiled,
+    copy_bytes,
+    pointer,
+)
 from sim.explore.engine.finished import leave_out_finished, moved_back
 from sim.explore.engine.packets import contains, merge_labels, remove_copy
 from sim.explore.engine.packing import host_at, unpack
@@ -130,9 +138,4 @@ def _keep_or_undo(world: Record, count: Integer) -> bool:
 @compiled
 def only_packets_differ(world: Record) -> bool:
     """Whether the state that is worked on is the one that is expanded, but for its packets."""
-    now = carray(pointer(world.state), (world.fixed_bytes // 8,), np.uint64)
-    then = carray(pointer(world.from_state), (world.fixed_bytes // 8,), np.uint64)
-    for each in range(world.fixed_bytes // 8):  # noqa: SIM110 - compiled code has no generators
-        if now[each] != then[each]:
-            return False
-    return True
+    return compare_bytes(np.uintp(world.state), np.uintp(world.from_state), np.uintp(world.fixed_bytes)) == 0

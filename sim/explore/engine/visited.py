@@ -13,7 +13,8 @@ def _rotate(value: Integer, bits: int) -> Integer:
 
 
 @compiled_inline
-def _finish(value: Integer) -> Integer:
+def mixed(value: Integer) -> Integer:
+    """Mix a word of 64 bits (MurmurHash3's finalizer)."""
     value ^= value >> np.uint64(33)
     value *= np.uint64(0xFF51AFD7ED558CCD)
     value ^= value >> np.uint64(33)
@@ -39,7 +40,7 @@ def hash_bytes(address: Integer, words: Integer, result: Integer) -> None:
     h2 ^= np.uint64(words)
     h1 += h2
     h2 += h1
-    h1, h2 = _finish(h1), _finish(h2)
+    h1, h2 = mixed(h1), mixed(h2)
     h1 += h2
     h2 += h1
     out[0] = h1 | np.uint64(1)

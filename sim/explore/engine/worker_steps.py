@@ -170,7 +170,7 @@ def _check_targets(
     works = carray(pointer(world.works), (world.owners, world.rounds), PASS)
     written = np.int64(-1)
     kind = np.int64(w.ORDINARY)
-    sums = carray(pointer(world.member_sums), (1,), np.uint32)
+    sums = carray(pointer(world.sums), (1,), np.uint32)
     if accepted > 0:
         if good[owner, number] == 0:
             return np.int64(w.AGREED_FALSELY)
@@ -181,7 +181,7 @@ def _check_targets(
         if kind == w.MEMBERS:
             passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
             subset = number << world.workers | passes[owner, number - 1].added
-            sums = carray(pointer(world.member_sums + subset * w.ELEMENTS * 4), (w.ELEMENTS,), np.uint32)
+            sums = carray(pointer(world.sums + subset * w.ELEMENTS * 4), (w.ELEMENTS,), np.uint32)
         if index >= works[owner, number].lead and works[owner, number].payload.elements > 0:
             written = number
     for each in range(world.words):

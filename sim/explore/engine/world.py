@@ -110,7 +110,7 @@ _FIELDS: Final = (
         "targets",
     ),
     # Of a job with a quorum: it, the kinds of the rounds, where each round takes its elements from, the sums of members.
-    *("quorum", "kinds", "sources", "member_sums"),
+    *("quorum", "kinds", "sources"),
     *("expected", "acceptable", "tokens", "headers", "tx_rows", "tx", "tx_lengths", "rx", "rx_length"),
     # The switch.
     *("code", "contexts", "context_bytes", "inputs", "out_count", "out_ports", "out_lengths", "out_frames"),
@@ -123,6 +123,11 @@ _FIELDS: Final = (
     # Ranks of transmissions, for labels.
     *("old_last", "old_count", "new_last", "new_count", "values", "value_count", "canon", "queue"),
     *("snapshot", "snapshot_count", "useful"),
+    # Permutations of workers, a row each: to which place each worker comes, and which worker comes to each place. Of each packet
+    # the numbers of its permutations, then one more than the least of them. The sums over all sets of workers in each round,
+    # and the same in order. Where in a state the bits of workers and the lanes are. To work in.
+    *("permutations", "places", "origins", "images", "sums", "sum_count", "sum_keys", "sum_numbers"),
+    *("seen_cells", "seen_at", "lane_cells", "lanes_at", "keys", "least", "turned"),
     "armed",  # the timers that were armed when a worker last sent in the call of another step
     # Coverage and faults.
     *("violation", "violation_host", "steps", "switch_runs", "worker_calls", "fair_calls", "finished_calls"),

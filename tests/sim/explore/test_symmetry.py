@@ -1,0 +1,183 @@
+"""One state for all permutations of interchangeable workers: nothing else is reached, and no verdict is another one."""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netsum.programs import compiled_program
+from sim.explore.engine.states import RECORD_BYTES
+from sim.explore.engine.symmetry import permute
+from sim.explore.engine.world import PACKET_SHIFT, STUCK
+from sim.explore.interchangeable import permutations_of
+from sim.explore.scenario import Round, Scenario
+from sim.explore.search import Search
+from sim.explore.shrink import violates
+from sim.explore.story import steps_of
+from sim.explore.system import System
+from sim.explore.work import subset_sums
+from tests.sim.explore.faults.catalogue import FAULTS
+from tests.sim.explore.faults.run import changed_worker, faulty_system
+
+PROGRAM: Path = compiled_program(64).json
+ONE, TWO = (Round(),), (Round(), Round())
+QUORUM = (Round("call"), Round("members"))
+
+State = tuple[bytes, frozenset[bytes]]
+
+
+def finished(system: System, symmetry: bool, **options: Any) -> Search:
+    search = Search(system, symmetry=symmetry, **options)
+    assert search.run().outcome == "exhausted"
+    return search
+
+
+def states_of(search: Search) -> Iterator[tuple[int, int]]:
+    """Yield the address of each state that a search has kept, and how many packets it has."""
+    arena, at = search.arrays["arena"], 0
+    words = arena.view(np.uint32)
+    while at < int(search.record["tail"][0]):
+        yield arena.ctypes.data + at + RECORD_BYTES, int(words[at // 4 + 1])
+        at += int(words[at // 4])
+
+
+def orbit(search: Search, address: int, count: int) -> set[State]:
+    """Return what all permutations make of a state: packets by their bytes, whose numbers differ from search to search."""
+    world = search.system.world
+    fixed, made = world.get("fixed_bytes"), world.arrays["turned"]
+    given, target = np.int64(address), np.int64(made.ctypes.data)
+    found = set()
+    for which in range(world.get("permutations")):
+        assert permute(search.system.record, np.int64(which), given, np.int64(count), target)
+        entries = made[fixed : fixed + 4 * count].view(np.uint32).tolist()
+        packets = frozenset(
+            frame(search.system, e >> PACKET_SHIFT) + bytes([e >> 8 & 15, e & 255]) for e in entries
+        )
+        found.add((made[:fixed].tobytes(), packets))
+    return found
+
+
+@cache
+def frame(system: System, number: int) -> bytes:
+    """Return a packet: its way, its port and its bytes."""
+    arrays = system.world.arrays
+    data = arrays["packets"][number, : arrays["lengths"][number]].tobytes()
+    return bytes([arrays["ways"][number], arrays["ports"][number]]) + data
+
+
+def test_the_orbits_of_the_states_that_are_explored_are_all_states() -> None:
+    scenario = Scenario("a barrier", rounds=(Round("barrier"),))
+    full = finished(System(scenario, PROGRAM), False, reduce=False)
+    less = finished(System(scenario, PROGRAM), True, reduce=False)
+    all_states = {state for kept in states_of(full) for state in orbit(full, *kept)}
+    assert len(all_states) == full.progress.states
+    total, reached = 0, set()
+    for kept in states_of(less):
+        images = orbit(less, *kept)
+        total += len(images)
+        reached |= images
+    assert total == full.progress.states
+    assert reached == all_states
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario("three workers", workers=3, rounds=ONE),
+        Scenario("three rounds", rounds=(*TWO, Round())),
+        Scenario("a worker dies", workers=3, rounds=ONE, kills=1),
+        Scenario("a deadline passes", workers=3, rounds=ONE, deadlines=1),
+        Scenario("two jobs", rounds=ONE, jobs=2, batches=False),
+        Scenario("two slots", slots=2, rounds=ONE, batches=False),
+        Scenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
+        Scenario("one contributes", workers=3, rounds=(Round("broadcast"), Round("barrier"))),
+        Scenario("the last one disagrees", workers=3, rounds=(Round(agreed=False),)),
+    ],
+    ids=lambda scenario: scenario.name,
+)
+def test_the_orbits_of_switch_and_workers_are_all_that_are_reached(scenario: Scenario) -> None:
+    full, less = (
+        finished(System(scenario, PROGRAM), symmetry, order="largest") for symmetry in (False, True)
+    )
+    all_ends = {end for address, _ in states_of(full) for end in orbit(full, address, 0)}
+    orbits = {frozenset(orbit(less, address, 0)) for address, _ in states_of(less)}
+    assert set().union(*orbits) == all_ends
+    assert len(all_ends) == full.progress.ends
+    assert sum(map(len, orbits)) == full.progress.ends
+    # Some have two that stand for them: stale lanes in a disputed slot are not part of the workers' keys.
+    assert len(orbits) <= less.progress.ends < 1.01 * len(orbits)
+
+
+def verdict(system: System, symmetry: bool) -> int:
+    result = Search(system, symmetry=symmetry, order="largest", collect=False, memory_bytes=1 << 30).run()
+    assert result.outcome in ("exhausted", "violated")
+    return result.violation
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("switchml", "seen-skipped", "never-answered", "probe-adds", "status-sees-nobody", "one-version"),
+        *("results-to-one", "status-of-the-asker", "answered-too-early", "unsigned-age"),
+        *("result-twice", "missing-not-heard", "failed-core-writes", "asker-named", "contributes-unasked"),
+    ],
+)
+def test_a_fault_has_the_same_verdict(name: str) -> None:
+    for scenario in FAULTS[name].scenarios:
+        found = [
+            verdict(faulty_system(FAULTS[name], scenario, PROGRAM), symmetry) for symmetry in (False, True)
+        ]
+        assert found[0] == found[1]
+
+
+MISSING = "missing = not held or seen >> core.path_worker[level] & 1 == 0"
+
+
+def test_a_fault_of_one_worker_is_found() -> None:
+    worker = changed_worker("arrivals", [(MISSING, f"{MISSING} and core.worker_id != 1")])
+    for scenario in (Scenario("two", rounds=TWO), Scenario("three", workers=3, rounds=ONE)):
+        assert [verdict(System(scenario, PROGRAM, worker), each) for each in (False, True)] == [STUCK, STUCK]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "expected"),
+    [
+        (Scenario("sums", workers=3), 6),
+        (Scenario("four", workers=4), 24),
+        (Scenario("five of six", workers=6), 120),
+        (Scenario("two jobs", workers=3, jobs=2, batches=False), 36),
+        (Scenario("one contributes", workers=3, rounds=(Round("broadcast"),)), 2),
+        (Scenario("every other one is sparse", workers=4, rounds=(Round("sparse"),)), 4),
+        (Scenario("the last one disagrees", workers=3, rounds=(Round(agreed=False),)), 2),
+        (Scenario("order counts", workers=3, rounds=(Round("max"),)), 1),
+        (Scenario("ranks have exponents", workers=3, rounds=(Round("float32"),)), 1),
+        (Scenario("entries are written in order", epochs=2), 1),
+        (Scenario("sources that claim to be a worker", unknown_sources=True), 1),
+        (Scenario("child 0 sends for all", workers=3, parents=(0,), leaves=(0, 1, 1)), 1),
+    ],
+    ids=lambda value: value.name if isinstance(value, Scenario) else "",
+)
+def test_only_workers_that_mean_the_same_change_places(scenario: Scenario, expected: int) -> None:
+    permutations = permutations_of(scenario)
+    assert len(np.unique(permutations, axis=0)) == len(permutations) == expected
+    assert permutations[0].tolist() == list(range(scenario.hosts))
+    jobs = np.arange(scenario.hosts) // scenario.workers
+    assert (jobs[permutations] == jobs).all()
+
+
+def test_no_two_sets_of_workers_have_the_same_sum() -> None:
+    rounds = tuple(Round() for _ in range(5))
+    sums = subset_sums(rounds, 2, 4).reshape(-1, 2)
+    assert len(np.unique(sums, axis=0)) == 2 * len(rounds) * (2**4 - 1) + 1  # and the empty set's
+
+
+def test_the_schedule_of_a_violation_is_one_of_the_workers_themselves() -> None:
+    fault = FAULTS["switchml"]
+    system = faulty_system(fault, fault.scenarios[0], PROGRAM)
+    result = Search(system, order="largest", collect=False).run()
+    made = steps_of(system, result.way)
+    assert violates(faulty_system(fault, fault.scenarios[0], PROGRAM), made, result.violation)
+    assert {step.host for step in made} == {0, 1}
