@@ -7,6 +7,7 @@ from sim.network.engine.packets import release
 from sim.network.engine.switches import send_output
 from sim.network.memory import Memory, Rows, address_of
 from sim.network.programming import ProgrammedSwitch
+from sim.switch.control_plane import ControlPlane
 
 
 class Programs:
@@ -17,9 +18,13 @@ class Programs:
         self._rows = rows
         self._programmed = programmed
         self._versions: dict[int, int] = {}
+        self._changes = -1
 
     def refresh(self) -> None:
         """Take over what the control plane has changed, and where programs' memory is now."""
+        if ControlPlane.changes == self._changes:
+            return
+        self._changes = ControlPlane.changes
         for number, programmed in enumerate(self._programmed):
             if programmed is not None and programmed.engine.version != self._versions.get(number):
                 with programmed.engine.in_flight(self._memory.frames[:64]) as flight:

@@ -3,7 +3,7 @@
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,11 @@ class ControlPlane(ABC):
     """What a program's tables and externs hold, and the requests that read and change it.
 
     Calls may come from any thread; they run one after the other.
+
+    `changes`: how often any of this process has changed, so that who has thousands of them need not ask each.
     """
+
+    changes: ClassVar[int] = 0
 
     def __init__(self, program: ir.Program, context: Context) -> None:
         self.program = program
@@ -68,6 +72,7 @@ class ControlPlane(ABC):
     def _changed(self) -> None:
         self._dirty = True
         self._version += 1
+        ControlPlane.changes += 1
 
     # Tables.
 
