@@ -77,10 +77,11 @@ def messages() -> dict[str, Any]:
                 made.type = kind
     pool = descriptor_pool.DescriptorPool()
     pool.Add(described)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"netsum.chakra.{name}"))
-        for name in _FIELDS
-    }
+    # GetPrototype is gone from protobuf 5, GetMessageClass is not in 3.20 yet.
+    class_of: Any = (
+        getattr(message_factory, "GetMessageClass", None) or message_factory.MessageFactory(pool).GetPrototype
+    )
+    return {name: class_of(pool.FindMessageTypeByName(f"netsum.chakra.{name}")) for name in _FIELDS}
 
 
 def read_chakra(path: Path, rank: int, ranks: int) -> list[TraceNode]:
