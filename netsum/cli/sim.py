@@ -346,11 +346,12 @@ def _report(store: Store) -> None:
     )
     digits = 2 if trains(summaries) else 1
     heads = (">iteration, ms", ">waiting") if trains(summaries) else (">time, us", ">of the bound")
+    rated = any("goodput_bps" in each.medians for each in summaries)  # Iterations of traces have none.
     made = Rows(
         *varies,
         *["job"] * named,
         *["contender"] * contending,
-        *(heads[0], ">goodput, Mbit/s", heads[1], "limited by"),
+        *(heads[0], *[">goodput, Mbit/s"] * rated, heads[1], "limited by"),
         key=len(varies) + named + contending,
     )
     for each in summaries:
@@ -360,7 +361,7 @@ def _report(store: Store) -> None:
             *[each.job] * named,
             *[each.contender] * contending,
             f"{took.value / first[2]:,.{digits}f}" if took else "failed",
-            f"{goodput.value / 1e6:,.1f}" if goodput else "",
+            *[f"{goodput.value / 1e6:,.1f}" if goodput else ""] * rated,
             f"{share.value:.1%}" if share else "",
             each.limited_by,
         )

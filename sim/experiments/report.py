@@ -181,8 +181,11 @@ def _table(varies: Sequence[str], summaries: Sequence[Summary]) -> str:
     ]
     numbers = [
         ("duration_ns", "time, µs", 1e3, 1),
-        ("goodput_bps", "goodput, Mbit/s", 1e6, 1),
-        ("share_of_bound", "of the bound, %", 0.01, 1),
+        *(
+            (("goodput_bps", "goodput, Mbit/s", 1e6, 1), ("share_of_bound", "of the bound, %", 0.01, 1))
+            if any("goodput_bps" in each.medians for each in summaries)
+            else ()
+        ),
         *(
             (("iteration_ns", "iteration, ms", 1e6, 3), ("waiting_share", "waiting, %", 0.01, 1))
             if trains(summaries)

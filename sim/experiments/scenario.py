@@ -6,7 +6,7 @@ Failures raise `SettingError`; the message says what is wrong.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -112,13 +112,6 @@ def computed_lanes(job: Job) -> int:
 
 def build(point: Point, programs: Programs) -> Scenario:
     """Build the network of a point."""
-    try:
-        return _build(point, programs)
-    except (shapes.ShapeError, TopologyError) as error:
-        raise SettingError(str(error)) from None
-
-
-def _build(point: Point, programs: Programs) -> Scenario:
     settings = point.settings
     table = settings.topology
     base = _base(table)
@@ -185,8 +178,24 @@ def _base(table: TopologyTable) -> LinkParameters:
 
 
 def shape_of(settings: Settings) -> shapes.Shape:
-    """Return the graph that settings describe."""
-    return _shape(settings.topology, _hosts_needed(settings), _base(settings.topology))
+    """Return the graph that settings describe; raises SettingError if there is none."""
+    table = settings.topology
+    try:
+        if table.kind != "file":
+            return _generated(table, table.hosts or _hosts_needed(settings))
+        if not table.file:
+            raise SettingError("topology.file: expected the name of a topology, or a file's path")
+        return shapes.of_topology(load_topology(table.file), _base(table))
+    except (shapes.ShapeError, TopologyError) as error:
+        raise SettingError(str(error)) from None
+
+
+def check_shape(point: Point) -> None:
+    """Raise SettingError, which names the point, if there is no graph that its settings describe."""
+    try:
+        shape_of(point.settings)
+    except SettingError as error:
+        raise SettingError(f"{error} ({point})") from None
 
 
 def host_cost(point: Point) -> HostCost:
@@ -212,8 +221,8 @@ def _hosts_needed(settings: Settings) -> int:
     return needed
 
 
-def _shape(table: TopologyTable, needed: int, base: LinkParameters) -> shapes.Shape:
-    hosts = table.hosts or needed
+@lru_cache(maxsize=2)  # Points that follow each other often have the same; one of 100,000 hosts takes 100 MB.
+def _generated(table: TopologyTable, hosts: int) -> shapes.Shape:
     if table.kind == "star":
         return shapes.star(hosts)
     if table.kind == "dumbbell":
@@ -223,18 +232,14 @@ def _shape(table: TopologyTable, needed: int, base: LinkParameters) -> shapes.Sh
         return shapes.leaf_spine(leaves * table.rack, leaves, table.spines)
     if table.kind == "leaf-spine":
         return shapes.leaf_spine(
-            table.hosts or -(-needed // table.leaves) * table.leaves, table.leaves, table.spines
+            table.hosts or -(-hosts // table.leaves) * table.leaves, table.leaves, table.spines
         )
     if table.kind == "pods":
         if not table.rack:
             raise SettingError("topology.rack: expected how many hosts are at each leaf of a pod")
         count = table.pods or -(-hosts // (table.leaves * table.rack))
         return shapes.pods(count, table.leaves, table.spines, table.rack, table.cores)
-    if table.kind == "fat-tree":
-        return shapes.fat_tree(table.ports)
-    if not table.file:
-        raise SettingError("topology.file: expected the name of a topology, or a file's path")
-    return shapes.of_topology(load_topology(table.file), base)
+    return shapes.fat_tree(table.ports)
 
 
 def _add_faults(point: Point, scenario: Scenario) -> None:

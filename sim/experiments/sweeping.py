@@ -12,7 +12,7 @@ from sim.errors import SettingError, SimulationError
 from sim.experiments.experiment import Experiment, Point
 from sim.experiments.netsum_job import WrongSumError
 from sim.experiments.running import PointFailedError, PointResult, run_point
-from sim.experiments.scenario import Programs
+from sim.experiments.scenario import Programs, check_shape
 from sim.experiments.store import Store
 from topologies.children import held_signals
 
@@ -133,9 +133,12 @@ def sweep(
 
     Every point is stored as it finishes, so an interrupt loses none that is done.
 
-    Raises SchedulerError, StoreError if the rest cannot be computed; what was is kept.
+    Raises SettingError, before any point is computed, if a point's topology cannot be. Raises SchedulerError, StoreError if the
+    rest cannot be computed; what was is kept.
     """
     missing = [point for point in experiment.points if not store.has(point)]
+    for point in missing:
+        check_shape(point)
     swept = Swept(total=len(experiment.points), kept=len(experiment.points) - len(missing))
     on_finished(swept, None)
     try:

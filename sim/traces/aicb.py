@@ -27,18 +27,26 @@ _COLUMNS: Final = 12
 
 
 def read_aicb(path: Path, workers: int) -> list[list[TraceNode]]:
-    """Read the nodes of all ranks; raises TraceError, ValueError for what is no number, and OSError."""
+    """Read the nodes of all ranks; raises TraceError and OSError."""
     with path.open(encoding="utf-8", errors="replace") as file:
         policy, *words = file.readline().split()
         options = {name.rstrip(":"): value for name, value in pairwise(words)}
-        tensor, expert = (int(options.get(name, 1)) for name in ("model_parallel_NPU_group", "ep"))
-        if any(int(options.get(name, least)) > least for name, least in (("pp", 1), ("checkpoints", 0))):
+        tensor, expert, stages, checkpoints = (
+            _number(options.get(name, default), "line 1", name, least)
+            for name, default, least in (
+                ("model_parallel_NPU_group", "1", 1),
+                ("ep", "1", 1),
+                ("pp", "1", 0),
+                ("checkpoints", "0", 0),
+            )
+        )
+        if stages > 1 or checkpoints:
             raise TraceError("pp, checkpoints: expected no stages of a pipeline (1) and no checkpoints (0)")
         if workers % (tensor * expert):
             raise TraceError(
                 f"expected workers that groups of {tensor} times {expert} divide, found {workers}"
             )
-        count, last = int(file.readline()), "at its beginning"
+        count, last = _number(file.readline().strip(), "line 2", "the number of layers"), "at its beginning"
         layers = []
         for line in file:
             layers.append(line.split())
@@ -51,6 +59,12 @@ def read_aicb(path: Path, workers: int) -> list[list[TraceNode]]:
         _rank(layers[:count], policy == "MICRO", _groups(rank, tensor, expert, workers))
         for rank in range(workers)
     ]
+
+
+def _number(text: str, where: object, what: str, least: int = 0) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise TraceError(f"{where}: {what}: expected a whole number from {least} on, found {text!r}")
+    return int(text)
 
 
 def _groups(rank: int, tensor: int, expert: int, workers: int) -> dict[str, tuple[int, ...]]:
@@ -76,7 +90,8 @@ def _rank(layers: list[list[str]], micro: bool, groups: dict[str, tuple[int, ...
     for at, stage in order:
         name, _, *columns = layers[at]
         time, collective, size = columns[3 * stage : 3 * stage + 3]
-        computing = TraceNode(f"{at + 1}.{name}.{_STAGES[stage]}", "compute", before, int(time))
+        computing = TraceNode(f"{at + 1}.{name}.{_STAGES[stage]}", "compute", before)
+        computing.duration_ns = _number(time, computing, "ns")
         kind, _, group = collective.partition("_")
         if kind not in _COLLECTIVES or group not in ("", "EP", "DP_EP"):
             raise TraceError(f"{computing}: expected one of {', '.join(_COLLECTIVES)}, found {collective}")
@@ -84,7 +99,8 @@ def _rank(layers: list[list[str]], micro: bool, groups: dict[str, tuple[int, ...
         before = [computing.id]
         ranks = groups[group or ("DP" if stage == 2 else "TP")]
         if kind != "NONE" and len(ranks) > 1:
-            node = TraceNode(f"{computing.id}.{collective}", _COLLECTIVES[kind], before, 0, int(size), ranks)
+            node = TraceNode(f"{computing.id}.{collective}", _COLLECTIVES[kind], before, ranks=ranks)
+            node.size = _number(size, node, "bytes")
             nodes.append(node)
             before = [node.id] if stage < 2 or micro else before
     return nodes

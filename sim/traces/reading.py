@@ -46,11 +46,11 @@ def read_trace(place: str, workers: int) -> Trace:
     """
     files = trace_files(place)
     changed = tuple((each.stat().st_mtime_ns, each.stat().st_size) for each in files)
-    return _read(tuple(files), workers, changed)
+    return _read(tuple(files), workers, "%d" in place or Path(place).is_dir(), changed)
 
 
 @lru_cache(maxsize=8)
-def _read(files: tuple[Path, ...], workers: int, changed: object) -> Trace:
+def _read(files: tuple[Path, ...], workers: int, of_ranks: bool, changed: object) -> Trace:
     path = files[0]
     try:
         with path.open("rb") as file:
@@ -64,7 +64,11 @@ def _read(files: tuple[Path, ...], workers: int, changed: object) -> Trace:
             ranks = []
             for rank, path in enumerate(files):
                 ranks.append(read_chakra(path, rank, workers))
-            ranks *= workers if len(files) == 1 else 1
+            if of_ranks and len(ranks) < workers:
+                raise TraceError(
+                    f"rank {len(ranks)} is missing: expected a file for each of {workers} workers, found {len(ranks)}"
+                )
+            ranks *= 1 if of_ranks else workers
         else:
             raise TraceError(
                 "expected a Chakra trace, GOAL (num_ranks …) or a workload of AICB, found another text"
@@ -77,5 +81,5 @@ def _read(files: tuple[Path, ...], workers: int, changed: object) -> Trace:
         return link(ranks)
     except OSError as error:
         raise TraceError(f"cannot read the trace {path}: {error.strerror}") from None
-    except (TraceError, ValueError) as error:
+    except TraceError as error:
         raise TraceError(f"{path}: {error}") from None

@@ -30,6 +30,11 @@ def netsum(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         (("run", "quick", "--set", "job.workers"), 1, "--set: expected KEY=VALUE, found 'job.workers'"),
         (("run", "quick", "--set", "fault.loss=120%"), 2, "fault[0].loss: expected a share from 0 to 1"),
         (("run", "quick", "--set", "topology.rate=0gbit"), 2, "topology.rate: expected a rate between"),
+        (
+            ("run", "quick", "--set", "topology.kind=pods"),
+            2,
+            "topology.rack: expected how many hosts are at each",
+        ),
         (("report", "nowhere"), 1, "nowhere holds no experiment's results"),
         (("sweep", "quick", "--folder", "/proc/nowhere"), 1, "cannot write to /proc/nowhere"),
     ],
@@ -42,6 +47,19 @@ def test_what_cannot_be_done_gets_a_sentence(
     assert ended.returncode == status, ended.stderr
     assert sentence in ended.stderr.replace("\n", " ")
     assert "Traceback" not in ended.stderr
+    assert ended.stderr.count("expected") <= 1  # Once, not for each point.
+
+
+def test_a_trace_has_a_column_for_no_goodput(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "one.goal").write_text("num_ranks 1\nrank 0 {\nl1: calc 1000\n}\n")
+    (tmp_path / "mine.toml").write_text('[[job]]\nworkload = "one.goal"\nworkers = 1\n')
+    ended = netsum(tmp_path, "run", "mine.toml")
+    assert ended.returncode == 0, ended.stderr
+    assert "time, us" in ended.stdout or "iteration, ms" in ended.stdout
+    assert "goodput" not in ended.stdout
+    page = (tmp_path / "runs" / "sim" / "mine" / "report.html").read_text()
+    assert "goodput" not in page.split("<h2>Results</h2>")[1].split("<h2>Why")[0]
 
 
 def test_memory_used_is_not_the_parents() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sim.errors import SimulationError
+from sim.errors import SettingError, SimulationError
 from sim.experiments.comparing import compare
 from sim.experiments.experiment import Experiment, Point, parse_experiment
 from sim.experiments.scenario import Programs
@@ -97,6 +97,17 @@ def test_a_point_that_fails_is_named_and_takes_no_other_along(
     (failed,) = swept.failed
     assert str(failed.point) == "job.workers = 4, seed 1"
     assert "expected 4 hosts from h1 on, the topology has 3" in failed.error
+
+
+def test_a_topology_that_cannot_be_is_named_once_and_before_any_point_is_run(
+    programs: dict[int, str], tmp_path: Path
+) -> None:
+    read = parse_experiment('[topology]\n[[job]]\nsize = 64\n[sweep]\n"job.workers" = [2, 600, 700]\n', "x")
+    store = Store(tmp_path, read, programs)
+    with pytest.raises(SettingError, match="at most 509 links at a switch, found 600") as caught:
+        sweep(read, store, programs)
+    assert "job.workers = 600, seed 1" in str(caught.value)
+    assert not list(store.computed())
 
 
 def test_a_folder_that_cannot_be_written_gets_a_sentence(

@@ -118,7 +118,26 @@ def test_a_micro_benchmark_of_aicb_runs_one_collective_after_the_other(tmp_path:
         ),
         (AICB.replace("pp: 1", "pp: 2"), 4, "expected no stages of a pipeline (1) and no checkpoints (0)"),
         (AICB, 3, "expected workers that groups of 2 times 1 divide, found 3"),
-        (AICB.replace("3000", "soon"), 4, "invalid literal for int() with base 10: 'soon'"),
+        (
+            AICB.replace("3000", "soon"),
+            4,
+            "node 1.first.weights (compute): ns: expected a whole number from 0 on, found 'soon'",
+        ),
+        (
+            AICB.replace("8192", "-8192"),
+            4,
+            "node 1.first.inputs.ALLGATHER (all-gather): bytes: expected a whole number from 0 on, found '-8192'",
+        ),
+        (
+            AICB.replace("\n2\n", "\ntwo\n"),
+            4,
+            "line 2: the number of layers: expected a whole number from 0 on",
+        ),
+        (
+            AICB.replace("group: 2", "group: 0"),
+            4,
+            "line 1: model_parallel_NPU_group: expected a whole number from 1 on",
+        ),
     ],
 )
 def test_text_that_is_no_trace(text: str, workers: int, sentence: str, tmp_path: Path) -> None:
@@ -221,6 +240,11 @@ def test_a_rank_without_a_file(tmp_path: Path) -> None:
     (tmp_path / "trace.1.et").unlink()
     for each in (place, tmp_path):
         assert "rank 1 is missing: expected one for each rank" in error_of(each, 3)
+    last = "rank 1 is missing: expected a file for each of 4 workers, found 1"
+    (tmp_path / "trace.2.et").unlink()
+    for each in (place, tmp_path):
+        assert last in error_of(each, 4)
+    assert read_trace(str(tmp_path / "trace.0.et"), 4).nodes == 0  # A single file is run by every worker.
     assert "there is no such file" in error_of(tmp_path / "none.et")
     (tmp_path / "empty").mkdir()
     assert "rank 0 is missing" in error_of(tmp_path / "empty")
