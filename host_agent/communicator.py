@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -231,9 +232,8 @@ class Communicator(Closing):
                 return reduced
             out[...] = reduced
             return out
-        result: Array = self._progress.wait(
-            self._submit(*_plan_of(exact, label, array, op, out, on_overflow, sparse, bits, rounding, seed))
-        )
+        planned = _plan_of(exact, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
+        result: Array = self._run(*planned)
         return result
 
     def allreduce_async(
@@ -292,9 +292,7 @@ class Communicator(Closing):
         PeerError, UnsupportedTypeError, SumOverflowError
             As for `allreduce`.
         """
-        result: Rows = self._progress.wait(
-            self._submit(plan_allreduce_rows, label, rows, row_count, op, on_overflow)
-        )
+        result: Rows = self._run(plan_allreduce_rows, label, rows, row_count, op, on_overflow)
         return result
 
     def allreduce_rows_async(
@@ -393,7 +391,7 @@ class Communicator(Closing):
         PeerError, UnsupportedTypeError
             As for `allreduce`.
         """
-        result: Array = self._progress.wait(self._submit(plan_broadcast, label, array, root, out))
+        result: Array = self._run(plan_broadcast, label, array, root, out)
         return result
 
     def broadcast_async(
@@ -416,12 +414,25 @@ class Communicator(Closing):
         PeerError
             As for `allreduce`.
         """
-        self._progress.wait(self._submit(plan_barrier, label))
+        self._run(plan_barrier, label)
 
     def barrier_async(self, *, label: str = "") -> Future[None]:
         """Begin a `barrier` and return a future that is done when all workers have."""
         self._progress.start_thread()
         return self._submit(plan_barrier, label)
+
+    def driven_by_caller(self) -> AbstractContextManager[None]:
+        """Let the caller's thread progress what it begins in a ``with`` block, where it calls `drive`.
+
+        For a caller that waits at once, which the change to another thread and back costs more than a small
+        collective. Has no effect if a collective is under way. What is not done at the end of the block, the other
+        thread progresses.
+        """
+        return self._progress.driven_by_caller()
+
+    def drive(self, future: Future[Any]) -> None:
+        """Return when a future is done, or at once where not the caller's thread makes it progress."""
+        self._progress.drive(future)
 
     def activity(self) -> Activity:
         """Return what it has done so far and what it waits for, in the middle of a collective too; from any thread."""
@@ -479,6 +490,11 @@ class Communicator(Closing):
     def close(self) -> None:
         """Close the socket. Collectives that are not done fail with `ClosedCommunicatorError`."""
         self._progress.close()
+
+    def _run(self, plan: Callable[..., Collective], label: str, *arguments: Any) -> Any:
+        """Submit as `_submit` does, and return the result."""
+        with self._progress.driven_by_caller():
+            return self._progress.wait(self._submit(plan, label, *arguments))
 
     def _submit(self, plan: Callable[..., Collective], label: str, *arguments: Any) -> Future[Any]:
         """Submit what `plan` makes of the arguments for its place in the order."""

@@ -3,7 +3,9 @@
 import atexit
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, Final
 
 from host_agent.boundary import Boundary, Position
@@ -41,6 +43,7 @@ class Progress:
         self.lifecycle = Lifecycle()
         self._schedule = Schedule(core, in_slices=True, boundary=self.boundary)
         self._thread: threading.Thread | None = None
+        self._claimant = 0  # Id of the thread that drives in place of the one above; 0: none does.
         self.last = Statistics()
         self.total = Statistics()
         self.durations = Durations(core.admission.epoch)
@@ -61,10 +64,30 @@ class Progress:
             # The other workers count on what was submitted: it cannot be cancelled.
             collective.future.set_running_or_notify_cancel()
             self._schedule.add(collective)
-            self._changed.notify_all()
-            if self._thread is not None:
+            if self._thread is not None and self._claimant != threading.get_ident():
+                self._changed.notify_all()
                 self._link.wake()
         return collective.future
+
+    @contextmanager
+    def driven_by_caller(self) -> Iterator[None]:
+        """Let the caller's thread drive what it submits in the block, where it waits, unless something is under way.
+
+        That saves two changes of threads. What is not done at the end of the block is left to the thread that
+        `start_thread` has started.
+        """
+        with self._changed:
+            claims = self.state is State.IDLE and self._claimant == 0
+            if claims:
+                self._claimant = threading.get_ident()
+        try:
+            yield
+        finally:
+            if claims:
+                with self._changed:
+                    self._claimant = 0
+                    if self.state is State.RUNNING:
+                        self._changed.notify_all()
 
     def look(self) -> None:
         """Let the thread that drives look at the schedule: a contribution to a roll call has come."""
@@ -81,14 +104,23 @@ class Progress:
             raise MisuseError(
                 "a callback of a future cannot wait for a collective: use allreduce_async there"
             )
-        while self._thread is None and not future.done():
-            try:
-                self._step(_WAITING_SLICE_S)
-            except BaseException as interrupt:
-                # Ctrl-C in the middle: the others have contributions that this process will not follow up.
-                self._break(interrupt)
-                raise
+        self.drive(future)
         return future.result()
+
+    def drive(self, future: Future[Any]) -> None:
+        """Drive until a future is done, if the caller's thread is the one to do so; else return at once."""
+        claims = self._claimant == threading.get_ident()
+        while (claims or self._thread is None) and not future.done():
+            try:
+                interrupt = self._step(_WAITING_SLICE_S)
+            except BaseException as defect:
+                self._break(defect)
+                raise
+            if interrupt is not None:
+                # Ctrl-C: without a thread the others have contributions that this process will not follow up.
+                if self._thread is None:
+                    self._break(interrupt)
+                raise interrupt
 
     def release(self) -> None:
         """Begin collectives again that a hold has stopped."""
@@ -145,20 +177,27 @@ class Progress:
         self._link.driver = threading.get_native_id()
         while True:
             with self._changed:
-                while self.state not in (State.RUNNING, State.CLOSED):
+                while self.state is not State.CLOSED and (self.state is not State.RUNNING or self._claimant):
                     self._changed.wait()
                 if self.state is State.CLOSED:
                     return
             try:
-                self._step(_BACKGROUND_SLICE_S)
-            except BaseException as defect:  # the waiting caller must receive it
-                self._break(defect)
+                interrupt = self._step(_BACKGROUND_SLICE_S)
+            except BaseException as defect:
+                interrupt = defect
+            if interrupt is not None:  # the waiting caller must receive it
+                self._break(interrupt)
 
-    def _step(self, seconds: float) -> None:
-        """Drive for at most that long, or until something has ended."""
+    def _step(self, seconds: float) -> BaseException | None:
+        """Drive for at most that long, or until something has ended; return what interrupted the exchange.
+
+        A signal's handler raises there, where nearly all of the time is spent: the step is completed nevertheless, so that
+        another thread can go on.
+        """
+        interrupt = None
         with self._driving:
             if self.state is State.CLOSED:
-                return
+                return None
             self._link.clear_wake()
             admission = self.boundary.take_move()
             if admission is not None:
@@ -166,7 +205,10 @@ class Progress:
             if self.core.passes_under_way == 0:
                 self._link.forget_trouble()
             self._schedule.begin(time.monotonic_ns())
-            self._link.exchange(0.0 if self._schedule.busy else seconds)
+            try:
+                self._link.exchange(0.0 if self._schedule.busy else seconds)
+            except BaseException as error:
+                interrupt = error
             outcomes = self._schedule.take_ended(time.monotonic_ns(), self._link.trouble(), self.restarted)
             late = self._held_too_long()
             with self._changed:
@@ -184,6 +226,7 @@ class Progress:
             if failure is not None:
                 outcomes += self._schedule.drop(failure)
         _resolve(outcomes)
+        return interrupt
 
     def _enter(self, admission: Admission) -> None:
         """Go on in another epoch; what was counted so far counts on."""

@@ -141,9 +141,10 @@ class NetsumProcessGroup(ThroughGloo):
                 how = with_values(dist.distributed_c10d.AllreduceCoalescedOptions(), reduceOp=operation)
                 work = self._gloo.allreduce_coalesced(tensors, how)
             return self._call("all_reduce", tensors, tensors, work)
-        parts = [self._reduce(each, each, operation, "all_reduce") for each in tensors]
         called = "all_reduce", tensors, tensors
-        return self._work(label_of("all_reduce", kind, *tensors), tensors, parts, called)
+        with self._driven_by(opts):
+            parts = [self._reduce(each, each, operation, "all_reduce") for each in tensors]
+            return self._work(label_of("all_reduce", kind, *tensors), tensors, parts, called)
 
     def exact_mean(self, total: Accumulator, output: Tensor) -> Any:
         """Write the mean of what all ranks' accumulators hold, rounded once, into a tensor."""
@@ -170,10 +171,11 @@ class NetsumProcessGroup(ThroughGloo):
         if any(tensor.is_sparse or not on_slots(tensor.dtype, kind) for tensor in tensors):
             return self._call("reduce", tensors, tensors, self._gloo.reduce(tensors, opts))
         label = f"reduce to rank {self._ranks[root]}"
-        parts = [
-            self._reduce(each, each if self._rank == root else None, operation, label) for each in tensors
-        ]
-        return self._work(label_of(label, kind, *tensors), tensors, parts, ("reduce", tensors, tensors))
+        with self._driven_by(opts):
+            parts = [
+                self._reduce(each, each if self._rank == root else None, operation, label) for each in tensors
+            ]
+            return self._work(label_of(label, kind, *tensors), tensors, parts, ("reduce", tensors, tensors))
 
     def reduce_scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None
@@ -182,15 +184,16 @@ class NetsumProcessGroup(ThroughGloo):
         outputs = listed(outputs)
         inputs = [inputs] if isinstance(inputs[0], Tensor) else inputs
         operation = operation_of(opts)
-        parts = []
-        for output, pieces in zip(outputs, inputs, strict=True):
-            self._check_pieces("reduce_scatter", pieces)
-            parts += [
-                self._reduce(piece, output if rank == self._rank else None, operation, "reduce_scatter")
-                for rank, piece in enumerate(pieces)
-            ]
         label = label_of("reduce_scatter", kind_of(operation), *outputs)
-        return self._work(label, outputs, parts, ("reduce_scatter", outputs, outputs))
+        parts = []
+        with self._driven_by(opts):
+            for output, pieces in zip(outputs, inputs, strict=True):
+                self._check_pieces("reduce_scatter", pieces)
+                parts += [
+                    self._reduce(piece, output if rank == self._rank else None, operation, "reduce_scatter")
+                    for rank, piece in enumerate(pieces)
+                ]
+            return self._work(label, outputs, parts, ("reduce_scatter", outputs, outputs))
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         """Reduce a tensor; each rank gets its part of it."""
@@ -211,29 +214,31 @@ class NetsumProcessGroup(ThroughGloo):
         tensors = listed(tensors)
         root = 0 if opts is None else opts if isinstance(opts, int) else opts.rootRank
         label = f"broadcast from rank {self._ranks[root]}"
-        parts = [self._send_out(tensor, root, label) for tensor in tensors]
-        return self._work(label_of(label, "", *tensors), tensors, parts, ("broadcast", tensors, tensors))
+        with self._driven_by(opts):
+            parts = [self._send_out(tensor, root, label) for tensor in tensors]
+            return self._work(label_of(label, "", *tensors), tensors, parts, ("broadcast", tensors, tensors))
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gather a tensor of every rank at every rank."""
         outputs = [outputs] if isinstance(outputs[0], Tensor) else outputs
         inputs = listed(inputs)
-        parts = []
-        for pieces, own in zip(outputs, inputs, strict=True):
-            self._check_pieces("all_gather", pieces)
-            if pieces[self._rank].numel() != own.numel() or pieces[self._rank].dtype != own.dtype:
-                raise ArrayError(
-                    f"all_gather: output {self._rank} must be like the input, {own.dtype} {list(own.shape)}, "
-                    f"not {pieces[self._rank].dtype} {list(pieces[self._rank].shape)}"
-                )
-            overwrite(pieces[self._rank], own.reshape(pieces[self._rank].shape))
-            parts += [
-                self._send_out(piece, rank, f"all_gather from rank {self._ranks[rank]}")
-                for rank, piece in enumerate(pieces)
-            ]
         written = [piece for pieces in outputs for piece in pieces]
         called = "all_gather", inputs, inputs
-        return self._work(label_of("all_gather", "", *inputs), written, parts, called, value=outputs)
+        parts = []
+        with self._driven_by(opts):
+            for pieces, own in zip(outputs, inputs, strict=True):
+                self._check_pieces("all_gather", pieces)
+                if pieces[self._rank].numel() != own.numel() or pieces[self._rank].dtype != own.dtype:
+                    raise ArrayError(
+                        f"all_gather: output {self._rank} must be like the input, {own.dtype} {list(own.shape)}, "
+                        f"not {pieces[self._rank].dtype} {list(pieces[self._rank].shape)}"
+                    )
+                overwrite(pieces[self._rank], own.reshape(pieces[self._rank].shape))
+                parts += [
+                    self._send_out(piece, rank, f"all_gather from rank {self._ranks[rank]}")
+                    for rank, piece in enumerate(pieces)
+                ]
+            return self._work(label_of("all_gather", "", *inputs), written, parts, called, value=outputs)
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather several tensors of every rank; `output_lists` has one list for each rank."""
@@ -255,8 +260,9 @@ class NetsumProcessGroup(ThroughGloo):
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Wait for all ranks."""
         given = timedelta(0) if opts is None else opts.timeout  # negative if none was given
-        parts = [(self._slots.barrier("barrier"), nothing)]
-        return self._work("barrier", [], parts, ("barrier", [], []), patience=given)
+        with self._driven_by(opts if given <= timedelta(0) else None):
+            parts = [(self._slots.barrier("barrier"), nothing)]
+            return self._work("barrier", [], parts, ("barrier", [], []), patience=given)
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Refuse: what the slots do keeps the timeout that the group was made with."""
@@ -283,6 +289,11 @@ class NetsumProcessGroup(ThroughGloo):
         with contextlib.suppress(RuntimeError):  # Another thread may be waiting for something on the group's.
             store = store.clone()
         return GlooReductions(self._new_gloo(store, "without slots/"), self._size)
+
+    def _driven_by(self, opts: Any) -> contextlib.AbstractContextManager[None]:
+        """Let a caller that waits at once, by its options, progress what it begins in a ``with`` block."""
+        waits = not getattr(opts, "asyncOp", True)
+        return self._slots.driven_by_caller() if waits else contextlib.nullcontext()
 
     def _reduce(
         self, source: Tensor, target: Tensor | None, operation: Any, label: str
@@ -336,7 +347,10 @@ class NetsumProcessGroup(ThroughGloo):
         value = outputs if value is None else value
 
         def made() -> NetsumWork:
-            return NetsumWork(call, value, futures, finish, self._failures.explain, patience, record.ended)
+            work = NetsumWork(call, value, futures, finish, self._failures.explain, patience, record.ended)
+            for future in futures:
+                self._slots.drive(future)
+            return work
 
         if not torch.autograd._profiler_enabled():
             return made()

@@ -1,11 +1,13 @@
 """A process group's membership in a job: its communicator, and what happens when other ranks leave."""
 
+import contextlib
 import functools
 import math
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, Final
 
@@ -159,6 +161,16 @@ class SlotGroup:
     def barrier(self, label: str) -> Future[Any]:
         """Meet all workers."""
         return self._begin(lambda doing: doing.barrier_async(label=label))
+
+    def driven_by_caller(self) -> AbstractContextManager[None]:
+        """Let the caller's thread progress what it begins in a ``with`` block, where it calls `drive`."""
+        doing = self._collectives
+        return doing.driven_by_caller() if isinstance(doing, Communicator) else contextlib.nullcontext()
+
+    def drive(self, future: Future[Any]) -> None:
+        """Return when a future is done, or at once where not the caller's thread makes it progress."""
+        if isinstance(self._collectives, Communicator):
+            self._collectives.drive(future)
 
     def close(self) -> None:
         """Leave the job; what is under way fails."""

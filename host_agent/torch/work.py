@@ -26,9 +26,10 @@ class NetsumWork(dist._Work):
 
     `outputs`: what the collective writes; the value of its future. `parts`: what must be done first. Collectives end in the
     order they began in, or all fail together. `finish`: what is then left to do, such as rounding into the tensors. Runs
-    once, in the thread that progresses collectives. `explain`: given `what` and the error that occurred, returns the one
-    that `wait` raises. `patience`: how long `wait` waits that is given no time of its own; 0 or less for as long as the
-    group's own timeout allows. `ended`: called once with the error of `wait`, or None, before waiters go on.
+    once, in the thread that progresses collectives: the caller's, if it waits at once. `explain`: given `what` and the error
+    that occurred, returns the one that `wait` raises. `patience`: how long `wait` waits that is given no time of its own; 0
+    or less for as long as the group's own timeout allows. `ended`: called once with the error of `wait`, or None, before
+    waiters go on.
     """
 
     def __init__(

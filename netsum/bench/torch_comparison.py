@@ -17,7 +17,13 @@ from netsum.terminal import Rows
 from topologies.run_folder import RunningTestbed
 
 SILENCE_S = 900.0  # How long the ranks may print nothing: one training, on a slow link.
-EXAMPLES = {"digits_cnn": 30, "char_lstm": 20, "wide_embedding": 10, "wide_embedding_sparse": 10}
+EXAMPLES = {
+    "digits_cnn": 30,
+    "char_lstm": 20,
+    "wide_embedding": 10,
+    "wide_embedding_sparse": 10,
+    "resnet18": 5,
+}
 """Steps of a run."""
 DTYPES = ("float32", "bfloat16")
 

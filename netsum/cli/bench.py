@@ -12,7 +12,7 @@ from netsum.cli.texts import epilog
 
 bench_app = typer.Typer(help="Measure what the docs quote.", no_args_is_help=True)
 
-_EXAMPLES = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse"
+_EXAMPLES = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse,resnet18"
 _SIZES = "4KiB,64KiB,1MiB,16MiB,64MiB"
 _SPACED = _EXAMPLES.replace(",", ", ")  # As help shows it, which does not break words.
 

@@ -22,16 +22,17 @@ pytestmark = pytest.mark.torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE_S = 500
-STEPS = {"digits_cnn": 12, "char_lstm": 5, "wide_embedding": 4, "wide_embedding_sparse": 4}
+STEPS = {"digits_cnn": 12, "char_lstm": 5, "wide_embedding": 4, "wide_embedding_sparse": 4, "resnet18": 3}
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_an_example_trains_as_one_process_does_also_when_packets_are_lost(
     name: str, ranks: Ranks, ranks_with_loss: Ranks
 ) -> None:
-    report, *_ = ranks.run(_train, name, True)
+    in_parts = name == "resnet18"  # Batch normalization takes each rank's part of a batch by itself.
+    report, *_ = ranks.run(_train, name, not in_parts)
     again, *_ = ranks_with_loss.run(_train, name, False)
-    assert report["deviation"] <= 10 * report["rounding"]
+    assert in_parts or report["deviation"] <= 10 * report["rounding"]
     assert report["losses"][-1] < report["losses"][0]
     assert len({*report["digests"], *again["digests"]}) == 1
     assert again["losses"] == report["losses"]

@@ -1,6 +1,7 @@
 """Work handles over a real switch: in the background, in callbacks, cut short, and when the job is restarted."""
 
 import mmap
+import signal
 import sys
 import threading
 import time
@@ -94,6 +95,34 @@ def _needed(rank: int, world: int) -> int:
 def _resident(which: str) -> int:
     (line,) = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith(which)]
     return int(line.split()[1]) << 10
+
+
+def test_what_a_signal_interrupts_goes_on_in_the_background(ranks: Ranks) -> None:
+    ranks.run(_interrupted)
+
+
+class _Interrupted(Exception):
+    pass
+
+
+def _interrupted(rank: int, world: int) -> None:
+    def interrupt(*_: Any) -> None:
+        raise _Interrupted
+
+    tensor = torch.ones(1000)
+    dist.barrier()
+    if rank == 0:
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(_Interrupted):
+            dist.all_reduce(tensor)
+        signal.signal(signal.SIGALRM, before)
+        dist.group.WORLD.store.set("interrupted", b"")
+    else:
+        dist.group.WORLD.store.wait(["interrupted"], timedelta(seconds=DEADLINE_S))
+        dist.all_reduce(tensor)
+    dist.barrier()
+    assert torch.equal(tensor, torch.full_like(tensor, world))
 
 
 def test_what_is_under_way_when_a_group_is_destroyed_fails_and_says_so(ranks: Ranks) -> None:
