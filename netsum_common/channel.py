@@ -59,6 +59,11 @@ class TlsFiles:
         named = (environment.get(f"NETSUM_TLS_{part}") for part in ("CA", "CERT", "KEY"))
         return cls(*(Path(name) if name else None for name in named))
 
+    def to_environment(self) -> dict[str, str]:
+        """Return the variables that `from_environment` reads; those of files that are not given are empty."""
+        files = zip(("CA", "CERT", "KEY"), (self.ca, self.cert, self.key), strict=True)
+        return {f"NETSUM_TLS_{part}": str(file or "") for part, file in files}
+
     def channel_credentials(self) -> Any:
         """Return what a client needs; `ChannelError` if a file cannot be read, or one of `cert` and `key` is missing."""
         self._require_pair()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from host_agent.errors import MisuseError
+from netsum_common.channel import TlsFiles
 from netsum_common.rings import is_trusted
 
 LEAF_VARIABLE: Final = "NETSUM_HOST_LEAF"
@@ -51,12 +52,13 @@ def machine() -> str:
 class LeafKeeper:
     """Keeps the leaf of a worker's machine running for as long as the worker takes part.
 
-    `controller`: with which the leaf registers: "HOST:PORT" or "unix:PATH". `on_failure`: called with the leaf's name and a
-    reason when it cannot be started.
+    `controller`: with which the leaf registers: "HOST:PORT" or "unix:PATH". `tls`: the worker's files, which the leaf takes
+    too. `on_failure`: called with the leaf's name and a reason when it cannot be started.
     """
 
-    def __init__(self, controller: str, on_failure: Callable[[str, str], None]) -> None:
+    def __init__(self, controller: str, tls: TlsFiles, on_failure: Callable[[str, str], None]) -> None:
         self._controller = controller
+        self._tls = tls
         self._on_failure = on_failure
         self._thread: threading.Thread | None = None
         self._connection: socket.socket | None = None
@@ -132,6 +134,7 @@ class LeafKeeper:
         # A session of its own: what ends one rank's process group must not end the switch of the others.
         started = subprocess.Popen(
             [*command, "--ip", ip, "--listener", str(listener.fileno())],
+            env={**os.environ, **self._tls.to_environment()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -51,7 +51,7 @@ class Seat(Closing):
         self._closed = threading.Event()
         self._making = threading.RLock()  # held while a communicator gets its epoch
         self._held: jobs_pb2.Hold | None = None
-        self._leaf = LeafKeeper(controller, self._no_leaf)
+        self._leaf = LeafKeeper(controller, tls, self._no_leaf)
         self._reporter = threading.Thread(target=self._report, name="netsum-report", daemon=True)
         try:
             self._stream = JoinStream(

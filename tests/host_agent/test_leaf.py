@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from host_agent.joining import leaf
+from netsum_common.channel import TlsFiles
 
 DEADLINE_S = 100.0
 CONTROLLER = "unix:/nowhere"
@@ -45,7 +46,7 @@ def test_a_leaf_that_was_ready_is_started_again_however_often_it_is_killed(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     failures: list[tuple[str, str]] = []
     name = f"killed-{os.getpid()}"
-    keeper = leaf.LeafKeeper(CONTROLLER, lambda *failure: failures.append(failure))
+    keeper = leaf.LeafKeeper(CONTROLLER, TlsFiles(), lambda *failure: failures.append(failure))
     keeper.keep(name, "127.0.0.1")
     for _ in range(2 * leaf._MOST_STARTS):
         wait_for_leaf(name)

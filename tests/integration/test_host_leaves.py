@@ -1,13 +1,18 @@
 """Ranks that share a host: real workers and processes, a switch on each host, and the root switch between them."""
 
 import contextlib
+import hashlib
 import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +29,9 @@ from host_agent.joining import Seat, join, leaf
 from host_agent.transport.shared_memory import LocalLink
 from host_agent.wire.constants import UDP_PORT
 from netsum.programs import compiled_program
+from netsum_common.channel import TlsFiles
 from tests.controller.service_harness import ServiceThread, service_on, until
+from tests.controller.test_service_tls import Authority
 from topologies.loopback import LoopbackTestbed
 
 LANES = 64
@@ -118,16 +125,17 @@ def arrays_of(dtype: type, seed: int) -> list[np.ndarray]:
     return [stream.integers(-(2**20), 2**20, 5_000).astype(dtype) for _ in range(RANKS)]
 
 
-def leaf_processes(job_folder: Path) -> list[int]:
-    """The leaves of this test, whose command lines name its controller's socket."""
+def leaf_processes(job_folder: Path, controller: str = "") -> list[int]:
+    """The leaves of this test, whose command lines name its controller: by default the socket in the folder."""
     found = []
+    named = (controller or f"unix:{job_folder}/api.sock").encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"netsum.aggregator" in words and f"unix:{job_folder}/api.sock".encode() in words:
+            if b"netsum.aggregator" in words and named in words:
                 found.append(int(entry.name))
     return found
 
@@ -235,6 +243,78 @@ def test_leaves_killed_in_the_middle_of_collectives(bed: LoopbackTestbed, tmp_pa
         until(lambda: not leaf_processes(tmp_path))
     assert set(os.listdir("/dev/shm")) <= shared
     until(lambda: "memfd:netsum-rings" not in Path("/proc/self/maps").read_text())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
+def test_a_leaf_takes_the_certificates_of_its_ranks(bed: LoopbackTestbed, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "ours")
+    files = TlsFiles(authority.ca, *authority.issue("everybody"))
+    options = replace(options_for(bed, tmp_path), listen=("127.0.0.1:0",), tls=files)
+    with (
+        service_on(options) as service,
+        OperatorClient(service.address, tls=files, timeout_s=DEADLINE_S) as operator,
+    ):
+        service.ready()
+        ranks = Ranks(service, "secret", tls=files)
+        try:
+            assert len(operator.job("secret").tree) == 3
+            arrays = [np.full(5_000, rank, np.int32) for rank in range(RANKS)]
+            assert (ranks.add(arrays)[0] == 6).all()
+            assert ranks.in_memory == [True] * RANKS
+            assert leaf_processes(tmp_path, service.address)
+        finally:
+            ranks.close()
+        until(lambda: not leaf_processes(tmp_path, service.address))
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user can only be tried by root")
+def test_another_user_is_refused_at_a_leaf(bed: LoopbackTestbed, tmp_path: Path) -> None:
+    """At the socket that keeps a leaf running, and at the one where its ranks get memory."""
+    with service_on(options_for(bed, tmp_path)) as service:
+        service.ready()
+        ranks = Ranks(service, "ours")
+        try:
+            arrays = [np.full(5_000, rank, np.int32) for rank in range(RANKS)]
+            ranks.add(arrays)
+            switches = sorted({seat.admission.switch for seat in ranks.seats})
+            names = [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+            digest = hashlib.sha256(service.address.encode()).hexdigest()[:8]
+            keeping = [
+                name[1:] for name in names if name.startswith("@netsum-leaf") and name.endswith(digest)
+            ]
+            assert len(set(keeping)) == len(switches) == 2
+            assert {f"@netsum/{host}:{port}" for host, port in switches} <= set(names)
+            program = f"""
+import os, socket
+from netsum_common.rings import AttachError, Shape, attach
+own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+own.bind(("127.0.0.1", 0))
+os.setuid(65534)
+for name in {sorted(set(keeping))!r}:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+        peer.settimeout({DEADLINE_S})
+        peer.connect("\\0" + name)
+        print("closed" if peer.recv(1) == b"" else "kept")
+for switch in {switches!r}:
+    try:
+        attach(switch, own, Shape(64, 320), {DEADLINE_S})
+        print("attached")
+    except AttachError:
+        print("refused")
+"""
+            outcome = subprocess.run(
+                [sys.executable, "-c", program],
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE_S,
+                check=True,
+            )
+            assert outcome.stdout.split() == ["closed"] * 2 + ["refused"] * 2
+            assert (ranks.add(arrays)[0] == 6).all()
+        finally:
+            ranks.close()
+        until(lambda: not leaf_processes(tmp_path))
 
 
 def test_a_restart_of_the_controller_disturbs_no_leaf(bed: LoopbackTestbed, tmp_path: Path) -> None:
