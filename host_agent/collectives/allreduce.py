@@ -47,17 +47,18 @@ def plan_allreduce(
     """
     values = np.asarray(array)
     dtype = values.dtype.newbyteorder("=")
+    name = dtype.name  # NumPy computes it each time.
     check_choice("on_overflow", on_overflow, ("raise", "saturate"))
     check_choice("sparse", sparse, SPARSE)
     check_choice("bits", bits, BITS)
     check_choice("rounding", rounding, ROUNDINGS)
-    if bits != "full" and (dtype.name not in _PACKED_DTYPES or op not in ("sum", "mean")):
+    if bits != "full" and (name not in _PACKED_DTYPES or op not in ("sum", "mean")):
         raise UnsupportedTypeError(
             f"bits={bits} takes the sum and mean of {' and '.join(_PACKED_DTYPES)}, not {op!r} of {dtype}"
         )
     if dtype == np.int64:
         return plan_allreduce_int64(admission, sequence, values, op, out, on_overflow, sparse)
-    _check(dtype, op)
+    _check(dtype, name, op)
     # The pass over the high halves of int32 sums reads the source again.
     target, deliver = flat_target(values, dtype, out, may_be_source=not (dtype == np.int32 and op == "sum"))
     source = flat_source(values, dtype)
@@ -66,9 +67,10 @@ def plan_allreduce(
         # The wider copy is both source and target; the result is rounded to float16 once, on delivery.
         working = source.astype(np.float32)
         target, deliver = working, deliver.after_rounding(working)
+        name = "float32"
 
     what = f"allreduce number {sequence} ({op} of {values.size} {dtype})"
-    codec = CODEC_OF[working.dtype.name, op] if bits == "full" else packed_codec(bits, admission.world_size)
+    codec = CODEC_OF[name, op] if bits == "full" else packed_codec(bits, admission.world_size)
     stochastic = bits != "full" and rounding == "stochastic"
     whole = Pass(
         codec if values.size else NOTHING,
@@ -136,10 +138,10 @@ def _seed_of(seed: int, sequence: int, worker_id: int) -> int:
     return int(np.random.SeedSequence((seed, sequence, worker_id)).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _check(dtype: np.dtype[Any], op: str) -> None:
+def _check(dtype: np.dtype[Any], name: str, op: str) -> None:
     if op not in OPS:
         raise MisuseError(f"op must be one of {', '.join(OPS)}, got {op!r}")
-    if dtype.name not in _DTYPES:
+    if name not in _DTYPES:
         raise UnsupportedTypeError(
             f"allreduce takes {', '.join(_DTYPES)} and int64, not {dtype}: convert the array first, for instance with "
             ".astype(np.float32)"

@@ -68,7 +68,8 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, ranks: int, factor: An
     `source`, `target`: of one shape and type; may be the same tensor. Neither need be contiguous. `kind`: one that is
     `on_slots`. Raises UnsupportedTypeError if the operation is not defined for the type.
     """
-    source, target = source.detach(), target.detach()
+    in_place, source = target is source, source.detach()
+    target = source if in_place else target.detach()
     if kind == "PREMUL_SUM":
         scaled = source * factor
         if scaled.dtype != source.dtype:
@@ -81,7 +82,10 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, ranks: int, factor: An
         return _bitwise(source, target, invert=kind == "BAND")
     if kind in _FLOAT_OPS:
         if dtype in _FLOATS:
-            return Reduction(array_of(source), _FLOAT_OPS[kind], array_of(target), nothing)
+            array = array_of(source)
+            return Reduction(
+                array, _FLOAT_OPS[kind], array if target is source else array_of(target), nothing
+            )
         if dtype in _WIDENED:
             wider = _converted(source, target, torch.float32, _FLOAT_OPS[kind])
             return replace(wider, rounds_to=str(dtype).removeprefix("torch."))

@@ -35,8 +35,8 @@ def untraced(function: _Function) -> _Function:
 
 
 def untraced_methods(cls: _Class) -> _Class:
-    """Exclude the methods of a class from Dynamo's tracing."""
+    """Exclude the public methods of a class, and so what they call, from Dynamo's tracing."""
     for name, member in list(vars(cls).items()):
-        if inspect.isfunction(member) and name != "__init__":
+        if inspect.isfunction(member) and not member.__name__.startswith("_"):
             setattr(cls, name, untraced(member))
     return cls

@@ -3,9 +3,11 @@
 import json
 from functools import cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=int)
 
 
 def fingerprint(**agreed: int | str) -> int:
@@ -16,7 +18,7 @@ def fingerprint(**agreed: int | str) -> int:
 
     `**agreed`: everything that must be the same at all workers, by name. What is left out differs from every value.
     """
-    text = json.dumps(agreed, sort_keys=True, separators=(",", ":"), default=int)
+    text = _ENCODER.encode(agreed)
     return int.from_bytes(blake2b(text.encode(), digest_size=2).digest(), "big")
 
 
