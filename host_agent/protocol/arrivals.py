@@ -66,7 +66,7 @@ from netsum_common.compiled import compiled_inline
 from netsum_common.memory import pointer
 
 CHUNK_MASK: Final = 0xFFFFFFFF
-SUSPECTS_PER_LOSS: Final = 1  # Chunks probed in addition when one loss is detected: losses come in bursts.
+SUSPECTS_PER_LOSS: Final = 2  # Chunks probed in addition when one loss is detected: losses come in bursts.
 OBJECTIONS: Final = 8
 """Contributions to a chunk after its MISMATCH arrived. A PROBE that finds a MISMATCH leaves the slot as it was; a contribution
 makes the slot disputed, and the switch sends the MISMATCH to all workers again."""

@@ -18,6 +18,8 @@ fewer chunks are in flight: enough for the link, not for the queue.
 
 from typing import Final
 
+import numpy as np
+
 from host_agent.compiled import Record, Records, compiled
 from host_agent.protocol.records import (
     DUE_AGAIN,
@@ -30,10 +32,11 @@ from host_agent.protocol.records import (
 from host_agent.protocol.timeout import PACKET_THRESHOLD, overtaken_after_ns
 from netsum_common.compiled import compiled_inline
 
-LEAST_QUEUE_NS: Final = 500_000  # A process waits for a processor for some tenths of a millisecond.
-OLDEST_SUSPECTED: Final = 2  # How many chunks are probed when no RESULT has arrived for a while.
+LEAST_QUEUE_NS: Final = 350_000  # A process waits for a processor for some tenths of a millisecond.
+OLDEST_SUSPECTED: Final = 2  # How many chunks are probed when no RESULT has arrived for a while,
+MOST_SUSPECTED: Final = 16  # and how many at most when PROBEs stay without an answer.
 WINDOW_SHARE: Final = 4  # After a loss at least 1/n of the slots is used,
-LEAST_WINDOW: Final = 16  # and at least so many slots,
+LEAST_WINDOW: Final = 24  # and at least so many slots,
 WINDOW_ROUNDS: Final = 8  # for n times as many chunks as there are slots.
 
 
@@ -65,7 +68,11 @@ def window_is_full(core: Record) -> bool:
 
 @compiled
 def suspect_oldest(core: Record, slots: Records) -> None:
-    """Make PROBEs due for the few oldest chunks in flight that have none due yet."""
+    """Make PROBEs due for the few oldest chunks in flight that have none due yet.
+
+    While PROBEs themselves are lost they are twice as many each time: a burst of losses ends after a number of packets.
+    """
+    most = min(max(np.int64(OLDEST_SUSPECTED), core.unanswered), np.int64(MOST_SUSPECTED))
     count = 0
     for chunk in range(core.oldest_chunk, core.next_chunk):
         slot = slots[slot_of(core, chunk)]
@@ -75,7 +82,7 @@ def suspect_oldest(core: Record, slots: Records) -> None:
             slot.due = DUE_PROBE
             core.due += 1
         count += 1
-        if count == OLDEST_SUSPECTED:
+        if count == most:
             return
 
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from host_agent.protocol.recovery import OLDEST_SUSPECTED
+from host_agent.protocol.recovery import MOST_SUSPECTED, OLDEST_SUSPECTED
 from host_agent.protocol.timeout import (
     INITIAL_RTO_NS,
     QUIET_NS,
@@ -157,11 +157,18 @@ def test_workers_that_are_late_are_asked_for_by_a_share_of_the_wait() -> None:
     assert len(times) < 90
 
 
-def test_only_the_oldest_few_are_asked_after_when_nothing_comes_back() -> None:
+def test_more_of_the_oldest_are_probed_each_time_that_nothing_comes_back() -> None:
     bench = BenchCore(slots=64)
     bench.begin(64 * 100)
     assert len(bench.send()) == 64
-    for _ in range(4):
+    probed: list[set[int]] = [set()]
+    while len(probed[-1]) < MOST_SUSPECTED:
         bench.now_ns = bench.core.next_timer_ns()
-        assert set(bench.chunks()) <= set(range(OLDEST_SUSPECTED))
+        probed.append(probed[-1] | set(bench.chunks()))
+        assert probed[-1] == set(range(len(probed[-1])))
+    assert len(probed[1]) == OLDEST_SUSPECTED
+    assert len(probed) < 8, "they double: a burst of losses ends after a number of packets"
+    for _ in range(8):
+        bench.now_ns = bench.core.next_timer_ns()
+        assert set(bench.chunks()) <= probed[-1], "MOST_SUSPECTED are the most"
     assert bench.core.counters()["retransmissions"] == 0

@@ -58,7 +58,8 @@ CORE_TELLS: Final = frozenset(
         *("status_seen", "status_slot_chunk"),
     )
 )
-"""The text of an error follows from these; they are checked only after a time of a fair network (see `fair`)."""
+"""The text of an error follows from these; they are checked only after a time of a fair network (see `fair`). How many chunks
+become suspect depends on `unanswered` where there are more than `OLDEST_SUSPECTED` slots: with up to two it decides nothing."""
 CORE_PROBES: Final = frozenset((*("probe", "probe_number", "probe_sequence", "probe_sent_ns"),))
 """Labels stand for them."""
 SLOT_KEPT: Final = frozenset(
