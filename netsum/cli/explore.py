@@ -34,8 +34,12 @@ def explore(
         bool, typer.Option("--all-states", help="Leave no state out that another one stands for.")
     ] = False,
     symmetry: Annotated[
-        bool, typer.Option("--symmetry", help="One state stands for all renumberings of equal workers.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            help="One state stands for all renumberings of equal workers. Default: from four workers on.",
+            show_default=False,
+        ),
+    ] = None,
     memory: Annotated[int, typer.Option(min=256, metavar="MIB", help="MiB that the search may hold.")] = 4096,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep the search in this folder, once a minute and on Ctrl-C.")

@@ -24,6 +24,7 @@ from sim.explore.violations import VIOLATIONS
 
 _LANES = 64
 _PROGRESS_S = 2.0
+_SYMMETRY_WORKERS = 4  # From this many on one state stands for all permutations, unless the caller chooses.
 
 
 def print_configurations() -> None:
@@ -62,7 +63,7 @@ def run(
     *,
     order: Order,
     reduce: bool,
-    symmetry: bool,
+    symmetry: bool | None,
     memory_bytes: int,
     checkpoint: Path | None,
     every_s: float,
@@ -79,7 +80,14 @@ def run(
     _echo("compiling or loading the explorer …")
     for name in names:
         system = System(CONFIGURATIONS[name], program)
-        search = Search(system, order=order, reduce=reduce, symmetry=symmetry, memory_bytes=memory_bytes)
+        many = system.scenario.workers >= _SYMMETRY_WORKERS
+        search = Search(
+            system,
+            order=order,
+            reduce=reduce,
+            symmetry=many and reduce if symmetry is None else symmetry,
+            memory_bytes=memory_bytes,
+        )
         clean &= _run(search, program, checkpoint, every_s, out)
     return clean
 

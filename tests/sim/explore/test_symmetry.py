@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 
 from netsum.programs import compiled_program
+from sim.explore.engine import step_codes as codes
+from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.states import RECORD_BYTES
+from sim.explore.engine.steps import apply
 from sim.explore.engine.symmetry import permute
-from sim.explore.engine.world import PACKET_SHIFT, STUCK
+from sim.explore.engine.worker_steps import timers_of
+from sim.explore.engine.world import ALIVE, AT_KILLS, AT_LIFE, PACKET_SHIFT, STUCK
 from sim.explore.interchangeable import permutations_of
 from sim.explore.scenario import Round, Scenario
 from sim.explore.search import Search
@@ -134,6 +138,120 @@ def test_a_fault_has_the_same_verdict(name: str) -> None:
 
 
 MISSING = "missing = not held or seen >> core.path_worker[level] & 1 == 0"
+
+
+class Stepper:
+    """Makes every step from a state, as the search does, without its reductions."""
+
+    def __init__(self, search: Search) -> None:
+        self.system, self.world = search.system, search.system.world
+        self._blank = np.int64(self.system.blank.ctypes.data)
+        self._fixed = self.world.get("fixed_bytes")
+
+    def permuted(self, which: int, state: bytes) -> bytes:
+        """Return what a permutation makes of a state."""
+        given, made = np.frombuffer(state, np.uint8), self.world.arrays["turned"]
+        count = (len(state) - self._fixed) // 4
+        numbers = map(np.int64, (which, given.ctypes.data, count, made.ctypes.data))
+        assert permute(self.system.record, *numbers)
+        return made[: len(state)].tobytes()
+
+    def successors(self, state: bytes) -> set[tuple[int, bytes]]:
+        """Return what each step comes to: what `apply` returns, and the state with its packets."""
+        found: set[tuple[int, bytes]] = set()
+        scenario = self.system.scenario
+        for host in range(scenario.hosts):
+            if state[host_at(self.system.record, np.int64(host)) + AT_LIFE] == ALIVE:
+                self._load(state)
+                armed = timers_of(self.system.record, unpack(self.system.record, np.int64(host)))
+                for chosen in subsets(armed):
+                    self._make(found, state, codes.DRIVE, host, chosen)
+                kinds = [
+                    codes.BEGIN,
+                    *[codes.OFFER] * (scenario.quorum > 0),
+                    *[codes.FAIL] * scenario.deadlines,
+                ]
+                for kind in kinds:
+                    self._with_timers(found, state, kind, host)
+                if scenario.kills > state[AT_KILLS]:
+                    self._make(found, state, codes.KILL, host)
+        for place in range((len(state) - self._fixed) // 4):
+            for how in (0, codes.TIRED, codes.ANSWERED):
+                self._with_timers(found, state, codes.DELIVER, place, how)
+        return found
+
+    def _with_timers(
+        self, found: set[tuple[int, bytes]], state: bytes, kind: int, what: int, how: int = 0
+    ) -> None:
+        self.world.put(armed=0)
+        self._make(found, state, kind, what, how)
+        for chosen in subsets(self.world.get("armed")):
+            self._make(found, state, kind, what, how | chosen)
+
+    def _make(self, found: set[tuple[int, bytes]], state: bytes, kind: int, what: int, how: int = 0) -> None:
+        self._load(state)
+        code = np.int64(codes.step_code(kind, what, how))
+        result = int(apply(self.system.record, code, self._blank))
+        size = self._fixed + 4 * self.world.get("entry_count")
+        found.add((result, self.world.arrays["state"][:size].tobytes()))
+
+    def _load(self, state: bytes) -> None:
+        count = (len(state) - self._fixed) // 4
+        for name in ("state", "from_state"):
+            self.world.arrays[name][: len(state)] = np.frombuffer(state, np.uint8)
+        self.world.put(entry_count=count, from_count=count)
+
+
+def steps_commute(search: Search) -> bool:
+    """Whether p(step(s)) = step(p(s)), byte for byte, for states s that were reached, all steps, and permutations p."""
+    stepper, fixed = Stepper(search), search.system.world.get("fixed_bytes")
+    memory = search.arrays["arena"]
+    kept = [
+        memory[address - memory.ctypes.data :][: fixed + 4 * count].tobytes()
+        for address, count in states_of(search)
+    ]
+    choice = np.random.default_rng(26)
+    for number in choice.choice(len(kept), min(len(kept), 60), replace=False):
+        state, ways = kept[number], stepper.successors(kept[number])
+        for which in choice.permutation(np.arange(1, search.system.world.get("permutations")))[:3].tolist():
+            images = {(result, stepper.permuted(which, each)) for result, each in ways}
+            if stepper.successors(stepper.permuted(which, state)) != images:
+                return False
+    return True
+
+
+def subsets(bits: int) -> Iterator[int]:
+    """Yield every set of the bits, the empty one last."""
+    chosen = bits
+    while chosen:
+        yield chosen
+        chosen = (chosen - 1) & bits
+    yield 0
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario("two workers", rounds=TWO),
+        Scenario("three workers", workers=3, rounds=ONE),
+        Scenario("three workers, one datagram at a time", workers=3, rounds=ONE, batches=False),
+        Scenario("a worker dies", workers=3, rounds=ONE, kills=1),
+        Scenario("a deadline passes", workers=3, rounds=ONE, deadlines=1),
+        Scenario("two jobs", rounds=ONE, jobs=2, batches=False),
+        Scenario("two slots", slots=2, rounds=ONE, batches=False),
+        Scenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
+        Scenario("four workers", workers=4, rounds=(Round("barrier"),)),
+    ],
+    ids=lambda scenario: scenario.name,
+)
+def test_steps_commute_with_permutations(scenario: Scenario) -> None:
+    assert steps_commute(finished(System(scenario, PROGRAM), True, order="largest"))
+
+
+def test_steps_of_a_core_with_a_fault_of_one_worker_do_not_commute() -> None:
+    worker = changed_worker("arrivals", [(MISSING, f"{MISSING} and core.worker_id != 1")])
+    system = System(Scenario("three", workers=3, rounds=ONE), PROGRAM, worker)
+    assert not steps_commute(finished(system, True, order="largest", liveness=False))
 
 
 def test_a_fault_of_one_worker_is_found() -> None:
