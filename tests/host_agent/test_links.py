@@ -1,7 +1,14 @@
-"""A second link beside UDP: memory of this process, whose other end is a switch for a job of one worker."""
+"""A link of its own kind, in memory of this process: workers reduce over it, and the embedded switch adds for them.
+
+This file is all that the link needs. Beside the operations that the compiled loop calls it has a `Link` whose `exchange` carries
+what the loop has sent to the switch, and what the switch sends to the workers' memories.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numba
@@ -9,98 +16,144 @@ import numpy as np
 import pytest
 from numba.core.caching import NullCache
 
+from controller.jobs import WorkerEndpoint
 from host_agent.collectives import plan_allreduce
 from host_agent.errors import MissingWorkersError, PeerError
 from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
 from host_agent.transport import exchange as loop
-from host_agent.transport.exchange import LINKS, Operations
+from host_agent.transport.exchange import LINKS, TIME_UP, Operations
 from host_agent.transport.link import Link
 from host_agent.wire import Admission
-from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_RESULT
-from host_agent.wire.header import read_header, write_header
+from sim.network.frames import FIRST_UDP_PORT, headers
+from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
+from sim.switch.packets import Packets
+from tests.integration.simulated.star import ip_at, mac_at, program_file
 
-ROWS = 8
-ADMISSION = Admission(1, 7, 9, 0, 1, 16, 64)
+ROWS = 64
+LANES = 64
+HEADER_BYTES = 42
+WORKERS = 3
 
 
 class Memory(NamedTuple):
     wake: Any
     work: Any
-    rows: Any
-    lengths: Any
-    counts: Any  # datagrams that have come, and of these the ones taken; 1: the switch answers
+    up: Any
+    up_lengths: Any
+    down: Any
+    down_lengths: Any
+    # int64[3]: datagrams that have been sent, datagrams that have come, and of the latter those that were taken.
+    counts: Any
 
 
 def fetch(memory):  # type: ignore[no-untyped-def]
-    if memory.counts[1] == memory.counts[0]:
-        memory.counts[:2] = 0
+    if memory.counts[2] == memory.counts[1]:
+        memory.counts[1:] = 0
 
 
 def take(memory):  # type: ignore[no-untyped-def]
-    at = memory.counts[1]
-    if at == memory.counts[0]:
+    at = memory.counts[2]
+    if at == memory.counts[1]:
         return np.int64(0), np.int64(-1)
-    memory.counts[1] += 1
-    return np.int64(memory.rows[at].ctypes.data), np.int64(memory.lengths[at])
+    memory.counts[2] += 1
+    return np.int64(memory.down[at].ctypes.data), np.int64(memory.down_lengths[at])
 
 
 def free_rows(memory):  # type: ignore[no-untyped-def]
     first = memory.counts[0]
-    return memory.rows[first:], memory.lengths[first:]
+    return memory.up[first:], memory.up_lengths[first:]
 
 
 def send(memory, count):  # type: ignore[no-untyped-def]
-    if memory.counts[2] != 0:
-        for row in range(memory.counts[0], memory.counts[0] + count):
-            words = memory.rows[row].view(np.uint32)
-            version, kind, op, flags, job, token, worker, _, index, chunk, exponent, print_ = read_header(
-                words
-            )
-            if kind == KIND_CONTRIBUTE:
-                write_header(
-                    words,
-                    version,
-                    KIND_RESULT,
-                    op,
-                    flags,
-                    job,
-                    token,
-                    worker,
-                    1,
-                    index,
-                    chunk,
-                    exponent,
-                    print_,
-                )
-        memory.counts[0] += count
-    return memory.lengths.size - memory.counts[0] < 2 and memory.counts[0] == 0
+    memory.counts[0] += count
+    return False
 
 
 def wait(memory, core, received, blocked, timeout_ns):  # type: ignore[no-untyped-def]
-    return np.int64(0)  # What the switch answers is there at once.
+    return np.int64(0)  # `MemoryLink.exchange` runs the loop once at a time and waits between.
 
 
 _compiled = numba.njit(nogil=True, error_model="numpy")
 LINKS[Memory] = Operations(*map(_compiled, (fetch, take, free_rows, send, wait)))
 
 
+class Network:
+    """The embedded switch with the P4 program, and the memory of each worker at one of its ports."""
+
+    def __init__(self, workers: int) -> None:
+        self.switch = ProgrammedSwitch(program_file(LANES), LANES)
+        ports = range(1, workers + 1)
+        places = [WorkerEndpoint(port, ip_at(port), mac_at(port), FIRST_UDP_PORT) for port in ports]
+        self.admissions = self.switch.create_job("job", places, 16).admissions
+        self.links: dict[int, MemoryLink] = {}
+        self._lock = threading.Lock()
+
+    def carry(self, link: MemoryLink) -> int:
+        """Run what a worker has sent through the switch; return the number of datagrams."""
+        with self._lock:
+            count = int(link.ends.counts[0])
+            link.ends.counts[0] = 0
+            sent = [(link.port, link.frame(row)) for row in range(count)]
+            for port, frame in self.switch.engine.inject(Packets.of(sent), time.monotonic_ns()):
+                self.links[port].deliver(frame[HEADER_BYTES:])
+            return count
+
+
 class MemoryLink(Link):
-    def __init__(self, core: WorkerCore, answers: bool) -> None:
+    def __init__(self, core: WorkerCore, network: Network | None = None, port: int = 1) -> None:
         super().__init__(core)
-        rows, lengths = np.zeros((ROWS, core.row_bytes), np.uint8), np.zeros(ROWS, np.int32)
-        counts = np.array([0, 0, answers], np.int64)
-        self.ends = Memory(self._wake, np.zeros(2, np.int64), rows, lengths, counts)
+        self.port = port
+        self._network = network
+        self._arrived: list[bytes] = []
+        rows = [np.zeros((ROWS, core.row_bytes), np.uint8) for _ in range(2)]
+        lengths = [np.zeros(ROWS, np.int32) for _ in range(2)]
+        self.ends = Memory(
+            self._wake, np.zeros(2, np.int64), rows[0], lengths[0], rows[1], lengths[1], np.zeros(3, np.int64)
+        )
+        if network is not None:
+            network.links[port] = self
+
+    def exchange(self, seconds: float) -> int:
+        until = time.monotonic() + seconds
+        while True:
+            self._fill()
+            reason = super().exchange(0.0)
+            sent = self._network.carry(self) if self._network is not None else 0
+            if reason != TIME_UP or time.monotonic() >= until:
+                return reason
+            if not sent:
+                time.sleep(0.0002)
+
+    def frame(self, row: int) -> bytes:
+        payload: bytes = self.ends.up[row, : self.ends.up_lengths[row]].tobytes()
+        source, length = (mac_at(self.port), ip_at(self.port)), len(payload)
+        target = (DEFAULT_MAC, DEFAULT_IP)
+        return headers(source, target, FIRST_UDP_PORT, length=length + 28, udp_length=length + 8) + payload
+
+    def deliver(self, datagram: bytes) -> None:
+        self._arrived.append(datagram)
+
+    def _fill(self) -> None:
+        """Put what has come where the loop takes it from; it has taken all that was there."""
+        ends = self.ends
+        ends.counts[1:] = 0
+        arrived = self._arrived[:ROWS]
+        del self._arrived[: len(arrived)]
+        for row, datagram in enumerate(arrived):
+            ends.down[row, : len(datagram)] = np.frombuffer(datagram, np.uint8)
+            ends.down_lengths[row] = len(datagram)
+        ends.counts[1] = len(arrived)
 
     @property
     def address(self) -> tuple[str, int]:
-        return "127.0.0.1", 1
+        return ip_at(self.port), FIRST_UDP_PORT
 
     def enter(self, core: WorkerCore) -> None:
         self._core = core
 
     def trouble(self) -> str:
-        return "" if self.ends.counts[2] else "the memory has no other end"
+        return "" if self._network is not None else "the memory has no other end"
 
     def forget_trouble(self) -> None:
         pass
@@ -114,23 +167,36 @@ def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("own_thread", [False, True])
-def test_a_collective_over_another_link(own_thread: bool) -> None:
-    core = WorkerCore(ADMISSION, 60 * 10**9)
-    progress = Progress(core, MemoryLink(core, answers=True))
-    if own_thread:
-        progress.start_thread()
-    values = np.random.default_rng(1).integers(-(10**6), 10**6, 10_000).astype(np.int32)
-    reduced = progress.wait(progress.submit(plan_allreduce(ADMISSION, 0, values, "sum", None, "raise")))
-    assert np.array_equal(reduced, values)
-    progress.close()
+def test_workers_reduce_over_another_link(own_thread: bool) -> None:
+    network = Network(WORKERS)
+    arrays = np.random.default_rng(1).integers(-(10**6), 10**6, (WORKERS, 10_000)).astype(np.int32)
+    workers = []
+    for admission in network.admissions:
+        core = WorkerCore(admission, 60 * 10**9)
+        workers.append(Progress(core, MemoryLink(core, network, admission.worker_id + 1)))
+
+    def reduce(rank: int) -> Any:
+        worker, admission = workers[rank], network.admissions[rank]
+        if own_thread:
+            worker.start_thread()
+        return worker.wait(worker.submit(plan_allreduce(admission, 0, arrays[rank], "sum", None, "raise")))
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for reduced in pool.map(reduce, range(WORKERS), timeout=120):
+            assert np.array_equal(reduced, arrays.sum(axis=0, dtype=np.int32))
+    for worker in workers:
+        worker.close()
+    job = network.switch.ledger.jobs[0]
+    assert network.switch.counters(job)["results"] >= -(-arrays.shape[1] // LANES), "the switch added"
 
 
 def test_the_error_says_what_the_link_reports() -> None:
-    core = WorkerCore(ADMISSION, 10**6)
-    progress = Progress(core, MemoryLink(core, answers=False))
+    admission = Admission(1, 7, 9, 0, 1, 16, LANES)
+    core = WorkerCore(admission, 10**6)
+    progress = Progress(core, MemoryLink(core))
     with pytest.raises(PeerError, match="the memory has no other end") as raised:
         progress.wait(
-            progress.submit(plan_allreduce(ADMISSION, 0, np.ones(64, np.int32), "sum", None, "raise"))
+            progress.submit(plan_allreduce(admission, 0, np.ones(64, np.int32), "sum", None, "raise"))
         )
     assert not isinstance(raised.value, MissingWorkersError)
     progress.close()
