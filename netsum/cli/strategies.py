@@ -119,32 +119,3 @@ def bench(
         seconds=float("inf") if seconds is None else seconds,
         quick=quick,
     )
-
-
-@strategies_app.command(
-    "claims",
-    epilog=epilog(
-        ("netsum strategies claims", "all of them, one after the other"),
-        ("netsum strategies claims diloco dynamic", "two of them: a few minutes"),
-        ok="every part of each claim holds",
-        fault="a claim was not reproduced, or something is missing",
-    ),
-)
-def claims(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME]…",
-            help="fedavg, diloco, dynamic, codistillation, asynchronous, incremental, ddnn. Default: all.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Try what papers claim of strategies on small tasks, and print the numbers: minutes each; needs PyTorch and scikit-learn.
-
-    The workers run in this process, in virtual time, with seeds that are fixed: the same numbers every time.
-    """
-    from netsum.bench.strategies_claims import run
-
-    run(names or (), as_json=as_json)

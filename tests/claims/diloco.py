@@ -6,9 +6,9 @@ from typing import Any, Final
 import torch
 
 import netsum
-from netsum.bench.claims.claim import Claim, ClaimResult, Echo
 from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
+from tests.claims.claim import Claim, ClaimResult, Echo
 
 WORKERS: Final = 4
 EVERY: Final = 50

@@ -3,9 +3,9 @@
 import math
 from typing import Any, Final
 
-from netsum.bench.claims.claim import Claim, ClaimResult, Echo
 from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
+from tests.claims.claim import Claim, ClaimResult, Echo
 
 _STEPS: Final = 400
 _DEVICES: Final = 4

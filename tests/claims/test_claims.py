@@ -10,13 +10,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
-from netsum.bench.claims import codistillation  # noqa: E402
-from netsum.bench.claims.claim import Claim, ClaimResult  # noqa: E402
-from netsum.bench.claims.dynamic import halves  # noqa: E402
-from netsum.bench.claims.fedavg import Networks, crossings, curves  # noqa: E402
-from netsum.bench.strategies_claims import CLAIMS, claim_of, show  # noqa: E402
 from netsum.bench.strategies_training import mlp  # noqa: E402
 from netsum.virtual.group import run_workers  # noqa: E402
+from tests.claims import codistillation  # noqa: E402
+from tests.claims.__main__ import CLAIMS, claim_of, show  # noqa: E402
+from tests.claims.claim import Claim, ClaimResult  # noqa: E402
+from tests.claims.dynamic import halves  # noqa: E402
+from tests.claims.fedavg import Networks, crossings, curves  # noqa: E402
 
 pytestmark = pytest.mark.torch
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -1,1 +1,0 @@
-"""What papers claim of strategies, each tried on a task of minutes: `netsum strategies claims`."""
