@@ -17,7 +17,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """An event in the life of a communicator."""
+    """What changes the state of a communicator."""
 
     SUBMIT = "submit a collective"
     DRAIN = "finish the last collective"

@@ -235,13 +235,13 @@ def _p4runtime_of_leaf(controller: str, folder: Path) -> str:
 def _attend(listener: socket.socket, ready: threading.Event, goes_on: Callable[[], bool]) -> None:
     """Return when the last rank's connection has ended for some time, or the switch does not go on; say when it is ready."""
     connections: set[socket.socket] = set()
-    told: set[socket.socket] = set()
+    notified: set[socket.socket] = set()
     give_up_at = time.monotonic() + FIRST_RANK_S
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
         while goes_on() and (connections or time.monotonic() < give_up_at):
-            for connection in connections - told if ready.is_set() else ():
-                told.add(connection)
+            for connection in connections - notified if ready.is_set() else ():
+                notified.add(connection)
                 with contextlib.suppress(OSError):  # Its end shows below.
                     connection.send(READY)
             for key, _ in selector.select(LOOK_S):
@@ -257,7 +257,7 @@ def _attend(listener: socket.socket, ready: threading.Event, goes_on: Callable[[
                 else:  # Ranks send nothing: the connection has ended.
                     selector.unregister(opened)
                     connections.remove(opened)
-                    told.discard(opened)
+                    notified.discard(opened)
                     opened.close()
                     give_up_at = time.monotonic() + LINGER_S
     for connection in connections:

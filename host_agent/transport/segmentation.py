@@ -62,16 +62,16 @@ def _has_offload(name: str) -> bool:
     """Whether an interface accepts such messages unsplit."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
 
-        def ask(request: bytes) -> bytes:
+        def send(request: bytes) -> bytes:
             buffer = ctypes.create_string_buffer(request, len(request))
             fcntl.ioctl(asked, _SIOCETHTOOL, struct.pack("16sP16x", name.encode(), ctypes.addressof(buffer)))
             return buffer.raw
 
         (count,) = struct.unpack_from(
-            "=I", ask(struct.pack("=IIQI", _ETHTOOL_GSSET_INFO, 0, 1 << _ETH_SS_FEATURES, 0)), 16
+            "=I", send(struct.pack("=IIQI", _ETHTOOL_GSSET_INFO, 0, 1 << _ETH_SS_FEATURES, 0)), 16
         )
         room = struct.pack("=III", _ETHTOOL_GSTRINGS, _ETH_SS_FEATURES, count)
-        strings = ask(room + bytes(count * _ETH_GSTRING_BYTES))[len(room) :]
+        strings = send(room + bytes(count * _ETH_GSTRING_BYTES))[len(room) :]
         names = [
             strings[at : at + _ETH_GSTRING_BYTES].rstrip(b"\0")
             for at in range(0, len(strings), _ETH_GSTRING_BYTES)
@@ -79,7 +79,7 @@ def _has_offload(name: str) -> bool:
         if _FEATURE not in names:
             return False  # A kernel that does not know it cuts up everything, or refuses.
         bit, words = names.index(_FEATURE), (count + 31) // 32
-        features = ask(struct.pack("=II", _ETHTOOL_GFEATURES, words) + bytes(16 * words))
+        features = send(struct.pack("=II", _ETHTOOL_GFEATURES, words) + bytes(16 * words))
         # Of each 32 features: available, requested, active, never changed.
         (active,) = struct.unpack_from("=I", features, 8 + 16 * (bit // 32) + 8)
         return bool(active >> bit % 32 & 1)

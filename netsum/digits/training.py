@@ -63,7 +63,7 @@ class _Worker:
         """Whether it sends nothing more until it receives a command."""
         return self.lost or self.digest is not None or self.failed_at is not None
 
-    def begin_life(self) -> None:
+    def begin_incarnation(self) -> None:
         self.failed_at, self.error, self.digest = None, "", None
 
 
@@ -155,7 +155,7 @@ class TrainingRun(Conversation):
 
     def _begin(self, step: int) -> None:
         for worker_id, worker in enumerate(self._workers):
-            worker.begin_life()
+            worker.begin_incarnation()
             self.send(worker_id, step=step)
 
     def _await_ready(self) -> None:

@@ -9,7 +9,7 @@ Action = Callable[..., None]
 
 
 class Controlling:
-    """Does what the controller is asked for: after its delay, and not while it is away.
+    """Carries out requests to the controller: after its delay, and not while it is away.
 
     `delay_ns`: from a request until its entries are in the switch.
     """
@@ -20,7 +20,7 @@ class Controlling:
         self._away = False
         self._waiting: list[tuple[Action, tuple[Any, ...]]] = []
 
-    def ask(self, action: Action, *arguments: Any) -> None:
+    def request(self, action: Action, *arguments: Any) -> None:
         """Let the controller do something, as soon as it can."""
         if self._away:
             self._waiting.append((action, arguments))
@@ -30,15 +30,15 @@ class Controlling:
             action(*arguments)
 
     def leave(self) -> None:
-        """Be away: what is asked for, or was and is not done yet, waits."""
+        """Be away: requests wait, those that are not carried out yet included."""
         self._away = True
 
     def come_back(self) -> None:
-        """Do what waits, in the order in which it was asked for."""
+        """Carry out the requests that wait, in their order."""
         self._away = False
         waiting, self._waiting = self._waiting, []
         for action, arguments in waiting:
-            self.ask(action, *arguments)
+            self.request(action, *arguments)
 
     def _do(self, action: Action, *arguments: Any) -> None:
         if self._away:

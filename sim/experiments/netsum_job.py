@@ -97,7 +97,7 @@ class NetsumJob:
         for worker in range(job.workers):
             self._network.pending += 1
             start_ns = job.start + late_ns(job, point.seed, worker, 0)
-            self._network.at(start_ns, scenario.controlling.ask, self._begin, worker, 0)
+            self._network.at(start_ns, scenario.controlling.request, self._begin, worker, 0)
 
     def _add_workers(self) -> list[Worker]:
         """Add the workers of the job's epoch."""

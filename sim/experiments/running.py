@@ -154,7 +154,7 @@ def _schedule_restart(scenario: Scenario, jobs: list[NetsumJob | PeerJob], event
             scenario.programmed[name].forget(job.admitted.parts[name] for job in there)
         for job in there:
             job.interrupt()
-            scenario.controlling.ask(job.restart)
+            scenario.controlling.request(job.restart)
 
     scenario.network.at(event.at, restart)
 

@@ -218,7 +218,7 @@ class Job:
     straggler: int = _key(_whole(-1, MAX_WORLD_SIZE - 1), -1, "a worker that is slow or late; -1: none")
     slower: float = _key(_number(0.01, 1e6), 1.0, "how many times longer its host takes")
     late: int = _key(_time_ns, 0, "how much later it starts each collective")
-    jitter: int = _key(_time_ns, 0, "each worker starts each collective up to so much later, at random")
+    jitter: int = _key(_time_ns, 0, "largest delay of a worker before each collective; drawn at random")
     servers: int = _key(
         _whole(0, 4096), 0, "of ps (default: one) and omnireduce (default: as many as workers)"
     )

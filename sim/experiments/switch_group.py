@@ -1,4 +1,4 @@
-"""Ranks of a trace whose collectives go through the switch: a job of netsum that begins each of its parts when it is told to.
+"""Ranks of a trace whose collectives go through the switch: a job of netsum that begins each of its parts on request.
 
 What a switch carries is what PyTorch's backend gives it (`host_agent.torch.process_group`): an all-reduce, and a reduce, whose
 result only the root keeps, are a sum; a reduce-scatter is a sum for each worker's part; an all-gather a broadcast from each

@@ -60,7 +60,7 @@ class Scenario:
     # How many datagrams a worker sends in a call at most; fewer than all only in batches, as it sends the rest later.
     rows: int = TX_ROWS
     ahead: bool = True  # Whether a worker may begin a round before the one before is done.
-    # Whether a worker may at any time have sent a chunk so many times that it waits before it sends the chunk again.
+    # Whether a worker may at any time have sent a chunk often enough to wait before it sends the chunk again.
     attrition: bool = True
     # kills, deadlines: how many workers may die, and how many may run into their deadline.
     kills: int = 0

@@ -104,7 +104,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Event:
-    """A step and what came of it: `sent` are the packets that left, `result` what `apply` returned."""
+    """A step and its result: `sent` are the packets that left, `result` what `apply` returned."""
 
     step: Step
     sent: tuple[Packet, ...]
@@ -261,7 +261,7 @@ def steps_of(system: System, way: tuple[int, ...]) -> list[Step]:
 
 
 def events_of(system: System, made: list[Step]) -> list[Event]:
-    """Make steps and return what came of each; those whose packets are not in flight are left out."""
+    """Make steps and return the event of each; those whose packets are not in flight are left out."""
     walk = Walk(system)
     events = []
     for step in made:

@@ -358,7 +358,7 @@ class System:
         blank = np.zeros(host_bytes, np.uint8)
         blank[w.AT_LIFE] = w.ALIVE
         blank[w.AT_SEQUENCE] = 2
-        blank[w.AT_OVERTAKER] = 1
+        blank[w.AT_LARGEST_ACKED] = 1
         self.blank = blank
         for host in range(self.scenario.hosts):
             at = w.HEAD_BYTES + world.get("switch_bytes") + host * host_bytes

@@ -25,8 +25,8 @@ class Faults:
     # loss, duplicate: probabilities per packet.
     loss: float = 0.0
     duplicate: float = 0.0
-    jitter_ns: int = 0  # Up to so much more latency, evenly distributed; enough of it reorders.
-    # straggle, straggle_ns: this share of packets has up to so much more latency.
+    jitter_ns: int = 0  # The most additional latency, evenly distributed; enough of it reorders.
+    # straggle, straggle_ns: the share of packets that have additional latency, and the most of it.
     straggle: float = 0.0
     straggle_ns: int = 0
     bursts: Bursts | None = None  # Losses in bursts, too.

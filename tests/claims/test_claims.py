@@ -13,7 +13,7 @@ pytest.importorskip("sklearn", reason="needs scikit-learn")
 from netsum.bench.strategies_training import mlp  # noqa: E402
 from netsum.virtual.group import run_workers  # noqa: E402
 from tests.claims import codistillation  # noqa: E402
-from tests.claims.__main__ import CLAIMS, claim_of, show  # noqa: E402
+from tests.claims.__main__ import CLAIMS, claim_of, main, show  # noqa: E402
 from tests.claims.claim import Claim, ClaimResult  # noqa: E402
 from tests.claims.dynamic import halves  # noqa: E402
 from tests.claims.fedavg import Networks, crossings, curves  # noqa: E402
@@ -35,6 +35,15 @@ def test_every_claim_has_a_sentence_and_a_source(name: str) -> None:
     assert claim.name == name
     assert claim.sentence
     assert claim.source
+
+
+def test_an_unknown_claim_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tests.claims", "diloko"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "invalid choice: 'diloko' (choose from" in capsys.readouterr().err
 
 
 def test_what_does_not_hold_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Workers that say what a test tells them to, and controllers of a testbed's switch."""
+"""Workers that send what a test scripts, and controllers of a testbed's switch."""
 
 import ctypes
 import os
@@ -46,7 +46,7 @@ def endpoint(host: Host, udp_port: int) -> WorkerEndpoint:
 
 
 class ScriptedWorker:
-    """A worker that says what a test tells it to, on a socket of its host."""
+    """A worker that sends what a test scripts, on a socket of its host."""
 
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
@@ -95,7 +95,7 @@ def scripted_workers(testbed: SwitchTestbed, count: int) -> Iterator[list[Script
 
 
 def open_socket(host: Host) -> socket.socket:
-    """Open a UDP socket on a host; one made in a network namespace stays there whoever uses it."""
+    """Open a UDP socket on a host; one made in a network namespace stays there in every thread."""
     if not host.prefix:
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     else:

@@ -1,4 +1,4 @@
-"""A controller service in a thread, on switches that only remember what they are told, or on real ones."""
+"""A controller service in a thread, on switches that only record what is written, or on real ones."""
 
 import asyncio
 import contextlib

@@ -157,7 +157,7 @@ def test_the_first_worker_says_which_quorum(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("operated", [False, True])
 def test_workers_of_two_switches_are_refused_at_once(bench: Bench, operated: bool) -> None:
-    """Where no operator made the job, those that wait for the refused worker are told too."""
+    """Where no operator made the job, those that wait for the refused worker are notified too."""
     if operated:
         bench.operator.create_job("job", 4, quorum=3)
     joining = {rank: bench.joining("job", rank, 4, quorum=3) for rank in range(2)}

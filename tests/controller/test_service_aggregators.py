@@ -1,4 +1,4 @@
-"""Aggregators on hosts: the service on switches that only remember what they are told, and agents that tests script."""
+"""Aggregators on hosts: the service on switches that only record what is written, and agents that tests script."""
 
 import queue
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ SLOTS = 1024
 
 
 class ScriptedAgent:
-    """An agent of a host whose switch only remembers what it is told."""
+    """An agent of a host whose switch only records what is written."""
 
     def __init__(self, bench: Bench, name: str = "agg", ip: str = "127.0.2.77") -> None:
         self.switch = FakeSwitch()

@@ -1,4 +1,4 @@
-"""Joining, leaving and ending jobs over the job API, on a switch that only remembers what it is told."""
+"""Joining, leaving and ending jobs over the job API, on a switch that only records what is written."""
 
 import contextlib
 import dataclasses
@@ -153,7 +153,7 @@ def test_a_worker_whose_connection_breaks_has_left_after_the_grace(bench: Bench)
     told: list[tuple[int, str]] = []
     seats = bench.join_all("job", 2)
     seats[0].watch(lambda rank, reason: told.append((rank, reason)), lambda reason: None)
-    # As if the process had been killed: its connection ends, and nobody attaches again.
+    # As if the process had been killed: its connection ends, and no process attaches again.
     seats[1]._stream._closing.set()
     seats[1]._stream._call.cancel()
     until(lambda: told)
@@ -345,7 +345,7 @@ def test_a_deleted_job_ends_for_its_workers(bench: Bench) -> None:
     seats[0].watch(lambda *_: None, ends.append)
     bench.operator.delete_job("job")
     assert not bench.switch.jobs
-    # Once, and that is the last word: a seat does not ask again what it was told.
+    # Once, and that is the last word: a seat does not request it again.
     until(lambda: not any(seat._stream._thread.is_alive() for seat in seats))
     assert ends == ["an operator deleted the job"]
     assert seats[1].trouble == "the job ended: an operator deleted the job"

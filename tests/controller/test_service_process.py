@@ -100,7 +100,7 @@ def controller_process(
 
 
 class Adders:
-    """Workers that add until told to stop, and notice every wrong sum."""
+    """Workers that add until they are stopped, and notice every wrong sum."""
 
     def __init__(self, seats: list[Seat]) -> None:
         self.rounds = 0

@@ -1,4 +1,4 @@
-"""What happens when the controller, a switch or the way between ends: on a switch that only remembers what it is told."""
+"""What happens when the controller, a switch or the way between ends: on a switch that only records what is written."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a service refuses whoever asks, and what is said when none answers."""
+"""What a service refuses to all clients, and the error when no service answers."""
 
 import dataclasses
 import gc

@@ -183,7 +183,7 @@ def test_other_machines_need_tls_and_the_token(bench: Bench, tmp_path: Path) -> 
             socket.create_connection(("localhost", port)),
             urllib.request.urlopen(request, context=trusted) as reply,
         ):
-            assert reply.status == 200  # A client without a handshake keeps nobody waiting.
+            assert reply.status == 200  # A client without a handshake keeps no other waiting.
 
 
 def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_capture_holds_the_bytes_that_the_method_promises(
     lengths = frame_lengths(tmp_path / "h1.pcap")
     total = group[0].total()
     promised = total.bytes_payload + total.bytes_agreed
-    # Headers told apart: packets without lanes are headers alone.
+    # Packets are distinguished by length: packets without lanes are headers alone.
     carried = sum(max(0, length - HEADERS) for length in lengths)
     assert carried == pytest.approx(promised, rel=0.05)
     assert total.bytes_before == 160_000

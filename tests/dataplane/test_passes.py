@@ -56,7 +56,7 @@ class Schedule:
                 self.missing[worker].discard(chunk)
 
     def run(self) -> None:
-        """Go on until nobody misses anything, then until nothing is under way."""
+        """Go on until no worker lacks a RESULT, then until nothing is under way."""
         for _ in range(STEPS):
             if not any(self.missing) and not self.under_way:
                 return

@@ -1,4 +1,4 @@
-"""Slots that a quorum completes: so many contributions are added, later ones are counted and change nothing."""
+"""Slots that a quorum completes: its number of contributions is added, later ones are counted and change nothing."""
 
 import operator
 from collections.abc import Callable, Sequence

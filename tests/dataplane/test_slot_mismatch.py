@@ -1,4 +1,4 @@
-"""Workers that do not agree what they are doing: nothing is added, everybody hears of it."""
+"""Workers that do not agree what they are doing: nothing is added, all workers are notified."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_all_workers_get_the_mismatch_and_nothing_is_added(
         for worker in (1, 0, 2):
             job.expect(job.contribution(worker, 0, lanes, exponent=9, **wrong), told)
     again = job.statuses(0, 0b001, flags=MISMATCH, exponent=3, **agreed)
-    with job.counting(mismatches=4):  # whoever asks again hears it again, should the first answer be lost
+    with job.counting(mismatches=4):  # a repeated request has the same answer, should the first be lost
         for worker in range(3):
             job.expect(job.contribution(worker, 0, parts[worker], exponent=3, **agreed), again)
         job.expect(job.probe(0, 0, exponent=3, **agreed), again)

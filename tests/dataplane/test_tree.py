@@ -1,4 +1,4 @@
-"""A switch in a tree of switches: what goes to the parent, what comes from it, and what it lets nobody do."""
+"""A switch in a tree of switches: what goes to the parent, what comes from it, and what it refuses."""
 
 import operator
 from collections.abc import Callable

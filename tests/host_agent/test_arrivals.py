@@ -200,7 +200,7 @@ def mutant(chance: random.Random, originals: list[bytes]) -> bytes:
 
 
 def marks(datagram: bytes) -> tuple[int, bytes, bytes]:
-    """What tells an answer from others: its length and its header but for the exponent.
+    """What distinguishes an answer from others: its length and its header but for the exponent.
 
     The exponent is not one of the marks: it is the sum, as lanes are. Those that cannot be have a test of their own.
     """

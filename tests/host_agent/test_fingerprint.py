@@ -1,4 +1,4 @@
-"""Collectives that differ are told apart but for one pair in 65,536, whatever the difference."""
+"""Collectives that differ are distinguished but for one pair in 65,536, whatever the difference."""
 
 from itertools import combinations, pairwise
 from typing import Any

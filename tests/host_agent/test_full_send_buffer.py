@@ -23,7 +23,7 @@ ADMISSION = Admission(1, 7, 9, 0, 2, 256, 256)
 
 @pytest.fixture
 def full() -> Iterator[socket.socket]:
-    """A socket that takes a few datagrams and no more, as nobody reads the other end."""
+    """A socket that takes a few datagrams and no more, as the other end is not read."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with near, far:
         near.setblocking(False)

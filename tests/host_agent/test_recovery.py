@@ -1,4 +1,4 @@
-"""What becomes of chunks whose RESULT does not come: when they are asked after, and when they are sent again."""
+"""What becomes of chunks whose RESULT does not come: when they are probed, and when they are sent again."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_a_probe_is_a_header_with_a_number() -> None:
     assert Header.from_bytes(probe).exponent == 1, "0 is what other STATUSes carry there"
 
 
-def test_what_was_overtaken_is_sent_again_at_once_and_asked_after() -> None:
+def test_what_was_overtaken_is_sent_again_at_once_and_probed() -> None:
     bench = BenchCore(slots=8)
     bench.begin(64 * 8)
     sent = bench.send()

@@ -45,7 +45,7 @@ def test_what_follows_an_int32_sum_waits_until_it_is_known_whether_there_is_a_se
         for outcome in schedule.take_ended(bench.now_ns):
             assert outcome.error is None
         schedule.begin(bench.now_ns)
-    # Exponent, low halves, high halves, barrier: the two passes are told apart.
+    # Exponent, low halves, high halves, barrier: the two passes differ.
     assert len(marks) == 4
     assert marks[0] == marks[1]
     assert len(set(marks)) == 3

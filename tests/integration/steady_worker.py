@@ -1,4 +1,4 @@
-"""A worker that adds numbers everybody can predict, round after round, until rank 0 is told to stop.
+"""A worker that adds numbers all ranks can predict, round after round, until rank 0 is stopped.
 
 ``steady_worker.py JOB RANK SIZE ELEMENTS TIMEOUT_S``
 
@@ -68,7 +68,7 @@ class SteadyWorker:
             self.communicator.close()
 
     def life(self, seat: Seat) -> None:
-        """Take part for as long as the admission holds, or until told to stop."""
+        """Take part for as long as the admission holds, or until it is stopped."""
         with seat.communicator(timeout_s=self.timeout_s) as communicator:
             self.communicator = communicator
             agreed = communicator.allreduce(np.array([self.round], np.int32), op="min")

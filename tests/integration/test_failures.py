@@ -151,7 +151,7 @@ def test_workers_that_disagree_all_get_an_error(switch: StarSwitch, name: str, o
 def test_workers_that_disagree_all_get_an_error_on_a_lossy_network(switch: StarSwitch, seed: int) -> None:
     network = start(switch, lambda worker: [total(200 + (worker == seed % 4))], seed=seed)
     network.run()
-    # The slot stays disputed: who misses the MISMATCH is told again when it asks.
+    # The slot stays disputed: a worker that lost the MISMATCH receives it again when it probes.
     assert {type(error) for error in errors(network.workers)} == {MismatchError}
     assert network.now_ns < TIMEOUT_NS / 2
 

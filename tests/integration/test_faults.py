@@ -44,7 +44,7 @@ def test_a_killed_switch_comes_back_and_the_job_completes(
             (tmp_path / "killed").touch()
             testbed.switch.kill()
 
-    # More lives than one, should a busy machine make somebody miss a deadline: they change no bit.
+    # Several incarnations, should a worker miss a deadline on a busy machine: they change no bit.
     outcome = train(kind, tmp_path, SOON, restarts=3, on_step=kill_the_switch_once)
     # After the last step a worker may be done before the switch is dead.
     assert outcome.lives > 1 or when == SOON.steps - 1

@@ -127,7 +127,7 @@ def test_it_does_not_hold_the_standard_error_of_who_started_it() -> None:
         assert starter.stdout is not None
         address = starter.stdout.readline().strip()
         with join(address, job="outlives", rank=0, world_size=1):
-            # Returns when nobody holds the pipe any more.
+            # Returns when no process holds the pipe any more.
             out, errors = starter.communicate("\n", timeout=WAIT_S)
             assert out == ""
             assert "starting a switch" in errors or not errors

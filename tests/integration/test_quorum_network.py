@@ -24,7 +24,7 @@ ROUND_TRIP_NS = 40_000
 STEP = 1 if "NETSUM_LONG_TESTS" in os.environ else 5
 COMPUTE_NS = 2_000_000
 TOFINO = translate.LANES
-"""With so many lanes the switch decides as Tofino's program does (tests/dataplane/tna_logic)."""
+"""With this number of lanes the switch decides as Tofino's program does (tests/dataplane/tna_logic)."""
 
 
 def integers(elements: int, dtype: str) -> Any:
@@ -47,7 +47,7 @@ def step_ns(workers: RoundWorkers) -> float:
 
 
 def training(slower: float, quorum: int, rounds: int = 30, workers: int = 8, lanes: int = 64) -> RoundWorkers:
-    """Train with a last worker that computes so many times as long."""
+    """Train with a last worker that computes this many times as long."""
     star = Star(star_switch(lanes), Cables(delay_ns=5_000), seed=1)
     job = RoundWorkers(
         star,
@@ -115,7 +115,7 @@ def test_every_schedule_ends_with_the_right_quorum_and_bits_everywhere(
         faulty += any(host.core.counters()["retransmissions"] for host in star.workers)
         late += sum(job.late)
     assert workers == 1 or faulty > schedules / STEP / 3, "the network was not terrible"
-    assert workers not in (2, 4) or late, "nobody was late"
+    assert workers not in (2, 4) or late, "no worker was late"
 
 
 @pytest.mark.parametrize("op", ["sum", "mean", "min", "max"])

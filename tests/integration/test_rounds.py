@@ -1,4 +1,4 @@
-"""Rounds of a job with a quorum over real sockets: a worker that is late follows, and delays nobody."""
+"""Rounds of a job with a quorum over real sockets: a worker that is late follows, and delays no other."""
 
 import threading
 import time

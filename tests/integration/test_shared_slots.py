@@ -55,7 +55,7 @@ def operator(service: ServiceThread) -> Iterator[OperatorClient]:
 
 
 class Trainer:
-    """The workers of a job, each adding arrays in a thread until told to stop."""
+    """The workers of a job, each adding arrays in a thread until they are stopped."""
 
     def __init__(self, address: str, name: str, pool: ThreadPoolExecutor, asynchronous: bool = False) -> None:
         self.restarts: list[str] = []

@@ -116,7 +116,7 @@ def test_rows_of_workers_are_added_where_any_has_them(dtype: str, width: int, ro
         np.testing.assert_array_equal(result.numbers, union)
         np.testing.assert_array_equal(result.values, whole[union])
         assert result.values.dtype == dtype
-        assert host.outcomes[0].statistics.chunks < 150, "rows that nobody has do not travel"
+        assert host.outcomes[0].statistics.chunks < 150, "rows that no worker has do not travel"
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,7 @@ def kill_a_switch(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
         over = worker.last("over")
         assert over is not None
         assert f"switch {switch}" in over["reason"], over
-    return "every worker is told, gets a new admission, and goes on with the round that was not finished"
+    return "every worker is notified, gets a new admission, and goes on with the round that was not finished"
 
 
 def pull_a_link(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
@@ -325,7 +325,7 @@ def fill_a_queue(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     dropped = bed.dropped(switch, interface)
     address = bed.testbed.state["hosts"][victim]["ip"]
     rate = bed.testbed.state["links"][0]["rate_bps"]
-    # UDP that nobody takes, as much as the stranger's own link carries, into a port of half that rate.
+    # UDP that no process receives, as much as the sender's own link carries, into a port of half that rate.
     bed.set_rate(switch, interface, rate // 2)
     cross = Child(
         "cross traffic",
@@ -409,7 +409,7 @@ def kill_a_worker(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
         assert trouble is not None, job.account()
         said = f"{trouble['error']} {trouble['seat']}"
         assert re.search(rf"\bworkers? ([0-9, ]+, )?{dead}\b", said), trouble
-    return "every survivor is told which worker is missing"
+    return "every survivor's error names the missing worker"
 
 
 HARMLESS = (

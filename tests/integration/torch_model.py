@@ -1,4 +1,4 @@
-"""A small model for tests of training, its inputs, and what came of it."""
+"""A small model for tests of training, its inputs, and its result."""
 
 import torch
 

@@ -214,7 +214,7 @@ def test_every_rule_fires_at_a_controller_in_its_condition(
 
 
 class ScriptedStreams:
-    """Streams of workers that say what a test tells them to."""
+    """Streams of workers that send what a test scripts."""
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.insecure_channel(address)

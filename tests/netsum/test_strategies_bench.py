@@ -18,7 +18,7 @@ DURATIONS = {SLOW: {(1024, 2, 0): 1.0, (2048, 2, 0): 2.0}, FAST: {(1024, 2, 0): 
 
 
 def curve(steps: int, every: int, accuracies: list[float]) -> Curve:
-    """A training of two workers that compute for 0.1 s a step, and average 1,500 bytes every so many steps."""
+    """A training of two workers that compute for 0.1 s a step, and average 1,500 bytes every few steps."""
     events: list[list[Any]] = []
     for worker in range(2):
         own: list[Any] = [["mark", 0]] if worker == 0 else []
@@ -104,7 +104,6 @@ def test_a_number_of_workers_that_does_not_work_is_refused(workers: int) -> None
         (["bench", "--rates", "fast"], "--rates: expected a rate above 0"),
         (["bench", "--rtts", "long"], "--rtts: expected a delay"),
         (["bench", "--workers", "few"], "--workers: expected whole numbers such as 4,8"),
-        (["claims", "diloko"], "unknown claim 'diloko': expected one of fedavg, diloco"),
     ],
 )
 def test_wrong_options_are_told_before_anything_is_run(
@@ -143,7 +142,7 @@ def test_a_strategy_with_compressed_averages_sends_less_and_learns_as_much(
     from netsum.bench.strategies_training import train
 
     whole, small = (train(Point("digits", recipe, 4, 0, 240, 5000)) for recipe in (plain, compressed))
-    # Both send the model once in float32 at rank 0's start; beyond it, so many times fewer bytes.
+    # Both send the model once in float32 at rank 0's start; beyond it, this many times fewer bytes.
     start = (64 * 64 + 64 + 64 * 10 + 10) * 4 / 4
     assert (whole.sent_bytes - start) > fewer * (small.sent_bytes - start)
     assert small.accuracies[-1] > whole.accuracies[-1] - 0.04

@@ -36,7 +36,7 @@ netsum.join("unix:c.sock", job="typed", rank="0", world_size=2)
 """
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("netsum", "netsum_common", "host_agent", "controller", "sim", "topologies")
-# Checkers do not find packages that are installed in editable mode, so they are told where netsum is.
+# Checkers do not find packages that are installed in editable mode, so their settings say where netsum is.
 CHECKERS = {
     "mypy": [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent"],
     "pyright": ["pyright", "--pythonpath", sys.executable],

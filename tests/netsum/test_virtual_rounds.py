@@ -13,7 +13,7 @@ STEP_S = 0.01
 
 
 def links(seconds: float) -> StarLinks:
-    """A star on which a round of one packet takes so long, and a collective nothing."""
+    """A star on which a round of one packet takes this time, and a collective none."""
     of_it = {(1024, WORKERS, 0): 0.0, (1024, WORKERS, QUORUM): seconds, (1024, 3, 2): seconds}
     return StarLinks(NetworkOf(10**8, 200), of_it)
 

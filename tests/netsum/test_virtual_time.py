@@ -14,7 +14,7 @@ MBIT = 10**6
 
 
 def star(seconds: float, rate_bps: int = 100 * MBIT, rtt_us: float = 4000) -> StarLinks:
-    """A star on which an all-reduce of one packet takes so long among any number of workers."""
+    """A star on which an all-reduce of one packet takes this time among any number of workers."""
     return StarLinks(NetworkOf(rate_bps, rtt_us), {(1024, workers, 0): seconds for workers in range(1, 9)})
 
 

@@ -240,7 +240,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def name(tmp_path: Path) -> Iterator[str]:
-    """A testbed's name that nobody has; what has it at the end is taken down."""
+    """A testbed's name that no other has; what has it at the end is taken down."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     yield name
     if (RUNNING / name).is_symlink():

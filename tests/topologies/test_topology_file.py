@@ -1,4 +1,4 @@
-"""Topology files: what they may say, and that what is wrong with one is told by file, field and expectation."""
+"""Topology files: what they may say, and that errors name file, field and what was expected."""
 
 import json
 from pathlib import Path

@@ -159,7 +159,7 @@ def unpack(world: Record, host: Integer) -> Integer:
     flags = np.int64(state[at + w.AT_FLAGS])
     core.check_ns = np.int64(LATER_NS) if flags & 1 else np.int64(NEVER)
     core.quiet_ns = np.int64(LATER_NS) if flags & 2 else np.int64(NEVER)
-    core.largest_acked = state[at + w.AT_OVERTAKER]
+    core.largest_acked = state[at + w.AT_LARGEST_ACKED]
     core.loss_checked_at = core.largest_acked - (1 if flags & 4 else 0)
     core.failure = state[at + w.AT_FAILURE]
     core.next_sequence = state[at + w.AT_SEQUENCE]
@@ -307,7 +307,7 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
     changed |= _put(state, at + w.AT_FLAGS, flags)
     changed |= _put(state, at + w.AT_SUSPECTS, suspects)
     changed |= _put(state, at + w.AT_SUSPECTS_BEFORE, before)
-    changed |= _put(state, at + w.AT_OVERTAKER, _renumbered(world, core.largest_acked))
+    changed |= _put(state, at + w.AT_LARGEST_ACKED, _renumbered(world, core.largest_acked))
     changed |= _put(state, at + w.AT_SEQUENCE, _renumbered(world, core.next_sequence))
     at_more = at + w.HOST_BYTES + world.slots * w.SLOT_BYTES
     passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)

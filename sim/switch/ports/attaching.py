@@ -73,7 +73,7 @@ class Attachments:
         self._thread.start()
 
     def close(self) -> None:
-        """Let nobody attach any more, and let the workers know; no thread may move packets."""
+        """Refuse further workers, and notify those that are attached; no thread may move packets."""
         self._stop.close()
         self._thread.join(_STOP_TIMEOUT_S)
         for opened in [*self._connections, *self._ports, self._stopped]:
@@ -212,7 +212,7 @@ class Attachments:
     def _share_processors(self) -> None:
         """Let the switch spin while workers are attached, and workers leave it a processor if there is not one for each.
 
-        The scheduler leaves a worker beside the switch, which is then late for everybody, and another processor idle.
+        The scheduler leaves a worker beside the switch, which is then late for all workers, and another processor idle.
         """
         attached = [at for at in self._connections.values() if at is not None]
         processors = os.sched_getaffinity(0)

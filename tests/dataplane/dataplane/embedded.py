@@ -39,7 +39,7 @@ class OpenChassis(Chassis):
 
 
 class EmbeddedTarget(Programmed):
-    """The embedded engine with a compiled program in it: by default that of v1model with so many lanes."""
+    """The embedded engine with a compiled program in it: by default that of v1model with this number of lanes."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ def test_sums_of_lanes_are_sums_of_fields(
     lanes = [pack_lanes(row, largest, workers) for row in values]
     total = sum(lane.to(torch.int64) for lane in lanes)
     assert total.numel() == 0 or int(total.max()) < 2**31
-    # One worker's lanes leave the headroom in which a sum of so many workers needs one pass.
+    # One worker's lanes leave the headroom in which a sum of these workers needs one pass.
     assert all(lane.numel() == 0 or int(lane.max()) * workers < 2**31 for lane in lanes)
     unpacked = unpack_lanes(total.to(torch.int32), elements, largest, workers, workers)
     assert bool((unpacked == values.sum(dim=0)).all())

@@ -1,4 +1,4 @@
-"""Backup workers: the same model at all workers, whoever is slow, and what it is computed from."""
+"""Backup workers: the same model at all workers, whichever is slow, and what it is computed from."""
 
 import time
 from typing import Any

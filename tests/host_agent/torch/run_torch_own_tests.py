@@ -1,10 +1,10 @@
-"""Points the tests that PyTorch ships for its own c10d backends at netsum, and tells what came of each.
+"""Points the tests that PyTorch ships for its own c10d backends at netsum, and prints the result of each.
 
     python tests/host_agent/torch/run_torch_own_tests.py [--backend gloo] [NAME ...]
 
 They are those of torch.testing._internal.distributed.distributed_test (needs the package expecttest). PyTorch starts
 processes anew for each; here all run one after another in the same three, and a process group that a test broke is
-made anew. The tests branch on the backend's name, so they are told it is Gloo: what they do with CPU tensors for it is
+made anew. The tests branch on the backend's name, so it is given as Gloo: what they do with CPU tensors for it is
 what is asked of netsum.
 """
 

@@ -21,7 +21,7 @@ Shape: TypeAlias = "int | tuple[Shape, ...]"
 
 
 def program_file(lanes: int) -> Path:
-    """Name the compiled program with so many lanes; the one with fewest has the decisions of Tofino's program."""
+    """Return the compiled program with this number of lanes; the one with fewest has the decisions of Tofino's program."""
     if lanes == translate.LANES:
         return translate.files("tna_tree")[0]
     return BUILD / f"netsum_v1model_{lanes}.json"

@@ -1,4 +1,4 @@
-"""The shipped experiments come to what they came to when their hashes were written, wherever they are run."""
+"""The shipped experiments have the results that they had when their hashes were written, on every machine."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Faults that nobody has chosen: a seed draws changes of operators, constants, conditions and statements of the P4 program and
+"""Faults that are drawn, not chosen: a seed draws changes of operators, constants, conditions and statements of the program and
 of the worker core, and each net says whether it catches them.
 
     python -m tests.sim.explore.blind_faults --seed 22 --program 24 --core 12 --out faults.jsonl

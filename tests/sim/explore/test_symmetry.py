@@ -124,7 +124,7 @@ def verdict(system: System, symmetry: bool) -> int:
 @pytest.mark.parametrize(
     "name",
     [
-        *("switchml", "seen-skipped", "never-answered", "probe-adds", "status-sees-nobody", "one-version"),
+        *("switchml", "seen-skipped", "never-answered", "probe-adds", "status-sees-none", "one-version"),
         *("results-to-one", "status-of-the-asker", "answered-too-early", "unsigned-age"),
         *("result-twice", "missing-not-heard", "failed-core-writes", "asker-named", "contributes-unasked"),
     ],

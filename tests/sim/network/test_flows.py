@@ -74,7 +74,7 @@ def test_acknowledgements_do_not_wait_behind_their_hosts_window() -> None:
     network.run(limit_ns=10**12)
     seconds = float(messages.done_ps(numbers).max()) / 1e12
     assert seconds == pytest.approx(packets * (SEGMENT + HEADERS * 1.5) * 8 / RATE_BPS, rel=0.02)
-    # In a window that grows to 256 packets nobody waits for as long.
+    # In a window that grows to 256 packets no flow waits as long.
     assert int(network.flows.rows["srtt_ps"].max()) < 256 * (SEGMENT + HEADERS) * 8 * 100 * 1.1
 
 

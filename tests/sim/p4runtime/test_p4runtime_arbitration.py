@@ -13,7 +13,7 @@ DEVICE = 7
 
 
 class Client:
-    """A controller and what it was told."""
+    """A controller and the messages that it received."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []

@@ -47,7 +47,7 @@ DIFFERENT = {
 
 
 def free_port() -> Any:
-    """A TCP port outside of those that the system hands out, so that nobody gets it meanwhile."""
+    """A TCP port outside of those that the system hands out, so that no process gets it meanwhile."""
     while True:
         port = random.SystemRandom().randrange(10_000, 32_000)
         with contextlib.suppress(OSError), socket.socket() as probe:

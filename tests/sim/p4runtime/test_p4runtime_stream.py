@@ -172,7 +172,7 @@ def packet_out(port: int, handled: int, payload: bytes) -> Request:
 
 
 def test_packet_out_enters_by_the_cpu_port(bench: Bench) -> None:
-    """The program sends a packet-out back to the CPU when told so, which brings it to us again."""
+    """The program sends a packet-out back to the CPU on request, which brings it to us again."""
     bench.client.stream_out_q.put(packet_out(CPU_PORT, 1, probe(TABLES, a=4, payload=b"ping")))
     heard = bench.client.get_stream_packet("packet", timeout=DEADLINE_S).packet
     assert {each.metadata_id: each.value for each in heard.metadata}[1] == number(CPU_PORT)
@@ -228,7 +228,7 @@ def learned(message: Any) -> list[tuple[int, ...]]:
 
 def test_digests_are_listed_acknowledged_and_not_repeated(bench: Bench) -> None:
     bench.inject(3, probe(LEARN, d=1))
-    # What is told after it shows that it was taken before there is an entry for digests.
+    # A message after it shows that it was taken before there is an entry for digests.
     bench.inject(3, probe(TO_CPU))
     assert bench.client.get_stream_packet("packet", timeout=DEADLINE_S) is not None
     entry = digest_entry(bench, max_timeout_ns=0, max_list_size=1, ack_timeout_ns=3600 * 10**9)
@@ -266,7 +266,7 @@ def test_digest_lists_wait_for_their_time_out(clock: SimpleNamespace, bench: Ben
     bench.write(INSERT, digest_entry(bench, max_timeout_ns=200 * MS, max_list_size=100))
     for d in range(5):
         bench.inject(3, probe(LEARN, d=d))
-    # What is told after the samples shows that they have been noted.
+    # A message after the samples shows that they have been noted.
     bench.inject(3, probe(TO_CPU))
     assert bench.client.get_stream_packet("packet", timeout=DEADLINE_S) is not None
     clock.now_ns += 149 * MS

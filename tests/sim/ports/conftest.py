@@ -35,7 +35,7 @@ class SwitchProcess:
 
     @staticmethod
     def status(path: Path) -> Any:
-        """What a switch that was started with ``--status`` tells at that socket."""
+        """What a switch that was started with ``--status`` reports at that socket."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(DEADLINE_S)
             client.connect(str(path))

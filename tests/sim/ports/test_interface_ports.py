@@ -156,7 +156,7 @@ def test_frames_beyond_the_ring_are_counted(cables: Cables) -> None:
         found = frames_of(ports, places + 1)
         assert len(found) == places + 1
         assert ports.receive(0) == 0
-        # Asked twice, as the kernel forgets what it has told.
+        # Read twice, as the kernel forgets what it has reported.
         assert [ports.statistics()[1]["overrun"] for _ in range(2)] == [500, 500]
 
 
@@ -192,7 +192,7 @@ def test_a_port_survives_its_interface_going_down(cables: Cables) -> None:
         one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         one.send(HEADER + b"again")
         assert frames_of(ports, 1) == [(1, HEADER + b"again")]
-        # While it is down, waiting is waiting: the error that the kernel tells is taken off the socket.
+        # While it is down, waiting is waiting: the error that the kernel reports is taken off the socket.
         cables.ip("link", "set", "s1", "down")
         ports.receive(0)
         begin = time.monotonic()

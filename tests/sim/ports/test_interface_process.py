@@ -1,4 +1,4 @@
-"""A switch as a process on network interfaces: packets through a program, what it tells and writes down, faults."""
+"""A switch as a process on network interfaces: packets through a program, its status and captures, faults."""
 
 import json
 import signal

@@ -28,7 +28,7 @@ _HIGHEST = 1 << 24
 
 
 def commands_for_entry(program: ir.Program, table: str, entry: TableEntry) -> list[str]:
-    """Return what simple_switch_CLI is told to add an entry."""
+    """Return the command of simple_switch_CLI that adds an entry."""
     parts = []
     for field, match in zip(program.tables[table].key, entry.key, strict=True):
         full = (1 << field.width) - 1

@@ -195,11 +195,11 @@ PROGRAM_FAULTS: Final = (
         "a mismatch is sent once and forgotten",
         (DISAGREEMENT,),
         _without("slot_collective 0xffffffff", "slot_collective 0xffffffff"),
-        harmless="a worker that is told contributes eight times more, and each of these is told as a mismatch again",
+        harmless="a worker with a mismatch contributes eight times more, and each of these is answered with a mismatch",
     ),
     Fault(
-        "probe-mismatch-not-told",
-        "a PROBE is not told that workers disagree",
+        "probe-mismatch-unanswered",
+        "a PROBE is not answered with a mismatch",
         (DISAGREEMENT,),
         _one_of(0, _OTHER_COLLECTIVE, taken=False),
         harmless="the STATUS says that the contribution is missing, and sending it again brings the MISMATCH",
@@ -216,7 +216,7 @@ PROGRAM_FAULTS: Final = (
         (SUMS,),
         _first_packets_chunk,
     ),
-    Fault("status-sees-nobody", "a STATUS says that nobody has contributed", (ONE_SUM, DEATH), _nobody_seen),
+    Fault("status-sees-none", "a STATUS says that no worker has contributed", (ONE_SUM, DEATH), _nobody_seen),
     Fault("one-version", "both pool versions of a slot are one", (SUMS,), _one_version),
     Fault("unsigned-age", "chunk numbers are compared without regard to their wrap", (WRAP,), _unsigned_age),
     Fault(

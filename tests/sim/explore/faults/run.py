@@ -28,7 +28,7 @@ PROGRAMS: Final = Path(__file__).parents[1] / "programs"
 
 @dataclass(frozen=True)
 class Found:
-    """What came of looking for a fault.
+    """Result of looking for a fault.
 
     Attributes
     ----------

@@ -1,6 +1,6 @@
 """Compile the programs of this folder with p4c: `python tests/sim/explore/programs/compile.py`.
 
-The results are committed, so that nobody needs the compiler. Each says what it was compiled from.
+The results are committed, so that no test needs the compiler. Each says what it was compiled from.
 """
 
 from __future__ import annotations
