@@ -38,6 +38,10 @@ def register() -> None:
             from netsum.repro.recorder import install
 
             install()
+        if "NETSUM_RECORD" in os.environ:
+            from netsum.record.recorder import install as record
+
+            record()
 
 
 def _create(options: Any, backend_options: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli import allreduce, doctor, explore, repro, shell, wireshark
+from netsum.cli import allreduce, doctor, explore, record, repro, shell, wireshark
 from netsum.cli.aggregator import aggregator_app
 from netsum.cli.bench import bench_app
 from netsum.cli.compression import compression_app
@@ -64,6 +64,11 @@ def netsum(
 
 app.add_typer(run_app, name="run", rich_help_panel=TRY)
 app.command("allreduce", rich_help_panel=TRY, epilog=allreduce.EPILOG)(allreduce.allreduce)
+sim_app.command(
+    "record",
+    epilog=record.EPILOG,
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+)(record.sim_record)
 app.add_typer(sim_app, name="sim", rich_help_panel=TRY)
 app.command("doctor", rich_help_panel=TRY, epilog=doctor.EPILOG)(doctor.doctor)
 app.add_typer(switch_app, name="switch", rich_help_panel=OPERATE)

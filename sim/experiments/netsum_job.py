@@ -248,6 +248,7 @@ class NetsumJob:
                 self._elements[bucket],
                 self._work.buckets[bucket].density,
                 self.lanes,
+                common=self._work.buckets[bucket].common,
             )
         return self._inputs[key]
 

@@ -28,7 +28,7 @@ def parts_of(step: Step) -> list[Bucket]:
     if kind in ("all-gather", "reduce-scatter"):
         sizes = split(size, len(step.ranks))
         return [Bucket(part, 0, root=at if kind == "all-gather" else -1) for at, part in enumerate(sizes)]
-    return [Bucket(size, 0, root=0 if kind == "broadcast" else -1)]
+    return [Bucket(size, 0, step.node.density, root=0 if kind == "broadcast" else -1, common=True)]
 
 
 class SwitchGroup(NetsumJob):

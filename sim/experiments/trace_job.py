@@ -94,7 +94,9 @@ class TraceJob(PeerJob):
             ]
         hosts = [self._group.workers[rank] for rank in step.ranks]
         servers = hosts if self._group.servers is self._group.workers else self._group.servers
-        group = replace(self._group, workers=hosts, servers=servers)
+        group = replace(
+            self._group, workers=hosts, servers=servers, density=node.density, common=node.density < 1
+        )
         carry = COLLECTIVES.get(node.kind) or PEERS[self.settings.contender]
         done = carry(group, node.size, ready)
         ended = [messages.wait(host, tokens) for host, tokens in zip(hosts, done, strict=True)]

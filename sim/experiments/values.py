@@ -16,14 +16,22 @@ Floats = npt.NDArray[np.float32]
 
 
 def contributions(
-    seed: int, job: int, collective: int, workers: int, size: int, density: float = 1.0, lanes: int = 64
+    seed: int,
+    job: int,
+    collective: int,
+    workers: int,
+    size: int,
+    density: float = 1.0,
+    lanes: int = 64,
+    *,
+    common: bool = False,
 ) -> list[Floats]:
     """Return what each worker contributes: values of blocks of different magnitudes, the same in every run.
 
     All of them are windows of one array, each somewhere else, so a thousand workers need little more memory than one.
 
     `density`: share of the blocks of `lanes` elements that are not zero, at random at each worker, which then has an array
-    of its own.
+    of its own. `common`: at random, but the same at all of them.
     """
     generator = np.random.Generator(np.random.Philox(key=[seed, job << 32 | collective]))
     whole = size + _WINDOW_STEP * (workers - 1)
@@ -36,14 +44,14 @@ def contributions(
         values[part] = np.ldexp(bits[part].astype(np.float32), powers)
     values.flags.writeable = False
     windows = [values[first : first + size] for first in range(0, _WINDOW_STEP * workers, _WINDOW_STEP)]
-    if density < 1:
-        return [_thinned(window, generator, density, lanes) for window in windows]
-    return windows
-
-
-def _thinned(window: Floats, generator: np.random.Generator, density: float, lanes: int) -> Floats:
-    kept = generator.random(-(-window.size // lanes)) < density
-    return np.where(kept.repeat(lanes)[: window.size], window, np.float32(0))
+    if density == 1:
+        return windows
+    blocks = -(-size // lanes)
+    drawn = [generator.random(blocks) < density for _ in (windows[:1] if common else windows)]
+    return [
+        np.where(drawn[0 if common else at].repeat(lanes)[:size], window, np.float32(0))
+        for at, window in enumerate(windows)
+    ]
 
 
 class ExpectedSum:

@@ -20,6 +20,7 @@ class Bucket:
     ready_ns: int
     density: float = 1.0
     root: int = -1  # Of a broadcast, in a trace; -1: the bytes are reduced.
+    common: bool = False  # The blocks that are zero are so at all workers.
 
 
 @dataclass(frozen=True)

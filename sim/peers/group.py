@@ -24,6 +24,7 @@ class Group:
     servers: Sequence[Node]  # Hosts that add, for peers that have such.
     pieces: int = 8  # In how many pieces a step's bytes are passed on, each as soon as it is there.
     density: float = 1.0  # Share of the array's blocks that are not zero, at each worker.
+    common: bool = False  # These are the same blocks at all workers.
     seed: int = 1  # For what a peer draws at random.
 
     def cut(self, size: int, times: int = 1) -> list[int]:

@@ -31,8 +31,10 @@ def omnireduce(group: Group, size: int, ready: Tokens) -> Tokens:
     full = np.full((len(workers), columns), fused)
     united = full[0]
     if group.density < 1:
-        chosen = dice.random((len(workers), columns, fused), np.float32) < group.density
-        full, united = chosen.sum(axis=2), chosen.any(axis=0).sum(axis=1)
+        drawn = 1 if group.common else len(workers)
+        chosen = dice.random((drawn, columns, fused), np.float32) < group.density
+        full = np.broadcast_to(chosen.sum(axis=2), (len(workers), columns))
+        united = chosen.any(axis=0).sum(axis=1)
     done: Tokens = [list(tokens) for tokens in ready]
     streams = min(STREAMS * len(group.servers), columns)
     after = [[list(tokens) for tokens in ready] for _ in range(streams)]

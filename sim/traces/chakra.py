@@ -9,7 +9,7 @@ rank: the schema has none.
 
 import ast
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -19,10 +19,11 @@ from google.protobuf.message import DecodeError
 
 from sim.traces.graph import MOST_NODES, Kind, TraceError, TraceNode
 
-_STRING, _MESSAGE, _INT64, _UINT64, _INT32, _UINT32, _BOOL = 9, 11, 3, 4, 5, 13, 8
+_STRING, _MESSAGE, _INT64, _UINT64, _INT32, _UINT32, _BOOL, _DOUBLE = 9, 11, 3, 4, 5, 13, 8, 1
 _FIELDS: Final = {
     "Attribute": (
         ("name", 1, _STRING),
+        ("double_val", 3, _DOUBLE),
         ("int32_val", 7, _INT32),
         ("int64_val", 9, _INT64),
         ("uint32_val", 11, _UINT32),
@@ -34,6 +35,7 @@ _FIELDS: Final = {
     "Values": (("values", 1, _STRING),),
     "Node": (
         ("id", 1, _UINT64),
+        ("name", 2, _STRING),
         ("type", 3, _INT32),
         ("data_deps", 5, _UINT64),
         ("duration_micros", 7, _UINT64),
@@ -47,6 +49,9 @@ VERSION: Final = "0.0.4"
 _SCHEMAS: Final = ("1.0.", "1.1.")
 """How the attribute `schema` begins in files that PyTorch's traces and text were converted to; those have no `version`."""
 _LONGEST: Final = 1 << 26  # Bytes of a message; those of a real trace have up to some 100 kB.
+
+DENSITY: Final = "density"
+"""An attribute of netsum's own: the share of blocks of 256 elements of the sum that are not zero."""
 
 _METADATA, _LOAD, _STORE, _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = range(1, 8)
 COLLECTIVES: Final[dict[int, Kind]] = {
@@ -82,6 +87,52 @@ def messages() -> dict[str, Any]:
         getattr(message_factory, "GetMessageClass", None) or message_factory.MessageFactory(pool).GetPrototype
     )
     return {name: class_of(pool.FindMessageTypeByName(f"netsum.chakra.{name}")) for name in _FIELDS}
+
+
+_TYPES: Final = {
+    "metadata": _METADATA,
+    "load": _LOAD,
+    "store": _STORE,
+    "compute": _COMPUTE,
+    "send": _SEND,
+    "receive": _RECEIVE,
+}
+_NUMBERS: Final = {kind: number for number, kind in reversed(COLLECTIVES.items())}
+
+
+def made_node(
+    number: int, kind: str, after: Iterable[int] = (), micros: int = 0, name: str = "", **attributes: Any
+) -> Any:
+    """Return a node: a collective by its name in `COLLECTIVES`, or one of metadata, load, store, compute, send and receive."""
+    node = messages()["Node"](id=number, name=name, type=_TYPES.get(kind, _COLLECTIVE), data_deps=after)
+    node.duration_micros = micros
+    if kind in _NUMBERS:
+        attributes.setdefault("comm_type", _NUMBERS[kind])
+    for title, value in attributes.items():
+        made = node.attr.add(name=title)
+        setattr(made, {str: "string_val", float: "double_val"}.get(type(value), "int64_val"), value)
+    return node
+
+
+def file_bytes(nodes: Iterable[Any], version: str = VERSION) -> bytes:
+    """Return the bytes of a rank's file."""
+    return b"".join(map(_delimited, [messages()["Metadata"](version=version), *nodes]))
+
+
+def write_nodes(path: Path, nodes: Iterable[Any]) -> None:
+    """Write a rank's file, all of it or nothing; raises OSError."""
+    written = path.with_suffix(".new")
+    written.write_bytes(file_bytes(nodes))
+    written.replace(path)
+
+
+def _delimited(message: Any) -> bytes:
+    raw: bytes = message.SerializeToString()
+    length, prefix = len(raw), bytearray()
+    while length >= 0x80:
+        prefix.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes([*prefix, length]) + raw
 
 
 def read_chakra(path: Path, rank: int, ranks: int) -> list[TraceNode]:
@@ -190,6 +241,9 @@ def _node(node: Any, rank: int, ranks: int, groups: dict[str, tuple[int, ...]]) 
     if group not in groups and group != "0":
         raise TraceError(f"{where}: the process group {group!r} is not in the trace")
     made.kind, made.ranks = COLLECTIVES[number], groups.get(group, tuple(range(ranks)))
+    made.density = float(found.get(DENSITY, 1.0))
+    if not 0 <= made.density <= 1:
+        raise TraceError(f"{where}: {DENSITY}: expected a share from 0 to 1, found {made.density:g}")
     if made.kind == "all-gather":
         made.size *= len(made.ranks)
     return made

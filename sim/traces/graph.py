@@ -53,6 +53,7 @@ class TraceNode:
         int, ...
     ] = ()  # Of a collective, whose root is the lowest; of a message the source and the target.
     tag: int = 0  # Of a message.
+    density: float = 1.0  # Of a sum: the share of blocks that are not zero at some rank.
 
     def __str__(self) -> str:
         return f"node {self.id} ({self.kind})"

@@ -1,0 +1,54 @@
+"""`netsum sim record`: a training of the user's own as a trace."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netsum.cli.texts import epilog
+
+EPILOG = epilog(
+    ("netsum sim record -- torchrun --nproc-per-node 4 train.py", "a file for each of four ranks"),
+    ("netsum sim record --folder runs/mine -- python train.py", "of a script that starts its ranks"),
+    ("netsum sim run traces --set job.workload=runs/record --set job.workers=4", "run it"),
+    ok="each rank's trace was written, and the training was ended",
+    fault="the training failed, ended too early, or communicates nothing",
+)
+
+
+def sim_record(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="The training: program and arguments.")
+    ],
+    folder: Annotated[Path, typer.Option(help="Folder of the traces.")] = Path("runs/record"),
+    steps: Annotated[
+        int, typer.Option(min=3, max=10_000, help="Steps to time, and as many to profile after them.")
+    ] = 20,
+    timeout: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="Time for all of it.")] = 3600.0,
+) -> None:
+    """Record a step of a PyTorch training on CPUs as a Chakra trace that `workload = "FILE"` reads.
+
+    The training runs as it is, on this machine, and is ended when all ranks are recorded. Its backend is gloo or netsum.
+    """
+    import sys
+
+    from netsum.record.running import record
+    from netsum.terminal import echo
+
+    def show(step: int, last: int) -> None:
+        if sys.stderr.isatty() or step % 10 == 0:
+            end = "\r" if sys.stderr.isatty() else "\n"
+            print(f"step {step + 1} of {last + 1}", end=end, file=sys.stderr, flush=True)
+
+    recorded = record(command, folder, steps, timeout, show)
+    for number, rank in enumerate(recorded.ranks):
+        times = sorted(rank["steps_ns"])
+        first, middle, third = (times[len(times) * at // 4] / 1e6 for at in (1, 2, 3))
+        sizes = [size for _, size in rank["communications"]]
+        echo(
+            f"rank {number}: a step takes {middle:.2f} ms ({first:.2f} to {third:.2f}), of which "
+            f"{rank['computing_ns'] / 1e6:.2f} ms computing; {len(sizes)} communications of {sum(sizes):,} bytes"
+        )
+    echo(f"written: {recorded.place}")
+    count = len(recorded.ranks)
+    echo(f"run it:  netsum sim run traces --set job.workload={recorded.place} --set job.workers={count}")
