@@ -7,6 +7,8 @@ import typer
 
 from netsum.cli.texts import epilog
 
+_SHOWN = 10  # Every how many steps a line says so, where there is no terminal.
+
 EPILOG = epilog(
     ("netsum sim record -- torchrun --nproc-per-node 4 train.py", "a file for each of four ranks"),
     ("netsum sim record --folder runs/mine -- python train.py", "of a script that starts its ranks"),
@@ -35,8 +37,12 @@ def sim_record(
     from netsum.record.running import record
     from netsum.terminal import echo
 
+    shown = -_SHOWN
+
     def show(step: int, last: int) -> None:
-        if sys.stderr.isatty() or step % 10 == 0:
+        nonlocal shown
+        if sys.stderr.isatty() or step >= shown + _SHOWN:
+            shown = step
             end = "\r" if sys.stderr.isatty() else "\n"
             print(f"step {step + 1} of {last + 1}", end=end, file=sys.stderr, flush=True)
 

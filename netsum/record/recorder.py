@@ -73,7 +73,8 @@ class Recorder:
         self._note("step", f"{self._step} {profiled + 1}")
 
     def _observe(self) -> None:
-        descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=".observed")
+        # PyTorch compresses, and removes, a file whose name ends in "gz".
+        descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=".observed", suffix=".json")
         os.close(descriptor)
         self._observed, self._observer = Path(name), ExecutionTraceObserver()
         self._observer.register_callback(name)

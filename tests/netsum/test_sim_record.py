@@ -1,6 +1,7 @@
 """`netsum sim record`: a step from the profiler's events, and trainings that are recorded or cannot be."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -38,6 +39,8 @@ for _ in range(steps):
     optimizer.step()
     if communicates:
         dist.broadcast(torch.ones(1000), 0)
+dist.barrier()
+dist.destroy_process_group()
 """
 PARAMETERS = 64 * 128 + 128 + 128 * 4 + 4
 
@@ -170,7 +173,7 @@ def test_what_the_observer_says_of_communications() -> None:
 def training(tmp_path: Path) -> list[str]:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(TRAINING)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--master-port", "0"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     return [*launcher, "--nproc-per-node", "2", str(tmp_path / "train.py")]
 
 
@@ -178,7 +181,7 @@ def test_a_training_is_recorded_and_run(training: list[str], tmp_path: Path) -> 
     pytest.importorskip("pyarrow")
     ended = netsum(tmp_path, "record", "--steps", "5", "--", *training, "100000", "yes")
     assert ended.returncode == 0, ended.stderr
-    assert "step 11 of 17" in ended.stderr
+    assert re.search(r"step \d+ of 17", ended.stderr)
     assert "rank 1: a step takes" in ended.stdout
     assert f"2 communications of {4 * PARAMETERS + 4000:,} bytes" in ended.stdout
     place = "runs/record/trace.%d.et"
