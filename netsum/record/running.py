@@ -51,12 +51,13 @@ def record(
     step = -1
     try:
         while child.running:
-            if (found := _all_ranks(folder)) is not None:
-                return found
+            found = _all_ranks(folder)
             now = _step(folder)
             if now is not None and now[0] != step:
                 step = now[0]
                 progress(*now)
+            if found is not None:
+                return found
             if time.monotonic() > deadline:
                 raise CommandError(
                     f"the training was not recorded within {timeout_s:g} s: it is at step {step + 1}"
