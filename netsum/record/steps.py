@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from netsum_common.errors import NetsumError
 from sim.traces.chakra import DENSITY, made_node
 from sim.traces.graph import Kind
 
@@ -56,7 +57,7 @@ _OPERATORS: Final[dict[str, tuple[Kind, int]]] = {
 _PEER: Final = 2  # The argument of send and recv that is the other rank; the next one is the tag.
 
 
-class RecordingError(Exception):
+class RecordingError(NetsumError):
     """A training cannot be recorded; the message says why."""
 
 
