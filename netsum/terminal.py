@@ -7,6 +7,7 @@ rich's markup, never replaced by an emoji, and its control characters are shown,
 import json
 import math
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -70,6 +71,18 @@ def echo_error(message: str) -> None:
     screen = console(stderr=True)
     lines = [wrapped(line, screen) for line in f"netsum: {message}".split("\n")]
     screen.print("\n".join(lines), soft_wrap=True)
+
+
+def echo_progress(text: str, *, again: bool = False) -> None:
+    """Print a line of progress on standard error; with `again` to a terminal alone, in place of the last one.
+
+    An empty one that is printed again removes the last one.
+    """
+    if again and not sys.stderr.isatty():
+        return
+    if again:  # One that is folded would not be replaced.
+        text = f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K"
+    print(text, end="" if again else "\n", file=sys.stderr, flush=True)
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:

@@ -6,6 +6,7 @@ A function counts once. Compiled loops are not looked into: what they call is in
 controller's `create_job` and ends at the switch's P4Runtime server.
 """
 
+import argparse
 import contextlib
 import os
 import subprocess
@@ -104,12 +105,17 @@ def experiment(passed: Passed) -> None:
             app(["sim", "run", "quick"], prog_name="netsum")
 
 
+OF_ONE_PROCESS = {"write": write, "experiment": experiment}
+
+
 def main() -> int:
-    """Walk once."""
-    name = sys.argv[1]
+    """Count the functions of netsum that a walk passes."""
+    parser = argparse.ArgumentParser(prog="python -m tests.walks", description=main.__doc__)
+    parser.add_argument("walk", choices=["gradient", *OF_ONE_PROCESS])
+    name = parser.parse_args().walk
     passed = Passed()
-    if name in ("write", "experiment"):
-        (write if name == "write" else experiment)(passed)
+    if name in OF_ONE_PROCESS:
+        OF_ONE_PROCESS[name](passed)
         passed.report(name)
         return 0
     if VARIABLE in os.environ:
@@ -126,7 +132,8 @@ def main() -> int:
             shared = os.environ | {"NETSUM_CONTROLLER": address}
             command = [sys.executable, *sys.orig_argv[1:]]
             ranks = [subprocess.Popen(command, env=shared | {VARIABLE: str(rank)}) for rank in range(RANKS)]
-            return max(each.wait(timeout=300) for each in ranks)
+            ended = [each.wait(timeout=300) for each in ranks]
+            return int(any(ended))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,11 @@ from host_agent.compiled import Records
 from host_agent.protocol.records import CONTRIBUTES_DATA, PASS, without_data
 
 _NO_DATA = np.zeros(0, np.uint8)
-_FIELDS: Final = (*(name for name in PASS.names or () if name != "payload"), *(PAYLOAD.names or ()))
-"""Of a pass's record, in their order in memory; no two have the same name."""
+_PAYLOAD_AT: Final = PASS.fields["payload"][1] if PASS.fields else 0
+_WORD_OF: Final = {name: at // 8 for name, (_, at, *_) in (PASS.fields or {}).items()} | {
+    name: (_PAYLOAD_AT + at) // 8 for name, (_, at, *_) in (PAYLOAD.fields or {}).items()
+}
+"""Where each field is in a pass's record, in words of 8 bytes; the payload's fields have names of their own."""
 
 
 @dataclass
@@ -104,8 +107,9 @@ class Pass:
             "seed": self.seed or 0,
             **codec.settings,
         }
-        values |= payload
         # All fields are int64: setting one after the other takes longer than the rest of this method.
-        words = [int(values.get(name, 0)) for name in _FIELDS]
+        words = [0] * (PASS.itemsize // 8)
+        for name, value in (values | payload).items():
+            words[_WORD_OF[name]] = int(value)
         self.record = np.array(words, np.int64).view(PASS)
         return self.record

@@ -50,7 +50,7 @@ class Downpour(ServedStrategy):
             self._push()
 
     def at_end(self) -> None:
-        """Push what is left."""
+        """Push the gradients that were not pushed yet."""
         self._push()
         super().at_end()
 

@@ -57,7 +57,7 @@ class DiLoCo(Strategy):
             self._outer_step()
 
     def at_end(self) -> None:
-        """Take an outer step with what is left."""
+        """Take an outer step if there were inner steps since the last one."""
         if self.steps % self.every:
             self._outer_step()
         self.average_buffers()

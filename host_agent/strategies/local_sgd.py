@@ -54,7 +54,7 @@ class LocalSGD(Strategy):
             self.reference = self.average_models(self.reference)
 
     def at_end(self) -> None:
-        """Average what is left."""
+        """Average the models once more if there were steps since the last time."""
         local = self.steps - self.after
         if local > 0 and local % self.every:
             self.reference = self.average_models(self.reference)

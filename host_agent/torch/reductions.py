@@ -1,4 +1,4 @@
-"""What a reduction of a tensor becomes on the slots: an array, an operation, and what is left to do with the result."""
+"""What a reduction of a tensor becomes on the slots: an array, an operation, and how the result is finished."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -35,7 +35,7 @@ def sim_record(
     import sys
 
     from netsum.record.running import record
-    from netsum.terminal import echo
+    from netsum.terminal import echo, echo_progress
 
     shown = -_SHOWN
 
@@ -43,10 +43,12 @@ def sim_record(
         nonlocal shown
         if sys.stderr.isatty() or step >= shown + _SHOWN:
             shown = step
-            end = "\r" if sys.stderr.isatty() else "\n"
-            print(f"step {step + 1} of {last + 1}", end=end, file=sys.stderr, flush=True)
+            echo_progress(f"step {step + 1} of {last + 1}", again=sys.stderr.isatty())
 
-    recorded = record(command, folder, steps, timeout, show)
+    try:
+        recorded = record(command, folder, steps, timeout, show)
+    finally:
+        echo_progress("", again=True)
     for number, rank in enumerate(recorded.ranks):
         times = sorted(rank["steps_ns"])
         first, middle, third = (times[len(times) * at // 4] / 1e6 for at in (1, 2, 3))

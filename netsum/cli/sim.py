@@ -156,7 +156,7 @@ def sim_sharing(
 
     from netsum.command_errors import UsageError
     from netsum.programs import compiled_program
-    from netsum.terminal import Rows, print_json
+    from netsum.terminal import Rows, echo_progress, print_json
     from sim.experiments.sharing import ARMS, LANES, Setting, run
 
     if slots & (slots - 1) or slots < jobs:
@@ -170,8 +170,7 @@ def sim_sharing(
         results = []
         for seed in range(1, seeds + 1):
             results.append(run(setting, arm, seed, program))
-            if sys.stderr.isatty():
-                print(f"\r{arm}: trace {seed} of {seeds} ", end="", file=sys.stderr, flush=True)
+            echo_progress(f"{arm}: trace {seed} of {seeds}", again=True)
         found[arm] = {
             "throughput_bytes_per_s": mean(one.throughput for one in results),
             "completion_s": mean(mean(one.completion_ns) for one in results) / 1e9,
@@ -180,6 +179,7 @@ def sim_sharing(
             "jain": min(one.jain for one in results),
             "moves": mean(one.moves for one in results),
         }
+    echo_progress("", again=True)
     if as_json:
         print_json(found)
         return

@@ -1,7 +1,5 @@
 """Explorations with progress, checkpoints and files of what they find."""
 
-import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 from netsum.command_errors import UsageError
 from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program
-from netsum.terminal import Rows
+from netsum.terminal import Rows, echo_progress
 from sim.explore import checkpoint as checkpoints
 from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.drawing import text
@@ -77,7 +75,7 @@ def run(
         raise UsageError("--checkpoint keeps one exploration: give one configuration")
     clean = True
     program = compiled_program(_LANES).json
-    _echo("compiling or loading the explorer …")
+    echo_progress("compiling or loading the explorer …")
     for name in names:
         system = System(CONFIGURATIONS[name], program)
         many = system.scenario.workers >= _SYMMETRY_WORKERS
@@ -94,7 +92,7 @@ def run(
 
 def go_on(folder: Path, memory_bytes: int, every_s: float, out: Path) -> bool:
     """Go on with the search in a folder; returns as `run`."""
-    _echo("compiling or loading the explorer …")
+    echo_progress("compiling or loading the explorer …")
     search, program = checkpoints.load(folder, memory_bytes)
     return _run(search, program, folder, every_s, out)
 
@@ -107,7 +105,7 @@ def _run(search: Search, program: Path, checkpoint: Path | None, every_s: float,
         now = time.monotonic()
         if now - last["shown"] >= _PROGRESS_S:
             last["shown"] = now
-            _echo(f"{name}: {_counts(progress)}", again=True)
+            echo_progress(f"{name}: {_counts(progress)}", again=True)
         if checkpoint is not None and now - last["saved"] >= every_s:
             started = time.monotonic()
             checkpoints.save(search, program, checkpoint)
@@ -119,13 +117,13 @@ def _run(search: Search, program: Path, checkpoint: Path | None, every_s: float,
     except KeyboardInterrupt:
         if checkpoint is not None:
             checkpoints.save(search, program, checkpoint)
-            _echo(f"\nkept in {checkpoint}: go on with `netsum explore --resume {checkpoint}`")
+            echo_progress(f"\nkept in {checkpoint}: go on with `netsum explore --resume {checkpoint}`")
         raise
-    _echo("", again=True)
+    echo_progress("", again=True)
     print(f"{name}: {_counts(result.progress)}: {_verdict(result)}", flush=True)
     if result.outcome == "memory" and checkpoint is not None:
         checkpoints.save(search, program, checkpoint)
-        _echo(f"kept in {checkpoint}: go on with more --memory and --resume {checkpoint}")
+        echo_progress(f"kept in {checkpoint}: go on with more --memory and --resume {checkpoint}")
     if result.outcome == "violated" and result.violation not in (LEFT_OUT_WRONGLY, MACHINE_ERROR):
         made = steps_of(search.system, result.way)
         write_schedule_files(search.system, made, result.violation, out / name, "")
@@ -163,7 +161,7 @@ def replay(path: Path, *, faulty: Callable[[str, Scenario, Path], System] | None
             f"{path}: this schedule is of the fault {fault!r}: run `python -m tests.sim.explore.faults --replay {path}` "
             "in a checkout"
         )
-    _echo("compiling or loading the explorer …")
+    echo_progress("compiling or loading the explorer …")
     program = compiled_program(_LANES).json
     system = faulty(fault, scenario, program) if fault and faulty else System(scenario, program)
     events = events_of(system, made)
@@ -175,12 +173,3 @@ def replay(path: Path, *, faulty: Callable[[str, Scenario, Path], System] | None
         ending += f"; the file says: {VIOLATIONS[violation]}"
     print(text(events, system.shape, f"{path}: {scenario.name}", ending), flush=True)
     return not found
-
-
-def _echo(line: str, *, again: bool = False) -> None:
-    """Write a line of progress for people; one that replaces the last only to a terminal."""
-    if again and not sys.stderr.isatty():
-        return
-    if again:  # One that is folded would not be replaced.
-        line = f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K"
-    print(line, end="" if again else "\n", file=sys.stderr, flush=True)

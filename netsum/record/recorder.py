@@ -58,12 +58,14 @@ class Recorder:
         self._other = None
         self._step += 1
         timed, profiled = WARM + self._steps, WARM + 2 * self._steps
+        if self._step > profiled + 1:
+            return
         if WARM <= self._step <= timed:
             self._times.append(time.perf_counter_ns())
         if self._step == timed:
             self._profile = profile(activities=[ProfilerActivity.CPU])
             self._profile.start()
-        if timed <= self._step <= profiled + 1:
+        if timed <= self._step:
             with record_function(MARK):
                 pass
         if self._step == profiled:
@@ -106,7 +108,8 @@ class Recorder:
         lengths = [last - first for first, last in itertools.pairwise(self._times)]
         step = median_step(events, called)
         plain_ns = sorted(lengths)[len(lengths) // 2]
-        nodes = nodes_of(step, called, plain_ns, self._density())
+        density = self._density()
+        nodes = nodes_of(step, called, plain_ns, density)
         rank = dist.get_rank()
         write_nodes(self._folder / f"trace.{rank}.et", nodes)
         summary = {
@@ -115,7 +118,7 @@ class Recorder:
             "profiled_ns": step.length_ns,
             "computing_ns": sum(each.duration_micros for each in nodes) * 1000,
             "waiting_ns": step.waiting_ns,
-            "density": self._density(),
+            "density": density,
             "communications": [[each.kind, each.size] for each in called],
         }
         self._note("json", json.dumps(summary))
@@ -134,7 +137,7 @@ class Recorder:
         path = self._folder / f"rank{dist.get_rank()}.{kind}"
         written = path.with_suffix(f".{kind}.new")
         written.write_text(text)
-        written.replace(path)  # Whoever reads it sees all of it.
+        written.replace(path)  # A reader sees all of it or nothing.
 
 
 def install() -> None:

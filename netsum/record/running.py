@@ -14,6 +14,8 @@ from netsum.command_errors import CommandError, UsageError
 from topologies.children import Child
 
 _AGAIN_S = 0.1
+_NOTES = ("rank*.*", "torch", ".observed*")
+"""What recorders leave in the folder besides traces, while the training runs."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,19 @@ def record(
         raise UsageError(f"there is no program {command[0]}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in [*folder.glob("rank*.*"), *folder.glob("trace.*.et"), folder / "torch"]:
-            old.unlink(missing_ok=True)
+        _remove(folder, *_NOTES, "trace.*.et", "output.txt")
     except OSError as error:
         raise CommandError(f"cannot write to {folder}: {error.strerror}") from None
+    try:
+        return _run(command, folder, steps, timeout_s, progress)
+    finally:
+        _remove(folder, *_NOTES)
+
+
+def _run(
+    command: Sequence[str], folder: Path, steps: int, timeout_s: float, progress: Callable[[int, int], None]
+) -> Recorded:
     output = folder / "output.txt"
-    output.unlink(missing_ok=True)
     environment = {
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "1",
         "NETSUM_RECORD": os.fspath(folder.resolve()),
@@ -71,6 +80,12 @@ def record(
         end = "\n".join(output.read_text(errors="replace").splitlines()[-5:])
         raise CommandError(f"the training ended with status {child.status}; the end of its output:\n{end}")
     raise CommandError(_why_nothing(folder))
+
+
+def _remove(folder: Path, *patterns: str) -> None:
+    for pattern in patterns:
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def _all_ranks(folder: Path) -> Recorded | None:

@@ -11,7 +11,7 @@ from sim.traces.goal import read_goal
 from sim.traces.graph import Trace, TraceError, link
 
 _SHIPPED: Final = Path(__file__).parents[1] / "experiments" / "files"
-_BEGINNING: Final = 4096  # Bytes of a file from which its format is told.
+_BEGINNING: Final = 4096  # Bytes of a file that show its format.
 _PRINTABLE: Final = frozenset(b"\t\n\r") | frozenset(range(0x20, 0x7F))
 _COMMENT: Final = re.compile(rb"//.*|/\*.*?\*/")
 

@@ -116,8 +116,8 @@ def test_a_caller_drives_only_if_nothing_is_under_way() -> None:
     link = BatchLink(bench, mismatch=False)
     progress = Progress(bench.core, link)
     before = progress.submit(plan_barrier(bench.admission, 0))
-    progress.start_thread()
     with progress.driven_by_caller():
+        progress.start_thread()  # Not earlier: it could be done with the first before the block begins.
         after = progress.submit(plan_barrier(bench.admission, 1))
         progress.drive(after)  # returns at once
         assert after.result(FUTURE_S) is None

@@ -32,6 +32,7 @@ from netsum.programs import compiled_program
 from netsum_common.channel import TlsFiles
 from tests.controller.service_harness import ServiceThread, service_on, until
 from tests.controller.test_service_tls import Authority
+from tests.processes import with_words
 from topologies.loopback import LoopbackTestbed
 
 LANES = 64
@@ -127,17 +128,7 @@ def arrays_of(dtype: type, seed: int) -> list[np.ndarray]:
 
 def leaf_processes(job_folder: Path, controller: str = "") -> list[int]:
     """The leaves of this test, whose command lines name its controller: by default the socket in the folder."""
-    found = []
-    named = (controller or f"unix:{job_folder}/api.sock").encode()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"netsum.aggregator" in words and named in words:
-                found.append(int(entry.name))
-    return found
+    return with_words("netsum.aggregator", controller or f"unix:{job_folder}/api.sock")
 
 
 def test_ranks_of_a_host_share_a_leaf(bed: LoopbackTestbed, tmp_path: Path) -> None:

@@ -18,22 +18,9 @@ import torch.distributed as dist
 import netsum.torch  # noqa: F401
 from netsum.allreduce.plan import parse_size, size_text
 from netsum.allreduce.session import loopback_controller
+from tests.processes import with_words
 
 REPEATED_BYTES, MOST_REPEATS, LEAST_REPEATS = 64 << 20, 60, 5
-
-
-def switch_processes() -> list[int]:
-    """Return the switches of this machine: no other than this program's should run."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"sim.switch.serve" in words:
-                found.append(int(entry.name))
-    return found
 
 
 def seconds_of(processes: list[int]) -> float:
@@ -52,7 +39,8 @@ def rank(number: int, workers: int, port: int, sizes: list[int]) -> None:
     groups = {backend: dist.new_group(backend=backend) for backend in ("netsum", "gloo")}
     for group in groups.values():
         dist.all_reduce(torch.ones(1 << 20), group=group)
-    switches = switch_processes() if number == 0 else []
+    # No other switches than this program's should run.
+    switches = with_words("sim.switch.serve") if number == 0 else []
     for size in sizes:
         for backend, group in groups.items():
             repeats = max(LEAST_REPEATS, min(MOST_REPEATS, REPEATED_BYTES // size))

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from host_agent.protocol.recovery import OLDEST_SUSPECTED
 from netsum.programs import compiled_program
+from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.engine.packing import unlisted_fields
 from sim.explore.scenario import Round, Scenario, ScenarioError
 from sim.explore.search import Result, Search
@@ -71,6 +73,11 @@ def test_no_schedule_breaks_a_guarantee(scenario: Scenario) -> None:
 def test_what_is_no_scenario_of_a_quorum(given: dict[str, Any], expected: str) -> None:
     with pytest.raises(ScenarioError, match=expected):
         Scenario("wrong", **given)
+
+
+def test_no_configuration_has_slots_for_which_what_a_state_leaves_out_would_decide() -> None:
+    """With more slots `unanswered` decides how many chunks become suspect: it would belong to the state."""
+    assert max(each.slots for each in CONFIGURATIONS.values()) <= OLDEST_SUSPECTED
 
 
 def test_what_is_left_out_reaches_nothing_else() -> None:
