@@ -22,7 +22,7 @@ from sim.switch.layout import FieldSlot, HeaderShape, WireSlot, align
 
 KEY_BYTES = 512
 MARK = 0x4E530000  # The first number that stands for a place in the P4 source.
-_INLINE_BYTES = 128
+_INLINE_COPY, _INLINE_CLEAR = 128, 768  # Bytes; more are moved or cleared in a loop.
 # Flags that a stub gives: what is dropped goes to the kernel's stack; what happens is noted, not done; packets are captured.
 FLAGS, PASS_DROPPED, OBSERVED, CAPTURED = "clone_fields", 1, 2, 4
 LARGE_HEADER = 128  # Bytes; of larger headers, fields are undefined until the header is valid.
@@ -46,6 +46,7 @@ class BpfUnit(Unit):
     """A module of BPF code for one program."""
 
     vector_bits = 0
+    turns_at_once = 4
     marks: list[str] | None = None  # The places noted in the code; None: none are.
 
     def __init__(self, program: ir.Program, frame_bytes: int, header_bytes: int) -> None:
@@ -104,6 +105,11 @@ class BpfUnit(Unit):
         return self.functions[symbol]
 
 
+def is_whole(shape: HeaderShape) -> bool:
+    """Whether a header lies in the state as in packets, behind its validity."""
+    return isinstance(next(iter(shape.fields.values()), None), WireSlot)
+
+
 def _as_in_packets(shape: HeaderShape) -> HeaderShape:
     slots = shape.fields.values()
     if (
@@ -135,6 +141,20 @@ class BpfFn(Fn):
     def barrier(self) -> None:
         """Keep LLVM from using what it knows of memory."""
         self.b.call(ll.InlineAsm(ll.FunctionType(VOID, []), "", "~{memory}", side_effect=True), [])
+
+    def load_whole(self, header: Any, shape: HeaderShape, at: Any) -> bool:
+        """As `Fn.load_whole`; `ctx` is the kernel's."""
+        if is_whole(shape):
+            self.helper("xdp_load_bytes", self.ctx, self.b.zext(at, I64), *self._whole(header, shape))
+        return is_whole(shape)
+
+    def store_whole(self, header: Any, shape: HeaderShape, at: Any) -> None:
+        """Store such a header at byte `at` (i32) of the packet."""
+        self.helper("xdp_store_bytes", self.args["xdp"], self.b.zext(at, I64), *self._whole(header, shape))
+
+    def _whole(self, header: Any, shape: HeaderShape) -> tuple[Any, Any]:
+        first = next(iter(shape.fields.values())).offset
+        return self.at(header, first), ll.Constant(I64, shape.type.max_bytes)
 
     def home(self) -> Any:
         """As `Fn.home`."""
@@ -231,32 +251,34 @@ class BpfFn(Fn):
 
     def copy(self, target: Any, source: Any, size: Any) -> None:
         """As `Fn.copy`."""
-        count = self._words(size, "a copy")
-
-        def move(at: Any, kind: Any) -> None:
-            self.b.store(self.b.load(self.at(source, at), typ=kind, align=1), self.at(target, at), align=1)
-
-        self._each(count, move)
+        self._each(self._words(size, "a copy"), target, source)
 
     def clear(self, target: Any, size: int | Any) -> None:
         """As `Fn.clear`."""
-        self._each(
-            self._words(size, "a space"),
-            lambda at, kind: self.b.store(ll.Constant(kind, 0), self.at(target, at), align=1),
-        )
+        self._each(self._words(size, "a space"), target, None)
 
-    def _each(self, size: int, act: Any) -> None:
-        """Act on each part of `size` bytes: 8 at a time, in a loop where there are many."""
+    def _each(self, size: int, target: Any, source: Any) -> None:
+        """Copy, or clear where `source` is None: 8 bytes at a time, in a loop where there are many."""
+
+        def act(target: Any, source: Any, at: int, kind: Any) -> None:
+            value = (
+                ll.Constant(kind, 0)
+                if source is None
+                else self.b.load(self.at(source, at), typ=kind, align=1)
+            )
+            self.b.store(value, self.at(target, at), align=1)
+
         at = 0
-        if size > _INLINE_BYTES:
+        if size > (_INLINE_CLEAR if source is None else _INLINE_COPY):
             with self.loop(ll.Constant(I64, size // 64)) as index:
-                start = self.b.mul(self.opaque(index), ll.Constant(I64, 64))
+                start = self.b.mul(index, ll.Constant(I64, 64))
+                places = self.at(target, start), None if source is None else self.at(source, start)
                 for n in range(8):
-                    act(self.b.add(start, ll.Constant(I64, 8 * n)), I64)
+                    act(*places, 8 * n, I64)
             at = size // 64 * 64
         while at < size:
             width = next(w for w in (8, 4, 2, 1) if at + w <= size)
-            act(at, i(8 * width))
+            act(target, source, at, i(8 * width))
             at += width
 
     def returns(self, condition: Any, value: int) -> None:

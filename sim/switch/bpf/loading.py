@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import mmap
 import os
+import re
 import struct
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ from sim.switch import ir
 from sim.switch.bpf import syscall
 from sim.switch.bpf.btf import LOCK_BYTES, LOCK_TYPES, lock_btf
 from sim.switch.bpf.controls import is_trie
-from sim.switch.bpf.memory import table_rows
+from sim.switch.bpf.memory import PORT_WORDS, table_rows
 from sim.switch.bpf.objects import BpfObject
 from sim.switch.bpf.programs import PROGRAMS, Programs
 from sim.switch.bpf.stubs import load_address, stub
@@ -87,6 +88,7 @@ class Kernel:
         unit = written.unit
         self._map("memory", syscall.ARRAY, 4, unit.memory.size, 1, shared=True)
         self._map("state", syscall.PERCPU_ARRAY, 4, unit.value_bytes, 1)
+        self._map("counts", syscall.PERCPU_ARRAY, 4, 8 * len(PORT_WORDS), PORTS)
         self._map("ports", syscall.DEVMAP, 4, 4, PORTS)
         self._map("to_cpu", syscall.RINGBUF, 0, 0, RING_BYTES)
         self.capture_bytes = CAPTURE_BYTES if self._captures else mmap.PAGESIZE
@@ -146,6 +148,12 @@ class Kernel:
         at, size = self._unit.memory.parts[name]
         return self.memory[at : at + size]
 
+    def port_counts(self, port: int) -> list[int]:
+        """Return what passed a port, of all processors, as `PORT_WORDS`."""
+        rows = self.maps["counts"].lookup(struct.pack("=I", port), 8 * len(PORT_WORDS) * _processors())
+        counts: list[int] = np.frombuffer(rows or b"", np.uint64).reshape(-1, len(PORT_WORDS)).sum(0).tolist()
+        return counts
+
     def set_group(self, group: int, members: list[tuple[int, int]]) -> None:
         """Make or replace a group: (interface, program) of each copy."""
         key = struct.pack("=I", group)
@@ -175,6 +183,12 @@ def linked(code: BpfObject, name: str, maps: Mapping[str, Map]) -> bytes:
         pseudo = 2 if symbol in ("memory", "constants") else 1
         content[place.offset : place.offset + 16] = load_address(target, pseudo, maps[symbol].fd, addend)
     return bytes(content)
+
+
+def _processors() -> int:
+    """Return how many processors the kernel has room for."""
+    possible = Path("/sys/devices/system/cpu/possible").read_text(encoding="ascii")
+    return int(re.split("[-,]", possible)[-1]) + 1
 
 
 def _pin_name(number: int) -> str:

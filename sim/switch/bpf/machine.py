@@ -20,6 +20,7 @@ from sim.switch.machine import default_cache_dir, read_object, write_object
 
 _WIDE = re.compile(r"= (mul|[us]div|[us]rem|shl|lshr|ashr)(?: \w+)* i(\d+) %\S+ (\S+)$")
 _DEADLINE_S = 600
+_LEVEL = 2  # Of LLVM's optimizations.
 
 
 def compile_module(text: str, path: str, cache_dir: str | os.PathLike[str] | None = None) -> BpfObject:
@@ -28,7 +29,7 @@ def compile_module(text: str, path: str, cache_dir: str | os.PathLike[str] | Non
     Raises UnsupportedProgramError if it needs arithmetic that BPF does not have, or more than the 512 bytes of a BPF
     program's stack.
     """
-    key = hashlib.sha256(f"{llvmlite.__version__}\n{text}".encode()).hexdigest()
+    key = hashlib.sha256(f"{llvmlite.__version__} O{_LEVEL}\n{text}".encode()).hexdigest()
     kept = Path(cache_dir or default_cache_dir()) / "switch" / f"{key}.bpf"
     code = read_object(kept)
     if code is None:
@@ -58,7 +59,7 @@ def _main() -> None:
     module = binding.parse_assembly(sys.stdin.read())
     module.triple = "bpfel"
     module.data_layout = str(machine.target_data)
-    options = binding.create_pipeline_tuning_options(speed_level=1)
+    options = binding.create_pipeline_tuning_options(speed_level=_LEVEL)
     options.slp_vectorization = options.loop_vectorization = options.loop_unrolling = False
     builder = binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)

@@ -15,7 +15,6 @@ STATISTICS = (
     "not_captured",
 )
 PORT_WORDS = ("received", "received_bytes", "sent", "sent_bytes")
-_PORTS = 512
 
 
 def cells(count: int) -> int:
@@ -36,7 +35,6 @@ class Memory:
         self.size = 0  # Bytes in all.
         self._add("words", 8 * len(STATISTICS))
         self._add("verdict", 8)
-        self._add("ports", _PORTS * 8 * len(PORT_WORDS))
         for group, (stride, size) in enumerate(context.registers.groups):
             self._add(f"register {group}", cells(size + 1) * stride)
         for counter in program.counters.values():

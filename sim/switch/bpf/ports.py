@@ -167,9 +167,8 @@ class XdpPorts(Closing):
         """Count what passed each switch port, with the names of `PortDriver.statistics`; 0 for what XDP does not count."""
         table = {n: dict.fromkeys((*STATISTICS, "overrun"), 0) for n in self.names}
         if self._switch is not None:
-            rows = self._switch.kernel.part("ports").view(np.uint64).reshape(PORTS, len(PORT_WORDS))
             for number, counts in table.items():
-                counts.update(zip(PORT_WORDS, rows[number].tolist(), strict=True))
+                counts.update(zip(PORT_WORDS, self._switch.kernel.port_counts(number), strict=True))
         return table
 
     @property

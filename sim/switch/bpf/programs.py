@@ -1,13 +1,14 @@
 """The two programs for XDP: ``arrive``, for each packet at an interface, and ``copy``, for each copy that multicast makes.
 
-A packet's first bytes are copied into the state map and parsed there; what the program makes of them is written back, and the
-packet grows or shrinks: at its end if it has nothing but headers, else at its start. A copy finds what egress needs to know of it
-in front of its headers, where ``arrive`` wrote it.
+A packet's first bytes are copied into the state map and parsed there; large headers of equal fields are copied to where they are
+used. What the program makes of them is written back, and the packet grows or shrinks: at its end if it has nothing but headers,
+else at its start. A copy finds what egress needs to know of it in front of its headers, where ``arrive`` wrote it.
 
 Each interface and each replica has a small program of its own in front (`stubs`), which says which port it is.
 """
 
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,16 @@ from llvmlite import ir as ll
 
 from sim.switch import ir
 from sim.switch.bpf.controls import write_control
-from sim.switch.bpf.emit import CAPTURED, FLAGS, LARGE_HEADER, OBSERVED, PASS_DROPPED, BpfFn, BpfUnit
+from sim.switch.bpf.emit import (
+    CAPTURED,
+    FLAGS,
+    LARGE_HEADER,
+    OBSERVED,
+    PASS_DROPPED,
+    BpfFn,
+    BpfUnit,
+    is_whole,
+)
 from sim.switch.bpf.limits import check_program
 from sim.switch.bpf.memory import cells
 from sim.switch.bpf.sections import Section
@@ -91,8 +101,11 @@ def write_programs(program: ir.Program, cpu_port: int, marks: list[str] | None =
     return Programs(unit, carried, section)
 
 
-def _most_parsed(program: ir.Program) -> int:
-    """Return the most bytes that the parser looks at, of a parser without loops; else plenty."""
+def _most_parsed(program: ir.Program, whole: Collection[str] = ()) -> int:
+    """Return the most bytes that the parser looks at, of a parser without loops; else plenty.
+
+    `whole`: headers that are not looked at here, if they come last.
+    """
     known: dict[str | None, int] = {None: 0}
 
     def most(name: str, active: frozenset[str]) -> int:
@@ -100,18 +113,6 @@ def _most_parsed(program: ir.Program) -> int:
             return 1 << 11
         if name not in known:
             state = program.parse_states[name]
-            here = 0
-            for op in state.ops:
-                if op.op.startswith("extract "):
-                    target = op.args[0]
-                    assert isinstance(target, ir.Vector)
-                    assert isinstance(target.items[0], ir.Text)
-                    instance = target.items[0].text
-                    stack = program.stacks.get(instance)
-                    if stack is not None or instance in program.headers:
-                        here += program.headers[stack.members[0] if stack else instance].type.max_bytes
-                elif op.op == "advance":
-                    here += op.args[0].value // 8 if isinstance(op.args[0], ir.Const) else 1 << 11
             looks = [
                 p.offset + p.width for p in ir.parts((state.ops, state.key)) if isinstance(p, ir.Lookahead)
             ]
@@ -119,7 +120,19 @@ def _most_parsed(program: ir.Program) -> int:
                 (most(t.next_state, active | {name}) if t.next_state else 0 for t in state.transitions),
                 default=0,
             )
-            known[name] = min(here + max([then, *((bits + 7) // 8 for bits in looks)]), 1 << 12)
+            here = max([then, *((bits + 7) // 8 for bits in looks)])
+            for op in reversed(state.ops):
+                if op.op.startswith("extract "):
+                    target = op.args[0]
+                    assert isinstance(target, ir.Vector)
+                    assert isinstance(target.items[0], ir.Text)
+                    instance = target.items[0].text
+                    stack = program.stacks.get(instance)
+                    if (stack is not None or instance in program.headers) and (here or instance not in whole):
+                        here += program.headers[stack.members[0] if stack else instance].type.max_bytes
+                elif op.op == "advance":
+                    here += op.args[0].value // 8 if isinstance(op.args[0], ir.Const) else 1 << 11
+            known[name] = min(here, 1 << 12)
         return known[name]
 
     return most(program.init_state, frozenset()) if program.init_state else 0
@@ -157,10 +170,18 @@ def _write_deparser(unit: BpfUnit, carried: Carried) -> None:
         header = primitives.header(ir.HeaderRef(name))
         with b.if_then(primitives.is_valid(header)):
             cursor = b.zext(fn.cell(CURSOR), I64)
-            write_header(fn, header.pointer, header.shape, fn.at(frame, fn.within(cursor, unit.frame_bytes)))
+            if name != _last_whole(unit):
+                at = fn.at(frame, fn.within(cursor, unit.frame_bytes))
+                write_header(fn, header.pointer, header.shape, at)
             size = ll.Constant(I32, header.shape.type.max_bytes)
             fn.set_internal(CURSOR, b.add(fn.cell(CURSOR), size))
     b.ret_void()
+
+
+def _last_whole(unit: BpfUnit) -> str | None:
+    """Return the header that the deparser writes last, if it is stored at once."""
+    last = unit.program.deparser[-1:]
+    return last[0] if last and is_whole(unit.state.shape(last[0])) else None
 
 
 def _write_leave(unit: BpfUnit) -> None:
@@ -216,17 +237,30 @@ def _reframe(fn: BpfFn, failed: int) -> None:
     with b.if_then(b.icmp_unsigned("!=", b.load(error, typ=I64), ll.Constant(I64, 0))):
         fn.bump("dropped_no_room")
         b.ret(ll.Constant(I32, failed))
-    with b.if_then(b.icmp_unsigned("!=", new, ll.Constant(I32, 0))):
+    whole = _last_whole(unit)
+    if whole is not None:
+        primitives = Primitives(fn)
+        header = primitives.header(ir.HeaderRef(whole))
+        with b.if_then(primitives.is_valid(header)):
+            at = b.sub(fn.cell(CURSOR), ll.Constant(I32, header.shape.type.max_bytes))
+            fn.store_whole(header.pointer, header.shape, at)
+            fn.set_internal(CURSOR, at)
+    with b.if_then(b.icmp_unsigned("!=", fn.cell(CURSOR), ll.Constant(I32, 0))):
         last = b.sub(b.zext(fn.cell(CURSOR), I64), ll.Constant(I64, 1))
         size = b.add(fn.within(last, unit.frame_bytes), ll.Constant(I64, 1))
         fn.helper("xdp_store_bytes", xdp, ll.Constant(I64, 0), fn.at(fn.st, unit.frame_at), size)
 
 
 def _count_port(fn: BpfFn, port: Any, size: Any, first: int) -> None:
+    """Count a packet; each processor has counts of its own, since additions that are atomic take longer."""
     b = fn.b
-    cell = fn.at(fn.pointer("ports"), b.mul(fn.within(b.zext(port, I64), 512), ll.Constant(I64, 32)))
-    fn.add(Space.STATISTICS, fn.at(cell, 8 * first), ll.Constant(I64, 1))
-    fn.add(Space.STATISTICS, fn.at(cell, 8 * first + 8), size)
+    key = fn.at(fn.st, fn.unit.key_at)
+    fn.store(Space.STATISTICS, port, key, 4)
+    counts = fn.helper("map_lookup_elem", fn.unit.map("counts"), key)
+    with b.if_then(b.icmp_unsigned("!=", counts, ll.Constant(PTR, None))):
+        for word, amount in ((first, ll.Constant(I64, 1)), (first + 1, size)):
+            place = fn.at(counts, 8 * word)
+            b.store(b.add(b.load(place, typ=I64), amount), place)
 
 
 class _Entry:
@@ -238,24 +272,30 @@ class _Entry:
         self.unit, self.carried, self.cpu_port = unit, carried, cpu_port
         self.fn = fn = unit.fn(self.name, [("xdp", PTR)], I32, exported=True)
         self.b = fn.b
-        self.xdp = fn.args["xdp"]
+        self.xdp = fn.ctx = fn.args["xdp"]
 
-    def begin(self) -> None:
-        """Find the state, clear it, and load the packet's first bytes."""
+    def begin(self, needed: int) -> None:
+        """Find the state, load the packet's first bytes, and clear the state."""
         fn, b, unit = self.fn, self.b, self.unit
         # The verifier must know the key: four zero bytes on the stack.
         key = fn.variable(I32, ll.Constant(I32, 0))
         fn.st = fn.helper("map_lookup_elem", unit.map("state"), key)
         fn.returns(b.icmp_unsigned("==", fn.st, ll.Constant(PTR, None)), ABORTED)
         kept = {name: fn.internal(name) for name in ("ingress_port", PORT, REPLICA, FLAGS)}
+        length = fn.helper("xdp_get_buff_len", self.xdp)
+        *_, error = self._load(length, needed)
+        fn.returns(b.icmp_unsigned("!=", error, ll.Constant(I64, 0)), ABORTED)
+        fn.set_internal("packet_length", b.trunc(length, I32))
+        self.loaded()
+        # After all helpers, so that LLVM knows what is zero.
         self._clear()
         for name, value in kept.items():
             fn.set_internal(name, value)
-        length = fn.helper("xdp_get_buff_len", self.xdp)
-        *_, error = self._load(length)
-        fn.returns(b.icmp_unsigned("!=", error, ll.Constant(I64, 0)), ABORTED)
         for name in ("packet_length", "length_register", "ingress_length"):
             fn.set_internal(name, b.trunc(length, I32))
+
+    def loaded(self) -> None:
+        """Do what is done with each packet before the state is cleared."""
 
     def _clear(self) -> None:
         """Clear the state, metadata too; of large headers only the validity: fields are undefined until they are valid."""
@@ -263,12 +303,12 @@ class _Entry:
         large = [h for h in state.large if state.shape(h).size > LARGE_HEADER]
         clear_all_but(self.fn, self.fn.st, 0, large)
 
-    def _load(self, length: Any) -> tuple[Any, Any, Any]:
+    def _load(self, length: Any, needed: int) -> tuple[Any, Any, Any]:
         """Load the packet's first bytes; return where they are, how many there are, and the helper's result."""
         fn, b, unit = self.fn, self.b, self.unit
-        most = ll.Constant(I64, unit.frame_bytes)
+        most = ll.Constant(I64, needed)
         first = b.select(b.icmp_unsigned("<", length, most), length, most)
-        size = b.add(fn.within(b.sub(first, ll.Constant(I64, 1)), unit.frame_bytes), ll.Constant(I64, 1))
+        size = b.add(fn.within(b.sub(first, ll.Constant(I64, 1)), needed), ll.Constant(I64, 1))
         frame = fn.at(fn.st, unit.frame_at)
         return frame, size, fn.helper("xdp_load_bytes", self.xdp, ll.Constant(I64, 0), frame, size)
 
@@ -278,7 +318,7 @@ class _Entry:
         captured = b.and_(fn.internal(FLAGS), ll.Constant(I32, CAPTURED))
         with b.if_then(b.icmp_unsigned("!=", captured, ll.Constant(I32, 0)), likely=False):
             length = b.zext(fn.cell("packet_length"), I64)
-            _, size, _ = self._load(length)
+            _, size, _ = self._load(length, self.unit.frame_bytes)
             record = fn.at(fn.st, self.unit.frame_at - CAPTURE.size)
             place = b.or_(b.zext(port, I64), ll.Constant(I64, way << 16))
             word = b.or_(place, b.shl(length, ll.Constant(I64, 32)))
@@ -296,7 +336,7 @@ class _Entry:
         self.observe(port, XDP_TX)
         self.capture(port, 1)
         with b.if_then(b.icmp_unsigned("==", port, ll.Constant(I32, self.cpu_port))):
-            frame, size, _ = self._load(b.zext(fn.cell("packet_length"), I64))
+            frame, size, _ = self._load(b.zext(fn.cell("packet_length"), I64), self.unit.frame_bytes)
             fn.helper("ringbuf_output", self.unit.map("to_cpu"), frame, size, ll.Constant(I64, 0))
             b.ret(ll.Constant(I32, XDP_DROP))
         self.sent(port)
@@ -319,10 +359,9 @@ class _Arrive(_Entry):
 
     def write(self) -> None:
         fn, b, program = self.fn, self.b, self.unit.program
-        self.begin()
+        whole = {name for name in program.headers if is_whole(self.unit.state.shape(name))}
+        self.begin(cells(max(_most_parsed(program, whole), 64)))
         length, port = fn.internal("packet_length"), fn.internal("ingress_port")
-        _count_port(fn, port, b.zext(length, I64), 0)
-        self.capture(port, 0)
         fn.set_well_known("standard_metadata.ingress_port", port)
         fn.set_well_known("standard_metadata.packet_length", length)
         arrival = program.well_known("intrinsic_metadata.ingress_global_timestamp")
@@ -330,7 +369,7 @@ class _Arrive(_Entry):
         if arrival is not None and (arrival.header, arrival.field) in ir.fields_of(everything):
             fn.write_field(arrival, fn.word("now_us"))
         none = ll.Constant(PTR, None)
-        fn.call("parse", none, fn.st, fn.at(fn.st, self.unit.frame_at), length)
+        fn.call("parse", self.xdp, fn.st, fn.at(fn.st, self.unit.frame_at), length)
         fn.set_well_known("standard_metadata.parser_error", fn.internal("parser_error"))
         fn.set_well_known("standard_metadata.checksum_error", fn.internal("checksum_error"))
         fn.call("ingress", none, fn.st)
@@ -346,6 +385,12 @@ class _Arrive(_Entry):
         left = fn.call("leave", self.xdp, fn.st)
         fn.returns(b.icmp_unsigned("==", left, ll.Constant(I32, 0)), XDP_DROP)
         self.send()
+
+    def loaded(self) -> None:
+        fn = self.fn
+        port = fn.internal("ingress_port")
+        _count_port(fn, port, self.b.zext(fn.internal("packet_length"), I64), 0)
+        self.capture(port, 0)
 
     def sent(self, port: Any) -> None:
         b = self.b
@@ -398,9 +443,23 @@ class _Arrive(_Entry):
 class _Copy(_Entry):
     name = "copy"
 
+    def _clear(self) -> None:
+        fn, state, program = self.fn, self.unit.state, self.unit.program
+        if state.stacks or state.union_stacks or state.membership:
+            super()._clear()
+            return
+        # What egress reads of metadata comes with the packet; of a header that it does not name, only the validity is read.
+        fn.clear(fn.st, min(state.headers.values()))
+        for name, at in state.headers.items():
+            shape = state.shape(name)
+            if not program.headers[name].metadata:
+                small = name in program.headers_seen_leaving and shape.size <= LARGE_HEADER
+                fn.clear(fn.at(fn.st, at), shape.size if small else 8)
+
     def write(self) -> None:
         fn, b, unit = self.fn, self.b, self.unit
-        self.begin()
+        headers = (unit.program.headers[name].type.max_bytes for name in self.carried.headers)
+        self.begin(min(cells(max(self.carried.bytes + sum(headers), 64)), unit.frame_bytes))
         at, primitives, frame = 0, Primitives(fn), fn.at(fn.st, unit.frame_at)
         for offset, size in self.carried.places:
             fn.copy(fn.at(fn.st, offset), fn.at(frame, at), size)
@@ -411,8 +470,9 @@ class _Copy(_Entry):
             fn.copy(header.pointer, fn.at(frame, at), 1)
             at += 1
             with b.if_then(primitives.is_valid(header)):
-                cursor = fn.within(b.zext(fn.cell(CURSOR), I64), unit.frame_bytes)
-                extract_header(fn, header.pointer, header.shape, fn.at(frame, cursor))
+                if not fn.load_whole(header.pointer, header.shape, fn.cell(CURSOR)):
+                    cursor = fn.within(b.zext(fn.cell(CURSOR), I64), unit.frame_bytes)
+                    extract_header(fn, header.pointer, header.shape, fn.at(frame, cursor))
                 size = ll.Constant(I32, header.shape.type.max_bytes)
                 fn.set_internal(CURSOR, b.add(fn.cell(CURSOR), size))
         headers = fn.cell(CURSOR)

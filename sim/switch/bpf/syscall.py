@@ -242,12 +242,12 @@ _OUT = ctypes.create_string_buffer(1 << 14)
 
 
 def run_once(
-    program: int, packet: bytes, repeat: int = 1, *, live: bool = False, ifindex: int = 0
+    program: int, packet: bytes, repeat: int = 1, *, live: bool = False, ifindex: int = 0, batch: int = 1
 ) -> Outcome:
     """Run a program on a packet in memory.
 
     `live`: whether the packet really goes where the program sends it. `ifindex`: the interface that a live packet seems to
-    come from.
+    come from. `batch`: how many live packets are sent at once.
     """
     data = ctypes.create_string_buffer(packet, len(packet))
     context = b""
@@ -258,7 +258,7 @@ def run_once(
         struct.pack(
             "=IIIIQQIIIIQQIII", program, 0, len(packet), 0 if live else len(_OUT), ctypes.addressof(data),
             0 if live else ctypes.addressof(_OUT), repeat, 0, len(context), 0,
-            ctypes.addressof(held) if context else 0, 0, _LIVE_FRAMES if live else 0, 0, 1 if live else 0,
+            ctypes.addressof(held) if context else 0, 0, _LIVE_FRAMES if live else 0, 0, batch if live else 0,
         ),
         128,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir as ll
 
 from sim.switch import ir
-from sim.switch.layout import INTERNAL, Context, FieldSlot, State
+from sim.switch.layout import INTERNAL, Context, FieldSlot, HeaderShape, State
 
 INLINED_PRIMITIVES = 20_000
 PTR = ll.PointerType()
@@ -45,10 +45,13 @@ class Unit:
     ----------
     vector_bits, frame_bytes
         The widest vectors to use; how much memory a packet's bytes have, where that must be known.
+    turns_at_once
+        How many turns of a run are written one after the other, where LLVM does not see to it.
     """
 
     vector_bits = 512
     frame_bytes = 0
+    turns_at_once = 1
 
     def __init__(self, program: ir.Program) -> None:
         # program, state, context: what is compiled, and where things are.
@@ -300,6 +303,11 @@ class Fn:
             self.unit.intrinsic("llvm.memset", [PTR, I64], kind),
             [target, ll.Constant(I8, 0), size, ll.Constant(I1, 0)],
         )
+
+    def load_whole(self, header: Any, shape: HeaderShape, at: Any) -> bool:
+        """Load a header that lies in the state as in packets from byte `at` (i32) of the packet; return whether it is one."""
+        del header, shape, at
+        return False
 
     def prefetch(self, place: Any) -> None:
         """Bring a cache line nearer that will be read soon, or is not there."""

@@ -187,7 +187,8 @@ class _Parser(Primitives):
                 bits, size = resize(b, wide, 32), resize(b, total, 32)
         else:
             self.need(size)
-        extract_header(self.fn, header.pointer, header.shape, self.here(), bits)
+        if not self.fn.load_whole(header.pointer, header.shape, b.load(self.cursor, typ=I32)):
+            extract_header(self.fn, header.pointer, header.shape, self.here(), bits)
         self.set_valid(header, True)
         self.advance(size)
 

@@ -16,10 +16,11 @@ from sim.switch.layout import FieldSlot
 
 @dataclass(frozen=True)
 class _Turn:
-    """The turn being written: its number (i64), the shared fields' variables, the first turn's cells."""
+    """The turn being written: its number, the shared fields' variables, the first turn's cells."""
 
     run: Run
-    number: Any
+    number: Any  # i64; `further` is added to it.
+    further: int
     variables: dict[FieldName, Any]
     cells: dict[str, tuple[Any, Any, int]]
 
@@ -61,16 +62,21 @@ class Turns(Externs):
             fn.store_raw(header, slot, b.load(variables[name], typ=i(slot.storage)))
 
     def _loop(self, run: Run, variables: dict[FieldName, Any], cells: dict[str, Any]) -> Iterator[None]:
-        with self.fn.loop(ll.Constant(I64, run.turns), vectorized=True) as number:
-            self._turn = _Turn(run, number, variables, cells)
-            yield
-            self._turn = None
+        fn = self.fn
+        at_once = fn.unit.turns_at_once if run.turns % fn.unit.turns_at_once == 0 else 1
+        with fn.loop(ll.Constant(I64, run.turns // at_once), vectorized=True) as number:
+            first = fn.b.mul(number, ll.Constant(I64, at_once))
+            for further in range(at_once):
+                self._turn = _Turn(run, first, further, variables, cells)
+                yield
+                self._turn = None
 
     def _moved(self, pointer: Any, step: int) -> Any:
         assert self._turn is not None
-        return (
-            self.fn.at(pointer, self.fn.b.mul(self._turn.number, ll.Constant(I64, step))) if step else pointer
-        )
+        if step == 0:
+            return pointer
+        first = self.fn.at(pointer, self.fn.b.mul(self._turn.number, ll.Constant(I64, step)))
+        return self.fn.at(first, step * self._turn.further)
 
     def field_place(self, expr: ir.Expr) -> tuple[Any, FieldSlot]:
         """Find a field: the address of its header and its place there."""
