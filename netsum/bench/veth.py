@@ -1,9 +1,10 @@
 """``netsum bench veth``: the embedded switch, the kernel (XDP) and BMv2 on the same virtual cables, same packets.
 
-The switch has one port for each worker of a job, on virtual Ethernet with all offloads off; a process at each other end sends
-the worker's contributions and takes the results, a window of chunks at a time, so that neither loses (`netsum.bench.veth_hosts`).
-Every chunk takes one packet in and one packet out for each worker, so as many packets leave as come. BMv2 has neither a log nor
-pcaps, and the longest queues it can have. Every run starts a switch anew; runs alternate.
+The switch has one port for each worker of a job, on virtual Ethernet with all offloads off. A worker's packets are made, and its
+results counted, in the kernel at the other end (`netsum.bench.veth_hosts`), at most as many chunks ahead of the results as there
+are slots, so that no queue overruns and most processor time is the switch's. Every chunk takes one packet in and one packet out
+for each worker, so as many packets leave as come. BMv2 has neither a log nor pcaps, and the longest queues it can have. Every run
+starts a switch anew; runs alternate.
 """
 
 import json
@@ -85,6 +86,8 @@ class _Cables:
                 namespaces.add_namespace(name)
             for end, port in zip(self.ends, self.ports.values(), strict=True):
                 namespaces.add_cable(self.hosts, end, self.switch, port)
+                # With it, an interface without an XDP program takes the frames that hosts send from theirs.
+                namespaces.run(*namespaces.inside(self.switch), "ethtool", "-K", port, "gro", "on")
         except BaseException:
             self.__exit__()
             raise
@@ -95,24 +98,9 @@ class _Cables:
 
 
 @contextmanager
-def _in_kernel(cables: _Cables) -> Iterator[None]:
-    """Have the hosts take what XDP sends."""
-
-    def receive_offload(state: str) -> None:
-        for end in cables.ends:  # with it, an interface takes what XDP sends
-            namespaces.run(*namespaces.inside(cables.hosts), "ethtool", "-K", end, "gro", state)
-
-    receive_offload("on")
-    try:
-        yield
-    finally:
-        receive_offload("off")
-
-
-@contextmanager
 def _xdp(cables: _Cables, folder: Path) -> Iterator[str]:
     """Run the program in the kernel; yields where its P4Runtime listens."""
-    with _in_kernel(cables), _embedded(cables, folder, "xdp") as address:
+    with _embedded(cables, folder, "xdp") as address:
         yield address
 
 
@@ -122,7 +110,7 @@ def _by_hand(cables: _Cables, folder: Path, job: Job) -> Iterator[None]:
     stem = folder / "by-hand"
     command = [sys.executable, "-P", "-m", "netsum.bench.xdp_twin", "--ready", f"{stem}.sock"]
     command += ["--interfaces", ",".join(cables.ports.values()), "--job", json.dumps(asdict(job))]
-    with _in_kernel(cables), _running(BY_HAND, cables.switch, command, stem):
+    with _running(BY_HAND, cables.switch, command, stem):
         yield
 
 
@@ -237,13 +225,19 @@ def _mac(number: int) -> str:
 
 
 def measure(
-    lanes: int, workers: int = 2, slots: int = 64, packets: int = 40_000, runs: int = 3, *, bmv2: bool = True
+    lanes: int,
+    workers: int = 2,
+    slots: int = 256,
+    packets: int = 400_000,
+    runs: int = 3,
+    *,
+    bmv2: bool = True,
 ) -> Comparison:
     """Run one program on all switches, `runs` times each, alternating.
 
     Raises TestbedError if a switch did not come up, or lost packets.
     """
-    packets -= packets % workers
+    packets -= packets % (workers * slots)
     comparison = Comparison(lanes, workers, packets)
     chosen = (
         [EMBEDDED, XDP] + ([BY_HAND] if compiler() else []) + ([BMV2] if bmv2 and shutil.which(BMV2) else [])

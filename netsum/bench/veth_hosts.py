@@ -1,60 +1,110 @@
-"""A host's side of ``netsum bench veth``, run where its interface is: sends a worker's packets, counts the results.
+"""A host's end of a cable in ``netsum bench veth``: a worker's packets are made, and its results counted, in the kernel.
 
-Compiled, and one packet costs it about as much as a switch's port: contributions go out in batches, as many chunks ahead of
-the results as the job has slots. So nothing is lost while queues hold that many packets, and the switch never waits.
+Sockets cost a packet more than a switch in the kernel does, so there are none: `host_xdp.ll` sends contributions from test runs
+with live frames, and is at the interface, where it counts RESULTs and drops them. A worker is at most as many chunks ahead of its
+results as the job has slots, so nothing is lost while a queue holds that many packets.
 """
 
 import argparse
 import json
+import os
+import socket
+import struct
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from netsum.bench.traffic import Job, contributions
-from netsum_common.compiled import compiled
-from netsum_common.sockets import monotonic_ns
-from sim.switch import Packets
-from sim.switch.ports import InterfacePorts
-from sim.switch.ports.frames import HEADER_BYTES
-from sim.switch.ports.rings import receive_frames, transmit_frames
+from host_agent.wire import constants as c
+from netsum.bench.traffic import Job, contribution
+from sim.switch.bpf import syscall
+from sim.switch.bpf.loading import linked
+from sim.switch.bpf.machine import compile_module
+from sim.switch.bpf.syscall import Map
 
-ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(__file__).with_name("host_xdp.ll")
 
-BATCH = 32
-LOOK_MS = 100
-QUIET_NS = 3_000_000_000
-_CHUNK_OFFSET = 12
+_QUIET_S = 3.0
+"""A host gives up when no result has come for so long."""
+_TEMPLATES, _SAMPLES, _LANES_AT, _CHUNK_AT = 16, 64, 62, 54
+_RESULT = c.VERSION << 4 | c.KIND_RESULT
 
 
-@compiled
-def drive(inbox: Any, outbox: Any, ports: Any, lengths: Any, frames: Any, window: int, quiet_ns: int) -> int:
-    """Send all frames, at most `window` chunks ahead of the results; return how many results came.
+def lanes_of(job: Job, worker: int) -> NDArray[np.int32]:
+    """Return what a worker contributes, int32[16, lanes]: chunk n has row n modulo 16."""
+    random = np.random.default_rng(worker)
+    return random.integers(-(2**20), 2**20, (_TEMPLATES, job.lanes), dtype=np.int32)
 
-    It gives up when none has come for `quiet_ns`.
-    """
-    total = ports.shape[0]
-    sent, got = 0, 0
-    last_ns = monotonic_ns(inbox.work)
-    while got < total:
-        # The slot of chunk n is free when its result has come.
-        may = min(total, got + window) - sent
-        count = min(may, BATCH)
-        if count > 0:
-            transmit_frames(outbox, ports[sent:], lengths[sent:], frames[sent:], count)
-            sent += count
-        came = receive_frames(inbox, 0 if may > 0 else LOOK_MS)
-        for i in range(came):
-            if inbox.lengths[i] == lengths[0]:
-                got += 1
-        now_ns = monotonic_ns(inbox.work)
-        if came > 0:
-            last_ns = now_ns
-        elif now_ns - last_ns > quiet_ns:
-            break
-    return got
+
+class Host:
+    """One worker at one interface; the programs go with this process."""
+
+    def __init__(self, job: Job, worker: int, interface: str) -> None:
+        self.job = job
+        packets = [contribution(job, worker, 0, row.astype(">i4").tobytes()) for row in lanes_of(job, worker)]
+        self.frame = packets[0]
+        self._stride = -(-len(self.frame) // 64) * 64
+        samples = 64 + _TEMPLATES * self._stride
+        size = samples + _SAMPLES * self._stride
+        numbers = {"STRIDE": self._stride, "FRAME": len(self.frame), "SAMPLES": samples, "RESULT": _RESULT}
+        numbers |= {"SLOTMASK": job.slots - 1, "SHIFT": job.slots.bit_length() - 1}
+        text = SOURCE.read_text(encoding="utf-8")
+        for name, number in numbers.items():
+            text = text.replace(name, str(number))
+        code = compile_module(text, str(SOURCE))
+        maps = {
+            "memory": Map("host", syscall.ARRAY, 4, size, 1, shared=True),
+            "cable": Map("cable", syscall.DEVMAP, 4, 4, 1),
+        }
+        index = socket.if_nametoindex(interface)
+        maps["cable"].update(bytes(4), struct.pack("=I", index))
+        memory = np.frombuffer(maps["memory"].view(size), np.uint8)
+        self._words = memory[:64].view(np.uint64)
+        templates = memory[64:samples].reshape(_TEMPLATES, self._stride)
+        for place, packet in zip(templates, packets, strict=True):
+            place[: len(packet)] = np.frombuffer(packet, np.uint8)
+        self._samples = memory[samples:].reshape(_SAMPLES, self._stride)
+        self._program = syscall.load_program("host", linked(code, "host", maps))
+        self._link = syscall.attach_xdp(self._program, index, syscall.NATIVE_MODE)
+
+    def run(self, chunks: int) -> int:
+        """Send all chunks; return how many results came."""
+        slots, sent, got, words = self.job.slots, 0, 0, self._words
+        words[4] = chunks
+        last = time.monotonic()
+        while got < chunks:
+            # The slot of chunk n is free when its result has come; a test run is worth its setup from half of the slots on.
+            count = min(got + slots, chunks) - sent
+            if count >= min(slots // 2, chunks - sent) > 0:
+                syscall.run_once(self._program, self.frame, count, live=True, batch=64)
+                sent += count
+            else:
+                os.sched_yield()
+            before, got = got, int(words[1])
+            if got > before:
+                last = time.monotonic()
+            elif time.monotonic() - last > _QUIET_S:
+                break
+        return got
+
+    @property
+    def end_ns(self) -> int:
+        """When the last result came, in ns of the monotonic clock."""
+        return int(self._words[3])
+
+    def right(self, chunks: int) -> bool:
+        """Whether each chunk had one result, and the sampled ones hold the sums."""
+        if int(self._words[2]) != chunks * (chunks - 1) // 2:
+            return False
+        sums = np.sum([lanes_of(self.job, worker) for worker in range(self.job.workers)], axis=0)
+        for row in self._samples[: -(-chunks // 61)]:
+            chunk = int.from_bytes(row[_CHUNK_AT : _CHUNK_AT + 4].tobytes())
+            lanes = row[_LANES_AT : len(self.frame)].view(">i4")
+            if not (lanes == sums[chunk % _TEMPLATES]).all():
+                return False
+        return True
 
 
 def main() -> None:
@@ -66,33 +116,12 @@ def main() -> None:
     options.add_argument("--packets", type=int, required=True)
     chosen = options.parse_args()
     job = Job(**json.loads(chosen.job))
-    everything = contributions(job, chosen.packets // job.workers)
-    own = everything.ports == job.port_of(chosen.worker)
-    packets = Packets.trusted(everything.ports[own], everything.lengths[own], everything.frames[own])
-    with InterfacePorts([(job.port_of(chosen.worker), chosen.interface)]) as ports:
-        arguments = (ports._inbox, ports._outbox, packets.ports, packets.lengths, packets.frames)
-        drive(*arguments[:2], packets.ports[:0], packets.lengths[:0], packets.frames[:0], 1, 0)
-        print("ready", flush=True)
-        sys.stdin.readline()
-        ports.receive(0)
-        results = drive(*arguments, job.slots, QUIET_NS)
-        end_ns = time.perf_counter_ns()
-        right = _right(job, everything, ports)
-        print(json.dumps({"results": results, "end_ns": end_ns, "right": right}))
-
-
-def _right(job: Job, packets: Packets, ports: InterfacePorts) -> bool:
-    """Whether the results that were received last hold the sums of their chunks."""
-    sent = packets.frames[:, -4 * job.lanes :].copy().view(">i4").reshape(-1, job.workers, job.lanes)
-    at = HEADER_BYTES + _CHUNK_OFFSET
-    found = [row[:length].tobytes() for row, length in zip(ports.frames, ports.lengths, strict=True)]
-    results = [frame for frame in found if len(frame) == packets.lengths[0]]
-    return bool(results) and all(
-        (
-            np.frombuffer(frame[-4 * job.lanes :], ">i4") == sent[int.from_bytes(frame[at : at + 4])].sum(0)
-        ).all()
-        for frame in results
-    )
+    chunks = chosen.packets // job.workers
+    host = Host(job, chosen.worker, chosen.interface)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    results = host.run(chunks)
+    print(json.dumps({"results": results, "end_ns": host.end_ns, "right": host.right(chunks)}))
 
 
 if __name__ == "__main__":

@@ -82,8 +82,8 @@ def bench_veth(
     runs: Runs = 3,
     lanes: BothLanes = None,
     workers: Annotated[int, typer.Option(min=1, max=32, help="Ports of the switch.")] = 2,
-    slots: Annotated[int, typer.Option(min=1, help="Chunks under way; a power of two.")] = 64,
-    packets: Annotated[int, typer.Option(min=1, help="Packets of a run.")] = 40_000,
+    slots: Annotated[int, typer.Option(min=2, max=256, help="Chunks under way; a power of two.")] = 256,
+    packets: Annotated[int, typer.Option(min=1, help="Packets of a run.")] = 400_000,
     bmv2: Annotated[bool, typer.Option(help="Measure BMv2 too, if it is installed.")] = True,
 ) -> None:
     """Packets/s of the embedded switch, the kernel (XDP) and BMv2 on the same virtual cables; needs root."""

@@ -1,0 +1,15 @@
+"""`netsum bench veth`: each switch answers all contributions that hosts in the kernel make, with the right sums."""
+
+import pytest
+
+from netsum.bench.veth import BY_HAND, EMBEDDED, XDP, measure
+from netsum.bench.xdp_twin import compiler
+from tests.dataplane.dataplane import xdp
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(xdp.why_not() is not None, reason=str(xdp.why_not()))]
+
+
+@pytest.mark.parametrize("lanes", [64, 256])
+def test_all_results_come_through_each_switch_and_are_right(lanes: int) -> None:
+    found = measure(lanes, workers=2, slots=64, packets=4_000, runs=1, bmv2=False)
+    assert set(found.rates) == {EMBEDDED, XDP} | ({BY_HAND} if compiler() else set())
