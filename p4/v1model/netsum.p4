@@ -8,6 +8,7 @@
 #include "../shared/protocol_headers.p4"
 #include "../shared/tree_constants.p4"
 #include "../shared/quorum_constants.p4"
+#include "shard_constants.p4"
 #include "shim.p4"
 #include "lane.p4"
 #include "../shared/lanes.p4"
@@ -28,9 +29,10 @@
 #include "quorum.p4"
 #include "../shared/tree.p4"
 #include "tree.p4"
+#include "shards.p4"
 #include "slot.p4"
 
-control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control NetsumIngress(inout headers_t hdr, inout target_metadata_t target, inout standard_metadata_t standard) {
     ArriveFromTarget() arrive;
     SwitchAddress() switch_address;
     ArpResponder() arp;
@@ -47,82 +49,88 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     LeaveToTarget() leave;
 
     apply {
-        arrive.apply(hdr, meta, standard);
+        arrive.apply(hdr, target.shared, standard);
         if (hdr.packet_out.isValid()) {
-            meta.egress_port = (port_t) hdr.packet_out.egress_port;
-            meta.send = SEND_TO_PORT;
+            target.shared.egress_port = (port_t) hdr.packet_out.egress_port;
+            target.shared.send = SEND_TO_PORT;
             hdr.packet_out.setInvalid();
         } else if (hdr.ethernet.isValid()) {
-            switch_address.apply(meta);
-            if (!meta.is_own) {
-                forward.apply(hdr, meta);
+            switch_address.apply(target.shared);
+            if (!target.shared.is_own) {
+                forward.apply(hdr, target.shared);
             } else if (hdr.arp.isValid()) {
-                arp.apply(hdr, meta);
+                arp.apply(hdr, target.shared);
             } else if (hdr.icmp.isValid()) {
-                echo.apply(hdr, meta);
+                echo.apply(hdr, target.shared);
             } else if (hdr.ipv4.protocol == PROTOCOL_UDP &&
                        (!hdr.udp.isValid() || hdr.udp.dst_port == NETSUM_UDP_PORT)) {
                 // UDP whose port cannot be seen (options, fragments, cut off) counts as meant for the netsum port.
                 parent_t parent = { false, 0, 0, 0, 0 };
                 bool to_first_child = false;
                 quorum_t quorum = { 0, 0 };
-                if (meta.well_formed) {
+                if (target.shared.well_formed) {
                     bool from_parent = hdr.netsum.kind == KIND_RESULT || hdr.netsum.kind == KIND_STATUS;
-                    admission.apply(hdr, meta);
-                    if (!meta.admission.admitted || from_parent != (meta.admission.worker_bit == 0)) {
-                        meta.outcome = from_parent ? OUTCOME_MALFORMED : OUTCOME_NOT_ADMITTED;
-                    } else if (meta.admission.room == 0 || (bit<32>) meta.admission.index >= POOL_INDICES) {
-                        meta.outcome = OUTCOME_OUT_OF_RANGE;
+                    admission.apply(hdr, target.shared);
+                    if (!target.shared.admission.admitted || from_parent != (target.shared.admission.worker_bit == 0)) {
+                        target.shared.outcome = from_parent ? OUTCOME_MALFORMED : OUTCOME_NOT_ADMITTED;
+                    } else if (target.shared.admission.room == 0 ||
+                               (bit<32>) target.shared.admission.index >= POOL_INDICES) {
+                        target.shared.outcome = OUTCOME_OUT_OF_RANGE;
                     } else if (hdr.netsum.kind == KIND_STATUS) {
-                        meta.outcome = OUTCOME_STATUS_PASSED_DOWN;
-                        meta.is_answer = true;
+                        target.shared.outcome = OUTCOME_STATUS_PASSED_DOWN;
+                        target.shared.is_answer = true;
                     } else {
                         bool wants_quorum = hdr.netsum.flags & FLAG_QUORUM != 0;
                         if (wants_quorum) {
                             job_quorum.apply(hdr, quorum);
                         }
                         if (wants_quorum && quorum.workers == 0) {
-                            meta.outcome = OUTCOME_NOT_ADMITTED;
+                            target.shared.outcome = OUTCOME_NOT_ADMITTED;
                         } else {
-                            slot.apply(hdr, meta, quorum, parent, to_first_child);
+                            slot.apply(hdr, target.shared, quorum, parent, to_first_child, target.header_back);
                         }
                     }
                 } else {
-                    meta.outcome = OUTCOME_MALFORMED;
+                    target.shared.outcome = OUTCOME_MALFORMED;
                 }
-                if (meta.is_answer) {
-                    answer.apply(hdr, meta, to_first_child, quorum);
+                if (target.shared.is_answer) {
+                    answer.apply(hdr, target.shared, to_first_child, quorum);
                 } else if (parent.present) {
-                    pass_up.apply(hdr, meta, parent);
+                    pass_up.apply(hdr, target.shared, parent);
+                    if (hdr.netsum.kind == KIND_CONTRIBUTE && target.header_back == target.shared.admission.full_mask) {
+                        hdr.netsum.flags = hdr.netsum.flags | FLAG_HEADER_BACK; // No child needs the lanes.
+                    }
                 }
-                counters.apply(hdr, meta);
-                tree_counters.apply(hdr, meta, parent.present);
-                quorum_counters.apply(hdr, meta);
+                counters.apply(hdr, target.shared);
+                tree_counters.apply(hdr, target.shared, parent.present);
+                quorum_counters.apply(hdr, target.shared);
             }
         }
-        leave.apply(meta, standard);
+        leave.apply(target.shared, standard);
     }
 }
 
-control NetsumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control NetsumEgress(inout headers_t hdr, inout target_metadata_t target, inout standard_metadata_t standard) {
     CopyRewrite() copy_rewrite;
+    CutCopy() cut_copy;
 
     apply {
         bool wanted = true;
-        if (meta.is_answer) {
-            if (meta.send == SEND_TO_ONE_OF_GROUP && standard.egress_rid != (bit<16>) hdr.netsum.worker_id + 1) {
+        if (target.shared.is_answer) {
+            if (target.shared.send == SEND_TO_ONE_OF_GROUP && standard.egress_rid != (bit<16>) hdr.netsum.worker_id + 1) {
                 wanted = false;
             } else {
                 copy_rewrite.apply(hdr, standard.egress_rid, wanted);
+                cut_copy.apply(hdr, target.header_back, standard.egress_rid);
             }
-        } else if (meta.send == SEND_TO_OTHERS && standard.egress_port == meta.ingress_port) {
+        } else if (target.shared.send == SEND_TO_OTHERS && standard.egress_port == target.shared.ingress_port) {
             wanted = false;
         }
         if (!wanted) {
             mark_to_drop(standard);
         } else if (standard.egress_port == CPU_PORT) {
             hdr.packet_in.setValid();
-            hdr.packet_in.ingress_port = (bit<16>) meta.ingress_port;
+            hdr.packet_in.ingress_port = (bit<16>) target.shared.ingress_port;
         }
     }
 }

@@ -1,4 +1,4 @@
-// The slots. Per pool index: tag (epoch, chunk), collective (op, fingerprint), seen, marks, exponent, lanes.
+// The slots. Per pool index: tag (epoch, chunk), collective (op, fingerprint), seen, header_back, marks, exponent, lanes.
 //
 // All of it changes here, in ingress, where BMv2 runs one packet at a time; its egress threads would race.
 
@@ -6,11 +6,12 @@
 const bit<16> MAX_GROWTH_BYTES = 512;
 
 control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, inout parent_t parent,
-             inout bool to_first_child) {
+             inout bool to_first_child, out worker_bitmap_t header_back) {
     register<bit<32>>(POOL_INDICES) slot_epoch;
     register<bit<32>>(POOL_INDICES) slot_chunk;
     register<bit<32>>(POOL_INDICES) slot_collective;
     register<worker_bitmap_t>(POOL_INDICES) slot_seen;
+    register<worker_bitmap_t>(POOL_INDICES) slot_header_back; // whose copies of the RESULT are the header alone
     register<bit<8>>(POOL_INDICES) slot_marks;
     register<bit<16>>(POOL_INDICES) slot_exponent;
     Lanes() lanes;
@@ -29,6 +30,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
         slot_chunk.read(chunk, index);
         slot_collective.read(collective, index);
         slot_seen.read(seen, index);
+        slot_header_back.read(header_back, index);
         slot_marks.read(marks, index);
         slot_exponent.read(exponent, index);
 
@@ -39,6 +41,8 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
             chunk = hdr.netsum.chunk;
             seen = 0;
         }
+
+        bool needs_header = hdr.netsum.flags & FLAG_HEADER_BACK != 0;
 
         // Decide. Whatever changes is written once, at the end.
         bool complete = false; // the packet's tag, with this packet in it
@@ -69,6 +73,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                 chunk = hdr.netsum.chunk;
                 collective = asked_collective;
                 seen = 0;
+                header_back = 0;
                 marks = 0;
                 exponent = EXPONENT_ALL_ZERO;
             }
@@ -90,6 +95,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                 meta.outcome = OUTCOME_ADDED;
                 changed = true;
                 seen = seen | meta.admission.worker_bit;
+                if (needs_header) {
+                    header_back = header_back | meta.admission.worker_bit;
+                }
                 complete = seen == meta.admission.full_mask || (quorum.workers != 0 && added + 1 == quorum.workers);
             } else if (seen == meta.admission.full_mask) {
                 meta.outcome = OUTCOME_DUPLICATE_ANSWERED;
@@ -151,7 +159,8 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
         if (leaves) {
             meta.is_answer = is_result;
             hdr.netsum.exponent = exponent;
-            if (marks & MARK_LANES == 0) {
+            // The sender of a duplicate says itself what it needs.
+            if (marks & MARK_LANES == 0 || (needs_header && meta.outcome == OUTCOME_DUPLICATE_ANSWERED)) {
                 if (is_result) {
                     hdr.lanes.setInvalid();
                 }
@@ -175,6 +184,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
             slot_chunk.write(index, chunk);
             slot_collective.write(index, collective);
             slot_seen.write(index, seen);
+            slot_header_back.write(index, header_back);
             slot_marks.write(index, marks);
             slot_exponent.write(index, exponent);
         }

@@ -1,13 +1,20 @@
 // What v1model calls by its own names, so that p4/shared need not know them: ports, drop and multicast, checksums.
 
-parser TargetParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+// What a packet has with it besides its headers, from the parser to egress.
+struct target_metadata_t {
+    metadata_t shared;
+    worker_bitmap_t header_back; // of a RESULT to a group: whose copies are the header alone
+}
+
+parser TargetParser(packet_in packet, out headers_t hdr, inout target_metadata_t target, inout standard_metadata_t standard) {
     PacketParser() frame;
 
     state start {
-        meta.asked_address = 0;
-        meta.is_request = false;
-        meta.well_formed = false;
-        frame.apply(packet, hdr, meta, standard.ingress_port);
+        target.shared.asked_address = 0;
+        target.shared.is_request = false;
+        target.shared.well_formed = false;
+        target.header_back = 0;
+        frame.apply(packet, hdr, target.shared, standard.ingress_port);
         transition accept;
     }
 }
@@ -27,7 +34,7 @@ control TargetDeparser(packet_out packet, in headers_t hdr) {
 }
 
 // A header with options is not summed: what the program looks into has none, and the rest is forwarded as it is.
-control VerifyIpv4(inout headers_t hdr, inout metadata_t meta) {
+control VerifyIpv4(inout headers_t hdr, inout target_metadata_t meta) {
     apply {
         verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
             { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_bytes, hdr.ipv4.identification,
@@ -37,9 +44,9 @@ control VerifyIpv4(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-control ComputeIpv4(inout headers_t hdr, inout metadata_t meta) {
+control ComputeIpv4(inout headers_t hdr, inout target_metadata_t meta) {
     apply {
-        update_checksum(meta.ipv4_is_new,
+        update_checksum(meta.shared.ipv4_is_new,
             { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_bytes, hdr.ipv4.identification,
               hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,
               hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },

@@ -1,13 +1,13 @@
 // A switch in a tree of switches: what only v1model has so (shared/tree.p4 has the rest).
 
 // The parser of a switch that may have a parent: a RESULT or STATUS is well-formed too, and so is a packet for the slot of
-// a quorum. Lengths are exact.
-parser TreeParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+// a quorum or from a worker that needs no lanes of the RESULT. Lengths are exact.
+parser TreeParser(packet_in packet, out headers_t hdr, inout target_metadata_t target, inout standard_metadata_t standard) {
     TargetParser() single;
 
     state start {
-        single.apply(packet, hdr, meta, standard);
-        transition select(hdr.netsum.isValid(), meta.well_formed) {
+        single.apply(packet, hdr, target, standard);
+        transition select(hdr.netsum.isValid(), target.shared.well_formed) {
             (true, false): check_op;
             default: accept;
         }
@@ -30,6 +30,8 @@ parser TreeParser(packet_in packet, out headers_t hdr, inout metadata_t meta, in
             (KIND_PROBE, FLAG_QUORUM): ends_after_header;
             (KIND_CONTRIBUTE, FLAG_QUORUM): ends_after_header;
             (KIND_CONTRIBUTE, FLAG_QUORUM | FLAG_LANES): ends_after_lanes;
+            (KIND_CONTRIBUTE, FLAG_HEADER_BACK): ends_after_header;
+            (KIND_CONTRIBUTE, FLAG_HEADER_BACK | FLAG_LANES): ends_after_lanes;
             default: accept;
         }
     }
@@ -68,7 +70,7 @@ parser TreeParser(packet_in packet, out headers_t hdr, inout metadata_t meta, in
     }
 
     state is_well_formed {
-        meta.well_formed = true;
+        target.shared.well_formed = true;
         transition accept;
     }
 }

@@ -336,7 +336,9 @@ class System:
         keys, numbers = np.unique(pairs[:, 0] << np.uint64(32) | pairs[:, 1], return_index=True)
         world.place("sum_keys", keys), world.place("sum_numbers", numbers)
         places = self._places()
-        seen = [(at, job * scenario.workers) for (job, _, name), at in places.items() if name == "seen"]
+        seen = [
+            (at, job * scenario.workers) for (job, _, name), at in places.items() if name in ("seen", "back")
+        ]
         lanes = [[at, places[job, index, "1"]] for (job, index, name), at in places.items() if name == "0"]
         world.place("seen_at", np.array(seen, np.int64)), world.place("lanes_at", np.array(lanes, np.int64))
         world.place("keys", np.zeros((scenario.hosts, 2), np.uint64))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.frames import (
     ARP,
+    HEADER_BACK,
     IPV4,
     LANES,
     MISMATCH,
@@ -44,9 +45,10 @@ def would_count(job: Job, packet: Packet) -> bool:
     total, fragment, source, destination = struct.unpack("!2xH2xH4xII", frame[14:34])
     destination_port, udp_bytes = struct.unpack("!2xHH2x", frame[34:42])
     first, second, job_id, token, worker_id, pool_index = struct.unpack("!BBHIBxH", frame[42:54])
-    size = 20 + 4 * job.target.lanes * (second & 15)
+    size = 20 + 4 * job.target.lanes * (second & LANES)
+    flags = (0, LANES, HEADER_BACK, HEADER_BACK | LANES) if job.target.cuts_copies else (0, LANES)
     return (
-        (first, second >> 4 in (1, 2, 3), second & 15 in (0, LANES)) == (0x11, True, True)
+        (first, second >> 4 in (1, 2, 3), second & 15 in flags) == (0x11, True, True)
         and (total, udp_bytes, len(frame)) == (size + 28, size + 8, size + 42)
         and fragment & 0x3FFF == 0
         and (frame[23], destination, destination_port) == (UDP, SWITCH_IP, NETSUM_PORT)

@@ -9,6 +9,7 @@ import pytest
 from tests.dataplane.dataplane.asic_model import LANES_A_PASS
 from tests.dataplane.dataplane.frames import (
     CONTRIBUTE,
+    HEADER_BACK,
     IPV4,
     LANES,
     MISMATCH,
@@ -130,15 +131,25 @@ def for_quorums(victim: Victim) -> tuple[int, ...]:
     return (QUORUM, QUORUM | LANES) if victim.job.target.quorums_have_lanes else (QUORUM,)
 
 
+def for_shards(victim: Victim) -> tuple[int, ...]:
+    """Return the flags of a CONTRIBUTE whose worker needs the header of the RESULT alone (`test_shards.py`)."""
+    return (HEADER_BACK, HEADER_BACK | LANES) if victim.job.target.cuts_copies else ()
+
+
 def test_flags_that_do_not_fit_lanes(victim: Victim) -> None:
-    wrong = [flags for flags in range(16) if flags not in (LANES, *for_quorums(victim))]
+    wrong = [flags for flags in range(16) if flags not in (LANES, *for_quorums(victim), *for_shards(victim))]
     victim.refuses(*(victim.header(flags=flags, lanes=victim.parts[1]) for flags in wrong))
 
 
 def test_flags_that_do_not_fit_a_bare_header(victim: Victim) -> None:
     wrong = [flags for flags in range(1, 16) if flags not in for_quorums(victim) or flags & LANES]
     victim.refuses(
-        *(victim.header(flags=flags, kind=kind) for flags in wrong for kind in (CONTRIBUTE, PROBE))
+        *(
+            victim.header(flags=flags, kind=kind)
+            for flags in wrong
+            for kind in (CONTRIBUTE, PROBE)
+            if kind == PROBE or flags not in for_shards(victim)
+        )
     )
 
 

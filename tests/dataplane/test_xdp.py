@@ -56,7 +56,7 @@ OWN = Entry("switch_address", {"address": SWITCH_IP}, "own_address", {"mac": SWI
 class Both:
     """The embedded engine and the kernel, with the same entries."""
 
-    has_trees = has_quorums = quorums_have_lanes = sees_where_frames_end = True
+    has_trees = has_quorums = quorums_have_lanes = cuts_copies = sees_where_frames_end = True
     shortest_frame = 14
 
     def __init__(self, lanes: int) -> None:

@@ -288,7 +288,9 @@ def test_what_is_malformed_is_marked(dissect: Dissect) -> None:
         "unknown version: the protocol's is 1": frame(plain._replace(version=2).to_bytes()),
         "unknown kind": frame(plain._replace(kind=9).to_bytes()),
         "unknown operation": frame(plain._replace(op=0).to_bytes()),
-        "wrong flags: flags that the protocol does not know": frame(plain._replace(flags=8).to_bytes()),
+        "wrong flags: flags that the protocol does not know": frame(
+            plain._replace(kind=KIND_PROBE, flags=8).to_bytes()
+        ),
         "wrong flags: MISMATCH outside a STATUS": frame(plain._replace(flags=FLAG_MISMATCH).to_bytes()),
         "wrong flags: LANES in a PROBE": frame(with_lanes(header(KIND_PROBE))),
         "wrong length: a header has 20 bytes": frame(plain.to_bytes()[:19]),

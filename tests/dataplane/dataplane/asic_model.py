@@ -131,6 +131,7 @@ class AsicModelTarget:
     has_trees = False
     has_quorums = True
     quorums_have_lanes = False
+    cuts_copies = False
     sees_where_frames_end = False
 
     def __init__(self, lanes: int) -> None:

@@ -53,6 +53,7 @@ class EmbeddedTarget(Programmed):
         self.has_trees = files is None or has_trees
         self.has_quorums = files is None or not has_trees
         self.quorums_have_lanes = files is None
+        self.cuts_copies = files is None
         self._chassis = chassis()
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(serve(self._chassis, "127.0.0.1:0", device_id=DEVICE_ID))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 CONTRIBUTE, RESULT, PROBE, STATUS = 1, 2, 3, 4
 SUM, MAX, BOR = 1, 2, 3
-LANES, MISMATCH, QUORUM = 1, 2, 4
+LANES, MISMATCH, QUORUM, HEADER_BACK = 1, 2, 4, 8
 NETSUM_PORT = 28275
 
 IPV4, ARP = 0x0800, 0x0806

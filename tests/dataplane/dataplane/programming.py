@@ -145,6 +145,7 @@ class Programmed:
     has_trees = True
     has_quorums = True
     quorums_have_lanes = True
+    cuts_copies = True
     sees_where_frames_end = True
     programming: Programming
 

@@ -42,6 +42,9 @@ class Target(Protocol):
     quorums_have_lanes: bool
     """Whether such slots may have lanes."""
 
+    cuts_copies: bool
+    """Whether a worker may say that it needs the header of a RESULT alone."""
+
     sees_where_frames_end: bool
     """Tofino does not, in ingress: what is behind the IPv4 packet is padding, and of what is missing in front of a
     frame's end up to 4 bytes are taken from its check sequence."""

@@ -111,7 +111,7 @@ def source(name: str) -> str:
         head = head.replace('#include "tree.p4"\n', without_externs(read["tna/tree.p4"]))
     head = head.replace('"../shared/', '"shared/').replace('#include "shim.p4"', '#include "v1model/shim.p4"')
     head = head.replace('#include "target.p4"', '#include "v1model/target.p4"')
-    head = re.sub(r'#include "(tree\.p4|quorum)', r'#include "v1model/\1', head)
+    head = re.sub(r'#include "(tree\.p4|quorum|shard)', r'#include "v1model/\1', head)
     theirs = re.split(r"(?=^control Netsum)", read["tna/netsum.p4"], flags=re.MULTILINE)[1]
     body = theirs[theirs.index("    ArriveFromTarget") :].replace("hdr.frame", "hdr")
     body = re.sub(r"arrive\.apply\(.*?\)", "arrive.apply(hdr, meta, standard)", body)
@@ -119,6 +119,7 @@ def source(name: str) -> str:
     if passes > 1:
         head, body = with_passes(head, body)
     body = body.replace("IS_FURTHER_PASS", "hdr.pass.isValid()" if passes > 1 else "false")
+    body = re.sub(r"(?<!\.)\bmeta\b", "target.shared", body)
     egress = egress.replace("V1Switch(TreeParser()", "V1Switch(TargetParser()")
     return head + ingress[: ingress.index("    ArriveFromTarget")] + body + egress
 
@@ -131,6 +132,7 @@ def with_passes(head: str, body: str) -> tuple[str, str]:
     target = (P4 / "v1model/target.p4").read_text()
     parser = (P4 / "tna/target.p4").read_text().partition("advance(PORT_METADATA_SIZE);\n#if PASSES > 1\n")[2]
     states = parser.partition("#endif")[0].replace("intrinsic.", "standard.").replace("hdr.frame", "hdr")
+    states = re.sub(r"\bmeta\b", "target.shared", states)
     target = target.replace("        frame.apply", states + "        frame.apply")
     target = target.replace(
         "packet.emit(hdr.packet_in);", "packet.emit(hdr.packet_in);\n        packet.emit(hdr.pass);"

@@ -57,8 +57,8 @@ PLANTED: Final = (
     Planted(
         "parent's RESULT from elsewhere",
         "v1model/netsum.p4",
-        "from_parent != (meta.admission.worker_bit == 0)",
-        "(!from_parent && meta.admission.worker_bit == 0)",
+        "from_parent != (target.shared.admission.worker_bit == 0)",
+        "(!from_parent && target.shared.admission.worker_bit == 0)",
     ),
     Planted(
         "dispute lost on a full slot",

@@ -87,7 +87,7 @@ def _nobody_seen(program: Program) -> None:
 
 
 _ADDED: Final = "register_write NetsumIngress.slot.slot_seen"
-_IS_FULL: Final = "^(scalars.slot_seen == scalars.metadata_t._admission_full_mask"
+_IS_FULL: Final = "^(scalars.slot_seen == scalars.target_metadata_t._shared_admission_full_mask"
 _OTHER_COLLECTIVE: Final = "^(scalars.slot_collective !="
 _NEWER: Final = "assign scalars.slot_marks 0x00"
 _OUTCOME: Final = "_outcome15 0x"

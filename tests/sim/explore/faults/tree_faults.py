@@ -30,11 +30,11 @@ _FIRST_CHILD: Final = "worker_bit7 == 0x00000001"
 _NOT_COMPLETE_OR_OTHER: Final = "or (scalars.slot_seen !="
 _IS_FINAL: Final = "^((scalars.slot_marks & 0x02) !="
 _IS_OLDER: Final = "slot_age >>"
-_STATUS_DOWN: Final = "assign scalars.metadata_t._outcome15 0x0d"
+_STATUS_DOWN: Final = "assign scalars.target_metadata_t._shared_outcome15 0x0d"
 _LEVEL_DOWN: Final = "assign netsum.flags (((scalars.answer_flags"
 _WITH_LANES, _WITHOUT_LANES = "assign scalars.slot_marks 0x03", "assign scalars.slot_marks 0x02"
 _KIND: Final = {"type": "field", "value": ["netsum", "kind"]}
-_OUTCOME: Final = {"type": "field", "value": ["scalars", "metadata_t._outcome15"]}
+_OUTCOME: Final = {"type": "field", "value": ["scalars", "target_metadata_t._shared_outcome15"]}
 _RESULT, _PROBED, _PASSED_UP_AGAIN = 2, 4, 11
 
 

@@ -116,7 +116,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control NetsumIngress(inout headers_t hdr, inout target_metadata_t target, inout standard_metadata_t standard) {
     ArriveFromTarget() arrive;
     SwitchAddress() switch_address;
     WorkerAdmission() admission;
@@ -126,32 +126,32 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     LeaveToTarget() leave;
 
     apply {
-        arrive.apply(hdr, meta, standard);
-        switch_address.apply(meta);
-        if (meta.is_own && meta.well_formed) {
-            admission.apply(hdr, meta);
-            if (!meta.admission.admitted) {
-                meta.outcome = OUTCOME_NOT_ADMITTED;
-            } else if (meta.admission.room == 0 || (bit<32>) meta.admission.index >= POOL_INDICES) {
-                meta.outcome = OUTCOME_OUT_OF_RANGE;
+        arrive.apply(hdr, target.shared, standard);
+        switch_address.apply(target.shared);
+        if (target.shared.is_own && target.shared.well_formed) {
+            admission.apply(hdr, target.shared);
+            if (!target.shared.admission.admitted) {
+                target.shared.outcome = OUTCOME_NOT_ADMITTED;
+            } else if (target.shared.admission.room == 0 || (bit<32>) target.shared.admission.index >= POOL_INDICES) {
+                target.shared.outcome = OUTCOME_OUT_OF_RANGE;
             } else {
-                slot.apply(hdr, meta);
+                slot.apply(hdr, target.shared);
             }
-            if (meta.is_answer) {
-                answer.apply(hdr, meta);
+            if (target.shared.is_answer) {
+                answer.apply(hdr, target.shared);
             }
-            counters.apply(hdr, meta);
+            counters.apply(hdr, target.shared);
         }
-        leave.apply(meta, standard);
+        leave.apply(target.shared, standard);
     }
 }
 
-control NetsumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control NetsumEgress(inout headers_t hdr, inout target_metadata_t target, inout standard_metadata_t standard) {
     CopyRewrite() copy_rewrite;
 
     apply {
         bool wanted = true;
-        if (meta.is_answer) {
+        if (target.shared.is_answer) {
             copy_rewrite.apply(hdr, standard.egress_rid, wanted);
         }
         if (!wanted) {
