@@ -241,9 +241,14 @@ def nodes_of(step: Step, called: Sequence[Communication], length_ns: int, densit
     """Return the nodes of a step.
 
     `length_ns`: what the step takes without the profiler: computing is scaled so that it does, with waits as long as they were.
-    `density`: the share of blocks of all-reduces that are not zero.
+    `density`: the share of blocks of all-reduces that are not zero. Raises RecordingError if the waits alone are longer than that.
     """
-    scale = max(length_ns - step.waiting_ns, 0) / max(step.length_ns - step.waiting_ns, 1)
+    if length_ns <= step.waiting_ns:
+        raise RecordingError(
+            f"a profiled step waits {step.waiting_ns / 1e6:.2f} ms for communications, but one without the profiler takes only "
+            f"{length_ns / 1e6:.2f} ms, so its computing is not known: record again with other programs stopped"
+        )
+    scale = (length_ns - step.waiting_ns) / max(step.length_ns - step.waiting_ns, 1)
     cuts: list[tuple[int, int, int | Wait]] = [
         *((at, at, number) for number, at in enumerate(step.launches)),
         *((each.start_ns, each.end_ns, each) for each in step.waits),
