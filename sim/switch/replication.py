@@ -23,7 +23,7 @@ class Replication:
         self.groups: dict[int, tuple[Replica, ...]] = {}
         # The replicas of each clone session, 0…32767, and the bytes its copies are cut to (0: not cut).
         self.sessions: dict[int, tuple[tuple[Replica, ...], int]] = {}
-        self._group_rows = np.zeros((_GROUPS, 2), np.int64)
+        self._group_rows = np.zeros((_GROUPS, 2), np.int64)  # Of a deleted group it is 0.
         self._session_rows = np.zeros((_SESSIONS, 4), np.int64)
         self._replicas = np.zeros((1, 2), np.uint32)
 
@@ -61,10 +61,11 @@ class Replication:
         self._session_rows[session] = 0
 
     def sync(self, words: NDArray[np.int64], at: dict[str, int]) -> None:
-        """Rebuild the arrays and write their addresses into the context."""
+        """Rebuild the arrays and write their addresses into the context.
+
+        The rows of groups and sessions that there are not are never written, so their pages take no memory.
+        """
         rows: list[Replica] = []
-        self._group_rows[:] = 0
-        self._session_rows[:] = 0
         for group, replicas in self.groups.items():
             self._group_rows[group] = (len(rows), len(replicas))
             rows += replicas
