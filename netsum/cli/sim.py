@@ -25,7 +25,7 @@ sim_app = typer.Typer(
     no_args_is_help=True,
 )
 
-_MANY_PACKETS = 60_000_000  # From this number on a run takes more than a minute or so.
+_LONG_S = 20  # A run that takes longer says before it begins how long.
 
 ExperimentArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="An experiment's file (.toml), or the name of a shipped one.")
@@ -274,16 +274,13 @@ def _setting(text: str) -> tuple[str, Any]:
 
 def _compute(read: Experiment, store: Store, executor: Executor) -> None:
     from netsum.simulation import programs
+    from sim.experiments.estimate import Estimate, estimate
     from sim.experiments.sweeping import sweep
-    from sim.experiments.work import packets_expected
 
-    packets = sum(packets_expected(point.settings) for point in read.points if not store.has(point))
-    if packets > _MANY_PACKETS:
-        minutes = packets / 6e7
-        print(
-            f"about {packets / 1e6:,.0f} million packets on links: {minutes:,.0f} minutes at a million a second",
-            file=sys.stderr,
-        )
+    missing = [point for point in read.points if not store.has(point)]
+    needed = sum((estimate(point.settings) for point in missing), Estimate())
+    if needed.seconds > _LONG_S:
+        print(needed, file=sys.stderr)
     with kept_when_interrupted("what was computed is", store.folder):
         swept = sweep(read, store, programs(), executor, _progress())
     from host_agent.words import plural
@@ -292,6 +289,11 @@ def _compute(read: Experiment, store: Store, executor: Executor) -> None:
         print(f"failed: {finished.point}: {finished.error or 'no reason given'}", file=sys.stderr)
     if swept.done > len(swept.failed):
         _report(store)
+    if swept.left_out:
+        print(
+            f"packets: {swept.packets:,} on links, of which {swept.left_out:,} repeat and were left out "
+            f"({swept.left_out / swept.packets:.1%})"
+        )
     if swept.failed:
         raise CommandError(
             f"{len(swept.failed)} of {plural(swept.total, 'point')} failed; the others are in {store.folder}"

@@ -241,7 +241,7 @@ def nodes_of(step: Step, called: Sequence[Communication], length_ns: int, densit
     """Return the nodes of a step.
 
     `length_ns`: what the step takes without the profiler: computing is scaled so that it does, with waits as long as they were.
-    `density`: the share of blocks of all-reduces that are not zero. Raises RecordingError if the waits alone are longer than that.
+    `density`: the share of blocks of all-reduces that are not zero. Raises RecordingError if the waits alone take longer.
     """
     if length_ns <= step.waiting_ns:
         raise RecordingError(

@@ -7,6 +7,7 @@ import numpy as np
 
 from netsum_common.memory_used import total_bytes
 from sim.errors import SettingError, SimulationError
+from sim.experiments.estimate import estimate
 from sim.experiments.experiment import HEADERS_BYTES, Point
 from sim.experiments.limits import Limit, limits_of
 from sim.experiments.netsum_job import NetsumJob
@@ -15,7 +16,7 @@ from sim.experiments.rounds import RoundsJob
 from sim.experiments.scenario import Programs, Scenario, apply_event, build
 from sim.experiments.settings import Event, Job
 from sim.experiments.trace_job import TraceJob
-from sim.experiments.work import Work, memory_bytes, work_of
+from sim.experiments.work import Work, work_of
 from sim.network.forwarding import FastForward
 from sim.network.graph import NetworkError
 
@@ -35,6 +36,7 @@ class PointResult:
     series: list[Row] = field(default_factory=list)  # One for each interval and link, if asked for.
     limits: dict[str, list[Limit]] = field(default_factory=dict)  # For each job, what could have limited it.
     events: int = 0
+    left_out: int = 0  # Of the packets on links, those that fast-forward has left out.
 
 
 class Watch:
@@ -62,7 +64,7 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
     Raises SettingError: its settings do not fit together. Raises PointFailedError: it did not end within its limit of virtual
     time. Raises WrongSumError: a sum was wrong.
     """
-    needed, there = memory_bytes(point.settings.job), total_bytes()
+    needed, there = estimate(point.settings).memory_bytes, total_bytes()
     if needed > there:
         raise SettingError(
             f"a run of these jobs needs about {needed / 1e9:,.0f} GB of memory, and this machine has {there / 1e9:,.0f} GB: "
@@ -98,7 +100,9 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
     except NetworkError as error:
         raise PointFailedError(str(error)) from None
     scenario.network.trace.take()
-    result = PointResult([], series, events=scenario.network.events_run)
+    forward = scenario.network.forward
+    left_out = 0 if forward is None else forward.skipped_events
+    result = PointResult([], series, events=scenario.network.events_run, left_out=left_out)
     for run, settings in zip(jobs, point.settings.job, strict=True):
         begun = run.iteration_ns[0]
         span = int(begun[begun >= 0].min(initial=0)), int(max(run.ended_ns.max(), run.iteration_ns.max()))

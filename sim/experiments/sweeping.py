@@ -39,6 +39,8 @@ class Swept:
     total: int
     kept: int = 0
     computed: int = 0
+    packets: int = 0  # On links, of the points that were computed.
+    left_out: int = 0  # Those of them that fast-forward has left out.
     failed: list[Finished] = field(default_factory=list)
 
     @property
@@ -148,6 +150,8 @@ def sweep(
             else:
                 store.put(finished.point, finished.result)
                 swept.computed += 1
+                swept.packets += finished.result.rows[0]["packets_on_links"]
+                swept.left_out += finished.result.left_out
             on_finished(swept, finished)
     finally:
         store.collect()

@@ -1,10 +1,8 @@
 """What a job does, whatever reduces for it: iterations of computing, and buckets to reduce meanwhile."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sim.errors import SettingError
-from sim.experiments.experiment import Settings
 from sim.experiments.settings import Job
 from sim.network.engine.dice import CHANCES, philox
 from sim.traces.reading import read_trace
@@ -75,36 +73,6 @@ def _work_of(job: Job) -> Work:
         )
         return Work(job.collectives, model.forward_ns, model.backward_ns, buckets)
     return Work(job.collectives, job.compute, 0, (Bucket(job.size, 0, job.density),))
-
-
-def memory_bytes(jobs: Iterable[Job]) -> int:
-    """Return about how much memory a run of jobs takes: ten times their arrays, as measured with 100 MB and 32 to 256 workers.
-
-    Arrays of different workers are windows of one; only netsum's hold values.
-    """
-    ours = [job for job in jobs if job.contender == "netsum"]
-    return 10 * sum(
-        bucket.size * (job.simulated_lanes or job.lanes) // job.lanes
-        for job in ours
-        for bucket in work_of(job).buckets
-    )
-
-
-def packets_expected(settings: Settings) -> int:
-    """Return about how many packets pass links in a run without losses on a star.
-
-    A peer's workers together send and receive about two arrays each, over two links, and every other packet is acknowledged.
-    """
-    transport, packets = settings.transport, 0.0
-    for job in settings.job:
-        work = work_of(job)
-        for bucket in work.buckets:
-            if job.contender == "netsum":
-                passed = 2 * bucket.size / (4 * job.lanes)
-            else:
-                passed = 4 * bucket.size / transport.segment * (1 + 1 / transport.ack_every)
-            packets += work.iterations * job.workers * passed
-    return round(packets)
 
 
 def slowness(job: Job, worker: int) -> float:

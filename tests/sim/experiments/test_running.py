@@ -16,11 +16,9 @@ from sim.experiments.netsum_job import WrongSumError
 from sim.experiments.running import PointFailedError, PointResult, run_point
 from sim.experiments.summary import checked
 from sim.experiments.values import contributions, expected_sum
-from sim.experiments.work import packets_expected
 from sim.network.engine.records import GAPS
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters
-from sim.peers.table import PEERS
 
 
 def point(text: str, **settings: Any) -> Point:
@@ -397,7 +395,7 @@ def test_series(programs: dict[int, str]) -> None:
 
 
 def test_a_run_that_no_memory_holds_is_refused_before_it_begins(programs: dict[int, str]) -> None:
-    with pytest.raises(SettingError, match=r"needs about 172 GB of memory, and this machine has \d+ GB"):
+    with pytest.raises(SettingError, match=r"needs about \d+ GB of memory, and this machine has \d+ GB"):
         run_point(point('[[job]]\nworkers = 32\nsize = "16GiB"\n'), programs)
 
 
@@ -417,13 +415,6 @@ def test_an_all_reduce_takes_the_time_of_the_formula(
     trip_ns = way_ns + 2 * packet_ns
     rounds_ns = max(1023 * packet_ns, (1024 / slots - 1) * trip_ns + (slots - 1) * packet_ns)
     assert duration_ns == pytest.approx(way_ns + 2 * header_ns + trip_ns + rounds_ns, rel=2.5e-3)
-
-
-@pytest.mark.parametrize("contender", ["netsum", *PEERS])
-def test_packets_are_estimated_before_a_run(programs: dict[int, str], contender: str) -> None:
-    one = point(f'[[job]]\ncontender = "{contender}"\nworkers = 8\nsize = "1MiB"\ncollectives = 2\n')
-    found = run_point(one, programs).rows[0]["packets_on_links"]
-    assert packets_expected(one.settings) == pytest.approx(found, rel=0.3)
 
 
 def test_poisson_traffic_has_the_gaps_of_its_distribution() -> None:

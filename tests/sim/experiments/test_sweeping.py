@@ -24,6 +24,7 @@ pytest.importorskip("pyarrow")
 from sim.experiments.report import write_report
 from sim.experiments.store import Store, load_run, load_store, read_rows
 from sim.experiments.sweeping import Finished, Swept, here, on_dask, sweep
+from tests.sim.traces.files import FORMATS
 
 ROOT = Path(__file__).resolve().parents[3]
 SWEEP = """
@@ -40,6 +41,18 @@ seeds = 3
 [sweep]
 "job.contender" = ["netsum", "ring"]
 "job.workers" = [2, 3]
+"""
+TRACES = """
+[topology]
+rate = "10gbit"
+[[job]]
+lanes = 64
+[[fault]]
+loss = "0.1%"
+[run]
+seeds = 2
+[sweep]
+"job.contender" = ["netsum", "ring"]
 """
 
 
@@ -300,11 +313,15 @@ def test_ctrl_c_ends_a_sweep_with_a_sentence(tmp_path: Path, awaited: str) -> No
     assert "kept in" in " ".join(found.split())
 
 
+@pytest.mark.parametrize("traces", [False, True], ids=["arrays", "traces"])
 def test_a_cluster_of_other_processes_computes_the_same_bytes(
-    experiment: Experiment, programs: dict[int, str], tmp_path: Path
+    experiment: Experiment, programs: dict[int, str], traces: bool, tmp_path: Path
 ) -> None:
-    """A scheduler and two workers as processes of their own, as on several machines."""
+    """A scheduler and two workers as processes of their own, as on several machines, each with hashes of strings of its own."""
     pytest.importorskip("distributed")
+    if traces:
+        places = [write(tmp_path) for write in FORMATS.values()]
+        experiment = parse_experiment(TRACES, "sweeps", {"job.workload": places})
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -313,11 +330,15 @@ def test_a_cluster_of_other_processes_computes_the_same_bytes(
     scheduler = [*common, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port)]
     worker = [*common, "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny"]
     processes = [
-        subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-        for command in (
-            [*scheduler, "--no-dashboard"],
-            [*worker, "--no-dashboard"],
-            [*worker, "--no-dashboard"],
+        subprocess.Popen(
+            command, cwd=ROOT, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONHASHSEED": str(number)}
+        )
+        for number, command in enumerate(
+            (
+                [*scheduler, "--no-dashboard"],
+                [*worker, "--no-dashboard"],
+                [*worker, "--no-dashboard"],
+            )
         )
     ]
     try:

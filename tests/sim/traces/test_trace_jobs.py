@@ -1,5 +1,7 @@
 """Jobs that run traces: times that follow from the graph, in every contender, and the same in every run."""
 
+import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,35 +11,19 @@ import pytest
 from sim.errors import SettingError
 from sim.experiments.experiment import load_experiment, parse_experiment
 from sim.experiments.running import run_point
-from tests.sim.experiments.hashes import programs
-from tests.sim.traces.files import chakra_node, write_chakra
+from tests.sim.experiments.hashes import COLUMNS, programs
+from tests.sim.traces.files import FORMATS, chakra_node, training, write_chakra
 
 CONTENDERS = ("netsum", "ring", "halving-doubling", "tree", "ps", "ps-colocated", "omnireduce")
 COLLECTIVES = ("all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter", "all-to-all")
 MB = 1 << 20
+HASHES = {"chakra": "e9cda280af632d6c", "goal": "a5fe6bab5d627afe", "aicb": "e673c91f939bc053"}
+"""Of the rows of netsum and a ring with loss, by format."""
 
 
 def run(workload: str, more: str = "", tables: str = "", workers: int = 4) -> list[dict[str, Any]]:
     text = f'[topology]\nrate = "10gbit"\n[[job]]\nworkers = {workers}\nlanes = 64\nworkload = "{workload}"\n{more}\n{tables}'
     return run_point(parse_experiment(text, "trace").points[0], programs()).rows
-
-
-def training(rank: int, workers: int = 4, size: int = MB // 4) -> list[Any]:
-    """Return a step: a gradient is reduced while the next one is computed, and what each rank has is passed on at the end."""
-    right, left = (rank + 1) % workers, (rank - 1) % workers
-    return [
-        chakra_node(10, "compute", micros=100),
-        chakra_node(11, "all-reduce", [10], comm_size=size),
-        chakra_node(12, "compute", [10], micros=150),
-        chakra_node(13, "reduce-scatter", [12], comm_size=size),
-        chakra_node(14, "all-gather", [13], comm_size=size // workers),
-        chakra_node(15, "all-to-all", [11, 14], comm_size=size),
-        chakra_node(16, "broadcast", [15], comm_size=size),
-        chakra_node(17, "reduce", [16], comm_size=size),
-        chakra_node(18, "send", [17], comm_size=size, comm_dst=right, comm_tag=3),
-        chakra_node(19, "receive", [17], comm_size=size, comm_src=left, comm_tag=3),
-        chakra_node(20, "compute", [19], micros=20),
-    ]
 
 
 @pytest.mark.parametrize("contender", CONTENDERS)
@@ -50,6 +36,20 @@ def test_every_contender_runs_a_trace_and_repeats(contender: str, tmp_path: Path
     assert all(0.27e6 + 5 * 0.21e6 < row["iteration_ns"] < 10e6 for row in first)
     # Two iterations of an all-reduce, a reduce and a broadcast, and of four parts each of reduce-scatter and all-gather.
     assert first[0]["sums_checked"] == (2 * 4 * (3 + 4 + 4) if contender == "netsum" else 0)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_trace_of_each_format_has_the_results_that_were_committed(name: str, tmp_path: Path) -> None:
+    place = FORMATS[name](tmp_path)
+    rows = [
+        row
+        for contender in ("netsum", "ring")
+        for row in run(place, f'contender = "{contender}"\ncollectives = 2', '[[fault]]\nloss = "0.1%"')
+    ]
+    text = json.dumps([[row[column] for column in COLUMNS] for row in rows])
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == HASHES[name], (
+        "the virtual times of a trace are not those that were committed; if they were meant to change, write the found one above"
+    )
 
 
 @pytest.mark.parametrize("contender", ["netsum", "ring"])
