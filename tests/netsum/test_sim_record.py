@@ -125,7 +125,9 @@ def test_steps_that_cannot_be_recorded() -> None:
     with pytest.raises(RecordingError, match="expected the end of each communication"):
         median_step(without, CALLED)
     # On a machine that was busy while the profiler ran.
-    with pytest.raises(RecordingError, match=r"waits 0\.05 ms .* takes only 0\.04 ms, so its computing is not"):
+    with pytest.raises(
+        RecordingError, match=r"waits 0\.05 ms .* takes only 0\.04 ms, so its computing is not"
+    ):
         nodes_of(median_step(events, CALLED), CALLED, 40_000)
 
 
