@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_packets_of_a_tree_and_those_that_are_left_out(
 
 @pytest.mark.parametrize("name", ["traces", "jobs", "zeros", "racks", "training"])
 def test_packets_of_shipped_experiments(name: str, programs: dict[int, str]) -> None:
-    smaller = {
+    smaller: dict[str, dict[str, Any]] = {
         "zeros": {"job.size": "4MiB"},
         "racks": {"job.workers": [64]},
         "training": {"job.model": ["inception_v3"]},
