@@ -1,11 +1,7 @@
 """The controller of jobs on switches whose tables it can write: it gives each of a job's switches its part, or none holds any.
 
-No packet of a job's old epoch is admitted anywhere when the first of its new one is: a restart deletes all admissions,
-from the leaves to the root, before it writes the first, from the root to the leaves. So each packet meets switches above it
-that know its epoch, or none that admits it.
-
 Its jobs live in this process and are forgotten with it; `controller.service` is the controller that keeps them. Both hold jobs
-by `controller.ledgers`.
+by `controller.ledgers`, and write and delete their parts in the order of `controller.installing`.
 """
 
 import contextlib
@@ -15,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.errors import ControllerError, JobRefusedError, UnknownJobError
+from controller.installing import passing_over_faults, to_delete
 from controller.jobs import Job, another_token
 from controller.ledger import DEFAULT_SLOTS, JobLedger
 from controller.ledgers import Ledgers
@@ -170,18 +167,18 @@ class JobController:
         return present
 
     def _install(self, job: PlacedJob) -> None:
-        """Write a job's parts from the root to the leaves; if a switch does not take its part, no other keeps one."""
+        """Write a job's parts; if a switch does not take its part, no other keeps one."""
         try:
             for switch, part in job.parts.items():
                 self._tables[switch].install(part)
         except ControllerError:
-            for switch, part in reversed(job.parts.items()):
-                with contextlib.suppress(
-                    ControllerError
-                ):  # It does not answer: it begins empty when it is back.
-                    self._tables[switch].withdraw(part)
+            # A switch that does not answer begins empty when it is back.
+            with contextlib.suppress(ControllerError):
+                self._withdraw(job)
             raise
 
     def _withdraw(self, job: PlacedJob) -> None:
-        for switch, part in reversed(job.parts.items()):
-            self._tables[switch].withdraw(part)
+        with passing_over_faults() as at_one_switch:
+            for switch, part in to_delete(job.parts):
+                with at_one_switch():
+                    self._tables[switch].withdraw(part)

@@ -216,7 +216,7 @@ class P4RuntimeSession:
 
 
 def _update_errors(error: Any) -> str:
-    """Say why updates of a batch were refused (P4Runtime 1.3, section 12.3); nothing if the switch does not say."""
+    """Describe why updates of a batch were refused (P4Runtime 1.3, section 12.3); nothing if the switch does not say."""
     metadata = dict(error.trailing_metadata() or ()) if error is not None else {}
     status = status_pb2.Status()
     try:

@@ -71,12 +71,12 @@ class SwitchTables:
         self._replace(entries.SWITCH_ADDRESS, [entries.address_entry(ip, mac)])
 
     def set_l2(self, stations: Mapping[str, int], flood_ports: Iterable[int] = ()) -> None:
-        """Say where each station (MAC address) is, and to which ports frames to other stations go."""
+        """Write the port of each station (MAC address), and the ports that frames to other stations go to."""
         self._replace(entries.L2_FORWARD, entries.l2_entries(stations))
         self._set_flooding(entries.flood_group(flood_ports))
 
     def set_l3(self, routes: Mapping[str, tuple[int, str, str]]) -> None:
-        """Say where each IPv4 network is: (port, source MAC, destination MAC)."""
+        """Write where each IPv4 network is: (port, source MAC, destination MAC)."""
         self._replace(
             entries.L3_ROUTE, [entries.l3_entry(network, *route) for network, route in routes.items()]
         )

@@ -50,7 +50,7 @@ class Command:
 
     @property
     def help(self) -> str:
-        """Its help, a paragraph a line."""
+        """The command's help, a paragraph a line."""
         paragraphs = (" ".join(each.split()) for each in self.text.split("\n\n"))
         return "\n\n".join(each for each in paragraphs if each)
 

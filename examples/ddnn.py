@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def run(rank: int, size: int, world: Any, lower: Any, steps: int, seed: int = 0) -> list[Passage]:
-    """Be one rank: train, then pass the test images at each threshold.
+    """Run one rank: train, then pass the test images at each threshold.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ WORKERS = 4
 
 
 def work(controller: str, rank: int, done: threading.Barrier) -> str:
-    """Be one worker, in a real job a process on a host of its own; returns the line that reports its results."""
+    """Run one worker, in a real job a process on a host of its own; returns the line that reports its results."""
     gradients = np.full(100_000, 0.5 + rank, np.float32)
     with (
         join(controller, job="example", rank=rank, world_size=WORKERS) as seat,

@@ -464,7 +464,7 @@ class Communicator(Closing):
         return self._progress.hold(until, missing)
 
     def release(self) -> None:
-        """Go on in the present epoch after a `hold`."""
+        """Continue in the present epoch after a `hold`."""
         self._progress.release()
 
     def note_restart(self, reason: str) -> None:

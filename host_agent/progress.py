@@ -229,7 +229,7 @@ class Progress:
         return interrupt
 
     def _enter(self, admission: Admission) -> None:
-        """Go on in another epoch; what was counted so far counts on."""
+        """Continue in another epoch; the counters keep their values."""
         before = self.core.state[0]
         core = WorkerCore(admission, int(before["timeout_ns"]))
         for name in COUNTERS:

@@ -150,7 +150,7 @@ class Schedule:
         return bool(self._running)
 
     def enter(self, core: WorkerCore) -> None:
-        """Go on with another core: that of the next epoch. No collective is under way."""
+        """Continue with another core: that of the next epoch. No collective is under way."""
         self._core = core
 
     def add(self, collective: Collective) -> None:

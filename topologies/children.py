@@ -63,7 +63,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._popen.pid
 
     @property
@@ -80,7 +80,7 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """Its exit status, a signal's number below zero; None while it runs."""
+        """The exit status, a signal's number below zero; None while it runs."""
         return self._popen.poll()
 
     @property
@@ -94,7 +94,7 @@ class Child:
         return self.status == 0
 
     def how_it_ended(self) -> str:
-        """Say how it ended, for a message; and what it logged last, if it was not ended from outside."""
+        """Describe how the process ended, for a message, and what it logged last, if it was not ended from outside."""
         code = self.status
         if code is None:
             return f"{self.name} is running"
@@ -123,7 +123,7 @@ class Child:
         stop_all([self])
 
     def terminate(self) -> None:
-        """Ask it to end, without waiting."""
+        """Send the process SIGTERM, without waiting."""
         with contextlib.suppress(ProcessLookupError):
             self._popen.terminate()
 

@@ -45,7 +45,7 @@ class SwitchTestbed(Protocol):
 
     @property
     def switch_mac(self) -> str:
-        """Its Ethernet address."""
+        """The Ethernet address of the switch."""
 
     @property
     def p4runtime_address(self) -> str:

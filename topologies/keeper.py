@@ -139,7 +139,7 @@ class _Keeper:
                 (plan.folder / name).unlink(missing_ok=True)
 
     def _answer(self, connection: socket.socket) -> None:
-        """Do what one request asks for: ``{"restart": NAME}``, or ``{"link": NUMBER, …}`` with new values of `LINK_FIELDS`."""
+        """Carry out one request: ``{"restart": NAME}``, or ``{"link": NUMBER, …}`` with new values of `LINK_FIELDS`."""
         with connection, contextlib.suppress(OSError, ValueError, KeyError):
             connection.settimeout(REQUEST_TIMEOUT_S)
             with connection.makefile("rw", encoding="utf-8") as stream:
@@ -262,7 +262,7 @@ def detach(plan: TestbedPlan) -> RunningTestbed:
 
 
 def _become_keeper(plan: TestbedPlan, write_end: int) -> NoReturn:
-    """Be a process of its own, out of reach of the terminal's Ctrl-C, and keep a testbed."""
+    """Become a process of its own, out of reach of the terminal's Ctrl-C, and keep a testbed."""
     status = 1
     try:
         os.setsid()

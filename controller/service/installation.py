@@ -1,10 +1,11 @@
-"""A job's entries on its switches: written from the root to the leaves, deleted from the leaves to the root, and counted."""
+"""A job's entries on its switches: written and deleted over their links, in the order of `controller.installing`, and counted."""
 
 import contextlib
 from collections.abc import Sequence
 
 from controller.entries import COUNTERS
 from controller.errors import ControllerError, SwitchRefusedError, SwitchUnreachableError
+from controller.installing import passing_over_faults, to_delete
 from controller.jobs import Job
 from controller.service.jobs import Counted, ServiceJob
 from controller.service.link import SwitchLink
@@ -33,7 +34,7 @@ class Installation:
         return self.links[switch]
 
     async def write(self, job: ServiceJob) -> bool:
-        """Write a job's epoch to the switches that do not have it, from the root to the leaves.
+        """Write a job's epoch to the switches that do not have it.
 
         Returns whether all its switches hold the epoch; not if the job ended, or is being restarted, meanwhile. Raises
         ControllerError if a switch refused or did not answer; the next session with it installs the rest.
@@ -56,18 +57,14 @@ class Installation:
         return True
 
     async def withdraw(self, job: ServiceJob) -> None:
-        """Delete what a job's switches hold of it, from the leaves to the root.
+        """Delete what a job's switches hold of it.
 
         Raises ControllerError if a switch refused or did not answer; the others have been written.
         """
-        faults = []
-        for switch, part in reversed(job.parts.items()):
-            try:
-                await self.link(switch).call(lambda tables, part=part: tables.withdraw(part))  # type: ignore[misc]
-            except ControllerError as fault:
-                faults.append(fault)
-        if faults:
-            raise faults[0]
+        with passing_over_faults() as at_one_switch:
+            for switch, part in to_delete(job.parts):
+                with at_one_switch():
+                    await self.link(switch).call(lambda tables, part=part: tables.withdraw(part))  # type: ignore[misc]
 
     async def vacate(self, job: ServiceJob) -> None:
         """Delete what a job's switches hold of it, now or by the reconciliation that begins the next session with them."""

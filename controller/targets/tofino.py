@@ -23,7 +23,7 @@ _PM_SHOW_ROW = re.compile(r"^\s*(\d+/\d+)\s*\|\s*\d+/\s*\d+\s*\|\s*(\d+)\s*\|")
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class TofinoPipeline:
     """One pipeline of a program."""
 
     name: str  # As the P4 program calls it.
@@ -34,12 +34,12 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
-class Program:
+class TofinoProgram:
     """A compiled program."""
 
     name: str  # The compiler's.
     bfrt: bytes  # Its ``bf-rt.json``.
-    pipelines: tuple[Pipeline, ...]  # At least one.
+    pipelines: tuple[TofinoPipeline, ...]  # At least one.
 
 
 def read_file(path: Path) -> bytes:
@@ -50,7 +50,7 @@ def read_file(path: Path) -> bytes:
         raise WrongProgramError(f"cannot read the compiled program {path}: {error.strerror}") from None
 
 
-def read_program(conf: Path) -> Program:
+def read_program(conf: Path) -> TofinoProgram:
     """Read a program by the ``.conf`` that the compiler wrote for the switch driver.
 
     `conf`: the file; the names in it are looked for beside it if they are not there as they stand, for the compiler writes
@@ -59,7 +59,7 @@ def read_program(conf: Path) -> Program:
     try:
         described = json.loads(read_file(conf))["p4_devices"][0]["p4_programs"][0]
         pipelines = tuple(
-            Pipeline(
+            TofinoPipeline(
                 name=one["p4_pipeline_name"],
                 context=read_file(_beside(conf, one["context"])),
                 binary=read_file(_beside(conf, one["config"])),
@@ -67,7 +67,7 @@ def read_program(conf: Path) -> Program:
             )
             for one in described["p4_pipelines"]
         )
-        return Program(
+        return TofinoProgram(
             described["program-name"], read_file(_beside(conf, described["bfrt-config"])), pipelines
         )
     except (ValueError, LookupError, TypeError) as error:
@@ -76,7 +76,7 @@ def read_program(conf: Path) -> Program:
         ) from None
 
 
-def for_stratum(program: Program) -> bytes:
+def for_stratum(program: TofinoProgram) -> bytes:
     """Pack a program for Stratum: its message ``BfPipelineConfig``.
 
     Source: stratum/hal/lib/barefoot/bf.proto of https://github.com/stratum/stratum. Four kinds of fields in two messages, so they
@@ -90,7 +90,7 @@ def for_stratum(program: Program) -> bytes:
     return packed
 
 
-def for_pi(program: Program) -> bytes:
+def for_pi(program: TofinoProgram) -> bytes:
     """Pack a program for the P4Runtime server of P4 Studio, which is p4lang's PI.
 
     That is name, binary and context, each behind its length in 4 bytes, little endian. Raises WrongProgramError if it has

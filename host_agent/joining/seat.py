@@ -198,7 +198,7 @@ class Seat(Closing):
         return self._epoch_after(asking, timeout_s, "resizing")
 
     def _epoch_after(self, asking: FromWorker, timeout_s: float, what: str) -> Admission:
-        """Ask for another epoch than the one in the message until the job has it; return its admission."""
+        """Request another epoch than the one in the message until the job has it; return its admission."""
         # Sent repeatedly, as a stream may break and another begin meanwhile.
         return self._membership.epoch_after(
             asking.again.epoch, self.controller, timeout_s, lambda: self._stream.send(asking), what

@@ -109,7 +109,7 @@ class JoinStream:
             self._closing.wait(backoff_s)
 
     def _attend(self) -> tuple[bool, bool]:
-        """Be on one stream until it ends; whether anything was heard on it, and whether to begin another."""
+        """Handle one stream until it ends; return whether any message came on it, and whether to begin another."""
         outgoing: queue.SimpleQueue[FromWorker | None] = queue.SimpleQueue()
         self._outgoing = outgoing
         if self._closing.is_set():

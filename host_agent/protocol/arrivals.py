@@ -40,8 +40,8 @@ from host_agent.protocol.records import (
 from host_agent.protocol.recovery import limit_window
 from host_agent.protocol.timeout import (
     REPEATS_AT_ONCE,
-    ask_again_after_ns,
     look_again_at,
+    probe_again_after_ns,
     quiet_after_ns,
     repeat_after_ns,
     take_probe_time,
@@ -283,7 +283,7 @@ def _on_status(
         if record.quorum != 0 and record.offered == 0:
             missing = False
         if not (full or missing) or level > core.reach:
-            after_ns = ask_again_after_ns(core, now_ns - slot.first_sent_ns)
+            after_ns = probe_again_after_ns(core, now_ns - slot.first_sent_ns)
             look_again_at(core, slot, core.probe_sent_ns[probe] + after_ns)
             return
         if slot.last_sequence > core.probe_sequence[probe]:

@@ -29,7 +29,7 @@ from host_agent.protocol.records import (
     NEVER,
     slot_of,
 )
-from host_agent.protocol.timeout import PACKET_THRESHOLD, overtaken_after_ns
+from host_agent.protocol.timeout import PACKET_THRESHOLD, loss_delay_ns
 from netsum_common.compiled import compiled_inline
 
 LEAST_QUEUE_NS: Final = 350_000  # A process waits for a processor for some tenths of a millisecond.
@@ -110,7 +110,7 @@ def detect_losses(core: Record, slots: Records, now_ns: int) -> None:
     none_waits = core.check_ns == NEVER
     core.check_ns = NEVER
     core.loss_checked_at = core.largest_acked
-    after_ns = overtaken_after_ns(core)
+    after_ns = loss_delay_ns(core)
     queue = has_queue(core)
     for chunk in range(core.oldest_chunk, core.next_chunk):
         slot = slots[slot_of(core, chunk)]

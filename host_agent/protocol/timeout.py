@@ -88,7 +88,7 @@ def quiet_after_ns(core: Record, waited_ns: Integer) -> Integer:
 
 
 @compiled_inline
-def ask_again_after_ns(core: Record, waited_ns: int) -> Integer:
+def probe_again_after_ns(core: Record, waited_ns: int) -> Integer:
     """Return the time, in ns, to the next PROBE of a chunk that waits for other workers, given how long it has waited."""
     return min(max(core.rto_ns, waited_ns // WAITED_SHARE), core.max_rto_ns)
 
@@ -104,7 +104,7 @@ def repeat_after_ns(core: Record, times: int) -> Integer:
 
 
 @compiled_inline
-def overtaken_after_ns(core: Record) -> Integer:
+def loss_delay_ns(core: Record) -> Integer:
     """Return how long, in ns, after its transmission an overtaken chunk counts as lost (RFC 9002, section 6.1.2)."""
     return max(core.srtt_ns * 9 // 8, GRANULARITY_NS)
 

@@ -77,7 +77,7 @@ class BackupWorkers(Strategy):
         return self._rounds.behind
 
     def training(self) -> Iterator[int]:
-        """Go over the training; yields the number of the step that the next gradient is for, until all have been taken."""
+        """Yield the number of the step that the next gradient is for, until all steps have been taken."""
         while not self._rounds.done:
             yield self._rounds.number
 

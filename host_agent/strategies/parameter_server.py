@@ -110,7 +110,7 @@ class ServedStrategy(Strategy):
             self._changed.notify_all()
 
     def _answer(self, worker: int) -> bool:
-        """Do what one message asks for; return whether there will be another."""
+        """Process one message; return whether another will follow."""
         header = self.exchange.receive(torch.zeros(3, dtype=torch.int64), worker, _HEADER)
         request, version, clock = header.tolist()
         if request == Request.END:
@@ -168,7 +168,7 @@ class ServedStrategy(Strategy):
         self.require(not self.serves, _SERVE_THERE)
 
     def at_end(self) -> None:
-        """Say that this worker has ended, and load the server's last parameters when all have."""
+        """Report that this worker has ended, and load the server's last parameters when all have."""
         if self.serves:
             self.require(self._served, _SERVE_THERE)
             return

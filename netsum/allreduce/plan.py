@@ -80,7 +80,7 @@ class Exchange:
 
     @property
     def bytes_of_an_element(self) -> int:
-        """Its size in memory."""
+        """Size of an element in memory."""
         return ITEM_BYTES[self.dtype]
 
     @property

@@ -169,7 +169,7 @@ def _ending_with(seat: Seat, communicator: Communicator) -> Iterator[_Ending]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Be one rank; 0 if all results were right."""
+    """Run one rank; return 0 if all results were right."""
     parser = argparse.ArgumentParser(
         prog="python -m netsum.allreduce.worker", description=(__doc__ or "").split(":")[0]
     )

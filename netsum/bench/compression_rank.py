@@ -85,7 +85,7 @@ def _counters(interface: str) -> tuple[int, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Be one rank."""
+    """Run one rank."""
     options = parse(arguments, main.__doc__, lambda text: [Point(**each) for each in json.loads(text)])
     points: list[Point] = options.plan
     with world(options, _TIMEOUT):

@@ -37,7 +37,7 @@ class Gloo:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Be one rank; 0 if all results were right."""
+    """Run one rank; return 0 if all results were right."""
     options = parse(arguments, main.__doc__, Plan.from_json)
     plan: Plan = options.plan
     correct, rounds = True, 0

@@ -29,7 +29,7 @@ def _seconds_to_reduce(world: Any, in_place: Any, size_bytes: int) -> list[float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Be one rank."""
+    """Run one rank."""
     from mpi4py import MPI
 
     (text,) = sys.argv[1:] if arguments is None else arguments

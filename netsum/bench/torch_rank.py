@@ -64,7 +64,7 @@ def _measure(plan: TorchPlan, groups: dict[str, dist.ProcessGroup], run: int) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Be one rank."""
+    """Run one rank."""
     options = parse(arguments, main.__doc__, TorchPlan.from_json)
     plan: TorchPlan = options.plan
     with world(options, _TIMEOUT):

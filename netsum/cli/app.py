@@ -32,7 +32,7 @@ TRY, OPERATE, LOOK = "Try it", "Operate it", "Look closer"
 NAMED_BY_VERSION = ("numpy", "numba", "llvmlite", "grpcio", "protobuf", "torch")
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         import platform
         from importlib.metadata import PackageNotFoundError, version
@@ -53,7 +53,7 @@ def netsum(
         bool,
         typer.Option(
             "--version",
-            callback=_tell_version,
+            callback=_print_version,
             is_eager=True,
             help="Print what a bug report needs: the versions of netsum and of what it runs on.",
         ),

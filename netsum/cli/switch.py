@@ -212,7 +212,7 @@ def show(
     name: SwitchName = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show a switch: its program, its slots and jobs, and what its controller found to put right."""
+    """Show a switch: its program, its slots and jobs, and what its controller found wrong and repaired."""
     import datetime
 
     from controller.service.client import as_dict

@@ -26,7 +26,7 @@ class Counting(Protocol):
 
     @property
     def worker(self) -> WorkerCode:
-        """Its code."""
+        """The worker core's machine code."""
 
     def counted(self) -> Mapping[str, int]:
         """Return what it has counted."""

@@ -91,7 +91,7 @@ def run(
 
 
 def go_on(folder: Path, memory_bytes: int, every_s: float, out: Path) -> bool:
-    """Go on with the search in a folder; returns as `run`."""
+    """Continue the search in a folder; returns as `run`."""
     echo_progress("compiling or loading the explorer …")
     search, program = checkpoints.load(folder, memory_bytes)
     return _run(search, program, folder, every_s, out)

@@ -88,7 +88,7 @@ class World:
         self.do(["mark", number])
 
     def do(self, event: Event) -> None:
-        """Do something that takes virtual time, and return when it is done."""
+        """Submit an event that takes virtual time, and return when it is over."""
         activity = self.activity
         self.events[activity].append(event)
         self.timeline.submit(activity, event)

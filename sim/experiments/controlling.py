@@ -30,7 +30,7 @@ class Controlling:
             action(*arguments)
 
     def leave(self) -> None:
-        """Be away: requests wait, those that are not carried out yet included."""
+        """Stop the controller: requests wait, those that are not carried out yet included."""
         self._away = True
 
     def come_back(self) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from sim.experiments.experiment import Settings
 from sim.experiments.scenario import shape_of
-from sim.experiments.settings import FaultTable, Job
+from sim.experiments.settings import FaultTable, JobTable
 from sim.experiments.work import Bucket, Work, work_of
 from sim.network.shapes import Shape
 from sim.peers.table import COLOCATED, PIECES, SERVED, server_count
@@ -86,7 +86,9 @@ def estimate(settings: Settings) -> Estimate:
     return found
 
 
-def _of_netsum(settings: Settings, shape: Shape, job: Job, work: Work, leaf_of: dict[str, str]) -> Estimate:
+def _of_netsum(
+    settings: Settings, shape: Shape, job: JobTable, work: Work, leaf_of: dict[str, str]
+) -> Estimate:
     """Estimate netsum: each chunk passes each link of the tree, or of each worker's way to the switch, there and back."""
     leaves = set(leaf_of.values())
     far = len(leaves) > 1 or (job.switch or shape.aggregator) not in leaves
@@ -105,14 +107,14 @@ def _of_netsum(settings: Settings, shape: Shape, job: Job, work: Work, leaf_of: 
     return Estimate(packets * times, run * times, size * _VALUE_S, size * _VALUE_BYTES + frames)
 
 
-def _blocks(bucket: Bucket, job: Job) -> float:
+def _blocks(bucket: Bucket, job: JobTable) -> float:
     """Return how many blocks of an array travel with their lanes."""
     share = bucket.density if bucket.common else 1 - (1 - bucket.density) ** job.workers
     return ceil(bucket.size / (4 * job.lanes)) * share
 
 
 def _chunks_run(
-    settings: Settings, job: Job, bucket: Bucket, chunks: float, links: int, leaf_of: dict[str, str]
+    settings: Settings, job: JobTable, bucket: Bucket, chunks: float, links: int, leaf_of: dict[str, str]
 ) -> float:
     """Return how many chunks of a pass are simulated: until it repeats, at its end, and again after each loss."""
     alone = len(settings.job) == 1 or (job.tree and all(each.tree for each in settings.job))
@@ -137,7 +139,9 @@ def _links_hit(fault: FaultTable, leaf_of: dict[str, str], links: int) -> int:
     return hit if named else hit + 2 * (links - len(leaf_of))
 
 
-def _of_peer(settings: Settings, shape: Shape, job: Job, work: Work, leaf_of: dict[str, str]) -> Estimate:
+def _of_peer(
+    settings: Settings, shape: Shape, job: JobTable, work: Work, leaf_of: dict[str, str]
+) -> Estimate:
     """Estimate a peer: workers send and receive about two arrays each, and every other packet is acknowledged."""
     transport, workers, leaves = settings.transport, job.workers, set(leaf_of.values())
     servers = server_count(job.contender, job.servers, workers) or workers

@@ -21,7 +21,7 @@ from sim.experiments.settings import (
     Event,
     FaultTable,
     Host,
-    Job,
+    JobTable,
     Run,
     Script,
     Switch,
@@ -54,7 +54,7 @@ class Settings:
     transport: Transport
     controller: ControllerTable
     run: Run
-    job: tuple[Job, ...]
+    job: tuple[JobTable, ...]
     fault: tuple[FaultTable, ...] = ()
     script: tuple[Script, ...] = ()
     event: tuple[Event, ...] = ()
@@ -292,7 +292,7 @@ def _set(tables: dict[str, Any], key: str, value: Any) -> None:
         each[rest[-1]] = value
 
 
-def _copies(job: Job) -> Iterator[Job]:
+def _copies(job: JobTable) -> Iterator[JobTable]:
     """Iterate over the jobs that a table of a job stands for."""
     for number in range(job.copies):
         name = job.name if job.copies == 1 else f"{job.name}{number + 1}"

@@ -20,7 +20,7 @@ from host_agent.wire import Admission
 from sim.errors import SettingError, SimulationError
 from sim.experiments.experiment import Point
 from sim.experiments.scenario import Scenario, added_bytes, computed_lanes, host_cost
-from sim.experiments.settings import Job
+from sim.experiments.settings import JobTable
 from sim.experiments.values import ExpectedSum, contributions
 from sim.experiments.work import Work, late_ns, slowness
 from sim.network.graph import Node
@@ -50,7 +50,7 @@ class NetsumJob:
         number: int,
         scenario: Scenario,
         work: Work,
-        job: Job | None = None,
+        job: JobTable | None = None,
         hosts: Sequence[Node] = (),
     ) -> None:
         job = job or point.settings.job[number]
@@ -140,7 +140,7 @@ class NetsumJob:
             worker.alive = False
 
     def restart(self) -> None:
-        """Go on in a new epoch, from the first all-reduce that not all workers have ended."""
+        """Continue in a new epoch, from the first all-reduce that not all workers have ended."""
         assert self._scenario.controller is not None
         self.admitted = self._scenario.controller.restart_job(self.admitted)
         self.retired += self.workers
@@ -232,7 +232,7 @@ class NetsumJob:
         return int(first)
 
     def give_up(self, worker: int) -> None:
-        """Do not wait for a worker that was killed."""
+        """No longer wait for a worker that was killed."""
         if self._once_failed(worker):
             self._network.pending -= 1
 

@@ -14,7 +14,7 @@ from sim.experiments.netsum_job import NetsumJob
 from sim.experiments.peer_job import PeerJob
 from sim.experiments.rounds import RoundsJob
 from sim.experiments.scenario import Programs, Scenario, apply_event, build
-from sim.experiments.settings import Event, Job
+from sim.experiments.settings import Event, JobTable
 from sim.experiments.trace_job import TraceJob
 from sim.experiments.work import Work, work_of
 from sim.network.forwarding import FastForward
@@ -112,7 +112,7 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
     return result
 
 
-def _kind_of(job: Job) -> type[NetsumJob] | type[PeerJob]:
+def _kind_of(job: JobTable) -> type[NetsumJob] | type[PeerJob]:
     if job.workload:
         return TraceJob
     if job.contender != "netsum":
@@ -187,7 +187,7 @@ def _start_series(scenario: Scenario, interval_ns: int, rows: list[Row]) -> None
     network.at(0, sample)
 
 
-def bound_ns(point: Point, job: Job, size: int) -> float:
+def bound_ns(point: Point, job: JobTable, size: int) -> float:
     """Return how long in-network aggregation takes at least for this many bytes: the time of its lanes' packets on a link."""
     table = point.settings.topology
     payload = job.lanes * 4
@@ -198,7 +198,7 @@ def bound_ns(point: Point, job: Job, size: int) -> float:
 def _rows(
     point: Point,
     scenario: Scenario,
-    settings: Job,
+    settings: JobTable,
     job: NetsumJob | PeerJob,
     work: Work,
     limits: list[Limit],

@@ -16,7 +16,7 @@ from host_agent.words import plural
 from sim.errors import SettingError
 from sim.experiments.controlling import Controlling
 from sim.experiments.experiment import Point, Settings
-from sim.experiments.settings import Event, Job, TopologyTable
+from sim.experiments.settings import Event, JobTable, TopologyTable
 from sim.network import shapes
 from sim.network.engine.scripts import DELAY, DROP
 from sim.network.graph import Node
@@ -56,7 +56,7 @@ class Scenario:
     programmed: dict[str, ProgrammedSwitch] = field(default_factory=dict)  # The switches that add, by name.
     controller: JobController | None = None  # Of these switches; None: there are none.
 
-    def hosts_of(self, job: Job, extra: int = 0) -> list[Node]:
+    def hosts_of(self, job: JobTable, extra: int = 0) -> list[Node]:
         """Return the hosts of a job's workers, and this many that follow."""
         first, count = job.first_host - 1, job.workers + extra
         places = self.shape.hosts[first : first + count]
@@ -95,12 +95,12 @@ def _program(path: str) -> Path:
     return Path(path)
 
 
-def added_bytes(job: Job) -> int:
+def added_bytes(job: JobTable) -> int:
     """Return how many bytes of lanes each packet of a job has on the wire that are not computed."""
     return _LANE_BYTES * (job.lanes - computed_lanes(job))
 
 
-def computed_lanes(job: Job) -> int:
+def computed_lanes(job: JobTable) -> int:
     """Return how many lanes of a packet are computed."""
     lanes = job.simulated_lanes or job.lanes
     if lanes > job.lanes:

@@ -183,7 +183,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobTable:
     """``[[job]]``: workers that reduce arrays."""
 
     name: str = _key(text_field, "job")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sim.errors import SettingError
-from sim.experiments.settings import Job
+from sim.experiments.settings import JobTable
 from sim.network.engine.dice import CHANCES, philox
 from sim.traces.reading import read_trace
 
@@ -40,7 +40,7 @@ class Work:
         return self.forward_ns + self.backward_ns
 
 
-def work_of(job: Job) -> Work:
+def work_of(job: JobTable) -> Work:
     """Return what a job does.
 
     A round of a job with a quorum reduces one array, which is there when all has been computed.
@@ -62,7 +62,7 @@ def work_of(job: Job) -> Work:
     return Work(work.iterations, work.computing_ns, 0, (Bucket(size, 0),))
 
 
-def _work_of(job: Job) -> Work:
+def _work_of(job: JobTable) -> Work:
     if job.model:
         from sim.experiments.models import buckets_of, load_model
 
@@ -75,12 +75,12 @@ def _work_of(job: Job) -> Work:
     return Work(job.collectives, job.compute, 0, (Bucket(job.size, 0, job.density),))
 
 
-def slowness(job: Job, worker: int) -> float:
+def slowness(job: JobTable, worker: int) -> float:
     """Return how many times longer a worker computes."""
     return job.slower if worker == job.straggler else 1.0
 
 
-def late_ns(job: Job, seed: int, worker: int, iteration: int) -> int:
+def late_ns(job: JobTable, seed: int, worker: int, iteration: int) -> int:
     """Return how much later than it might a worker begins an iteration."""
     late = job.late if worker == job.straggler else 0
     if job.jitter:

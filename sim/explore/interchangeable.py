@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sim.explore.scenario import Round, Scenario
+from sim.explore.scenario import BlockPass, Scenario
 from sim.explore.work import SUMMED
 
 _MOST: Final = 120
@@ -41,7 +41,7 @@ def _groups(scenario: Scenario) -> list[list[int]]:
     return list(groups.values())
 
 
-def _role(round_: Round, worker: int, workers: int) -> object:
+def _role(round_: BlockPass, worker: int, workers: int) -> object:
     """Return what a worker does in a round, but for its values."""
     if round_.kind not in SUMMED:  # Another order of the values is another result.
         return worker

@@ -14,20 +14,20 @@ from controller.entries import COUNTERS, TREE_COUNTERS
 from host_agent.protocol.records import COUNTERS as CORE_COUNTERS
 from sim.explore.engine.fair import FAIR_ROUNDS
 from sim.explore.random_walk import FAULT_KINDS, WEIGHTS, random_runs
-from sim.explore.scenario import Round, Scenario
+from sim.explore.scenario import Scenario, passes_of
 from sim.explore.story import Step, Walk
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode
 
 OUTCOMES: Final = (*COUNTERS, *TREE_COUNTERS)  # What the P4 program counts.
 
-_ROUNDS: Final = (
-    *(Round("sum"), Round("int32"), Round("max"), Round("broadcast"), Round("float32"), Round("barrier")),
-    *(Round("bor"), Round("int32"), Round("saturating"), Round("sparse"), Round("float32"), Round("min")),
+_ROUNDS: Final = passes_of(
+    *("sum", "int32", "max", "broadcast", "float32", "barrier"),
+    *("bor", "int32", "saturating", "sparse", "float32", "min"),
 )
-_WITH_QUORUM: Final = (
-    *(Round("sum"), Round("call"), Round("members"), Round("call"), Round("members"), Round("int32")),
-    *(Round("call"), Round("members"), Round("sparse"), Round("call"), Round("members"), Round("barrier")),
+_WITH_QUORUM: Final = passes_of(
+    *("sum", "call", "members", "call", "members", "int32"),
+    *("call", "members", "sparse", "call", "members", "barrier"),
 )
 
 _system: Final = partial(Scenario, slots=4, rounds=_ROUNDS, copies=4, batches=False, attrition=False)

@@ -30,7 +30,7 @@ class ScenarioError(NetsumError):
 
 
 @dataclass(frozen=True)
-class Round:
+class BlockPass:
     """One pass over one block."""
 
     # sum, max, min, bor: 32-bit words as they are. saturating: a sum beyond int32. sparse: a sum to which every other
@@ -39,6 +39,11 @@ class Round:
     # to which each worker contributes whenever it likes. members: the sum over the members of the roll call before it.
     kind: Kind = "sum"
     agreed: bool = True  # False if the last worker of the job takes it for another collective.
+
+
+def passes_of(*kinds: Kind) -> tuple[BlockPass, ...]:
+    """Return a pass of each kind, on which all workers agree."""
+    return tuple(BlockPass(kind) for kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Scenario:
     jobs: int = 1
     slots: int = 1  # Slots of a job, a power of two.
     # What every worker runs, in order.
-    rounds: tuple[Round, ...] = field(default_factory=lambda: (Round(), Round(), Round()))
+    rounds: tuple[BlockPass, ...] = field(default_factory=lambda: (BlockPass(), BlockPass(), BlockPass()))
     first_chunk: int = 0  # The chunk number of the first chunk.
     # 0: a packet that was sent once may arrive any number of times, at any time, or never. Else at most this many copies of
     # one packet are in flight; one is used up or kept when it is delivered, or lost.
@@ -142,7 +147,7 @@ def from_document(document: dict[str, Any]) -> Scenario:
     if not isinstance(document, dict) or not document.keys() <= names or "name" not in document:
         raise ScenarioError(f"expected a scenario with the members {', '.join(sorted(names))}")
     try:
-        rounds = tuple(Round(**each) for each in document.get("rounds", ({},)))
+        rounds = tuple(BlockPass(**each) for each in document.get("rounds", ({},)))
         tree = {name: tuple(document.get(name, ())) for name in ("parents", "leaves")}
         return Scenario(**{**document, **tree, "rounds": rounds})
     except TypeError as error:

@@ -15,7 +15,7 @@ from host_agent.protocol.passes import Pass
 from host_agent.protocol.records import CONTRIBUTES_DATA, without_data
 from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
 from sim.explore.engine.world import ELEMENTS
-from sim.explore.scenario import Round
+from sim.explore.scenario import BlockPass
 
 _FIRST_FINGERPRINT, _OTHER_FINGERPRINT = 0x1000, 0x2000
 _CODECS = {
@@ -68,7 +68,7 @@ def _value(kind: str, number: int, job: int, epoch: int, worker: int) -> npt.NDA
 
 
 def make_task(
-    round_: Round, number: int, lanes: int, job: int, epoch: int, worker: int, workers: int
+    round_: BlockPass, number: int, lanes: int, job: int, epoch: int, worker: int, workers: int
 ) -> Task:
     """Return a worker's part of a round."""
     values = [_value(round_.kind, number, job, epoch, each) for each in range(workers)]
@@ -113,7 +113,7 @@ def make_task(
     return Task(work, expected if round_.agreed else None)
 
 
-def subset_sums(rounds: Sequence[Round], jobs: int, workers: int) -> npt.NDArray[np.uint32]:
+def subset_sums(rounds: Sequence[BlockPass], jobs: int, workers: int) -> npt.NDArray[np.uint32]:
     """Return the bits of the sums over each subset of workers: uint32[jobs, rounds, 2 ** workers, ELEMENTS].
 
     Those of the rounds of `SUMMED`; 0 in the others, and where there are no lanes.

@@ -78,6 +78,6 @@ class Outputs:
         return output
 
     def remove(self, output: Output) -> None:
-        """Do without an output that all workers have written."""
+        """Remove an output that all workers have written."""
         self._rows[output.number]["target"] = 0
         self._free.append(output.number)

@@ -67,7 +67,7 @@ class ControlPlane(ABC):
 
     @abstractmethod
     def restore_state(self, state: Any) -> None:
-        """Go back to a saved state."""
+        """Restore a saved state."""
 
     def _changed(self) -> None:
         self._dirty = True

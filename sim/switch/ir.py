@@ -373,7 +373,7 @@ class Program:
 
 
 def parts(node: Any) -> Iterator[Any]:
-    """Go through an expression and all that it is made of."""
+    """Iterate over an expression and its operands, theirs included."""
     yield node
     if isinstance(node, dict):
         node = list(node.values())

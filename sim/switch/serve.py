@@ -176,7 +176,7 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
         forwarding.start()
         stack.callback(forwarding.stop)
         if options.status is not None:
-            _tell_status(options, chassis, ports, server, stack)
+            _serve_status(options, chassis, ports, server, stack)
         _announce(options, server, ports)
         while not stop.wait(_LOOK_S):
             if forwarding.fault is not None:
@@ -240,7 +240,7 @@ def _capture(options: ServeOptions, chassis: Chassis, ports: PortDriver | XdpPor
     stack.callback(chassis.capture.close)
 
 
-def _tell_status(
+def _serve_status(
     options: ServeOptions,
     chassis: Chassis,
     ports: PortDriver | XdpPorts,

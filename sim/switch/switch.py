@@ -176,7 +176,7 @@ class Switch(ControlPlane):
             )
 
     def restore_state(self, state: SwitchState) -> None:
-        """Go back to a saved state; register views from before are invalid afterwards."""
+        """Restore a saved state; register views from before are invalid afterwards."""
         with self._lock:
             if state.control_version != (self._identity, self._version):
                 shared = {id(self.program): self.program} | shared_parts(self.program)

@@ -118,6 +118,19 @@ def test_a_switch_that_is_gone_refuses_the_job_and_holds_nothing(one_program: Co
 
 
 @pytest.mark.parametrize("one_program", ["v1model"], indirect=True)
+@pytest.mark.parametrize("gone", ["l1", "l2", "p1"])
+def test_a_restart_leaves_nothing_on_the_switches_that_answer(one_program: CompiledFiles, gone: str) -> None:
+    with controlled(one_program, 2) as (controller, tables):
+        job = controller.create_job("job", [worker("l1", 1), worker("l2", 1)], 8)
+        writer = tables[gone]._writer
+        assert isinstance(writer, P4RuntimeWriter)
+        writer.session.tear_down()
+        with pytest.raises(ControllerError):
+            controller.restart_job(job)
+        assert [held(each) for name, each in tables.items() if name != gone] == [0, 0]
+
+
+@pytest.mark.parametrize("one_program", ["v1model"], indirect=True)
 def test_a_job_with_a_quorum_is_on_one_switch(one_program: CompiledFiles) -> None:
     with controlled(one_program, 2) as (controller, tables):
         with pytest.raises(

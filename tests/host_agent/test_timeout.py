@@ -9,8 +9,8 @@ from host_agent.protocol.timeout import (
     INITIAL_RTO_NS,
     QUIET_NS,
     REPEATS_AT_ONCE,
-    ask_again_after_ns,
-    overtaken_after_ns,
+    loss_delay_ns,
+    probe_again_after_ns,
     quiet_after_ns,
     take_probe_time,
     take_sample,
@@ -42,7 +42,7 @@ def test_silence_is_borne_for_what_an_operating_system_takes_to_wake_a_worker() 
     core = BenchCore().state
     for _ in range(200):
         take_sample(core, 50_000)
-    assert quiet_after_ns(core, 0) == QUIET_NS > ask_again_after_ns(core, 0)
+    assert quiet_after_ns(core, 0) == QUIET_NS > probe_again_after_ns(core, 0)
     take_probe_time(core, 50_000)
     assert quiet_after_ns(core, 0) == core["rto_ns"] < QUIET_NS, "what a PROBE takes includes that"
 
@@ -51,18 +51,18 @@ def test_the_ceiling() -> None:
     core = BenchCore().state
     take_sample(core, 3 * SECOND)
     assert core["rto_ns"] == SECOND
-    assert quiet_after_ns(core, 20 * SECOND) == ask_again_after_ns(core, 20 * SECOND) == SECOND
+    assert quiet_after_ns(core, 20 * SECOND) == probe_again_after_ns(core, 20 * SECOND) == SECOND
 
 
 def test_a_short_deadline_lowers_the_ceiling_so_that_there_is_time_to_ask() -> None:
     core = BenchCore(timeout_ns=160 * MS).state
-    assert core["rto_ns"] == quiet_after_ns(core, 0) == ask_again_after_ns(core, SECOND) == 10 * MS
+    assert core["rto_ns"] == quiet_after_ns(core, 0) == probe_again_after_ns(core, SECOND) == 10 * MS
 
 
 def test_losses_are_believed_after_nine_eighths_of_a_round_trip() -> None:
     core = BenchCore().state
     take_sample(core, 80 * MS)
-    assert overtaken_after_ns(core) == 90 * MS
+    assert loss_delay_ns(core) == 90 * MS
 
 
 def test_a_result_only_bounds_the_round_trip_from_above() -> None:

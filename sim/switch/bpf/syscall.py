@@ -230,7 +230,7 @@ def load_program(name: str, code: bytes, *, devmap: bool = False) -> int:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """What a test run did: the program's return value, the packet afterwards, nanoseconds a run took on average."""
 
     action: int
@@ -243,7 +243,7 @@ _OUT = ctypes.create_string_buffer(1 << 14)
 
 def run_once(
     program: int, packet: bytes, repeat: int = 1, *, live: bool = False, ifindex: int = 0, batch: int = 1
-) -> Outcome:
+) -> RunResult:
     """Run a program on a packet in memory.
 
     `live`: whether the packet really goes where the program sends it. `ifindex`: the interface that a live packet seems to
@@ -265,7 +265,7 @@ def run_once(
     _bpf(_TEST_RUN, attributes, "run a BPF program on a packet")
     action, _, size = struct.unpack_from("=III", attributes.raw, 4)
     (duration,) = struct.unpack_from("=I", attributes.raw, 36)
-    return Outcome(action, b"" if live else _OUT.raw[:size], duration)
+    return RunResult(action, b"" if live else _OUT.raw[:size], duration)
 
 
 def attach_xdp(program: int, ifindex: int, mode: int) -> int:

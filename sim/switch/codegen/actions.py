@@ -321,4 +321,4 @@ class Primitives(Turns):
     _do_assume = _do_assert
 
     def _do_log_msg(self, text: ir.Expr, values: ir.Expr) -> None:
-        """Do nothing: the engine keeps no log; the program is otherwise unaffected."""
+        """Generate nothing: the engine keeps no log; the program is otherwise unaffected."""

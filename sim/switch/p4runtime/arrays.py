@@ -92,7 +92,7 @@ class Meters:
         return dict(self._configs)
 
     def restore(self, saved: Any) -> None:
-        """Go back to what was saved."""
+        """Restore what was saved."""
         self._configs = dict(saved)
 
     def _meter(self, identifier: int) -> Array:

@@ -23,7 +23,7 @@ from sim.switch.p4runtime.errors import (
 )
 from sim.switch.p4runtime.forwarding_state import forwarding_state
 from sim.switch.p4runtime.packet_io import packet_in, packet_out
-from sim.switch.p4runtime.pipeline import Pipeline
+from sim.switch.p4runtime.pipeline import ForwardingPipeline
 from sim.switch.ports.chassis import Chassis
 
 UPDATES_PER_TURN = 64  # Updates of a batch after which packets may pass.
@@ -41,13 +41,13 @@ _Request = p4runtime_pb2.SetForwardingPipelineConfigRequest
 _WriteRequest = p4runtime_pb2.WriteRequest
 _Wanted = p4runtime_pb2.GetForwardingPipelineConfigRequest
 
-_Event: TypeAlias = tuple[Pipeline, list[bytes], list[Digest]]
+_Event: TypeAlias = tuple[ForwardingPipeline, list[bytes], list[Digest]]
 
 
 class _Tap:
     """Receives the messages of one pipeline's switch, and queues them."""
 
-    def __init__(self, pipeline: Pipeline, events: "queue.SimpleQueue[_Event]") -> None:
+    def __init__(self, pipeline: ForwardingPipeline, events: "queue.SimpleQueue[_Event]") -> None:
         self._pipeline = pipeline
         self._events = events
 
@@ -66,8 +66,8 @@ class Device:
     def __init__(self, chassis: Chassis, cache_dir: Path | None = None) -> None:
         self._chassis = chassis
         self._cache_dir = cache_dir
-        self._active: Pipeline | None = None
-        self._saved: Pipeline | None = None
+        self._active: ForwardingPipeline | None = None
+        self._saved: ForwardingPipeline | None = None
         # Batches and configurations are carried out one after the other; the chassis' turn is taken for parts of them.
         self._control = threading.Lock()
         self.notify: Callable[[Any], None] = lambda message: None
@@ -108,7 +108,7 @@ class Device:
                 raise invalid(
                     "the configuration is missing; give a P4Info and the BMv2 JSON of the same program"
                 )
-            pipeline = Pipeline(
+            pipeline = ForwardingPipeline(
                 config, self._chassis.now_ns, lambda program: self._chassis.engine(program, self._cache_dir)
             )
             if action == _Request.VERIFY:
@@ -142,7 +142,7 @@ class Device:
             raise not_found("there is no saved configuration; use VERIFY_AND_SAVE first")
         self._install(self._saved)
 
-    def _install(self, pipeline: Pipeline) -> None:
+    def _install(self, pipeline: ForwardingPipeline) -> None:
         with self._chassis.turn:
             try:
                 self._chassis.install(pipeline.switch, _Tap(pipeline, self._events))
@@ -152,12 +152,12 @@ class Device:
             self._log(pipeline, None)
 
     def resume(self, config: bytes, updates: Sequence[bytes]) -> None:
-        """Go on with the configuration and the updates that an earlier process of this switch was given.
+        """Apply the configuration and the updates that an earlier process of this switch was given.
 
         Raises P4RuntimeError: the configuration cannot be realized.
         """
         with self._control:
-            pipeline = Pipeline(
+            pipeline = ForwardingPipeline(
                 p4runtime_pb2.ForwardingPipelineConfig.FromString(config),
                 self._chassis.now_ns,
                 lambda program: self._chassis.engine(program, self._cache_dir),
@@ -166,13 +166,13 @@ class Device:
                 _attempt(pipeline, p4runtime_pb2.Update.FromString(update))
             self._install(pipeline)
 
-    def _log(self, pipeline: Pipeline, updates: Sequence[Any] | None) -> None:
+    def _log(self, pipeline: ForwardingPipeline, updates: Sequence[Any] | None) -> None:
         """Note what controllers wrote; None: everything."""
         log = self._chassis.log
         if log is not None and pipeline is self._active and (updates is None or not log.append(updates)):
             log.renew(pipeline.config, forwarding_state(pipeline, arrays=False))
 
-    def _reconciled(self, old: Pipeline, new: Pipeline) -> Pipeline:
+    def _reconciled(self, old: ForwardingPipeline, new: ForwardingPipeline) -> ForwardingPipeline:
         """Put what the old pipeline holds into the new one."""
         if new.same_program(old):
             # Nothing is lost if nothing is replaced, registers included.
@@ -186,7 +186,7 @@ class Device:
                 raise invalid(f"the forwarding state does not fit the new program: {error.message}")
         return new
 
-    def _current(self) -> Pipeline:
+    def _current(self) -> ForwardingPipeline:
         current = self._saved or self._active
         if current is None:
             raise failed_precondition(
@@ -264,7 +264,7 @@ class Device:
                 # A notification that fails must not suppress those that follow.
                 _LOG.exception("a notice for the controllers is lost")
 
-    def _notify(self, pipeline: Pipeline, frames: list[bytes], samples: list[Digest]) -> None:
+    def _notify(self, pipeline: ForwardingPipeline, frames: list[bytes], samples: list[Digest]) -> None:
         for frame in frames:
             packet = packet_in(frame, pipeline.catalog.packet_in)
             if packet is not None:
@@ -292,7 +292,7 @@ class Device:
             self.notify(p4runtime_pb2.StreamMessageResponse(digest=each))
 
 
-def _attempt(pipeline: Pipeline, update: Any) -> P4RuntimeError | None:
+def _attempt(pipeline: ForwardingPipeline, update: Any) -> P4RuntimeError | None:
     try:
         pipeline.write(update)
     except P4RuntimeError as error:
@@ -300,7 +300,7 @@ def _attempt(pipeline: Pipeline, update: Any) -> P4RuntimeError | None:
     return None
 
 
-def _all_or_none(pipeline: Pipeline, updates: list[Any]) -> list[P4RuntimeError | None]:
+def _all_or_none(pipeline: ForwardingPipeline, updates: list[Any]) -> list[P4RuntimeError | None]:
     """Carry out all updates, or, if one fails, none."""
     before = pipeline.save()
     for index, update in enumerate(updates):

@@ -97,7 +97,7 @@ class DigestLists:
         return copy.deepcopy(self._feeds)
 
     def restore(self, saved: Any) -> None:
-        """Go back to what was saved, which cannot be used afterwards."""
+        """Restore what was saved, which cannot be used afterwards."""
         self._feeds = saved
 
     def acknowledge(self, ack: Any) -> None:

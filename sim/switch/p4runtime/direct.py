@@ -85,7 +85,7 @@ class DirectResources:
         return dict(self._configs)
 
     def restore(self, saved: Any) -> None:
-        """Go back to what was saved."""
+        """Restore what was saved."""
         self._configs = dict(saved)
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from netsum_common.p4rt import p4runtime_pb2
-from sim.switch.p4runtime.pipeline import Pipeline
+from sim.switch.p4runtime.pipeline import ForwardingPipeline
 
 _Update = p4runtime_pb2.Update
 _EngineEntry = p4runtime_pb2.PacketReplicationEngineEntry
@@ -32,7 +32,7 @@ _EVERYTHING: tuple[dict[str, Any], ...] = (
 )
 
 
-def forwarding_state(pipeline: Pipeline, *, arrays: bool = True) -> list[Any]:
+def forwarding_state(pipeline: ForwardingPipeline, *, arrays: bool = True) -> list[Any]:
     """List the updates that bring a fresh pipeline to the state of this one.
 
     The initial state is omitted: entries of the program itself, zeros, default actions that no controller has set.
@@ -50,8 +50,8 @@ def forwarding_state(pipeline: Pipeline, *, arrays: bool = True) -> list[Any]:
     return updates
 
 
-def _needed(entity: Any, pipeline: Pipeline) -> "_Update.Type":
-    """Say which type of update makes an entity; UNSPECIFIED if it need not be made."""
+def _needed(entity: Any, pipeline: ForwardingPipeline) -> "_Update.Type":
+    """Return which type of update makes an entity; UNSPECIFIED if it need not be made."""
     form = entity.WhichOneof("entity")
     message = getattr(entity, form)
     written = _Update.INSERT

@@ -59,7 +59,7 @@ class IdleWatch:
         return {identity: replace(seen) for identity, seen in self._seen.items()}
 
     def restore(self, saved: Any) -> None:
-        """Go back to what was saved, which cannot be used afterwards."""
+        """Restore what was saved, which cannot be used afterwards."""
         self._seen = saved
 
     def _look(self, table: str, seen: _Seen, now_ns: int) -> None:

@@ -43,7 +43,7 @@ _CODES: tuple[tuple[type[SwitchError], Code], ...] = (
 """What the engine's errors are to a controller; the first that fits."""
 
 
-class Pipeline:
+class ForwardingPipeline:
     """A running program and the entities of P4Runtime that belong to it.
 
     `config`: a `ForwardingPipelineConfig`: the P4Info, and BMv2 JSON as device configuration. Raises P4RuntimeError:
@@ -75,7 +75,7 @@ class Pipeline:
         self._groups = MulticastGroups(self.switch)
         self._sessions = CloneSessions(self.switch)
 
-    def same_program(self, other: "Pipeline") -> bool:
+    def same_program(self, other: "ForwardingPipeline") -> bool:
         """Whether both have the same P4Info and the same code."""
         same_code = self.switch.program.fingerprint == other.switch.program.fingerprint
         return same_code and self.config.p4info == other.config.p4info
@@ -146,7 +146,7 @@ class Pipeline:
         return self.switch.save_state(), [store.save() for store in self._stores()]
 
     def restore(self, saved: Any) -> None:
-        """Go back to what was saved, which cannot be used afterwards."""
+        """Restore what was saved, which cannot be used afterwards."""
         state, kept = saved
         self.switch.restore_state(state)
         for store, each in zip(self._stores(), kept, strict=True):

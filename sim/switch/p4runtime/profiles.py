@@ -85,7 +85,7 @@ class ActionProfiles:
     def read_members(self, message: Any) -> Iterator[Any]:
         """Yield one member, all of a profile, or all."""
         found = []
-        for state in self._asked(message.action_profile_id):
+        for state in self._selected(message.action_profile_id):
             if state.sets:
                 continue
             for member, (action, params) in state.members.items():
@@ -139,7 +139,7 @@ class ActionProfiles:
     def read_groups(self, message: Any) -> Iterator[Any]:
         """Yield one group, all of a profile, or all."""
         found = []
-        for state in self._asked(message.action_profile_id):
+        for state in self._selected(message.action_profile_id):
             for group, kept in state.groups.items():
                 if message.group_id in (0, group):
                     found.append(p4runtime_pb2.Entity(action_profile_group=deepcopy(kept)))
@@ -211,10 +211,10 @@ class ActionProfiles:
         }
 
     def restore(self, saved: Any) -> None:
-        """Go back to what was saved, which cannot be used afterwards."""
+        """Restore what was saved, which cannot be used afterwards."""
         self._states = saved
 
-    def _asked(self, profile_id: int) -> Iterable[_State]:
+    def _selected(self, profile_id: int) -> Iterable[_State]:
         if profile_id == 0:
             return self._states.values()
         return [self._states[lookup(self._catalog.profiles, profile_id, "action profile").id]]

@@ -49,7 +49,7 @@ class _Copies(ABC):
         return dict(self._kept)
 
     def restore(self, saved: Any) -> None:
-        """Go back to what was saved."""
+        """Restore what was saved."""
         self._kept = dict(saved)
 
     def _existing(self, entry: Any) -> int:

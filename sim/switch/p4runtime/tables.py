@@ -230,7 +230,7 @@ class Tables:
         """List one entry if the message has a key, those of a table if it names one, or all."""
         if message.match:
             return [self.find(message)]
-        return [(table, entry) for table in self._asked(message) for entry in self._entries(table)]
+        return [(table, entry) for table in self._selected(message) for entry in self._entries(table)]
 
     def key_message(self, table: Table, entry: TableEntry) -> Any:
         """Write which entry it is: table, key and priority."""
@@ -238,7 +238,7 @@ class Tables:
         message.match.extend(encode_key(entry.key, table.key))
         return message
 
-    def _asked(self, message: Any) -> Iterable[Table]:
+    def _selected(self, message: Any) -> Iterable[Table]:
         return [self.table(message)] if message.table_id else self._catalog.tables.values()
 
     def _identity(self, message: Any, table: Table) -> Identity:
@@ -272,7 +272,7 @@ class Tables:
         if ageing_asked and message.table_id and not self.table(message).ageing:
             raise invalid("the table has no idle time-out; leave time_since_last_hit unset")
         found = []
-        for table in self._asked(message):
+        for table in self._selected(message):
             for entry, note in self._select(message, table):
                 answer = p4runtime_pb2.TableEntry(is_default_action=message.is_default_action)
                 if not message.is_default_action:
@@ -349,7 +349,7 @@ class Tables:
         return notes, dict(self._defaults), self._idle.save()
 
     def restore(self, saved: Any) -> None:
-        """Go back to what was saved."""
+        """Restore what was saved."""
         notes, defaults, idle = saved
         self._notes = {table_id: dict(kept) for table_id, kept in notes.items()}
         self._defaults = dict(defaults)

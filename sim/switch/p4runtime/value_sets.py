@@ -51,7 +51,7 @@ class ValueSets:
         return dict(self._sets)
 
     def restore(self, saved: Any) -> None:
-        """Go back to what was saved."""
+        """Restore what was saved."""
         self._sets = dict(saved)
 
 

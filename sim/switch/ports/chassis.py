@@ -144,7 +144,7 @@ class Chassis:
         return self._notice(installed, left, no_such_port)
 
     def look_after(self, ports: PortDriver) -> None:
-        """Do what must be done a few times a second: bring ports back, and captured packets to their files."""
+        """Maintain the ports, a few times a second: bring those back that failed, and write captured packets to their files."""
         with self.turn:
             ports.look_after()
             if self.capture is not None:

@@ -128,16 +128,16 @@ def receive_memory(inbox: MemoryInbox, timeout_ms: Integer) -> Integer:
             if count > 0:
                 return count
             sched_yield()
-    _say_asleep(inbox, FOR_DATAGRAMS)
+    _set_asleep(inbox, FOR_DATAGRAMS)
     count = _sweep(inbox)
     if count == 0:
         count = receive(inbox.below, timeout_ms)
-    _say_asleep(inbox, 0)
+    _set_asleep(inbox, 0)
     return count if count > 0 else _sweep(inbox)
 
 
 @compiled
-def _say_asleep(inbox: MemoryInbox, asleep: Integer) -> None:
+def _set_asleep(inbox: MemoryInbox, asleep: Integer) -> None:
     """Let the workers know whether they must wake the switch."""
     for at in range(inbox.used[0]):
         ring = inbox.rings[at]

@@ -30,7 +30,7 @@ import pytest
 
 from netsum.programs import compiled_program
 from sim.explore.random_runs import SYSTEMS, RandomRuns
-from sim.explore.scenario import Round, Scenario
+from sim.explore.scenario import BlockPass, Scenario
 from sim.explore.search import Search
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode, shipped_worker
@@ -50,25 +50,33 @@ RANDOM_S: Final = 3.0
 """Of a system."""
 NET_S: Final = 900.0
 
-_TWO: Final = (Round(), Round())
+_TWO: Final = (BlockPass(), BlockPass())
 SCENARIOS: Final = (
-    Scenario("three sums", rounds=(*_TWO, Round()), batches=False),
-    Scenario("exponents", rounds=(Round("float32"),), batches=False),
-    Scenario("header-only", rounds=(Round("broadcast"), Round("barrier"), Round("max")), batches=False),
-    Scenario("one of two", slots=2, rounds=(Round("call"), Round("members")), quorum=1, batches=False),
-    Scenario("disagreement", rounds=(Round(), Round(agreed=False)), batches=False),
-    Scenario("a new epoch", rounds=(Round(),), epochs=2, batches=False),
-    Scenario("unknown sources", rounds=(Round(),), unknown_sources=True, batches=False),
+    Scenario("three sums", rounds=(*_TWO, BlockPass()), batches=False),
+    Scenario("exponents", rounds=(BlockPass("float32"),), batches=False),
+    Scenario(
+        "header-only", rounds=(BlockPass("broadcast"), BlockPass("barrier"), BlockPass("max")), batches=False
+    ),
+    Scenario(
+        "one of two", slots=2, rounds=(BlockPass("call"), BlockPass("members")), quorum=1, batches=False
+    ),
+    Scenario("disagreement", rounds=(BlockPass(), BlockPass(agreed=False)), batches=False),
+    Scenario("a new epoch", rounds=(BlockPass(),), epochs=2, batches=False),
+    Scenario("unknown sources", rounds=(BlockPass(),), unknown_sources=True, batches=False),
     Scenario("two slots", slots=2, rounds=_TWO, batches=False),
     Scenario("chunk numbers wrap", rounds=_TWO, first_chunk=(1 << 32) - 1, batches=False),
-    Scenario("a dead worker", rounds=(Round(),), kills=1, batches=False),
-    Scenario("values", rounds=(Round("saturating"), Round("max"), Round("sparse")), batches=False),
-    Scenario("a deadline", rounds=(Round(),), deadlines=1),
+    Scenario("a dead worker", rounds=(BlockPass(),), kills=1, batches=False),
+    Scenario(
+        "values", rounds=(BlockPass("saturating"), BlockPass("max"), BlockPass("sparse")), batches=False
+    ),
+    Scenario("a deadline", rounds=(BlockPass(),), deadlines=1),
     Scenario("two leaves", rounds=_TWO, batches=False, parents=(0, 0), leaves=(1, 2)),
     Scenario(
-        "two leaves, exponents", rounds=(Round("float32"),), batches=False, parents=(0, 0), leaves=(1, 2)
+        "two leaves, exponents", rounds=(BlockPass("float32"),), batches=False, parents=(0, 0), leaves=(1, 2)
     ),
-    Scenario("a leaf of two", workers=3, rounds=(Round(),), batches=False, parents=(0,), leaves=(0, 1, 1)),
+    Scenario(
+        "a leaf of two", workers=3, rounds=(BlockPass(),), batches=False, parents=(0,), leaves=(0, 1, 1)
+    ),
 )
 
 

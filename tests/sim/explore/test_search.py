@@ -9,7 +9,7 @@ from host_agent.protocol.recovery import OLDEST_SUSPECTED
 from netsum.programs import compiled_program
 from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.engine.packing import unlisted_fields
-from sim.explore.scenario import Round, Scenario, ScenarioError
+from sim.explore.scenario import BlockPass, Scenario, ScenarioError
 from sim.explore.search import Result, Search
 from sim.explore.system import System
 
@@ -24,19 +24,19 @@ def test_every_field_of_the_core_is_accounted_for() -> None:
     assert unlisted_fields() == set()
 
 
-ONE, TWO = (Round(),), (Round(), Round())
-QUORUM = (Round("call"), Round("members"))
+ONE, TWO = (BlockPass(),), (BlockPass(), BlockPass())
+QUORUM = (BlockPass("call"), BlockPass("members"))
 
 
 @pytest.mark.parametrize(
     "scenario",
     [
         Scenario("two rounds", rounds=TWO),
-        Scenario("exponents", rounds=(Round("int32"),)),
-        Scenario("header-only", rounds=(Round("broadcast"), Round("barrier"))),
+        Scenario("exponents", rounds=(BlockPass("int32"),)),
+        Scenario("header-only", rounds=(BlockPass("broadcast"), BlockPass("barrier"))),
         Scenario("a dead worker", rounds=ONE, kills=1),
         Scenario("a deadline", rounds=TWO, deadlines=1),
-        Scenario("values", rounds=(Round("saturating"), Round("min"), Round("sparse"))),
+        Scenario("values", rounds=(BlockPass("saturating"), BlockPass("min"), BlockPass("sparse"))),
         Scenario("two datagrams a call", workers=1, slots=2, rounds=TWO, rows=2),
         Scenario("a new epoch", rounds=ONE, epochs=2),
         Scenario("chunk numbers wrap", rounds=TWO, first_chunk=(1 << 32) - 1),
@@ -44,7 +44,7 @@ QUORUM = (Round("call"), Round("members"))
         Scenario(
             "unknown sources in a tree", rounds=ONE, unknown_sources=True, parents=(0, 0), leaves=(1, 2)
         ),
-        Scenario("disagreement", rounds=(Round(agreed=False),)),
+        Scenario("disagreement", rounds=(BlockPass(agreed=False),)),
         Scenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
         Scenario("a quorum of all", slots=2, rounds=QUORUM, quorum=2, batches=False),
     ],
@@ -60,7 +60,7 @@ def test_no_schedule_breaks_a_guarantee(scenario: Scenario) -> None:
     ("given", "expected"),
     [
         (
-            {"rounds": (Round("call"),), "slots": 2, "quorum": 1},
+            {"rounds": (BlockPass("call"),), "slots": 2, "quorum": 1},
             "the sum over its members behind each roll call",
         ),
         ({"rounds": QUORUM, "slots": 2}, "a quorum where there are roll calls"),
@@ -99,7 +99,7 @@ def test_what_is_left_out_reaches_nothing_else() -> None:
         Scenario("two slots", rounds=ONE, slots=2, batches=False),
         Scenario("a dead worker", rounds=ONE, kills=1),
         Scenario("a new epoch", rounds=ONE, epochs=2),
-        Scenario("exponents", rounds=(Round("int32"),)),
+        Scenario("exponents", rounds=(BlockPass("int32"),)),
     ],
     ids=lambda scenario: scenario.name,
 )

@@ -17,7 +17,7 @@ from sim.explore.engine.symmetry import permute
 from sim.explore.engine.worker_steps import timers_of
 from sim.explore.engine.world import ALIVE, AT_KILLS, AT_LIFE, PACKET_SHIFT, STUCK
 from sim.explore.interchangeable import permutations_of
-from sim.explore.scenario import Round, Scenario
+from sim.explore.scenario import BlockPass, Scenario
 from sim.explore.search import Search
 from sim.explore.shrink import violates
 from sim.explore.story import steps_of
@@ -27,8 +27,8 @@ from tests.sim.explore.faults.catalogue import FAULTS
 from tests.sim.explore.faults.run import changed_worker, faulty_system
 
 PROGRAM: Path = compiled_program(64).json
-ONE, TWO = (Round(),), (Round(), Round())
-QUORUM = (Round("call"), Round("members"))
+ONE, TWO = (BlockPass(),), (BlockPass(), BlockPass())
+QUORUM = (BlockPass("call"), BlockPass("members"))
 
 State = tuple[bytes, frozenset[bytes]]
 
@@ -73,7 +73,7 @@ def frame(system: System, number: int) -> bytes:
 
 
 def test_the_orbits_of_the_states_that_are_explored_are_all_states() -> None:
-    scenario = Scenario("a barrier", rounds=(Round("barrier"),))
+    scenario = Scenario("a barrier", rounds=(BlockPass("barrier"),))
     full = finished(System(scenario, PROGRAM), False, reduce=False)
     less = finished(System(scenario, PROGRAM), True, reduce=False)
     all_states = {state for kept in states_of(full) for state in orbit(full, *kept)}
@@ -91,14 +91,14 @@ def test_the_orbits_of_the_states_that_are_explored_are_all_states() -> None:
     "scenario",
     [
         Scenario("three workers", workers=3, rounds=ONE),
-        Scenario("three rounds", rounds=(*TWO, Round())),
+        Scenario("three rounds", rounds=(*TWO, BlockPass())),
         Scenario("a worker dies", workers=3, rounds=ONE, kills=1),
         Scenario("a deadline passes", workers=3, rounds=ONE, deadlines=1),
         Scenario("two jobs", rounds=ONE, jobs=2, batches=False),
         Scenario("two slots", slots=2, rounds=ONE, batches=False),
         Scenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
-        Scenario("one contributes", workers=3, rounds=(Round("broadcast"), Round("barrier"))),
-        Scenario("the last one disagrees", workers=3, rounds=(Round(agreed=False),)),
+        Scenario("one contributes", workers=3, rounds=(BlockPass("broadcast"), BlockPass("barrier"))),
+        Scenario("the last one disagrees", workers=3, rounds=(BlockPass(agreed=False),)),
     ],
     ids=lambda scenario: scenario.name,
 )
@@ -240,7 +240,7 @@ def subsets(bits: int) -> Iterator[int]:
         Scenario("two jobs", rounds=ONE, jobs=2, batches=False),
         Scenario("two slots", slots=2, rounds=ONE, batches=False),
         Scenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
-        Scenario("four workers", workers=4, rounds=(Round("barrier"),)),
+        Scenario("four workers", workers=4, rounds=(BlockPass("barrier"),)),
     ],
     ids=lambda scenario: scenario.name,
 )
@@ -267,11 +267,11 @@ def test_a_fault_of_one_worker_is_found() -> None:
         (Scenario("four", workers=4), 24),
         (Scenario("five of six", workers=6), 120),
         (Scenario("two jobs", workers=3, jobs=2, batches=False), 36),
-        (Scenario("one contributes", workers=3, rounds=(Round("broadcast"),)), 2),
-        (Scenario("every other one is sparse", workers=4, rounds=(Round("sparse"),)), 4),
-        (Scenario("the last one disagrees", workers=3, rounds=(Round(agreed=False),)), 2),
-        (Scenario("order counts", workers=3, rounds=(Round("max"),)), 1),
-        (Scenario("ranks have exponents", workers=3, rounds=(Round("float32"),)), 1),
+        (Scenario("one contributes", workers=3, rounds=(BlockPass("broadcast"),)), 2),
+        (Scenario("every other one is sparse", workers=4, rounds=(BlockPass("sparse"),)), 4),
+        (Scenario("the last one disagrees", workers=3, rounds=(BlockPass(agreed=False),)), 2),
+        (Scenario("order counts", workers=3, rounds=(BlockPass("max"),)), 1),
+        (Scenario("ranks have exponents", workers=3, rounds=(BlockPass("float32"),)), 1),
         (Scenario("entries are written in order", epochs=2), 1),
         (Scenario("sources that claim to be a worker", unknown_sources=True), 1),
         (Scenario("child 0 sends for all", workers=3, parents=(0,), leaves=(0, 1, 1)), 1),
@@ -287,7 +287,7 @@ def test_only_workers_that_mean_the_same_change_places(scenario: Scenario, expec
 
 
 def test_no_two_sets_of_workers_have_the_same_sum() -> None:
-    rounds = tuple(Round() for _ in range(5))
+    rounds = tuple(BlockPass() for _ in range(5))
     sums = subset_sums(rounds, 2, 4).reshape(-1, 2)
     assert len(np.unique(sums, axis=0)) == 2 * len(rounds) * (2**4 - 1) + 1  # and the empty set's
 

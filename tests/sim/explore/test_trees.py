@@ -10,7 +10,7 @@ from netsum.programs import compiled_program
 from sim.explore.drawing import svg, text
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine.world import DOWN, STUCK, TO_WORKER, UP, WRONG_RESULT
-from sim.explore.scenario import Round, Scenario, ScenarioError
+from sim.explore.scenario import BlockPass, Scenario, ScenarioError
 from sim.explore.schedules import pcap, read_schedule, write_schedule
 from sim.explore.search import Result, Search
 from sim.explore.shape import Shape
@@ -22,7 +22,7 @@ from tests.sim.explore.faults.run import faulty_system, look_for
 from tests.sim.explore.on_bmv2 import require_bmv2
 
 PROGRAM: Path = compiled_program(64).json
-ONE = (Round(),)
+ONE = (BlockPass(),)
 TWO_LEAVES = Scenario("two leaves", rounds=ONE, parents=(0, 0), leaves=(1, 2), batches=False)
 ROOT_AND_LEAF = Scenario("root and leaf", rounds=ONE, parents=(0,), leaves=(0, 1), batches=False)
 
@@ -36,8 +36,10 @@ def search(scenario: Scenario, **options: object) -> Result:
     [
         TWO_LEAVES,
         ROOT_AND_LEAF,
-        Scenario("exponents", rounds=(Round("float32"),), parents=(0, 0), leaves=(1, 2), batches=False),
-        Scenario("disagreement", rounds=(Round(agreed=False),), parents=(0,), leaves=(0, 1), batches=False),
+        Scenario("exponents", rounds=(BlockPass("float32"),), parents=(0, 0), leaves=(1, 2), batches=False),
+        Scenario(
+            "disagreement", rounds=(BlockPass(agreed=False),), parents=(0,), leaves=(0, 1), batches=False
+        ),
     ],
     ids=lambda scenario: scenario.name,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sim.explore.scenario import Round, Scenario
+from sim.explore.scenario import BlockPass, Scenario
 from tests.sim.explore.faults.fault import (
     DISAGREEMENT,
     EPOCHS,
@@ -184,7 +184,7 @@ CORE_FAULTS: Final = (
     Fault(
         "dependency-ignored",
         "lanes are sent before all workers' exponent is known",
-        (Scenario("exponents on two slots", slots=2, rounds=(Round("float32"),), batches=False),),
+        (Scenario("exponents on two slots", slots=2, rounds=(BlockPass("float32"),), batches=False),),
         None,
         "",
         "departures",

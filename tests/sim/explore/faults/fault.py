@@ -6,24 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from sim.explore.scenario import Round, Scenario
+from sim.explore.scenario import BlockPass, Scenario
 from tests.sim.explore.faults.program import Program
 
-ONE: Final = (Round(),)
-TWO: Final = (Round(), Round())
-THREE: Final = (Round(), Round(), Round())
+ONE: Final = (BlockPass(),)
+TWO: Final = (BlockPass(), BlockPass())
+THREE: Final = (BlockPass(), BlockPass(), BlockPass())
 SUMS: Final = Scenario("three sums", rounds=THREE, batches=False)
 FIVE: Final = Scenario("five sums", rounds=THREE + TWO, batches=False)
-UNEQUAL: Final = Scenario("exponents that differ", rounds=(Round("float32"),))
+UNEQUAL: Final = Scenario("exponents that differ", rounds=(BlockPass("float32"),))
 UNEQUAL_TWICE: Final = Scenario(
-    "exponents that differ twice", rounds=(Round("float32"), Round("float32")), batches=False
+    "exponents that differ twice", rounds=(BlockPass("float32"), BlockPass("float32")), batches=False
 )
 HEADERS: Final = Scenario(
-    "header-only", rounds=(Round("broadcast"), Round("barrier"), Round("sum")), batches=False
+    "header-only", rounds=(BlockPass("broadcast"), BlockPass("barrier"), BlockPass("sum")), batches=False
 )
 EPOCHS: Final = Scenario("a new epoch", rounds=ONE, epochs=2)
 WRAP: Final = Scenario("chunk numbers wrap", rounds=THREE, first_chunk=(1 << 32) - 1, batches=False)
-DISAGREEMENT: Final = Scenario("disagreement", rounds=(Round(agreed=False),))
+DISAGREEMENT: Final = Scenario("disagreement", rounds=(BlockPass(agreed=False),))
 DEATH: Final = Scenario("a dead worker", rounds=TWO, kills=1)
 TWO_SLOTS: Final = Scenario("two slots", slots=2, rounds=TWO, batches=False)
 ONE_SUM: Final = Scenario("a sum", rounds=ONE)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from sim.explore.scenario import Round, Scenario
+from sim.explore.scenario import BlockPass, Scenario
 from tests.sim.explore.faults.fault import (
     DEATH,
     DISAGREEMENT,
@@ -235,13 +235,13 @@ PROGRAM_FAULTS: Final = (
     Fault(
         "sums-wrap",
         "sums do not stay at the limits of int32",
-        (Scenario("large values", rounds=(Round("saturating"),)),),
+        (Scenario("large values", rounds=(BlockPass("saturating"),)),),
         _in_lanes("lanes.add_all", ('"sat_cast"', '"two_comp_mod"')),
     ),
     Fault(
         "maximum-unsigned",
         "the maximum is that of numbers without sign",
-        (Scenario("maxima", rounds=(Round("max"),)),),
+        (Scenario("maxima", rounds=(BlockPass("max"),)),),
         _in_lanes("lanes.max_all", ('"two_comp_mod"', '"&"'), ('"0x20"', '"0xffffffff"')),
     ),
 )

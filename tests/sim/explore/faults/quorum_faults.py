@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from sim.explore.scenario import Round, Scenario
+from sim.explore.scenario import BlockPass, Scenario
 from tests.sim.explore.faults.fault import Fault
 from tests.sim.explore.faults.program import Program
 
 __all__ = ["QUORUM_FAULTS"]
 
-_CALL: Final = (Round("call"), Round("members"))
+_CALL: Final = (BlockPass("call"), BlockPass("members"))
 _ONE_OF_TWO: Final = Scenario("one of two", slots=2, rounds=_CALL, quorum=1, batches=False)
 _IN_BATCHES: Final = Scenario("one of two, in batches", slots=2, rounds=_CALL, quorum=1)
 

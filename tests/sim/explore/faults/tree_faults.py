@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sim.explore.scenario import Round, Scenario
+from sim.explore.scenario import BlockPass, Scenario
 from tests.sim.explore.faults.fault import ONE, THREE, TWO, Fault
 from tests.sim.explore.faults.program import Program, binary, constant, lines
 
@@ -19,7 +19,7 @@ _LEAVES_THRICE: Final = Scenario(
     "two leaves, three sums", rounds=THREE, parents=(0, 0), leaves=(1, 2), batches=False
 )
 _EXPONENTS: Final = Scenario(
-    "two leaves, exponents", rounds=(Round("float32"),), parents=(0, 0), leaves=(1, 2), batches=False
+    "two leaves, exponents", rounds=(BlockPass("float32"),), parents=(0, 0), leaves=(1, 2), batches=False
 )
 _LEAF_OF_TWO: Final = Scenario(
     "a leaf of two", workers=3, rounds=ONE, parents=(0,), leaves=(0, 1, 1), batches=False
