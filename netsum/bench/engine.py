@@ -16,7 +16,7 @@ import numpy as np
 
 from host_agent.errors import NetsumError
 from netsum.bench.machine import machine_and_date
-from netsum.bench.traffic import Job, contributions, install
+from netsum.bench.traffic import BenchJob, contributions, install
 from netsum.bench.twin import Twin, compiler
 from netsum.programs import LANES, compiled_program
 from sim.switch import Packets, Switch, load_program
@@ -75,7 +75,7 @@ class BenchError(NetsumError):
 
 def measure(lanes: int, runs: int = 3) -> Comparison:
     """Run the engine and the C program, `runs` times each, alternating."""
-    job = Job(WORKERS, lanes, port=0)
+    job = BenchJob(WORKERS, lanes, port=0)
     switch = Switch(load_program(compiled_program(lanes).json))
     install(switch, job)
     packets = contributions(job, _CHUNKS[lanes])

@@ -21,7 +21,7 @@ SWITCH_MAC = 0x020000000064
 
 
 @dataclass(frozen=True)
-class Job:
+class BenchJob:
     """A job of `workers` workers, worker w at port w + 1 (or all at `port`) with address 10.0.0.(w + 1)."""
 
     workers: int
@@ -57,7 +57,7 @@ class Job:
         )
 
 
-def install(switch: Switch, job: Job) -> None:
+def install(switch: Switch, job: BenchJob) -> None:
     """Write the job's entries and multicast group into a switch, as the controller does."""
     tables = SwitchTables(InProcessWriter(switch), Path(f"netsum_v1model_{job.lanes}.json"))
     tables.set_switch_address(socket.inet_ntoa(SWITCH_IP.to_bytes(4)), SWITCH_MAC.to_bytes(6).hex(":"))
@@ -75,7 +75,7 @@ def _sum16(data: bytes) -> int:
     return ~total & 0xFFFF
 
 
-def contribution(job: Job, worker: int, chunk: int, lanes: bytes) -> bytes:
+def contribution(job: BenchJob, worker: int, chunk: int, lanes: bytes) -> bytes:
     """Return one CONTRIBUTE as an Ethernet frame."""
     slot, version = chunk % job.slots, chunk // job.slots % 2
     kind, op, pool_index = c.KIND_CONTRIBUTE, c.OP_SUM, slot * 2 + version
@@ -100,7 +100,7 @@ def contribution(job: Job, worker: int, chunk: int, lanes: bytes) -> bytes:
     return ethernet + ip + udp
 
 
-def contributions(job: Job, chunks: int, first: int = 0, seed: int = 1) -> Packets:
+def contributions(job: BenchJob, chunks: int, first: int = 0, seed: int = 1) -> Packets:
     """Return every worker's contribution to `chunks` chunks, chunk after chunk."""
     random = np.random.default_rng(seed)
     frames = []

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from host_agent.wire import constants as c
-from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, Job
+from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
 from sim.switch import Packets
 
 SOURCE = Path(__file__).with_name("slot_program.c")
@@ -23,7 +23,9 @@ def compiler() -> str | None:
     return shutil.which("gcc") or shutil.which("cc")
 
 
-def compile_slot_program(command: Sequence[str], source: Path, made: Path, job: Job, **more: int) -> None:
+def compile_slot_program(
+    command: Sequence[str], source: Path, made: Path, job: BenchJob, **more: int
+) -> None:
     """Compile a slot program in C for the lanes of a job, with the protocol's constants and more of its own."""
     numbers = {"LANES": job.lanes, "VERSION": c.VERSION, "UDP_PORT": c.UDP_PORT, "OP_SUM": c.OP_SUM}
     numbers |= {"FLAG_LANES": c.FLAG_LANES, **more}
@@ -34,7 +36,7 @@ def compile_slot_program(command: Sequence[str], source: Path, made: Path, job: 
 class Twin:
     """The C program with the entries of one job whose workers may all be at one port."""
 
-    def __init__(self, job: Job, rows: int) -> None:
+    def __init__(self, job: BenchJob, rows: int) -> None:
         found = compiler()
         assert found is not None
         with tempfile.TemporaryDirectory() as folder:

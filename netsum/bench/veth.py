@@ -25,7 +25,7 @@ from controller.switch_controller import SwitchController
 from netsum.bench.engine import spread
 from netsum.bench.machine import machine_and_date
 from netsum.bench.thrift import CLIENT, run_client
-from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, Job
+from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
 from netsum.bench.xdp_twin import adding_ns, compiler
 from netsum.programs import LANES, compiled_program
 from topologies import namespaces
@@ -105,7 +105,7 @@ def _xdp(cables: _Cables, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _by_hand(cables: _Cables, folder: Path, job: Job) -> Iterator[None]:
+def _by_hand(cables: _Cables, folder: Path, job: BenchJob) -> Iterator[None]:
     """Run the program that was written by hand, with a job."""
     stem = folder / "by-hand"
     command = [sys.executable, "-P", "-m", "netsum.bench.xdp_twin", "--ready", f"{stem}.sock"]
@@ -171,18 +171,18 @@ def _rate(cables: _Cables, address: str, lanes: int, slots: int, packets: int) -
     """Program a fresh switch, run a job through it and return packets/s."""
     workers = len(cables.ends)
     program = compiled_program(lanes)
-    plan = Job(workers, lanes, slots=slots)
+    plan = BenchJob(workers, lanes, slots=slots)
     with SwitchController.connect(
         address, program=program.json, p4info=program.p4info, timeout_s=DEADLINE_S
     ) as controller:
         controller.set_pipeline()
         controller.set_switch_address(socket.inet_ntoa(SWITCH_IP.to_bytes(4)), _mac(SWITCH_MAC))
         admitted = controller.create_job("bench", plan.endpoints(), slots)
-        job = Job(workers, lanes, admitted.job_id, admitted.epoch, admitted.token, slots)
+        job = BenchJob(workers, lanes, admitted.job_id, admitted.epoch, admitted.token, slots)
         return _run_hosts(cables, job, packets)
 
 
-def _run_hosts(cables: _Cables, job: Job, packets: int) -> float:
+def _run_hosts(cables: _Cables, job: BenchJob, packets: int) -> float:
     command = [*namespaces.inside(cables.hosts), sys.executable, "-m", "netsum.bench.veth_hosts"]
     command += ["--packets", str(packets), "--job", json.dumps(asdict(job))]
     hosts = [
@@ -248,7 +248,7 @@ def measure(
         for _ in range(runs):
             for name in chosen:
                 if name == BY_HAND:
-                    job = Job(workers, lanes, slots=slots)
+                    job = BenchJob(workers, lanes, slots=slots)
                     with _by_hand(cables, folder, job):
                         rate = _run_hosts(cables, job, packets)
                     comparison.rates.setdefault(name, []).append(rate)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_agent.wire import constants as c
-from netsum.bench.traffic import Job, contribution
+from netsum.bench.traffic import BenchJob, contribution
 from sim.switch.bpf import syscall
 from sim.switch.bpf.loading import linked
 from sim.switch.bpf.machine import compile_module
@@ -32,7 +32,7 @@ _TEMPLATES, _SAMPLES, _LANES_AT, _CHUNK_AT = 16, 64, 62, 54
 _RESULT = c.VERSION << 4 | c.KIND_RESULT
 
 
-def lanes_of(job: Job, worker: int) -> NDArray[np.int32]:
+def lanes_of(job: BenchJob, worker: int) -> NDArray[np.int32]:
     """Return what a worker contributes, int32[16, lanes]: chunk n has row n modulo 16."""
     random = np.random.default_rng(worker)
     return random.integers(-(2**20), 2**20, (_TEMPLATES, job.lanes), dtype=np.int32)
@@ -41,7 +41,7 @@ def lanes_of(job: Job, worker: int) -> NDArray[np.int32]:
 class Host:
     """One worker at one interface; the programs go with this process."""
 
-    def __init__(self, job: Job, worker: int, interface: str) -> None:
+    def __init__(self, job: BenchJob, worker: int, interface: str) -> None:
         self.job = job
         packets = [contribution(job, worker, 0, row.astype(">i4").tobytes()) for row in lanes_of(job, worker)]
         self.frame = packets[0]
@@ -112,10 +112,10 @@ def main() -> None:
     options = argparse.ArgumentParser(description=main.__doc__)
     options.add_argument("--interface", required=True, help="of the worker")
     options.add_argument("--worker", type=int, required=True)
-    options.add_argument("--job", required=True, help="a `Job`'s fields, as JSON")
+    options.add_argument("--job", required=True, help="a `BenchJob`'s fields, as JSON")
     options.add_argument("--packets", type=int, required=True)
     chosen = options.parse_args()
-    job = Job(**json.loads(chosen.job))
+    job = BenchJob(**json.loads(chosen.job))
     chunks = chosen.packets // job.workers
     host = Host(job, chosen.worker, chosen.interface)
     print("ready", flush=True)

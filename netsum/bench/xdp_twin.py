@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from host_agent.wire import constants as c
-from netsum.bench.traffic import SWITCH_IP, Job, contribution
+from netsum.bench.traffic import SWITCH_IP, BenchJob, contribution
 from netsum.bench.twin import compile_slot_program
 from netsum.programs import compiled_program
 from sim.switch import Exact, TableEntry, ir, load_program
@@ -37,7 +37,7 @@ def compiler() -> str | None:
     return shutil.which("clang")
 
 
-def _compiled(job: Job, *, forgets: bool) -> BpfObject:
+def _compiled(job: BenchJob, *, forgets: bool) -> BpfObject:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "slot.o"
         options = (compiler() or "clang", "-O2", "-ffreestanding", "-target", "bpf", "-mcpu=v3", "-c")
@@ -56,7 +56,7 @@ class XdpTwin:
         Whether a slot forgets who has contributed, so that one packet adds again and again.
     """
 
-    def __init__(self, job: Job, interfaces: Mapping[int, int], *, forgets: bool = False) -> None:
+    def __init__(self, job: BenchJob, interfaces: Mapping[int, int], *, forgets: bool = False) -> None:
         code = _compiled(job, forgets=forgets)
         slot_bytes = 32 + 4 * job.lanes
         types = syscall.load_btf(lock_btf(slot_bytes))
@@ -95,7 +95,7 @@ def forgetful(lanes: int) -> ir.Program:
 
 def adding_ns(lanes: int, repeat: int = 100_000) -> dict[str, int]:
     """Return what a packet that adds costs in the kernel's test runs, in ns: of the compiled program, and by hand with clang."""
-    job, switch, found = Job(3, lanes), XdpSwitch(forgetful(lanes)), {}
+    job, switch, found = BenchJob(3, lanes), XdpSwitch(forgetful(lanes)), {}
     packet = contribution(job, 0, 0, struct.pack(f"!{lanes}i", *range(lanes)))
     try:
         program = switch.program
@@ -126,11 +126,11 @@ def main() -> None:
     """Be at interfaces until ended; a socket says that it is ready."""
     options = argparse.ArgumentParser(description=main.__doc__)
     options.add_argument("--interfaces", required=True, help="of the workers, in order: as in a,b")
-    options.add_argument("--job", required=True, help="a `Job`'s fields, as JSON")
+    options.add_argument("--job", required=True, help="a `BenchJob`'s fields, as JSON")
     options.add_argument("--ready", required=True, help="a unix socket to make when it runs")
     chosen = options.parse_args()
     indices = {w: socket.if_nametoindex(name) for w, name in enumerate(chosen.interfaces.split(","))}
-    twin = XdpTwin(Job(**json.loads(chosen.job)), indices)
+    twin = XdpTwin(BenchJob(**json.loads(chosen.job)), indices)
     for index in indices.values():
         syscall.attach_xdp(twin.program, index, syscall.NATIVE_MODE)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as ready:

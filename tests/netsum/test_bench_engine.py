@@ -7,7 +7,7 @@ import pytest
 from netsum.bench import xdp_twin
 from netsum.bench.engine import BenchError, _batches, _check_twin, measure
 from netsum.bench.thrift import run_client
-from netsum.bench.traffic import Job, contributions, install
+from netsum.bench.traffic import BenchJob, contributions, install
 from netsum.bench.twin import Twin, compiler
 from netsum.programs import compiled_program
 from sim.switch import Switch, load_program
@@ -33,13 +33,13 @@ def test_the_kernels_test_runs_time_a_packet_that_adds() -> None:
 
 @pytest.mark.skipif(compiler() is None, reason="no C compiler")
 def test_a_c_program_that_puts_out_something_else_is_an_error() -> None:
-    job = Job(3, 64)
+    job = BenchJob(3, 64)
     switch = Switch(load_program(compiled_program(64).json))
     install(switch, job)
     batches = _batches(contributions(job, 200))
     _check_twin(switch, Twin(job, 256), batches)
     with pytest.raises(BenchError, match="different packets"):
-        _check_twin(switch, Twin(Job(3, 64, epoch=8, slots=32), 256), batches)
+        _check_twin(switch, Twin(BenchJob(3, 64, epoch=8, slots=32), 256), batches)
 
 
 def test_the_client_of_bmv2_runs_without_the_virtual_environment(

@@ -18,7 +18,7 @@ import pytest
 from scapy.utils import PcapReader
 
 from controller.switch_controller import SwitchController
-from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, Job, contribution
+from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob, contribution
 from netsum.programs import compiled_program
 from sim.switch.bpf import syscall
 from sim.switch.bpf.pins import Pins
@@ -194,7 +194,7 @@ def test_a_pinned_switch_goes_on_without_its_process_and_is_taken_over(
     # A TCP connection of gRPC starts in whichever namespace its threads are in; a unix socket is the same in all.
     options = [*ENGINE, "--pin", pins, "--p4runtime", f"unix:{tmp_path}/p4runtime.sock"]
     first = start(*options)
-    plan = Job(2, 64, slots=32)
+    plan = BenchJob(2, 64, slots=32)
     program = compiled_program(64)
     with SwitchController.connect(
         first.ready["p4runtime"], program=program.json, p4info=program.p4info, timeout_s=DEADLINE_S
@@ -204,7 +204,7 @@ def test_a_pinned_switch_goes_on_without_its_process_and_is_taken_over(
             socket.inet_ntoa(SWITCH_IP.to_bytes(4)), SWITCH_MAC.to_bytes(6).hex(":")
         )
         given = controller.create_job("pinned", plan.endpoints(), 32)
-    job = Job(2, 64, given.job_id, given.epoch, given.token, 32)
+    job = BenchJob(2, 64, given.job_id, given.epoch, given.token, 32)
     lanes = [struct.pack("!64i", *range(start, start + 64)) for start in (0, 1000)]
     programs = programs_at("s1", "s2")
     said = refusal(*options)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, Job, contribution, install
+from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob, contribution, install
 from sim.switch import Packets, Switch, load_program
 from tests.sim.switch.bmv2_switch import Bmv2, commands_for_entry, describe
 from tests.sim.switch.scenarios import PROGRAMS, SCENARIOS, Scenario
@@ -54,7 +54,7 @@ def _mutated(rng: random.Random, frame: bytes) -> bytes:
     return bytes(changed)
 
 
-def _netsum_frames(rng: random.Random, job: Job) -> Iterator[bytes]:
+def _netsum_frames(rng: random.Random, job: BenchJob) -> Iterator[bytes]:
     """Workers' packets in order and out of order, twice, mutated, cut, without lanes; ARP and ping for the switch."""
     sent: list[bytes] = []
     for step in range(500):
@@ -85,7 +85,7 @@ def test_netsum_itself(lanes: int, tmp_path: Path) -> None:
     path = NETSUM / f"netsum_v1model_{lanes}.json"
     switch = Switch(load_program(path))
     # One port for all workers: BMv2 reads one input at a time.
-    job = Job(3, lanes, slots=4, port=0)
+    job = BenchJob(3, lanes, slots=4, port=0)
     install(switch, job)
     commands = [
         command
