@@ -43,8 +43,9 @@ class JobController:
     """The jobs of one or several switches. Not for several threads at once.
 
     `tables`: the tables of each; only read here. Their programs and addresses have been set. `slot_capacity`: number of slots
-    that each switch's program has. `lanes`: int32 values a packet carries, the same on all switches. `new_token`: makes 32
-    bits that no one can guess. `unix_seconds`: returns the time, which epochs follow.
+    that each switch's program has. `lanes`: int32 values a packet carries, the same on all switches. `cuts_copies`: whether
+    their programs leave out lanes of a RESULT that a worker does not need. `new_token`: makes 32 bits that no one can guess.
+    `unix_seconds`: returns the time, which epochs follow.
     """
 
     def __init__(
@@ -54,11 +55,12 @@ class JobController:
         slot_capacity: int,
         lanes: int,
         *,
+        cuts_copies: bool = False,
         new_token: Callable[[], int] = lambda: secrets.randbits(32),
         unix_seconds: Callable[[], float] = time.time,
     ) -> None:
         # What jobs hold on each switch, by its name.
-        self.ledgers = {name: JobLedger(slot_capacity, lanes) for name in switches}
+        self.ledgers = {name: JobLedger(slot_capacity, lanes, cuts_copies=cuts_copies) for name in switches}
         self._new_token = new_token
         self._unix_seconds = unix_seconds
         self._switches = switches

@@ -73,6 +73,9 @@ class Job:
     # The switch above in the job's tree; None: there is none, the switch makes the results.
     parent: ParentLink | None = None
     quorum: int = 0  # Contributions that complete a roll call; 0: the job has none.
+    cuts_copies: bool = (
+        False  # Whether the switch's program leaves out lanes of a RESULT that a worker does not need.
+    )
 
     @property
     def admissions(self) -> list[Admission]:
@@ -88,6 +91,7 @@ class Job:
                 lanes=self.lanes,
                 switch=switch_of(worker),
                 quorum=self.quorum,
+                cuts_copies=int(self.cuts_copies),
             )
             for worker_id, worker in enumerate(self.workers)
         ]

@@ -22,13 +22,17 @@ DEFAULT_SLOTS = 64  # Of a job that names no number.
 class JobLedger:
     """The jobs of one switch.
 
-    `lanes`: int32 values a packet of the switch's program carries. `last_epoch`: the highest epoch known to have been used
+    `lanes`: int32 values a packet of the switch's program carries. `cuts_copies`: whether the program leaves out lanes of a
+    RESULT that a worker does not need. `last_epoch`: the highest epoch known to have been used
     on this switch.
     """
 
-    def __init__(self, slot_capacity: int, lanes: int, last_epoch: int = 0) -> None:
+    def __init__(
+        self, slot_capacity: int, lanes: int, last_epoch: int = 0, *, cuts_copies: bool = False
+    ) -> None:
         self._allocator = SlotAllocator(slot_capacity)
         self._lanes = lanes
+        self.cuts_copies = cuts_copies
         self._last_epoch = last_epoch
         self._jobs: dict[int, Job] = {}
         self._reserved: dict[str, Reservation] = {}
@@ -131,7 +135,10 @@ class JobLedger:
         reserved = self._reserved.get(name)
         check_quorum(quorum, len(placed), reserved.slots.count if reserved else slots)
         held = reserved or self.reserve(name, slots)
-        job = Job(name, held.job_id, epoch, token, held.slots, self._lanes, placed, parent, quorum)
+        job = Job(
+            *(name, held.job_id, epoch, token, held.slots, self._lanes, placed, parent, quorum),
+            cuts_copies=self.cuts_copies,
+        )
         del self._reserved[name]
         self._last_epoch = epoch
         self._jobs[job.job_id] = job

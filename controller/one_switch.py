@@ -26,7 +26,7 @@ class OneSwitch:
         How many slots jobs may have.
     lanes
         int32 values a packet of its program carries.
-    new_token, unix_seconds
+    cuts_copies, new_token, unix_seconds
         As for `JobController`.
 
     Attributes
@@ -41,6 +41,7 @@ class OneSwitch:
         slots: int,
         lanes: int,
         *,
+        cuts_copies: bool = False,
         new_token: Callable[[], int] = lambda: secrets.randbits(32),
         unix_seconds: Callable[[], float] = time.time,
     ) -> None:
@@ -50,7 +51,10 @@ class OneSwitch:
         self.programmed = True  # Whether the switch has its program.
         alone = {_SWITCH: TreeSwitch(_SWITCH, "", "", {})}
         self._controller = JobController(
-            alone, self._tables, slots, lanes, new_token=new_token, unix_seconds=unix_seconds
+            *(alone, self._tables, slots, lanes),
+            cuts_copies=cuts_copies,
+            new_token=new_token,
+            unix_seconds=unix_seconds,
         )
         self.ledger = self._controller.ledgers[_SWITCH]  # What jobs hold of the switch.
 

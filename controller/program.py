@@ -1,6 +1,7 @@
 """What a P4 program must have for this controller to drive it, and what it says of itself."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from controller import entries
@@ -71,6 +72,11 @@ def passes_of(names: ProgramNames) -> int:
     return _cells_of_a_lane(names) // POOL_VERSIONS // POOL_SLOTS
 
 
+def cuts_copies(registers: Iterable[str]) -> bool:
+    """Return whether a program with these registers leaves out lanes of a RESULT that a worker does not need."""
+    return any(name.endswith(".slot_header_back") for name in registers)
+
+
 def _cells_of_a_lane(names: ProgramNames) -> int:
     return names.register_size(_lane_registers(names)[0])
 
@@ -94,6 +100,7 @@ class CompiledFiles:
         self.lanes = lanes_of(self.names)
         self.slots = slots_of(self.names)
         self.knows_trees = entries.JOB_PARENT in self.names.tables
+        self.cuts_copies = cuts_copies(self.names.registers)
         self.knows_quorums = entries.JOB_QUORUM in self.names.tables
 
     def device_config(self) -> bytes:

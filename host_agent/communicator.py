@@ -1,4 +1,4 @@
-"""All-reduce, broadcast and barrier over NumPy arrays."""
+"""All-reduce, reduce-scatter, all-gather, broadcast and barrier over NumPy arrays."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ from host_agent.collectives import (
     Offer,
     OnOverflow,
     Op,
+    plan_all_gather,
     plan_allreduce,
     plan_barrier,
     plan_broadcast,
     plan_quorum_allreduce,
+    plan_reduce_scatter,
 )
 from host_agent.collectives.allreduce import Rounding
 from host_agent.collectives.exact import Exact, plan_exact_allreduce
 from host_agent.collectives.rows import Rows, plan_allreduce_rows
+from host_agent.collectives.shards import refuse_quorum
 from host_agent.collectives.sparse import Sparse
 from host_agent.compilation_news import news
 from host_agent.durations import Sample
@@ -248,13 +251,100 @@ class Communicator(Closing):
         rounding: Rounding = "nearest",
         seed: int = 0,
         exact: Exact = False,
+        root: int | None = None,
         label: str = "",
     ) -> Future[Array]:
-        """Begin an `allreduce` and return a future of its result."""
+        """Begin an `allreduce` and return a future of its result.
+
+        `root`: the rank that needs the result, alike at all workers. To the others the switch need not send it, so what their
+        futures and `out` hold is of no use; sums of integers and exact ones come to all workers all the same.
+        """
+        if root is not None:
+            refuse_quorum(self.admission, "a reduction to one rank")
         self._progress.start_thread()
-        return self._submit(
-            *_plan_of(exact, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
-        )
+        planned = _plan_of(exact, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
+        return self._submit(*planned, *(() if root is None or exact else (0, root)))
+
+    def reduce_scatter(
+        self,
+        array: npt.ArrayLike,
+        op: Op = "sum",
+        *,
+        out: Array | None = None,
+        on_overflow: OnOverflow = "raise",
+        sparse: Sparse = "auto",
+        label: str = "",
+    ) -> Array:
+        """Reduce an array over all workers; each gets its part of the result.
+
+        Parameters
+        ----------
+        array : array
+            Its first dimension is a multiple of the number of workers, and is divided among them in the order of their ranks.
+        op, on_overflow, sparse, label
+            As for `allreduce`.
+        out : array, optional
+            Where this worker's part goes.
+
+        Returns
+        -------
+        array
+            `out`, or a new array of the same type; the first dimension is divided by the number of workers.
+
+        Raises
+        ------
+        ArrayError
+            The array cannot be divided.
+        MisuseError
+            The job has a quorum.
+        PeerError, UnsupportedTypeError, SumOverflowError
+            As for `allreduce`.
+        """
+        result: Array = self._run(plan_reduce_scatter, label, array, op, out, on_overflow, sparse)
+        return result
+
+    def reduce_scatter_async(
+        self,
+        array: npt.ArrayLike,
+        op: Op = "sum",
+        *,
+        out: Array | None = None,
+        on_overflow: OnOverflow = "raise",
+        sparse: Sparse = "auto",
+        label: str = "",
+    ) -> Future[Array]:
+        """Begin a `reduce_scatter` and return a future of its result."""
+        self._progress.start_thread()
+        return self._submit(plan_reduce_scatter, label, array, op, out, on_overflow, sparse)
+
+    def all_gather(self, array: npt.ArrayLike, *, out: Array | None = None, label: str = "") -> Array:
+        """Return the arrays of all workers, bit for bit, in the order of their ranks.
+
+        Parameters
+        ----------
+        array : array without Python objects
+            Of the same shape and type at all workers. May be this worker's part of `out`.
+        out : array, optional
+            Where the result goes: one dimension more in front, as large as the number of workers.
+        label : str
+            Text that all workers must agree on.
+
+        Raises
+        ------
+        MisuseError
+            The job has a quorum.
+        PeerError, UnsupportedTypeError, ArrayError
+            As for `allreduce`; `out` does not fit.
+        """
+        result: Array = self._run(plan_all_gather, label, array, out)
+        return result
+
+    def all_gather_async(
+        self, array: npt.ArrayLike, *, out: Array | None = None, label: str = ""
+    ) -> Future[Array]:
+        """Begin an `all_gather` and return a future of its result."""
+        self._progress.start_thread()
+        return self._submit(plan_all_gather, label, array, out)
 
     def allreduce_rows(
         self,

@@ -82,7 +82,10 @@ class JobRegistry:
 
     def new_ledger(self, switch: str) -> JobLedger:
         """Return an empty ledger for a switch, whose epochs go on from the last one in the store."""
-        return JobLedger(self.files.slots, self.files.lanes, self.store.switch(switch)[0])
+        files = self.files
+        return JobLedger(
+            files.slots, files.lanes, self.store.switch(switch)[0], cuts_copies=files.cuts_copies
+        )
 
     def find(self, name: str) -> ServiceJob:
         """Return a job that has not ended."""

@@ -231,6 +231,7 @@ class JobTrees:
                 tuple(replace(child, worker_id=number) for number, child in enumerate(branch.children)),
                 branch.parent,
                 record.quorum,
+                self.ledgers[branch.switch].cuts_copies,
             )
             for branch in tree.branches
         }

@@ -15,7 +15,7 @@ from host_agent.collectives.collective import OPS, Array, Collective, OnOverflow
 from host_agent.collectives.int64 import plan_allreduce_int64
 from host_agent.collectives.sparse import SPARSE, BlockSparse, Sparse, is_sparse
 from host_agent.errors import MisuseError, SumOverflowError, UnsupportedTypeError
-from host_agent.protocol.passes import Pass
+from host_agent.protocol.passes import ALL_BLOCKS, NO_BLOCKS, Pass
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission, describe_dtype, fingerprint
 from host_agent.wire.constants import EXPONENT_BIAS, OP_SUM
@@ -40,10 +40,11 @@ def plan_allreduce(
     rounding: Rounding = "nearest",
     seed: int = 0,
     divisor: int = 0,
+    root: int | None = None,
 ) -> Collective:
     """Plan the reduction of `array` over all workers; the arguments are those of `Communicator.allreduce`.
 
-    `divisor` is what a mean divides by; 0: by the number of workers.
+    `divisor` is what a mean divides by; 0: by the number of workers. `root` is the rank that needs the result; None: all do.
     """
     values = np.asarray(array)
     dtype = values.dtype.newbyteorder("=")
@@ -72,6 +73,8 @@ def plan_allreduce(
     what = f"allreduce number {sequence} ({op} of {values.size} {dtype})"
     codec = CODEC_OF[name, op] if bits == "full" else packed_codec(bits, admission.world_size)
     stochastic = bits != "full" and rounding == "stochastic"
+    # Sums that do not fit int32 are an error at all workers, and codecs of several rounds need what the first came to.
+    spares = root not in (None, admission.rank) and codec is not INT32 and codec.rounds == 1
     whole = Pass(
         codec if values.size else NOTHING,
         codec.switch_op,
@@ -81,6 +84,7 @@ def plan_allreduce(
         flip=-1 if op == "min" else 0,
         divisor=divisor or admission.world_size if op == "mean" else 1,
         seed=_seed_of(seed, sequence, admission.rank) if stochastic else None,
+        spare=ALL_BLOCKS if spares else NO_BLOCKS,
     )
     left_out = is_sparse(sparse, whole, op)
 
@@ -96,6 +100,7 @@ def plan_allreduce(
             bits=bits,
             stochastic=stochastic,
             phase=phase,
+            root=-1 if root is None else root,
         )
 
     blocks = BlockSparse(admission, whole, mark) if left_out else None

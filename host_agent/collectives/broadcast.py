@@ -8,7 +8,7 @@ from host_agent.codecs.codec import NOTHING
 from host_agent.codecs.raw import WORDS
 from host_agent.collectives.collective import Array, Collective
 from host_agent.errors import MisuseError, UnsupportedTypeError
-from host_agent.protocol.passes import Pass
+from host_agent.protocol.passes import ALL_BLOCKS, NO_BLOCKS, Pass
 from host_agent.protocol.records import CONTRIBUTES_DATA, without_data
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission, describe_dtype, fingerprint
@@ -45,16 +45,18 @@ def plan_broadcast(
     target, deliver = flat_target(values, dtype, out, may_be_source=True)
     words = target.view(np.uint32) if values.nbytes % 4 == 0 else np.zeros(values.nbytes // 4 + 1, np.uint32)
     source = words
-    contributes = without_data(admission.lanes)
+    contributes, spare = without_data(admission.lanes), NO_BLOCKS
     if admission.rank == root:
         source = _padded_words(flat_source(values, dtype))
-        contributes = CONTRIBUTES_DATA
+        contributes, spare = CONTRIBUTES_DATA, ALL_BLOCKS
     if values.nbytes == 0:
         only = Pass(NOTHING, OP_BOR, mark)
     else:
-        only = Pass(WORDS, OP_BOR, mark, source, words, contributes=contributes)
+        only = Pass(WORDS, OP_BOR, mark, source, words, contributes=contributes, spare=spare)
 
     def finish(statistics: Statistics) -> Array:
+        if admission.rank == root and not np.may_share_memory(source, words):
+            words[:] = source  # The switch may have left it out of what it sent back.
         if not np.may_share_memory(target, words):
             target.view(np.uint8)[:] = words.view(np.uint8)[: values.nbytes]
         return deliver()

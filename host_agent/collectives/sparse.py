@@ -26,7 +26,7 @@ from host_agent.codecs.bitmap import WORD_BLOCKS
 from host_agent.codecs.raw import WORDS
 from host_agent.collectives.collective import BUSY, Passes
 from host_agent.errors import MisuseError
-from host_agent.protocol.passes import Pass
+from host_agent.protocol.passes import NO_BLOCKS, Pass
 from host_agent.protocol.records import CONTRIBUTES_NOTHING, without_data
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission
@@ -112,7 +112,7 @@ class BlockSparse:
                 yield work
             yield from self._next_bitmap(self._blocks_after(bitmap, union.size), ahead)
             united.append(bitmap)
-        for bitmap in united:
+        for bitmap in united if self._whole.spare == NO_BLOCKS else ():
             yield from self._clear(bitmap)
 
     def count(self, statistics: Statistics) -> None:

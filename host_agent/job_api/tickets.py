@@ -15,6 +15,7 @@ _PLAIN_FIELDS: Final = [
     "slot_count",
     "lanes",
     "quorum",
+    "cuts_copies",
 ]
 """What an admission and its ticket both have."""
 

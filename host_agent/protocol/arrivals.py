@@ -34,6 +34,7 @@ from host_agent.protocol.records import (
     NEVER,
     PASS_RING,
     PROBE_RING,
+    is_spare,
     pool_index_of,
     slot_of,
 )
@@ -182,14 +183,17 @@ def _on_result(
         possible &= record.quorum != 0 and is_quorum(core, added)
     else:
         possible &= record.quorum == 0
-    if not possible or has_lanes != (flags == FLAG_LANES):
+    spare = has_lanes and is_spare(record, block)  # Lanes that are not needed are not looked at.
+    if not possible or (has_lanes != (flags == FLAG_LANES) and not (spare and flags == 0)):
         core.malformed += 1
         return
     record.added = added
 
     if carries_exponent:
         learn_exponent(record.payload, index, exponent)
-    if has_lanes:
+    if spare:
+        pass
+    elif has_lanes:
         read_block(
             record.payload, block, core.lanes, core.headroom, words[HEADER_WORDS : HEADER_WORDS + core.lanes]
         )

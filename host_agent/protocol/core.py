@@ -115,7 +115,8 @@ class WorkerCore:
         if not self.has_room:
             raise MisuseError(f"at most {PASS_RING} passes can be under way: wait until one is done")
         state, _, passes = self.records
-        record = work.lay_out(self.admission.lanes, self.admission.slot_count)
+        given = self.admission
+        record = work.lay_out(given.lanes, given.slot_count, given.cuts_copies)
         begin_pass(state, passes, record[0], now_ns)
         self._under_way.append(work)
 

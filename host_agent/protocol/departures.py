@@ -25,12 +25,15 @@ from host_agent.protocol.records import (
     PASS_RING,
     PROBE_NUMBERS,
     PROBE_RING,
+    has_data,
+    is_spare,
     pool_index_of,
     slot_of,
 )
 from host_agent.protocol.recovery import detect_losses, suspect_more, suspect_oldest, window_is_full
 from host_agent.protocol.timeout import look_again_at, quiet_after_ns, repeat_after_ns
 from host_agent.wire.constants import (
+    FLAG_HEADER_BACK,
     FLAG_LANES,
     FLAG_QUORUM,
     HEADER_BYTES,
@@ -316,11 +319,21 @@ def _write_contribution(core: Record, record: Record, slot: Record, words: Words
     block = slot.index - record.lead
     has_lanes = block >= 0 and block_has_lanes(record.payload, block)
     contributes = record.contributes
-    if has_lanes and contributes == CONTRIBUTES_DATA and is_absent(record.payload, block):
+    flags = _quorum_flag(record)
+    if not has_lanes:
+        pass
+    elif contributes == CONTRIBUTES_DATA and (
+        is_absent(record.payload, block) or not has_data(record, block)
+    ):
         contributes = record.absent
+    if has_lanes and is_spare(record, block):
+        flags |= FLAG_HEADER_BACK
+        if slot.room != 0 and core.levels == 1:
+            has_lanes = False  # The slot is full: it is the RESULT that is asked for, without lanes.
     if contributes == CONTRIBUTES_NOTHING and slot.room == 0:
         has_lanes = False
-    flags = np.int64(FLAG_LANES if has_lanes else 0) | _quorum_flag(record)
+    if has_lanes:
+        flags |= FLAG_LANES
     _write_header(core, record, slot, np.int64(KIND_CONTRIBUTE), flags, slot.exponent, words)
     if not has_lanes:
         return HEADER_BYTES

@@ -12,6 +12,8 @@ from host_agent.compiled import Records
 from host_agent.protocol.records import CONTRIBUTES_DATA, PASS, without_data
 
 _NO_DATA = np.zeros(0, np.uint8)
+ALL_BLOCKS: Final = (0, 1 << 62)
+NO_BLOCKS: Final = (0, 0)
 _PAYLOAD_AT: Final = PASS.fields["payload"][1] if PASS.fields else 0
 _WORD_OF: Final = {name: at // 8 for name, (_, at, *_) in (PASS.fields or {}).items()} | {
     name: (_PAYLOAD_AT + at) // 8 for name, (_, at, *_) in (PAYLOAD.fields or {}).items()
@@ -41,6 +43,10 @@ class Pass:
     # worker does that has nothing to add.
     own: npt.NDArray[np.uint16] | None = None
     seed: int | None = None  # Of stochastic rounding; without it numbers are rounded to the nearest.
+    # Blocks of the array, from the first number to the one before the second. spare: this worker needs the header alone of their
+    # RESULTs, which a codec of one round allows. data: it contributes to these, and to the others as if they were zero.
+    spare: tuple[int, int] = NO_BLOCKS
+    data: tuple[int, int] = ALL_BLOCKS
     offered: bool | None = None  # It is a roll call: whether this worker contributes from the beginning.
     # Wire exponents of all workers' blocks, in the order of the pass, if the codec has any.
     exponents: npt.NDArray[np.uint16] = field(init=False, default_factory=lambda: np.zeros(0, np.uint16))
@@ -54,8 +60,11 @@ class Pass:
         """Bits of the workers that a roll call has added, when it is done."""
         return int(self.record["added"][0])
 
-    def lay_out(self, lane_count: int, slot_count: int) -> Records:
-        """Allocate what the pass needs and return its record (`PASS`, one element)."""
+    def lay_out(self, lane_count: int, slot_count: int, cuts_copies: int = 0) -> Records:
+        """Allocate what the pass needs and return its record (`PASS`, one element).
+
+        `cuts_copies`: whether the switches leave lanes out of RESULTs; if not, `spare` has no effect.
+        """
         self.slot_count = slot_count
         codec = self.codec
         elements = self.target.size
@@ -84,6 +93,10 @@ class Pass:
             "chunks": chunks,
             "quorum": self.offered is not None,
             "offered": self.offered is True,
+            "spare_from": self.spare[0] if cuts_copies else 0,
+            "spare_to": self.spare[1] if cuts_copies else 0,
+            "data_from": self.data[0],
+            "data_to": self.data[1],
         }
         payload = {
             "encode": codec.encode.address if codec.encode else 0,

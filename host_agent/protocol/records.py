@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from host_agent.codecs.payload import PAYLOAD
+from host_agent.codecs.payload import PAYLOAD, array_block
 from host_agent.compiled import Integer, Record
 from host_agent.wire.constants import LANE_BYTES, TREE_MAX_LEVELS
 from netsum_common.compiled import compiled_inline
@@ -168,8 +168,27 @@ PASS: Final = _record(
     "quorum",  # it is a roll call: a quorum of contributions completes its chunk
     "offered",  # this worker contributes to it; not before that
     "added",  # bits of the workers whose contributions its RESULT has
+    # Blocks of the array: of whose RESULTs this worker needs the header alone, and those that it contributes to.
+    "spare_from",
+    "spare_to",
+    "data_from",
+    "data_to",
     more=[("payload", PAYLOAD)],
 )
+
+
+@compiled_inline
+def is_spare(record: Record, block: int) -> bool:
+    """Whether this worker needs the header alone of the RESULT of a block of the pass."""
+    if record.spare_to == 0:
+        return False
+    return bool(record.spare_from <= array_block(record.payload, block) < record.spare_to)
+
+
+@compiled_inline
+def has_data(record: Record, block: int) -> bool:
+    """Whether this worker contributes to a block of the pass."""
+    return bool(record.data_from <= array_block(record.payload, block) < record.data_to)
 
 
 def without_data(lanes: int) -> int:

@@ -81,6 +81,16 @@ class GlooReductions:
 
         return self._begin(lambda: self._gloo.allreduce([working]), None, finish)
 
+    def all_gather_async(self, array: Array, *, out: Array, label: str) -> Future[Any]:
+        """Begin to gather flat arrays of all ranks in the rows of `out`."""
+        del label
+        rows = [torch.from_numpy(np.empty_like(row)) for row in out]
+        return self._begin(
+            lambda: self._gloo.allgather([rows], [torch.from_numpy(array.copy())]),
+            rows[0],
+            lambda: np.stack([row.numpy() for row in rows], out=out),
+        )
+
     def broadcast_async(self, array: Array, root: int, *, out: Array, label: str) -> Future[Any]:
         """Begin to overwrite a flat array with that of the rank `root`."""
         del label

@@ -173,7 +173,8 @@ class NetsumProcessGroup(ThroughGloo):
         label = f"reduce to rank {self._ranks[root]}"
         with self._driven_by(opts):
             parts = [
-                self._reduce(each, each if self._rank == root else None, operation, label) for each in tensors
+                self._reduce(each, each if self._rank == root else None, operation, label, root)
+                for each in tensors
             ]
             return self._work(label_of(label, kind, *tensors), tensors, parts, ("reduce", tensors, tensors))
 
@@ -190,7 +191,9 @@ class NetsumProcessGroup(ThroughGloo):
             for output, pieces in zip(outputs, inputs, strict=True):
                 self._check_pieces("reduce_scatter", pieces)
                 parts += [
-                    self._reduce(piece, output if rank == self._rank else None, operation, "reduce_scatter")
+                    self._reduce(
+                        piece, output if rank == self._rank else None, operation, "reduce_scatter", rank
+                    )
                     for rank, piece in enumerate(pieces)
                 ]
             return self._work(label, outputs, parts, ("reduce_scatter", outputs, outputs))
@@ -251,8 +254,10 @@ class NetsumProcessGroup(ThroughGloo):
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather several tensors of every rank, each in one tensor."""
-        pieces = [cut(whole, piece, self._size) for whole, piece in zip(outputs, inputs, strict=True)]
-        return self.allgather(pieces, inputs, opts)
+        called = "all_gather", inputs, inputs
+        with self._driven_by(opts):
+            parts = [self._gather(piece, whole) for whole, piece in zip(outputs, inputs, strict=True)]
+            return self._work(label_of("all_gather", "", *inputs), outputs, parts, called)
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -296,9 +301,14 @@ class NetsumProcessGroup(ThroughGloo):
         return self._slots.driven_by_caller() if waits else contextlib.nullcontext()
 
     def _reduce(
-        self, source: Tensor, target: Tensor | None, operation: Any, label: str
+        self,
+        source: Tensor,
+        target: Tensor | None,
+        operation: Any,
+        label: str,
+        root: int | None = None,
     ) -> tuple[Future[Any], Finish]:
-        """Begin a reduction; without a target the result is of no interest here."""
+        """Begin a reduction; `root` is the rank of the group that alone has a target, and needs the result."""
         kind = kind_of(operation)
         factor = operation.factor if kind == "PREMUL_SUM" else None
         given = staged(source, read=True, write=target is source)
@@ -311,7 +321,21 @@ class NetsumProcessGroup(ThroughGloo):
             plan.finish()
             taken.bring_back()
 
-        return self._slots.allreduce(plan, label_of(label, kind, source)), finish
+        return self._slots.allreduce(plan, label_of(label, kind, source), root), finish
+
+    def _gather(self, piece: Tensor, whole: Tensor) -> tuple[Future[Any], Finish]:
+        """Begin to gather the ranks' pieces in one tensor."""
+        cut(whole, piece, self._size)
+        given, taken = staged(piece, read=True, write=False), staged(whole, read=False, write=True)
+        (own, _), (flat, unpack) = bytes_of(given.tensor), bytes_of(taken.tensor)
+
+        def finish() -> None:
+            unpack()
+            taken.bring_back()
+
+        return self._slots.all_gather(
+            own, flat.reshape(self._size, own.size), label_of("all_gather", "", piece)
+        ), finish
 
     def _send_out(self, tensor: Tensor, root: int, label: str) -> tuple[Future[Any], Finish]:
         sends = root == self._rank

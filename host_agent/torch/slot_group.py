@@ -137,9 +137,9 @@ class SlotGroup:
             raise
         self._set_started(collectives, None)
 
-    def allreduce(self, plan: Reduction, label: str) -> Future[Any]:
-        """Reduce an array; as `Communicator.allreduce` does."""
-        how = self.options.of(plan.array, plan.op, plan.rounds_to, self._ranks)
+    def allreduce(self, plan: Reduction, label: str, root: int | None = None) -> Future[Any]:
+        """Reduce an array; as `Communicator.allreduce_async` does."""
+        how = self.options.of(plan.array, plan.op, plan.rounds_to, self._ranks) | {"root": root}
         return self._begin(
             lambda doing: doing.allreduce_async(plan.array, plan.op, out=plan.out, label=label, **how)
         )
@@ -153,6 +153,10 @@ class SlotGroup:
     def allreduce_rows(self, rows: Rows, row_count: int, label: str) -> Future[Any]:
         """Add arrays of which each rank has some rows; as `Communicator.allreduce_rows` does."""
         return self._begin(lambda doing: doing.allreduce_rows_async(rows, row_count, label=label))
+
+    def all_gather(self, array: Array, out: Array, label: str) -> Future[Any]:
+        """Gather flat arrays of all workers in the rows of `out`."""
+        return self._begin(lambda doing: doing.all_gather_async(array, out=out, label=label))
 
     def broadcast(self, array: Array, root: int, label: str) -> Future[Any]:
         """Overwrite a contiguous array with that of the worker `root`."""

@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             spent = _seconds_to_reduce(world, MPI.IN_PLACE, size)
             seconds = world.allreduce(sum(spent) / len(spent), MPI.MAX)
             if world.Get_rank() == 0:
-                what = {"event": "allreduce", "backend": "mpi", "bytes": size, "dtype": "float32"}
-                print_json_line({**what, "run": run, "seconds": seconds})
+                what = {"event": "collective", "collective": "all_reduce", "backend": "mpi", "bytes": size}
+                print_json_line({**what, "dtype": "float32", "run": run, "seconds": seconds, "received": 0.0})
     return 0
 
 

@@ -11,7 +11,7 @@ from netsum.allreduce.plan import PlanError, parse_size, size_text
 from netsum.allreduce.report import Message
 from netsum.bench.machine import use_examples
 from netsum.bench.testbeds import run_ranks
-from netsum.bench.torch_plan import TorchPlan
+from netsum.bench.torch_plan import COLLECTIVES, TorchPlan
 from netsum.bench.torch_rank import BACKENDS
 from netsum.terminal import Rows
 from topologies.run_folder import RunningTestbed
@@ -32,8 +32,11 @@ DTYPES = ("float32", "bfloat16")
 class Comparison:
     """What ranks measured."""
 
-    # Of an all-reduce, by (bytes, dtype) and backend, one for each run.
-    seconds: dict[tuple[int, str], dict[str, list[float]]] = field(
+    # Of a collective, by (its name, bytes, dtype) and backend, one for each run; bytes that rank 0 received likewise.
+    seconds: dict[tuple[str, int, str], dict[str, list[float]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
+    received: dict[tuple[str, int, str], dict[str, list[float]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
     # Reports as examples/harness.py makes them, by (example, dtype) and backend, one for each run.
@@ -43,17 +46,22 @@ class Comparison:
 
     def take(self, rank: int, message: Message) -> None:
         """Keep a message of a rank."""
-        if message["event"] == "allreduce":
-            self.seconds[message["bytes"], message["dtype"]][message["backend"]].append(message["seconds"])
+        if message["event"] == "collective":
+            key = message["collective"], message["bytes"], message["dtype"]
+            self.seconds[key][message["backend"]].append(message["seconds"])
+            self.received[key][message["backend"]].append(message["received"])
         elif message["event"] == "example":
             self.examples[message["name"], message["dtype"]][message["backend"]].append(message)
 
 
-def plan_of(runs: int, sizes: str, examples: str, dtypes: str) -> TorchPlan:
-    """Read a plan as options write it: sizes, examples and types with commas between them; none of the first two if empty.
+def plan_of(runs: int, collectives: str, sizes: str, examples: str, dtypes: str) -> TorchPlan:
+    """Read a plan as options write it: with commas between what is listed; no sizes and examples if empty.
 
-    Raises PlanError if there is no such size, example or type.
+    Raises PlanError if there is no such collective, size, example or type.
     """
+    other = sorted({*collectives.split(",")} - {*COLLECTIVES})
+    if other:
+        raise PlanError(f"--collectives: expected {', '.join(COLLECTIVES)}, not {other[0]!r}")
     unknown = sorted({*dtypes.split(",")} - {*DTYPES})
     if unknown:
         raise PlanError(f"--dtypes: expected {' or '.join(DTYPES)}, not {unknown[0]!r}")
@@ -65,6 +73,7 @@ def plan_of(runs: int, sizes: str, examples: str, dtypes: str) -> TorchPlan:
             raise PlanError(f"there is no example {name!r}: expected {', '.join(EXAMPLES)}")
     return TorchPlan(
         runs=runs,
+        collectives=collectives.split(","),
         sizes=[parse_size(size) for size in sizes.split(",") if size],
         dtypes=dtypes.split(","),
         examples={name: EXAMPLES[name] for name in names},
@@ -83,18 +92,24 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.2f} … {max(values):.2f})"
 
 
-def print_allreduces(comparison: Comparison) -> None:
-    """Print the times of the all-reduces, and how they compare."""
+def print_collectives(comparison: Comparison) -> None:
+    """Print the times of the collectives, how they compare, and what rank 0 received."""
     mpi = any("mpi" in by_backend for by_backend in comparison.seconds.values())
     rows = Rows(
-        "float32 size", "type", ">netsum, ms", ">Gloo, ms", ">netsum / Gloo", *([">MPI, ms"] if mpi else [])
+        *("collective", "float32 size", "type", ">netsum, ms", ">Gloo, ms", ">netsum / Gloo"),
+        *(">netsum, MB in", ">Gloo, MB in"),
+        *([">MPI, ms"] if mpi else []),
     )
-    for (size, dtype), by_backend in comparison.seconds.items():
+    for key, by_backend in comparison.seconds.items():
+        collective, size, dtype = key
         ours, theirs = ([second * 1e3 for second in by_backend[backend]] for backend in BACKENDS)
         ratio = statistics.median(ours) / statistics.median(theirs)
         of_mpi = [_spread([second * 1e3 for second in by_backend["mpi"]]) if "mpi" in by_backend else ""]
+        taken = [f"{statistics.median(comparison.received[key][backend]) / 1e6:.3f}" for backend in BACKENDS]
         rows.add(
-            size_text(size), dtype, _spread(ours), _spread(theirs), f"{ratio:.2f}", *(of_mpi if mpi else [])
+            *(collective, size_text(size), dtype, _spread(ours), _spread(theirs), f"{ratio:.2f}"),
+            *taken,
+            *(of_mpi if mpi else []),
         )
     rows.print()
 

@@ -12,12 +12,16 @@ def repeats_of(size_bytes: int) -> int:
     return max(1, min(_MOST_REPEATS, _REPEATED_BYTES // size_bytes))
 
 
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather")
+
+
 @dataclass(frozen=True)
 class TorchPlan:
     """What the ranks measure."""
 
     runs: int  # How often all of it, the two backends in turn.
-    sizes: list[int]  # Of the tensors that are all-reduced, in bytes of float32.
+    collectives: list[str]  # Of `COLLECTIVES`.
+    sizes: list[int]  # Of the tensors: what is reduced or gathered in all, in bytes of float32.
     dtypes: list[str]  # Their types, and those in which gradients are added.
     examples: dict[str, int]  # Steps of each example, by the name of its module.
 

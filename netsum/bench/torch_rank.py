@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -23,36 +24,64 @@ BACKENDS = ("netsum", "gloo")
 _TIMEOUT = timedelta(seconds=300)
 
 
-def _seconds_to_reduce(group: dist.ProcessGroup, size_bytes: int, dtype: str = "float32") -> float:
-    """Return how long an all-reduce takes at the rank that takes longest, and check its result.
+def _received_bytes(interface: str) -> int:
+    """Return how many bytes an interface of this host has received."""
+    for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == interface:
+            return int(counts.split()[0])
+    raise RuntimeError(f"this host has no interface {interface}")
 
-    `size_bytes` is that of a float32 tensor with as many elements.
+
+def _run(collective: str, tensor: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """Run a collective over a tensor of the whole size; returns what it makes."""
+    if collective == "all_reduce":
+        dist.all_reduce(tensor, group=group)
+        return tensor
+    part = torch.empty_like(tensor[: tensor.numel() // dist.get_world_size()])
+    if collective == "reduce_scatter":
+        dist.reduce_scatter_tensor(part, tensor, group=group)
+        return part
+    dist.all_gather_into_tensor(tensor, part.fill_(dist.get_rank() + 1), group=group)
+    return tensor
+
+
+def _measure_collective(
+    group: dist.ProcessGroup, collective: str, size_bytes: int, dtype: str, interface: str
+) -> tuple[float, float]:
+    """Return how long a collective takes at the rank that takes longest, and the bytes that this host receives; check the result.
+
+    `size_bytes` is that of a float32 tensor with as many elements as are reduced or gathered.
     """
     repeats = repeats_of(size_bytes)
-    spent = 0.0
+    world = dist.get_world_size()
+    elements = -(-size_bytes // 4 // world) * world
+    spent, before = 0.0, _received_bytes(interface)
     for _ in range(repeats):
-        tensor = torch.full((size_bytes // 4,), dist.get_rank() + 1.0, dtype=getattr(torch, dtype))
+        tensor = torch.full((elements,), dist.get_rank() + 1.0, dtype=getattr(torch, dtype))
         dist.barrier(group)
         begin = time.perf_counter()
-        dist.all_reduce(tensor, group=group)
+        result = _run(collective, tensor, group)
         spent += time.perf_counter() - begin
-    world = dist.get_world_size()
-    if not torch.equal(tensor, torch.full_like(tensor, world * (world + 1) / 2)):
-        raise RuntimeError(
-            f"{dist.get_backend(group)}: the sum of {size_bytes // 4} {dtype} elements is wrong"
-        )
+    received = (_received_bytes(interface) - before) / repeats
+    expected = torch.full_like(result, world * (world + 1) / 2)
+    if collective == "all_gather":
+        expected = (torch.arange(world) + 1).to(result.dtype).repeat_interleave(elements // world)
+    if not torch.equal(result, expected):
+        raise RuntimeError(f"{dist.get_backend(group)}: {collective} of {elements} {dtype} elements is wrong")
     slowest = torch.tensor(spent / repeats, dtype=torch.float64)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    return float(slowest)
+    return float(slowest), received
 
 
-def _measure(plan: TorchPlan, groups: dict[str, dist.ProcessGroup], run: int) -> None:
-    for size, dtype in itertools.product(plan.sizes, plan.dtypes):
+def _measure(plan: TorchPlan, groups: dict[str, dist.ProcessGroup], run: int, interface: str) -> None:
+    for collective, size, dtype in itertools.product(plan.collectives, plan.sizes, plan.dtypes):
         for backend, group in groups.items():
-            seconds = _seconds_to_reduce(group, size, dtype)
+            seconds, received = _measure_collective(group, collective, size, dtype, interface)
             if dist.get_rank() == 0:
-                what = {"event": "allreduce", "backend": backend, "bytes": size, "dtype": dtype}
-                print_json_line({**what, "run": run, "seconds": seconds})
+                what = {"event": "collective", "collective": collective, "backend": backend, "bytes": size}
+                took = {"seconds": seconds, "received": received}
+                print_json_line({**what, "dtype": dtype, "run": run, **took})
     for (name, steps), dtype in itertools.product(plan.examples.items(), plan.dtypes):
         harness = example("harness")
         for group in groups.values():
@@ -70,11 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with world(options, _TIMEOUT):
         groups = {backend: dist.new_group(backend=backend, timeout=_TIMEOUT) for backend in BACKENDS}
         for group in groups.values():  # Connections are made, and code loaded, by the first ones.
-            _seconds_to_reduce(group, 1 << 16)
+            _measure_collective(group, "all_reduce", 1 << 16, "float32", options.interface)
         for run in range(plan.runs):
             # Which comes first changes with each run.
             order = BACKENDS if run % 2 == 0 else BACKENDS[::-1]
-            _measure(plan, {backend: groups[backend] for backend in order}, run)
+            _measure(plan, {backend: groups[backend] for backend in order}, run, options.interface)
     return 0
 
 

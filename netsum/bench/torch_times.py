@@ -23,7 +23,7 @@ from netsum.bench.torch_comparison import (
     Comparison,
     compare,
     plan_of,
-    print_allreduces,
+    print_collectives,
     print_examples,
 )
 from netsum.bench.torch_plan import TorchPlan
@@ -82,13 +82,14 @@ def run(
     rate: str,
     loss: str,
     sizes: str,
+    collectives: str,
     runs: int,
     lanes: str,
     examples: str,
     dtypes: str,
 ) -> None:
     """Measure, and print the times, their ratio, the machine and the date."""
-    plan = plan_of(runs, sizes, examples, dtypes)
+    plan = plan_of(runs, collectives, sizes, examples, dtypes)
     counts = whole_numbers(workers, "--workers")
     where = "plain loopback" if topology is None else f"{topology}, every link {rate}, {loss} % loss"
     print(machine_and_date())
@@ -104,6 +105,6 @@ def run(
     for processes, comparison in measured:
         print(f"\n{processes}, one thread each")
         if plan.sizes:
-            print_allreduces(comparison)
+            print_collectives(comparison)
         if plan.examples:
             print_examples(comparison)

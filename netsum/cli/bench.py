@@ -159,6 +159,10 @@ def bench_allreduce(
     "torch_times",
     ("netsum bench torch", "two and four processes on loopback, 4 KiB to 64 MiB, and the examples"),
     ("netsum bench torch --workers 2 --examples ''", "the all-reduces alone"),
+    (
+        "sudo netsum bench torch --topology star-4 --sizes 16MiB --collectives reduce_scatter,all_gather --examples ''",
+        "what FSDP does, on limited links, with the bytes that a rank receives",
+    ),
     ("sudo netsum bench torch --topology star-4 --sizes ''", "the examples on four hosts at 100 Mbit/s"),
     ok="all was measured, and every sum was right",
 )
@@ -172,6 +176,9 @@ def bench_torch(
     sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="Sizes of the float32 tensors; empty: none.")
     ] = _SIZES,
+    collectives: Annotated[
+        str, typer.Option(metavar="NAMES", help="all_reduce, reduce_scatter, all_gather: what is measured.")
+    ] = "all_reduce",
     runs: Runs = 5,
     lanes: OneLanes = "256",
     examples: Annotated[

@@ -45,5 +45,8 @@ def _role(round_: BlockPass, worker: int, workers: int) -> object:
     """Return what a worker does in a round, but for its values."""
     if round_.kind not in SUMMED:  # Another order of the values is another result.
         return worker
-    contributes: Any = {"broadcast": worker == 0, "sparse": worker % 2}.get(round_.kind)
+    contributes: Any = {
+        "sparse": worker % 2,
+        **dict.fromkeys(("broadcast", "reduce", "gather"), worker == 0),
+    }.get(round_.kind)
     return contributes, round_.agreed or worker < workers - 1

@@ -24,6 +24,7 @@ OUTCOMES: Final = (*COUNTERS, *TREE_COUNTERS)  # What the P4 program counts.
 _ROUNDS: Final = passes_of(
     *("sum", "int32", "max", "broadcast", "float32", "barrier"),
     *("bor", "int32", "saturating", "sparse", "float32", "min"),
+    *("reduce", "gather"),
 )
 _WITH_QUORUM: Final = passes_of(
     *("sum", "call", "members", "call", "members", "int32"),

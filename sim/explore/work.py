@@ -11,10 +11,10 @@ from host_agent.codecs.block_float import FLOAT32
 from host_agent.codecs.codec import NOTHING
 from host_agent.codecs.halves import INT32
 from host_agent.codecs.raw import WORDS
-from host_agent.protocol.passes import Pass
+from host_agent.protocol.passes import ALL_BLOCKS, NO_BLOCKS, Pass
 from host_agent.protocol.records import CONTRIBUTES_DATA, without_data
 from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
-from sim.explore.engine.world import ELEMENTS
+from sim.explore.engine.world import BEFORE, ELEMENTS
 from sim.explore.scenario import BlockPass
 
 _FIRST_FINGERPRINT, _OTHER_FINGERPRINT = 0x1000, 0x2000
@@ -31,10 +31,12 @@ _CODECS = {
     "barrier": (NOTHING, OP_SUM),
     "call": (NOTHING, OP_SUM),
     "members": (WORDS, OP_SUM),
+    "reduce": (WORDS, OP_SUM),
+    "gather": (WORDS, OP_BOR),
 }
 
 
-SUMMED: Final = frozenset(("sum", "sparse", "broadcast", "barrier", "call", "members"))
+SUMMED: Final = frozenset(("sum", "sparse", "broadcast", "barrier", "call", "members", "reduce", "gather"))
 """Kinds of rounds in which a slot holds the sum over a set of workers, whatever their order."""
 
 
@@ -84,6 +86,8 @@ def make_task(
     contributes = CONTRIBUTES_DATA
     if round_.kind == "broadcast" and worker != 0:
         contributes = without_data(lanes)
+    # The lanes of these are not written.
+    spares = (round_.kind == "reduce" and worker != 0) or (round_.kind == "gather" and worker == 0)
     work = Pass(
         codec,
         op,
@@ -92,6 +96,8 @@ def make_task(
         np.zeros_like(values[worker]),
         flip=-1 if round_.kind == "min" else 0,
         contributes=contributes,
+        spare=ALL_BLOCKS if spares else NO_BLOCKS,
+        data=NO_BLOCKS if round_.kind == "gather" and worker != 0 else ALL_BLOCKS,
         own=values[worker][:1].astype(bool).astype(np.uint16) if round_.kind == "sparse" else None,
     )
     stack = np.stack(values)
@@ -105,11 +111,13 @@ def make_task(
             result = stack.sum(axis=0, dtype=np.int64).clip(limits.min, limits.max)
         case "bor":
             result = np.bitwise_or.reduce(stack)
-        case "broadcast":
+        case "broadcast" | "gather":
             result = stack[0]
         case _:
             result = stack.sum(axis=0, dtype=stack.dtype)  # exact: floats of few bits, or small integers
     expected = np.ascontiguousarray(result.astype(stack.dtype)).view(np.uint32)
+    if spares:
+        expected = np.full(ELEMENTS, BEFORE, np.uint32)
     return Task(work, expected if round_.agreed else None)
 
 
@@ -121,7 +129,11 @@ def subset_sums(rounds: Sequence[BlockPass], jobs: int, workers: int) -> npt.NDA
     sums = np.zeros((jobs, len(rounds), 1 << workers, ELEMENTS), np.uint32)
     for job, number, worker in np.ndindex(jobs, len(rounds), workers):
         kind = rounds[number].kind
-        if kind in SUMMED and _CODECS[kind][0] is WORDS and (kind != "broadcast" or worker == 0):
+        if (
+            kind in SUMMED
+            and _CODECS[kind][0] is WORDS
+            and (kind not in ("broadcast", "gather") or worker == 0)
+        ):
             having = np.arange(1 << workers) >> worker & 1 == 1
             sums[job, number, having] += _value(kind, number, job, 0, worker).view(np.uint32)
     return sums

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from controller.jobs import Job
 from controller.one_switch import OneSwitch
+from controller.program import cuts_copies
 from controller.switch_tables import SwitchTables
 from host_agent.wire.constants import POOL_SLOTS
 from sim.programming import TOKEN_STEP, InProcessWriter
@@ -60,7 +61,12 @@ class ProgrammedSwitch(OneSwitch):
     ) -> None:
         self.engine = _make_switch(program)
         tables = SwitchTables(InProcessWriter(self.engine), program)
-        super().__init__(tables, slots, lanes, new_token=tokens(token_seed), unix_seconds=lambda: 1)
+        super().__init__(
+            *(tables, slots, lanes),
+            cuts_copies=cuts_copies(self.engine.program.registers),
+            new_token=tokens(token_seed),
+            unix_seconds=lambda: 1,
+        )
         self.set_switch_address(ip, mac)
 
     def forget(self, jobs: Iterable[Job]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from controller.job_controller import JobController
+from controller.program import cuts_copies
 from controller.trees import Place, TreeSwitch
 from host_agent.wire.constants import POOL_SLOTS
 from sim.network.graph import Node
@@ -23,12 +24,13 @@ def tree_controller(
         switches[name] = TreeSwitch(
             name, switch.ip, switch.mac, {peer: port for peer, port in links.items() if peer in programmed}
         )
-    lanes = next(iter(programmed.values())).lanes
+    like = next(iter(programmed.values()))
     return JobController(
         switches,
         {name: switch.tables for name, switch in programmed.items()},
         POOL_SLOTS,
-        lanes,
+        like.lanes,
+        cuts_copies=cuts_copies(like.engine.program.registers),
         new_token=tokens(token_seed),
         unix_seconds=lambda: epoch,
     )

@@ -59,7 +59,7 @@ def check(tasks: list[Task], hosts: list[Worker]) -> None:
     for host in hosts:
         assert len(host.outcomes) == len(tasks)
         for task, outcome in zip(tasks, host.outcomes, strict=True):
-            task.check(outcome)
+            task.check(outcome, host.admission.rank)
 
 
 @pytest.mark.parametrize(("workers", "schedules"), [(1, 300), (2, 900), (4, 800), (32, 40)])

@@ -74,7 +74,7 @@ PASS_KEPT: Final = frozenset(("results", "offered", "added"))
 PASS_REST: Final = frozenset(
     (
         *("op", "fingerprint", "part", "contributes", "absent", "lead", "dependency", "chunks"),
-        *("retransmissions", "payload", "quorum"),
+        *("retransmissions", "payload", "quorum", "spare_from", "spare_to", "data_from", "data_to"),
     )
 )
 """Constant, or counters that no decision depends on."""

@@ -42,7 +42,6 @@ from sim.explore.engine.switch_steps import stage_of
 _CORE_BYTES: Final = CORE.itemsize
 _SLOT_RECORD_BYTES: Final = SLOT.itemsize
 _PASS_BYTES: Final = PASS.itemsize
-_BEFORE: Final = 0x5EA15EA1  # What stands in a target before a result is written to it.
 
 
 @compiled
@@ -134,7 +133,7 @@ def arrive_at_worker(world: Record, entry: Integer, how: Integer) -> Integer:
     at_pass, at_index = slot.pass_number, slot.index
     words = carray(pointer(world.targets), (world.owners, world.words), np.uint32)
     for each in range(world.words):
-        words[owner, each] = np.uint32(_BEFORE)
+        words[owner, each] = np.uint32(w.BEFORE)
     failure = core.failure
     receive_now(world, owner)
     if failure != FAILURE_NONE and core.chunks > 0:  # the arrays are the caller's again
@@ -189,7 +188,7 @@ def _check_targets(
         if each // w.ELEMENTS == written:
             if word != (sums[each % w.ELEMENTS] if kind == w.MEMBERS else expected[owner, each]):
                 return np.int64(w.WRONG_RESULT)
-        elif word != np.uint32(_BEFORE):
+        elif word != np.uint32(w.BEFORE):
             return np.int64(w.STRAY_WRITE)
     return np.int64(w.NOTHING)
 

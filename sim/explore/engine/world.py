@@ -54,6 +54,7 @@ MAX_ENTRIES: Final = 4096
 MAX_PACKETS: Final = 1 << 16
 TX_ROWS: Final = 64
 ELEMENTS: Final = 2  # Elements of a block; the lanes beyond carry 0.
+BEFORE: Final = 0x5EA15EA1  # What stands in a target before a result is written to it.
 
 ORDINARY, CALL, MEMBERS = range(3)
 """Kinds of rounds: of all workers; a roll call; the reduction of the arrays of its members."""

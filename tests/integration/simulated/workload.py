@@ -7,7 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from host_agent import Admission, SumOverflowError
-from host_agent.collectives import Collective, plan_allreduce, plan_barrier, plan_broadcast
+from host_agent.collectives import (
+    Collective,
+    plan_all_gather,
+    plan_allreduce,
+    plan_barrier,
+    plan_broadcast,
+    plan_reduce_scatter,
+)
 from host_agent.schedule import Outcome
 from sim.network.worker import Plan
 
@@ -70,6 +77,8 @@ class Task:
     overflows: bool
     sparse: str = "auto"
     bits: int | str = "full"
+    scatters: bool = False
+    """Whether each worker gets its row of the result alone."""
 
     def plan(self, worker: int) -> Plan:
         def plan(admission: Admission, sequence: int) -> Collective:
@@ -80,11 +89,20 @@ class Task:
             if self.op == "broadcast":
                 return plan_broadcast(admission, sequence, part, 0, out)
             choice = "saturate" if self.saturate else "raise"
+            if self.op == "all_gather":
+                result = np.zeros((len(self.parts), *part.shape), part.dtype) if self.in_place else None
+                if result is not None:
+                    result[worker] = part
+                return plan_all_gather(
+                    admission, sequence, part if result is None else result[worker], result
+                )
+            if self.scatters:
+                return plan_reduce_scatter(admission, sequence, part, self.op, None, choice, self.sparse)  # type: ignore[arg-type]
             return plan_allreduce(admission, sequence, part, self.op, out, choice, self.sparse, self.bits)  # type: ignore[arg-type]
 
         return plan
 
-    def check(self, outcome: Outcome) -> None:
+    def check(self, outcome: Outcome, worker: int) -> None:
         if self.overflows:
             assert outcome.statistics.overflowed > 0
             if not self.saturate:
@@ -95,7 +113,8 @@ class Task:
             assert outcome.result is None
         else:
             assert outcome.result is not None
-            assert same_bits(outcome.result, self.result), (self.op, outcome.result, self.result)
+            result = self.result[worker] if self.scatters else self.result
+            assert same_bits(outcome.result, result), (self.op, outcome.result, result)
 
 
 SPARSE_KINDS = (
@@ -136,7 +155,28 @@ def sparse_task(rng: np.random.Generator, workers: int, lanes: int, blocks: int)
     return Task(op, parts, result, in_place, saturate, overflows, "always", bits)
 
 
+def shard_task(rng: np.random.Generator, workers: int, lanes: int) -> Task:
+    """One reduce-scatter, dense or sparse, or one all-gather."""
+    size = int(rng.choice([0, 1, lanes + 1, *rng.integers(lanes, 6 * lanes, 3)]))
+    in_place, saturate = bool(rng.random() < 0.5), bool(rng.random() < 0.5)
+    if rng.random() < 0.5:
+        dtype = rng.choice(["uint8", "float32"])
+        parts = [nasty_values(rng, dtype, size) for _ in range(workers)]
+        return Task("all_gather", parts, np.stack(parts), in_place, saturate, False)
+    dtype, op = KINDS[rng.integers(KINDS.index(("int32", "bor")) + 1)]
+    parts = [nasty_values(rng, dtype, workers * size).reshape(workers, size) for _ in range(workers)]
+    rows = [expected(op, [part[rank] for part in parts], lanes) for rank in range(workers)]
+    overflows = (dtype, op) == ("int32", "sum") and not np.array_equal(
+        np.sum([part.astype(np.int64) for part in parts], axis=0), np.stack(rows)
+    )
+    sparse = "never" if op in ("min", "max") else str(rng.choice(["auto", "always"]))
+    result = np.stack(rows)[:, None]  # The first dimension of an array is divided by the number of workers.
+    return Task(op, parts, result, in_place, saturate, overflows, sparse, scatters=True)
+
+
 def random_task(rng: np.random.Generator, workers: int, lanes: int) -> Task:
+    if rng.random() < 0.25:
+        return shard_task(rng, workers, lanes)
     dtype, op = KINDS[rng.integers(len(KINDS))]
     size = int(rng.choice([0, 1, lanes - 1, lanes, lanes + 1, int(rng.integers(0, 6 * lanes))]))
     parts = [nasty_values(rng, dtype, size) for _ in range(workers)]

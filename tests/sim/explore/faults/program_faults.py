@@ -13,6 +13,7 @@ from tests.sim.explore.faults.fault import (
     EPOCHS,
     FIVE,
     ONE_SUM,
+    SHARDS,
     SUMS,
     UNEQUAL,
     UNEQUAL_TWICE,
@@ -231,6 +232,19 @@ PROGRAM_FAULTS: Final = (
         (ONE_SUM,),
         _on("0x08) or", "0x06)", taken=False),
         harmless="the others ask and are answered: only time is lost",
+    ),
+    Fault(
+        "results-without-lanes",
+        "every worker gets the header of a RESULT alone",
+        (SHARDS,),
+        _on("slot_marks & 0x01) == 0x00) or", taken=True),
+    ),
+    Fault(
+        "header-back-not-cleared",
+        "who needs no lanes of the older chunk gets none of the newer one",
+        (SHARDS,),
+        _without(_NEWER, "_header_back"),
+        harmless="the worker asks, and the answer to its retransmission has the lanes",
     ),
     Fault(
         "sums-wrap",

@@ -1,0 +1,118 @@
+"""Collectives in which each worker has a part of an array: reduce-scatter and all-gather.
+
+A reduce-scatter is a reduction of each part of which its worker alone needs the lanes. An all-gather is one pass of bitwise or
+over the array: each worker contributes its part, and needs what the others do. What comes back to whom:
+docs/protocol.md, "Results without lanes".
+"""
+
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.arrays import flat_source
+from host_agent.codecs.codec import NOTHING
+from host_agent.codecs.raw import WORDS
+from host_agent.collectives.allreduce import plan_allreduce
+from host_agent.collectives.collective import Array, Collective, OnOverflow, Op, Passes
+from host_agent.collectives.sparse import Sparse
+from host_agent.errors import ArrayError, MisuseError, UnsupportedTypeError
+from host_agent.protocol.passes import NO_BLOCKS, Pass
+from host_agent.statistics import Statistics
+from host_agent.wire import Admission, describe_dtype, fingerprint
+from host_agent.wire.constants import LANE_BYTES, OP_BOR
+
+
+def refuse_quorum(admission: Admission, what: str) -> None:
+    """Raise MisuseError in a job with a quorum."""
+    if admission.quorum:
+        raise MisuseError(f"{what}: a job with a quorum has none, as all its workers need all results")
+
+
+def plan_reduce_scatter(
+    admission: Admission,
+    sequence: int,
+    array: npt.ArrayLike,
+    op: Op,
+    out: Array | None,
+    on_overflow: OnOverflow,
+    sparse: Sparse,
+) -> Collective:
+    """Plan a reduction of which each worker gets its part; the arguments are those of `Communicator.reduce_scatter`."""
+    refuse_quorum(admission, "reduce_scatter")
+    values, ranks = np.asarray(array), admission.world_size
+    if values.ndim == 0 or values.shape[0] % ranks:
+        raise ArrayError(
+            f"reduce_scatter: the first dimension must be a multiple of {ranks}, the number of workers, not of shape "
+            f"{list(values.shape)}"
+        )
+    parts = [
+        plan_allreduce(
+            *(admission, sequence, part, op, out if rank == admission.rank else None, on_overflow, sparse),
+            root=rank,
+        )
+        for rank, part in enumerate(np.split(values, ranks))
+    ]
+
+    def finish(statistics: Statistics) -> Array:
+        results: list[Array] = [part.finish(statistics) for part in parts]
+        return results[admission.rank]
+
+    what = f"reduce_scatter number {sequence} ({op} of {values.size} {values.dtype})"
+    passes: Passes = chain.from_iterable(part.passes for part in parts)
+    return Collective(what, values.size, passes, finish)
+
+
+def plan_all_gather(
+    admission: Admission, sequence: int, array: npt.ArrayLike, out: Array | None
+) -> Collective:
+    """Plan the distribution of all workers' arrays; the arguments are those of `Communicator.all_gather`."""
+    refuse_quorum(admission, "all_gather")
+    values, ranks, rank = np.asarray(array), admission.world_size, admission.rank
+    if values.dtype.hasobject:
+        raise UnsupportedTypeError(
+            "all_gather: Python objects cannot be sent, only arrays of plain numbers or bytes"
+        )
+    dtype = values.dtype.newbyteorder("=")
+    shape = (ranks, *values.shape)
+    if out is None:
+        out = np.empty(shape, dtype)
+    elif out.shape != shape or out.dtype != dtype or not out.flags.writeable:
+        raise ArrayError(
+            f"out must be a writable {dtype} array of shape {shape}, got {out.dtype} of {out.shape}"
+        )
+    result = out
+    mark = fingerprint(kind="all_gather", dtype=describe_dtype(dtype), count=values.size, sequence=sequence)
+    what = f"all_gather number {sequence} ({values.size} {dtype} of each worker)"
+    if values.nbytes == 0:
+        return Collective(what, 0, iter((Pass(NOTHING, OP_BOR, mark),)), lambda statistics: result)
+    part_words = -(-values.nbytes // LANE_BYTES)
+    in_place = values.nbytes % LANE_BYTES == 0 and result.flags.c_contiguous and result.flags.aligned
+    words = result.reshape(-1).view(np.uint32) if in_place else np.zeros(ranks * part_words, np.uint32)
+
+    # Of the blocks that this worker has a part of, the first and the last may hold ends of its neighbours' parts.
+    begin, end, block = rank * part_words, (rank + 1) * part_words, admission.lanes
+    data = begin // block, -(-end // block)
+    whole = -(-begin // block), data[1] if end == words.size else end // block
+    source = flat_source(values, dtype).view(np.uint8)
+    words[begin:end].view(np.uint8)[: source.size] = source
+    words[data[0] * block : begin] = 0
+    words[end : data[1] * block] = 0
+
+    # Block after block of every worker in turn: all uplinks and all downlinks are busy at any time.
+    blocks = -(-words.size // block)
+    turns = np.arange(-(-blocks // ranks) * ranks).reshape(ranks, -1).T.reshape(-1)
+    only = Pass(
+        *(WORDS, OP_BOR, mark, words, words),
+        blocks=turns[turns < blocks],
+        spare=whole if whole[0] < whole[1] else NO_BLOCKS,
+        data=data,
+    )
+
+    def finish(statistics: Statistics) -> Array:
+        if not in_place:
+            parts = words.view(np.uint8).reshape(ranks, -1)[:, : values.nbytes]
+            result[...] = np.ascontiguousarray(parts).view(dtype).reshape(shape)
+        return result
+
+    return Collective(what, ranks * values.size, iter((only,)), finish)

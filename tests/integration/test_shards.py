@@ -1,0 +1,192 @@
+"""Reduce-scatter and all-gather by real worker cores and the real P4 program: what each worker sends and receives."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from host_agent.collectives import (
+    Collective,
+    Op,
+    plan_all_gather,
+    plan_allreduce,
+    plan_broadcast,
+    plan_reduce_scatter,
+)
+from host_agent.errors import ArrayError, MisuseError
+from host_agent.wire import Admission
+from sim.network.worker import Worker
+from tests.integration.simulated.star import Cables, Star, star_switch
+from tests.integration.simulated.tree import Fabric, TreeNetwork
+
+HEADER, SLOTS, RANKS = 20, 4, 4
+Plan = Callable[[Admission, int], Collective]
+
+
+def run(
+    lanes: int, plan: Callable[[int], Plan], ranks: int = RANKS, cables: Cables | None = None
+) -> list[Worker]:
+    switch = star_switch(lanes)
+    network = Star(switch, cables or Cables(), 0)
+    workers = network.add_job(switch.admit(ranks, SLOTS), lambda rank: [plan(rank)])
+    network.run()
+    network.drain()
+    return workers
+
+
+def values(rank: int, size: int) -> np.ndarray:
+    return np.arange(size, dtype=np.float32) % 97 + 1 + rank
+
+
+def scattering(size: int, ranks: int = RANKS) -> Callable[[int], Plan]:
+    return lambda rank: (
+        lambda admission, sequence: plan_reduce_scatter(
+            admission, sequence, values(rank, size * ranks), "sum", None, "raise", "never"
+        )
+    )
+
+
+def gathering(size: int) -> Callable[[int], Plan]:
+    return lambda rank: (
+        lambda admission, sequence: plan_all_gather(admission, sequence, values(rank, size), None)
+    )
+
+
+@pytest.mark.parametrize("lanes", [64, 256])
+def test_a_reduce_scatter_brings_a_worker_its_part_and_headers(lanes: int) -> None:
+    blocks = 10
+    for worker in run(lanes, scattering(blocks * lanes)):
+        rank, counted = worker.admission.rank, worker.core.counters()
+        total = np.sum([values(each, RANKS * blocks * lanes) for each in range(RANKS)], axis=0)
+        np.testing.assert_array_equal(worker.outcomes[0].result, total.reshape(RANKS, -1)[rank])
+        assert counted["chunks"] == RANKS * (blocks + SLOTS)
+        assert counted["bytes_received"] == HEADER * counted["chunks"] + 4 * lanes * blocks
+        assert counted["bytes_sent"] == HEADER * counted["chunks"] + 4 * lanes * blocks * RANKS
+
+
+@pytest.mark.parametrize("ends", [0, 24])
+@pytest.mark.parametrize("lanes", [64, 256])
+def test_an_all_gather_brings_a_worker_what_the_others_have(lanes: int, ends: int) -> None:
+    blocks = 10
+    size = blocks * lanes + ends  # With ends, parts meet within blocks.
+    total = -(-RANKS * size // lanes)
+    for worker in run(lanes, gathering(size)):
+        rank, counted = worker.admission.rank, worker.core.counters()
+        np.testing.assert_array_equal(
+            worker.outcomes[0].result, [values(each, size) for each in range(RANKS)]
+        )
+        first, last = rank * size, (rank + 1) * size
+        touched = -(-last // lanes) - first // lanes
+        alone = -(-last // lanes) if rank == RANKS - 1 else last // lanes
+        alone -= -(-first // lanes)
+        assert counted["chunks"] == total
+        assert counted["bytes_received"] == HEADER * total + 4 * lanes * (total - alone)
+        assert counted["bytes_sent"] == HEADER * total + 4 * lanes * (total if lanes == 256 else touched)
+
+
+def test_a_switch_that_does_not_know_the_flag_sends_all_to_all() -> None:
+    lanes, blocks = 8, 5  # The decisions of Tofino's program.
+    for plan, data in ((scattering(blocks * lanes), RANKS), (gathering(blocks * lanes), RANKS)):
+        for worker in run(lanes, plan):
+            assert worker.outcomes[0].error is None
+            counted = worker.core.counters()
+            assert counted["bytes_received"] == HEADER * counted["chunks"] + 4 * lanes * blocks * data
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float64"])
+def test_what_all_workers_must_learn_comes_to_all(dtype: str) -> None:
+    op: Op = "sum" if dtype == "int32" else "max"
+
+    def plan(rank: int) -> Plan:
+        array = values(rank, 64 * RANKS * 8).astype(dtype)
+        return lambda admission, sequence: plan_reduce_scatter(
+            admission, sequence, array, op, None, "raise", "never"
+        )
+
+    for worker in run(64, plan):
+        assert worker.outcomes[0].error is None
+        counted = worker.core.counters()
+        assert counted["bytes_received"] >= 4 * 64 * 8 * RANKS
+
+
+def test_the_root_of_a_broadcast_receives_headers() -> None:
+    def plan(rank: int) -> Plan:
+        return lambda admission, sequence: plan_broadcast(admission, sequence, values(rank, 640), 1, None)
+
+    for worker in run(64, plan, ranks=2):
+        np.testing.assert_array_equal(worker.outcomes[0].result, values(1, 640))
+        received = worker.core.counters()["bytes_received"]
+        assert received == (200 if worker.admission.rank == 1 else 200 + 4 * 640)
+
+
+@pytest.mark.parametrize("lanes", [64, 256])
+@pytest.mark.parametrize("drop", [0.02, 0.3])
+def test_under_losses_no_lanes_come_that_are_not_needed(lanes: int, drop: float) -> None:
+    def plan(rank: int) -> Plan:
+        return lambda admission, sequence: plan_allreduce(
+            admission, sequence, values(rank, 40 * lanes), "sum", None, "raise", "never", root=0
+        )
+
+    for worker in run(lanes, plan, cables=Cables(drop=drop, jitter_ns=30_000)):
+        assert worker.outcomes[0].error is None
+        counted = worker.core.counters()
+        beyond_headers = counted["bytes_received"] - HEADER * counted["packets_received"]
+        if worker.admission.rank == 0:
+            assert beyond_headers >= 4 * lanes * 40
+        else:  # A STATUS has 8 bytes more than a header.
+            assert beyond_headers <= 8 * (counted["statuses"] + counted["stale"])
+
+
+def test_a_tree_brings_lanes_to_switches_below_which_a_worker_needs_them() -> None:
+    tree = Fabric((2, 2), 64)
+    network = TreeNetwork(tree, Cables(), 0)
+    job = network.start_job(SLOTS)
+    plan = scattering(640)
+    workers = network.add_workers(job.admissions, lambda rank: [plan(rank)])
+    network.run()
+    for worker in workers:
+        counted = worker.core.counters()
+        assert worker.outcomes[0].error is None
+        assert counted["bytes_received"] == HEADER * counted["chunks"] + 4 * 640
+
+
+def admission(quorum: int = 0) -> Admission:
+    return Admission(1, 1, 1, 0, 2, 4, 64, quorum=quorum)
+
+
+@pytest.mark.parametrize(
+    ("plan", "what"),
+    [
+        (
+            lambda given: plan_reduce_scatter(given, 0, np.zeros(4), "sum", None, "raise", "auto"),
+            "reduce_scatter",
+        ),
+        (lambda given: plan_all_gather(given, 0, np.zeros(4), None), "all_gather"),
+    ],
+)
+def test_a_job_with_a_quorum_has_none(plan: Callable[[Admission], Collective], what: str) -> None:
+    with pytest.raises(
+        MisuseError, match=f"^{what}: a job with a quorum has none, as all its workers need all results$"
+    ):
+        plan(admission(quorum=1))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 2)])
+def test_an_array_that_cannot_be_divided_is_refused(shape: Sequence[int]) -> None:
+    with pytest.raises(ArrayError, match="the first dimension must be a multiple of 2"):
+        plan_reduce_scatter(admission(), 0, np.zeros(shape), "sum", None, "raise", "auto")
+
+
+def test_an_out_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ArrayError, match=r"out must be a writable float32 array of shape \(2, 4\)"):
+        plan_all_gather(admission(), 0, np.zeros(4, np.float32), np.zeros(8, np.float32))
+
+
+def test_workers_that_mean_another_root_get_an_error() -> None:
+    def plan(rank: int) -> Plan:
+        return lambda given, sequence: plan_allreduce(
+            given, sequence, values(0, 640), "sum", None, "raise", "never", root=rank
+        )
+
+    for worker in run(64, plan, ranks=2):
+        assert type(worker.outcomes[0].error).__name__ == "MismatchError"
