@@ -11,7 +11,7 @@ from sim.experiments.architectures import ARCHITECTURES
 
 MULTIPLICATIONS_PER_S: Final = 4.4e12
 """Of the accelerator that shipped models are timed for: ResNet-50 then trains at 360 samples/s, as on a V100 with float32."""
-SAMPLES: Final = 32  # A worker's batch in shipped models.
+SAMPLES: Final = 32  # A worker's batch in shipped models; three count the work of their own.
 FIRST_BUCKET_BYTES: Final = 1 << 20
 """DDP's first bucket is small, so that reducing can begin early (torch's `_DEFAULT_FIRST_BUCKET_BYTES`)."""
 _FLOAT_BYTES: Final = 4
@@ -79,8 +79,8 @@ def load_model(name_or_path: str) -> Model:
     if name_or_path in ARCHITECTURES:
         ns = SAMPLES / MULTIPLICATIONS_PER_S * 1e9
         layers = [
-            ModelLayer(name, parameters, round(work * ns), round(2 * work * ns))
-            for name, parameters, work in ARCHITECTURES[name_or_path]()
+            ModelLayer(name, parameters, round(work * ns), round(2 * work * ns), *density)
+            for name, parameters, work, *density in ARCHITECTURES[name_or_path]()
         ]
         return Model(name_or_path, tuple(layers))
     path = Path(name_or_path)

@@ -168,6 +168,9 @@ PARAMETERS = {
     "inception_v3": 23_834_568,
     "bert_base": 109_482_240,
     "transformer_lm": 53_024_254,
+    "deeplight": 607_959_381,  # 2.26 GiB
+    "lstm_gbw": 426_465_919,  # 1.59 GiB, 1.52 of them embeddings with the decoder's bias
+    "ncf": 178_064_769,  # 679 MiB
 }
 
 
