@@ -3,14 +3,16 @@
 As torchvision and the papers have them; totals are compared with the published ones by a test. A fourth number is the share of a
 gradient's blocks of 256 elements that are not zero, where it is less than 1.
 
-Three models are those of OmniReduce's evaluation, as its authors' repository trains them (sands-lab/omnireduce-experiments, commit
-a2bdc80), with their batches; `_SAMPLES` is what the others' work is counted for.
+Three models are those of OmniReduce's evaluation, as its authors' repository trains them (sands-lab/omnireduce-experiments,
+commit a2bdc80), with their batches; `_SAMPLES` is what the others' work is counted for.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-Layer = tuple[str, int, int] | tuple[str, int, int, float]  # Name, parameters, multiplications a sample, density.
+Layer = (
+    tuple[str, int, int] | tuple[str, int, int, float]
+)  # Name, parameters, multiplications a sample, density.
 Kernel = int | tuple[int, int]  # Its side, or height and width.
 
 _CLASSES: Final = 1000

@@ -102,9 +102,12 @@ def _of_netsum(
         run += min(chunks, _chunks_run(settings, job, bucket, chunks, links, leaf_of))
         under_way = max(under_way, min(job.slots, blocks))
     size = sum(bucket.size for bucket in work.buckets) * lanes / job.lanes
+    # Arrays with zeros at random are no windows of one.
+    sparse = sum(bucket.size for bucket in work.buckets if bucket.density < 1 and not bucket.common)
+    own = sparse * job.workers * lanes / job.lanes
     times = 2 * links * work.iterations
     frames = job.workers * under_way * (_FRAME_BYTES[0] + _FRAME_BYTES[1] * lanes)
-    return Estimate(packets * times, run * times, size * _VALUE_S, size * _VALUE_BYTES + frames)
+    return Estimate(packets * times, run * times, size * _VALUE_S, size * _VALUE_BYTES + own + frames)
 
 
 def _blocks(bucket: Bucket, job: JobTable) -> float:
