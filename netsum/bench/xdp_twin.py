@@ -93,23 +93,29 @@ def forgetful(lanes: int) -> ir.Program:
     return replace(program, actions=actions)
 
 
+def forgetful_switch(job: BenchJob) -> XdpSwitch:
+    """Return a switch in the kernel with `forgetful`, to which the job's first worker is admitted."""
+    switch = XdpSwitch(forgetful(job.lanes))
+    names: dict[str, Any] = {n.rpartition(".")[2]: n for n in switch.program.tables}
+    names |= {a.name.rpartition(".")[2]: a.name for a in switch.program.actions.values()}
+    own = TableEntry((Exact(SWITCH_IP),), 0, names["own_address"], (0x020000000064,))
+    switch.table_insert(names["switch_address"], own)
+    key = tuple(map(Exact, (job.port_of(0), job.ip(0), job.job_id, 0, job.token)))
+    admitted = TableEntry(key, 0, names["admit"], (job.epoch, job.workers, 2, 5, 0, 2 * job.slots, 1))
+    switch.table_insert(names["worker_admission"], admitted)
+    return switch
+
+
 def adding_ns(lanes: int, repeat: int = 100_000) -> dict[str, int]:
     """Return what a packet that adds costs in the kernel's test runs, in ns: of the compiled program, and by hand with clang."""
-    job, switch, found = BenchJob(3, lanes), XdpSwitch(forgetful(lanes)), {}
+    job, found = BenchJob(3, lanes), {}
     packet = contribution(job, 0, 0, struct.pack(f"!{lanes}i", *range(lanes)))
+    switch = forgetful_switch(job)
     try:
-        program = switch.program
-        names: dict[str, Any] = {n.rpartition(".")[2]: n for n in program.tables}
-        names |= {a.name.rpartition(".")[2]: a.name for a in program.actions.values()}
-        own = TableEntry((Exact(SWITCH_IP),), 0, names["own_address"], (0x020000000064,))
-        switch.table_insert(names["switch_address"], own)
-        key = tuple(map(Exact, (job.port_of(0), job.ip(0), job.job_id, 0, job.token)))
-        admitted = TableEntry(key, 0, names["admit"], (job.epoch, job.workers, 2, 5, 0, 2 * job.slots, 1))
-        switch.table_insert(names["worker_admission"], admitted)
         stub = switch.kernel.stub("arrive", {"ingress_port": job.port_of(0), FLAGS: 0})
         syscall.run_once(stub, packet, 1000)
         found["compiled"] = syscall.run_once(stub, packet, repeat).duration_ns
-        lane = next(n for n in program.registers if n.endswith(".lane_1"))
+        lane = next(n for n in switch.program.registers if n.endswith(".lane_1"))
         assert switch.register_view(lane)[0] >= repeat, "the packet did not add"
     finally:
         switch.close()

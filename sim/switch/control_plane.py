@@ -136,13 +136,12 @@ class ControlPlane(ABC):
     def direct_counter_read(self, table: str, entry: TableEntry) -> tuple[int, int]:
         """Return (packets, bytes) that matched an entry."""
         with self._lock:
-            packets, size = self._direct_counter(table, entry).tolist()
-            return packets, size
+            return _count(self._direct_counter(table, entry))
 
     def direct_counter_write(self, table: str, entry: TableEntry, packets: int, size: int) -> None:
         """Set an entry's (packets, bytes)."""
         with self._lock:
-            self._direct_counter(table, entry)[:] = (packets, size)
+            _set_count(self._direct_counter(table, entry), packets, size)
 
     def _direct_counter(self, table: str, entry: TableEntry) -> NDArray[np.uint64]:
         memory = self._table(table)
@@ -230,13 +229,12 @@ class ControlPlane(ABC):
     def counter_read(self, name: str, index: int) -> tuple[int, int]:
         """Return a counter's (packets, bytes)."""
         with self._lock:
-            packets, size = self._externs.counter(name, index).tolist()
-            return packets, size
+            return _count(self._externs.counter(name, index))
 
     def counter_write(self, name: str, index: int, packets: int, size: int) -> None:
         """Set a counter's (packets, bytes)."""
         with self._lock:
-            self._externs.counter(name, index)[:] = (packets, size)
+            _set_count(self._externs.counter(name, index), packets, size)
 
     def meter_config(self, name: str, index: int, rates: Sequence[MeterRate] | None) -> None:
         """Set a meter's rates.
@@ -307,3 +305,14 @@ class ControlPlane(ABC):
         """Return the replicas and the cut of every clone session."""
         with self._lock:
             return dict(self._replication.sessions)
+
+
+def _count(cell: NDArray[np.uint64]) -> tuple[int, int]:
+    """Return the (packets, bytes) of a cell, uint64[2] or with a row for each processor."""
+    packets, size = cell.reshape(-1, 2).sum(0).tolist()
+    return packets, size
+
+
+def _set_count(cell: NDArray[np.uint64], packets: int, size: int) -> None:
+    cell[...] = 0
+    cell[(0,) * (cell.ndim - 1)] = (packets, size)

@@ -15,6 +15,7 @@ from sim.switch import ir
 
 # The most bytes a header may have to be kept in registers.
 _SMALL = 64
+_CACHE_LINE = 64
 # (name, bytes) in order; `home` is where a packet's state lies whole. The fields from `clone_session` to `exit` are what a
 # primitive asks the target for.
 _INTERNAL = (
@@ -264,10 +265,12 @@ def _register_uses(program: ir.Program) -> Iterator[tuple[object, str]]:
 class Registers:
     """Register arrays of equal length that one action indexes alike share a group, laid out slot by slot.
 
-    Apart, 256 arrays of 1,024 cells put all cells of a slot into one set of the L1 cache.
+    Apart, 256 arrays of 1,024 cells put all cells of a slot into one set of the L1 cache. `lines`: arrays of equal length
+    that would be alone share a group too, in which a slot has cache lines of its own: for several processors, which work on
+    different slots at once.
     """
 
-    def __init__(self, program: ir.Program) -> None:
+    def __init__(self, program: ir.Program, *, lines: bool = False) -> None:
         leader = {name: name for name in program.registers}
 
         def find(name: str) -> str:
@@ -283,6 +286,8 @@ class Registers:
         members: dict[str, list[ir.Register]] = {}
         for register in program.registers.values():
             members.setdefault(find(register.name), []).append(register)
+        if lines:
+            members = _alone_together(members)
         self.places: dict[str, RegisterPlace] = {}  # Where each array is.
         # (bytes from one index to the next, cells) per group; one spare cell follows the last, written by indices out of
         # range.
@@ -293,7 +298,17 @@ class Registers:
             for register in sorted(registers, key=lambda r: -min(storage_bits(r.width), 64)):
                 self.places[register.name] = RegisterPlace(group, at, register.width, register.size)
                 at += storage_bits(register.width) // 8
-            self.groups.append((align(at, 8), registers[0].size))
+            to = _CACHE_LINE if lines and len(registers) > 1 else 8
+            self.groups.append((align(at, to), registers[0].size))
+
+
+def _alone_together(groups: dict[str, list[ir.Register]]) -> dict[str, list[ir.Register]]:
+    """Join the groups of one array that have equal length."""
+    joined: dict[str, list[ir.Register]] = {}
+    for name, registers in groups.items():
+        key = name if len(registers) > 1 else f" {registers[0].size}"
+        joined.setdefault(key, []).extend(registers)
+    return joined
 
 
 @dataclass(frozen=True)
@@ -310,16 +325,16 @@ _TABLE_WORDS = ("rows", "row_count", "entries", "counters", "meters", "members",
 
 
 class Context:
-    """The positions of the context's words, by name."""
+    """The positions of the context's words, by name; `lines` as `Registers` has it."""
 
-    def __init__(self, program: ir.Program) -> None:
+    def __init__(self, program: ir.Program, *, lines: bool = False) -> None:
         self.words = {name: index for index, name in enumerate(CONTEXT)}
         self.tables: dict[str, TableWords] = {}
         at = len(CONTEXT)
         for name in program.tables:
             self.tables[name] = TableWords(at)
             at += len(_TABLE_WORDS)
-        self.registers = Registers(program)
+        self.registers = Registers(program, lines=lines)
         for kind, names in (
             ("register", [str(g) for g in range(len(self.registers.groups))]),
             ("counter", list(program.counters)),

@@ -14,7 +14,7 @@ import pytest
 from llvmlite import ir as ll
 
 from sim.switch import Exact, Packets, TableEntry, ir, load_program
-from sim.switch.bpf import syscall
+from sim.switch.bpf import emit, syscall
 from sim.switch.bpf.emit import FLAGS, OBSERVED, BpfFn
 from sim.switch.bpf.loading import Kernel
 from sim.switch.bpf.programs import REPLICA
@@ -203,11 +203,11 @@ def random_packet(source: random.Random, jobs: list[Job], lanes: int) -> Packet:
 @pytest.mark.skipif(os.cpu_count() == 1, reason="needs two processors")
 def test_two_processors_that_add_to_a_slot_lose_nothing(tmp_path: Path) -> None:
     """The lock: of a program that forgets who contributed, so the kernel's repetitions of one packet all add."""
-    assert lanes_of_two_processors(tmp_path) == {2 * RUNS}
+    assert sums_of_two_processors(tmp_path) == {2 * RUNS}
 
 
-def lanes_of_two_processors(tmp_path: Path) -> set[int]:
-    """Add 1 to each lane of a slot `RUNS` times on each of two processors at once; return what the lanes hold."""
+def sums_of_two_processors(tmp_path: Path) -> set[int]:
+    """Add 1 to each lane of a slot `RUNS` times on each of two processors at once; return what lanes and counters hold."""
     program = load_program(program_files(64)[0])
     actions = {
         number: replace(action, primitives=tuple(p for p in action.primitives if not forgets(p)))
@@ -242,7 +242,16 @@ def lanes_of_two_processors(tmp_path: Path) -> set[int]:
             thread.start()
         for thread in threads:
             thread.join()
-        return {int(switch.register_view(n)[0]) for n in program.registers if ".lane_" in n}
+        lanes = {int(switch.register_view(n)[0]) for n in program.registers if ".lane_" in n}
+        entry = switch.table_entries(names["worker_admission"])[0]
+        contributions = next(n for n in program.counters if n.endswith(".contributions"))
+        counted = {
+            switch.counter_read(contributions, 1)[0],
+            switch.direct_counter_read(names["worker_admission"], entry)[0],
+            switch.kernel.port_counts(port)[0],
+            switch.statistics["dropped_ingress"],
+        }
+        return lanes | counted
     finally:
         switch.close()
 
@@ -345,7 +354,15 @@ def test_a_mutant_of_the_back_end_is_caught(mutant: str, monkeypatch: pytest.Mon
 def test_a_lock_that_is_left_out_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BpfFn, "helper", instead_of("left out", "spin_lock", "spin_unlock"))
     # On a busy machine the two may run one after the other.
-    assert any(lanes_of_two_processors(tmp_path) != {2 * RUNS} for _ in range(50))
+    assert any(sums_of_two_processors(tmp_path) != {2 * RUNS} for _ in range(50))
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="needs two processors")
+def test_counts_of_two_processors_in_one_place_are_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emit, "PROCESSOR", "truncate")  # 0 on each.
+    assert any(sums_of_two_processors(tmp_path) != {2 * RUNS} for _ in range(50))
 
 
 def test_what_the_verifier_says_is_shown_with_the_place_in_the_program(

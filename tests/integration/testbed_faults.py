@@ -53,7 +53,11 @@ class Load:
     elements: int
 
 
-LOADS = {"embedded": Load("10mbit", 256, 8192), "bmv2": Load("4mbit", 64, 1024)}
+LOADS = {
+    "embedded": Load("10mbit", 256, 8192),
+    "xdp": Load("10mbit", 256, 8192),
+    "bmv2": Load("4mbit", 64, 1024),
+}
 
 
 def wait_until(condition: Callable[[], object], what: Callable[[], str]) -> None:
@@ -66,13 +70,13 @@ def wait_until(condition: Callable[[], object], what: Callable[[], str]) -> None
 class Bed:
     """Four hosts on one switch, or on a tree of switches, with a controller, brought up by the command."""
 
-    def __init__(self, switch: str, folder: Path, topology: str = "star-4") -> None:
+    def __init__(self, switch: str, folder: Path, topology: str = "star-4", *options: str) -> None:
         self.load = LOADS[switch]
         self.folder = folder
         self.name = f"faults-{uuid.uuid4().hex[:10]}"
         self.netsum(
             *("up", topology, "--name", self.name, "--switch", switch, "--lanes", str(self.load.lanes)),
-            *("--rate", self.load.rate, "--queue", str(QUEUE_PKTS)),
+            *("--rate", self.load.rate, "--queue", str(QUEUE_PKTS), *options),
         )
         self.run_id = self.testbed.run_id
 
@@ -152,12 +156,12 @@ class Bed:
 
 
 @contextlib.contextmanager
-def running(kind: str, topology: str, folder: Path) -> Iterator[Bed]:
+def running(kind: str, topology: str, folder: Path, *options: str) -> Iterator[Bed]:
     """Bring a testbed up, and take it down; skip the test where something is missing for it."""
     lacking = missing_for_switch(kind) or missing_for_mininet()
     if lacking is not None:
         pytest.skip(lacking)
-    bed = Bed(kind, folder, topology)
+    bed = Bed(kind, folder, topology, *options)
     yield bed
     bed.close()
 

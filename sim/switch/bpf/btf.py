@@ -3,7 +3,7 @@
 import struct
 
 _INT, _STRUCT = 1, 4
-LOCK_BYTES = 4
+LOCK_BYTES = 64  # A cache line each, so that processors with different slots do not wait for each other's.
 # The numbers of the types below: that of the key, that of the value.
 LOCK_TYPES = (1, 3)
 

@@ -18,18 +18,20 @@ from sim.switch import ir
 from sim.switch.bpf.memory import STATISTICS, Memory, cells
 from sim.switch.codegen.emit import I8, I32, I64, PTR, VOID, Fn, Space, Unit, i
 from sim.switch.errors import UnsupportedProgramError
-from sim.switch.layout import FieldSlot, HeaderShape, WireSlot, align
+from sim.switch.layout import Context, FieldSlot, HeaderShape, WireSlot, align
 
 KEY_BYTES = 512
 MARK = 0x4E530000  # The first number that stands for a place in the P4 source.
 _INLINE_COPY, _INLINE_CLEAR = 128, 768  # Bytes; more are moved or cleared in a loop.
 # Flags that a stub gives: what is dropped goes to the kernel's stack; what happens is noted, not done; packets are captured.
 FLAGS, PASS_DROPPED, OBSERVED, CAPTURED = "clone_fields", 1, 2, 4
+PROCESSOR = "passes"  # Where the number of the processor is.
 LARGE_HEADER = 128  # Bytes; of larger headers, fields are undefined until the header is valid.
 # Numbers of the kernel's helpers.
 _HELPERS = {
     "map_lookup_elem": (1, PTR, [PTR, PTR]),
     "ktime_get_ns": (5, I64, []),
+    "get_smp_processor_id": (8, I64, []),
     "xdp_adjust_head": (44, I64, [PTR, I64]),
     "redirect_map": (51, I64, [PTR, I64, I64]),
     "xdp_adjust_tail": (65, I64, [PTR, I64]),
@@ -54,6 +56,7 @@ class BpfUnit(Unit):
         # Large headers stay as they are in packets, so that they are moved whole; few of their fields may be used.
         self.state.shapes.update({n: _as_in_packets(s) for n, s in self.state.shapes.items()})
         self.state.local = 0  # All of it lies whole, in the map.
+        self.context = Context(program, lines=True)
         self.memory = Memory(program, self.context)  # The parts of the shared array.
         self.frame_bytes = frame_bytes
         slack = max(
@@ -210,18 +213,19 @@ class BpfFn(Fn):
         """As `Fn.store_slot`."""
         super().store_slot(header, slot, self.bswap(value) if isinstance(slot, WireSlot) else value)
 
-    def add(self, space: Space, place: Any, amount: Any) -> None:
-        """As `Fn.add`."""
-        del space
-        self.b.atomic_rmw("add", place, amount, "monotonic")
-
     def pointer(self, index: int | str) -> Any:
-        """As `Fn.pointer`."""
+        """As `Fn.pointer`; of what is counted, this processor's part."""
+        memory = self.unit.memory
         if isinstance(index, int):
             index = self.unit.parts[index]
-        if index not in self.unit.memory.parts:
+        if index not in memory.parts:
             raise UnsupportedProgramError([f"{index!r}"], engine="XDP")
-        return self.at(self.unit.map("memory"), self.unit.memory.parts[index][0])
+        first = memory.parts[index][0]
+        place = self.at(self.unit.map("memory"), first)
+        if first < memory.counts_at:
+            return place
+        processor = self.within(self.b.zext(self.internal(PROCESSOR), I64), memory.processors)
+        return self.at(place, self.b.mul(processor, ll.Constant(I64, memory.counts_bytes)))
 
     def word(self, index: int | str) -> Any:
         """As `Fn.word`."""

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import mmap
 import os
-import re
 import struct
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -17,14 +16,14 @@ from sim.switch import ir
 from sim.switch.bpf import syscall
 from sim.switch.bpf.btf import LOCK_BYTES, LOCK_TYPES, lock_btf
 from sim.switch.bpf.controls import is_trie
-from sim.switch.bpf.memory import PORT_WORDS, table_rows
+from sim.switch.bpf.memory import PORT_WORDS, PORTS, table_rows
 from sim.switch.bpf.objects import BpfObject
 from sim.switch.bpf.programs import PROGRAMS, Programs
 from sim.switch.bpf.stubs import load_address, stub
 from sim.switch.bpf.syscall import Map
 from sim.switch.table_layout import TableShape
 
-PORTS, GROUPS, RING_BYTES, CAPTURE_BYTES = 512, 4096, 1 << 18, 1 << 22
+GROUPS, RING_BYTES, CAPTURE_BYTES = 4096, 1 << 18, 1 << 22
 
 
 class Kernel:
@@ -88,7 +87,6 @@ class Kernel:
         unit = written.unit
         self._map("memory", syscall.ARRAY, 4, unit.memory.size, 1, shared=True)
         self._map("state", syscall.PERCPU_ARRAY, 4, unit.value_bytes, 1)
-        self._map("counts", syscall.PERCPU_ARRAY, 4, 8 * len(PORT_WORDS), PORTS)
         self._map("ports", syscall.DEVMAP, 4, 4, PORTS)
         self._map("to_cpu", syscall.RINGBUF, 0, 0, RING_BYTES)
         self.capture_bytes = CAPTURE_BYTES if self._captures else mmap.PAGESIZE
@@ -148,10 +146,22 @@ class Kernel:
         at, size = self._unit.memory.parts[name]
         return self.memory[at : at + size]
 
+    def counts(self, name: str) -> NDArray[np.uint64]:
+        """Return a part that each processor has, uint64[processors, words]."""
+        memory = self._unit.memory
+        at, size = memory.parts[name]
+        rows = self.memory[memory.counts_at :].reshape(memory.processors, memory.counts_bytes)
+        return rows[:, at - memory.counts_at :][:, :size].view(np.uint64)
+
+    def counters(self, name: str) -> NDArray[np.uint64]:
+        """Return the (packets, bytes) of a part's cells, uint64[cells, processors, 2]."""
+        words = self.counts(name)
+        return words.reshape(len(words), -1, 2).transpose(1, 0, 2)
+
     def port_counts(self, port: int) -> list[int]:
         """Return what passed a port, of all processors, as `PORT_WORDS`."""
-        rows = self.maps["counts"].lookup(struct.pack("=I", port), 8 * len(PORT_WORDS) * _processors())
-        counts: list[int] = np.frombuffer(rows or b"", np.uint64).reshape(-1, len(PORT_WORDS)).sum(0).tolist()
+        first = len(PORT_WORDS) * port
+        counts: list[int] = self.counts("ports")[:, first : first + len(PORT_WORDS)].sum(0).tolist()
         return counts
 
     def set_group(self, group: int, members: list[tuple[int, int]]) -> None:
@@ -183,12 +193,6 @@ def linked(code: BpfObject, name: str, maps: Mapping[str, Map]) -> bytes:
         pseudo = 2 if symbol in ("memory", "constants") else 1
         content[place.offset : place.offset + 16] = load_address(target, pseudo, maps[symbol].fd, addend)
     return bytes(content)
-
-
-def _processors() -> int:
-    """Return how many processors the kernel has room for."""
-    possible = Path("/sys/devices/system/cpu/possible").read_text(encoding="ascii")
-    return int(re.split("[-,]", possible)[-1]) + 1
 
 
 def _pin_name(number: int) -> str:

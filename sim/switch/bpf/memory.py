@@ -1,8 +1,12 @@
 """What programs and Python share: one array, mapped into this process, with registers, counters and defaults.
 
 Code reaches it by address, without a helper, also under a lock. Its parts are a power of two of cells long, so that masking an
-index keeps it inside.
+index keeps it inside. What is counted has a part for each processor: a cache line that two of them write takes longer than most
+of a packet, and an addition that is atomic longer than one that is not.
 """
+
+import re
+from pathlib import Path
 
 from sim.switch import ir
 from sim.switch.layout import CONTEXT, Context, align
@@ -15,6 +19,7 @@ STATISTICS = (
     "not_captured",
 )
 PORT_WORDS = ("received", "received_bytes", "sent", "sent_bytes")
+PORTS = 512
 
 
 def cells(count: int) -> int:
@@ -33,18 +38,30 @@ class Memory:
     def __init__(self, program: ir.Program, context: Context) -> None:
         self.parts: dict[str, tuple[int, int]] = {}  # (first byte, bytes) of each part.
         self.size = 0  # Bytes in all.
-        self._add("words", 8 * len(STATISTICS))
         self._add("verdict", 8)
         for group, (stride, size) in enumerate(context.registers.groups):
             self._add(f"register {group}", cells(size + 1) * stride)
+        for table in program.tables.values():
+            shape = TableShape.of(program, table)
+            self._add(f"default {table.name}", 8 + 16 * shape.entry_words)
+        # From here on, for each processor: where the first one's part begins, how many there are, bytes of one.
+        self.counts_at, self.processors = self.size, cells(_processors())
+        self._add("words", 8 * len(STATISTICS))
+        self._add("ports", 8 * len(PORT_WORDS) * PORTS)
         for counter in program.counters.values():
             self._add(f"counter {counter.name}", cells(counter.size + 1) * 16)
         for table in program.tables.values():
-            if table.key:
-                self._add(f"direct {table.name}", cells(table_rows(table)) * 16 if table.with_counters else 0)
-            shape = TableShape.of(program, table)
-            self._add(f"default {table.name}", 8 + 16 * shape.entry_words)
+            if table.key and table.with_counters:
+                self._add(f"direct {table.name}", cells(table_rows(table)) * 16)
+        self.counts_bytes = self.size - self.counts_at
+        self.size += (self.processors - 1) * self.counts_bytes
 
     def _add(self, name: str, size: int) -> None:
         self.parts[name] = (self.size, size)
         self.size = align(self.size + size, 64)
+
+
+def _processors() -> int:
+    """Return how many processors the kernel has room for."""
+    possible = Path("/sys/devices/system/cpu/possible").read_text(encoding="ascii")
+    return int(re.split("[-,]", possible)[-1]) + 1

@@ -22,12 +22,13 @@ from sim.switch.bpf.emit import (
     LARGE_HEADER,
     OBSERVED,
     PASS_DROPPED,
+    PROCESSOR,
     BpfFn,
     BpfUnit,
     is_whole,
 )
 from sim.switch.bpf.limits import check_program
-from sim.switch.bpf.memory import cells
+from sim.switch.bpf.memory import PORT_WORDS, PORTS, cells
 from sim.switch.bpf.sections import Section
 from sim.switch.codegen.actions import DROP, DROP_PORT, Primitives, write_actions
 from sim.switch.codegen.deparser import header_room
@@ -252,15 +253,11 @@ def _reframe(fn: BpfFn, failed: int) -> None:
 
 
 def _count_port(fn: BpfFn, port: Any, size: Any, first: int) -> None:
-    """Count a packet; each processor has counts of its own, since additions that are atomic take longer."""
-    b = fn.b
-    key = fn.at(fn.st, fn.unit.key_at)
-    fn.store(Space.STATISTICS, port, key, 4)
-    counts = fn.helper("map_lookup_elem", fn.unit.map("counts"), key)
-    with b.if_then(b.icmp_unsigned("!=", counts, ll.Constant(PTR, None))):
-        for word, amount in ((first, ll.Constant(I64, 1)), (first + 1, size)):
-            place = fn.at(counts, 8 * word)
-            b.store(b.add(b.load(place, typ=I64), amount), place)
+    """Count a packet."""
+    row = fn.within(fn.b.zext(port, I64), PORTS)
+    counts = fn.at(fn.pointer("ports"), fn.b.mul(row, ll.Constant(I64, 8 * len(PORT_WORDS))))
+    for word, amount in ((first, ll.Constant(I64, 1)), (first + 1, size)):
+        fn.add(Space.STATISTICS, fn.at(counts, 8 * word), amount)
 
 
 class _Entry:
@@ -281,7 +278,8 @@ class _Entry:
         key = fn.variable(I32, ll.Constant(I32, 0))
         fn.st = fn.helper("map_lookup_elem", unit.map("state"), key)
         fn.returns(b.icmp_unsigned("==", fn.st, ll.Constant(PTR, None)), ABORTED)
-        kept = {name: fn.internal(name) for name in ("ingress_port", PORT, REPLICA, FLAGS)}
+        fn.set_internal(PROCESSOR, b.trunc(fn.helper("get_smp_processor_id"), I32))
+        kept = {name: fn.internal(name) for name in ("ingress_port", PORT, REPLICA, FLAGS, PROCESSOR)}
         length = fn.helper("xdp_get_buff_len", self.xdp)
         *_, error = self._load(length, needed)
         fn.returns(b.icmp_unsigned("!=", error, ll.Constant(I64, 0)), ABORTED)

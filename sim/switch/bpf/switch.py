@@ -29,7 +29,6 @@ from sim.switch.bpf.programs import (
 from sim.switch.bpf.ring import Ring
 from sim.switch.control_plane import ControlPlane
 from sim.switch.entries import TableEntry
-from sim.switch.layout import Context
 from sim.switch.packets import Packets
 from sim.switch.replication import Replica
 from sim.switch.saved_state import Digest
@@ -64,7 +63,7 @@ class XdpSwitch(ControlPlane):
             self.kernel = Kernel(program, written, code, captures=captures or lasting, pins=pins)
         except syscall.VerifierError as error:
             raise _with_place(error, program, cpu_port) from None
-        super().__init__(program, Context(program))
+        super().__init__(program, written.unit.context)
         self._interfaces: dict[int, int] = {}
         self._cpu_port = cpu_port
         self._flags = CAPTURED if captures else 0
@@ -89,10 +88,7 @@ class XdpSwitch(ControlPlane):
         for group, memory in enumerate(externs.registers):
             externs.registers[group] = kernel.part(f"register {group}")[: len(memory)]
         for name, array in externs.counters.items():
-            externs.counters[name] = (
-                kernel.part(f"counter {name}").view(np.uint64).reshape(-1, 2)[: len(array)]
-            )
-        self._statistics = kernel.part("words").view(np.uint64)
+            externs.counters[name] = kernel.counters(f"counter {name}")[: len(array)]
         self._verdict = kernel.part("verdict").view(np.uint64)
         for table in self._tables.values():
             rows = table_rows(table.table) + 1
@@ -100,7 +96,7 @@ class XdpSwitch(ControlPlane):
             table.meters = _larger(table.meters, rows)
             counters = _larger(table.counters, rows)
             if table.table.key and table.table.with_counters:
-                counters = kernel.part(f"direct {table.table.name}").view(np.uint64).reshape(-1, 2)
+                counters = kernel.counters(f"direct {table.table.name}")
             table.counters = counters
             self._push_default(table)
             for number in table.entries:
@@ -265,7 +261,7 @@ class XdpSwitch(ControlPlane):
     @property
     def statistics(self) -> dict[str, int]:
         """Packets dropped since the switch started, by reason."""
-        return dict(zip(STATISTICS, self._statistics.tolist(), strict=False))
+        return dict(zip(STATISTICS, self.kernel.counts("words").sum(0).tolist(), strict=True))
 
     def inject(self, packets: Packets, now_ns: int = 0, *, copy: bool = True) -> Packets:
         """Run packets through the programs by the kernel's test runs.

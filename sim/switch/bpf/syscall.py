@@ -192,7 +192,7 @@ def load_btf(content: bytes) -> int:
         if error.errno is None:
             raise
         raise BpfError(
-            error.errno, "the kernel takes no BPF type information: it needs CONFIG_DEBUG_INFO_BTF"
+            "the kernel takes no type information (BTF) of BPF programs: Linux 6.6 or newer is needed"
         ) from None
 
 

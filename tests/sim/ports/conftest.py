@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ DEADLINE_S = 400
 
 
 class SwitchProcess:
-    """`python -m sim.switch.serve`, ready."""
+    """`python -m sim.switch.serve`, ready; `before`: a command that runs it."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments: object, before: Sequence[str] = ()) -> None:
         reader, writer = os.pipe()
         command = [sys.executable, "-m", "sim.switch.serve", "--p4runtime", "127.0.0.1:0", "--udp-base", "0"]
         self.process = subprocess.Popen(
-            [*command, "--ready-fd", str(writer), *map(str, arguments)],
+            [*before, *command, "--ready-fd", str(writer), *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -57,8 +57,8 @@ def start() -> Iterator[Start]:
     """Start switches that are gone at the end, whatever happens."""
     started: list[SwitchProcess] = []
 
-    def starter(*arguments: object) -> SwitchProcess:
-        started.append(SwitchProcess(*arguments))
+    def starter(*arguments: object, before: Sequence[str] = ()) -> SwitchProcess:
+        started.append(SwitchProcess(*arguments, before=before))
         return started[-1]
 
     yield starter

@@ -165,6 +165,30 @@ def test_what_is_missing_is_said_in_a_sentence(cables: Cables) -> None:
         assert "BPF needs the capabilities CAP_BPF and CAP_NET_ADMIN, or root" in said
 
 
+def test_a_kernel_without_type_information(cables: Cables, start: Start) -> None:
+    """Its own (/sys/kernel/btf) is not needed; one that takes none from programs is refused in a sentence, nothing stays."""
+    hide = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /sys/kernel/btf && exec "$@"', "sh"]
+    program = compiled_program(64)
+    locks = ["--json", program.json, "--p4info", program.p4info]  # The echo program has none, so no types.
+    said = refusal(*ENGINE, *locks, before=[*hide, sys.executable, "-c", WITHOUT_BTF])
+    assert "the kernel takes no type information (BTF) of BPF programs: Linux 6.6 or newer is needed" in said
+    assert programs_at("s1", "s2") == [0, 0]
+    start(*ENGINE, *locks, before=hide)
+
+
+WITHOUT_BTF = """
+import ctypes, os, struct, sys
+# seccomp: the system call bpf(2) with the command BTF_LOAD (18) has the result EINVAL, as where it does not exist.
+steps = [(0x20, 0, 0, 0), (0x15, 0, 3, 321), (0x20, 0, 0, 16), (0x15, 0, 1, 18), (6, 0, 0, 0x50016), (6, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code))
+call = ctypes.CDLL(None, use_errno=True).prctl
+if call(38, 1, 0, 0, 0) or call(22, 2, program):
+    sys.exit(os.strerror(ctypes.get_errno()))
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
 def test_packets_are_captured(cables: Cables, start: Start, tmp_path: Path) -> None:
     switch = start(*ENGINE, "--pcap", tmp_path, *ECHO)
     with end_of("h1") as one:
