@@ -137,6 +137,8 @@ class Aggregators:
         except (ChannelError, ValueError) as error:
             raise RefusalError(Kind.WRONG, f"aggregator {host.name}: {error}") from None
         check_udp_port(message.udp_port)
+        if message.device_id >= 1 << 63:  # SQLite's integers have a sign.
+            raise RefusalError(Kind.WRONG, f"aggregator {host.name}: a device id is below 2**63")
         host.state, host.udp_port = HostState.RUNNING, message.udp_port
         host.p4runtime, host.device_id, host.tls = message.p4runtime, message.device_id, message.tls
         host.mac = message.mac

@@ -58,6 +58,11 @@ async def _write_all(context: Any, outbox: asyncio.Queue[Any]) -> None:
         await context.write(message)
 
 
+def _refusal(fault: ControllerError) -> RefusalError:
+    """Return the refusal that ends a stream whose last message led to a fault."""
+    return fault if isinstance(fault, RefusalError) else RefusalError(Kind.NOT_NOW, str(fault))
+
+
 def _reporting_errors(call: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Answer]]:
     """Report errors to the caller by a status code and a sentence."""
 
@@ -136,8 +141,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
                         raise RefusalError(Kind.WRONG, f"unexpected message {other} after join")
             outbox.put_nowait(None)
         except ControllerError as fault:
-            refusal = fault if isinstance(fault, RefusalError) else RefusalError(Kind.NOT_NOW, str(fault))
-            outbox.put_nowait(refusal)
+            outbox.put_nowait(_refusal(fault))
 
 
 class AggregatorsService(jobs_pb2_grpc.AggregatorsServicer):
@@ -168,8 +172,8 @@ class AggregatorsService(jobs_pb2_grpc.AggregatorsServicer):
             while (message := await _next_message(context)) is not None:
                 self._sessions.started(host, message.started)
             host.outbox.put_nowait(None)
-        except RefusalError as refusal:
-            host.outbox.put_nowait(refusal)
+        except ControllerError as fault:
+            host.outbox.put_nowait(_refusal(fault))
 
 
 class OperatorsService(jobs_pb2_grpc.OperatorsServicer):

@@ -8,7 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.errors import ServiceError
+from controller.errors import ServiceError, StoreError
+from controller.service.store import Store
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import FromAggregator, Offer, Started
 from host_agent.joining import JoinError, NoSlotsError
@@ -28,17 +29,19 @@ class ScriptedAgent:
         self._channel = grpc.insecure_channel(bench.address)
         stub = jobs_pb2_grpc.AggregatorsStub(self._channel)  # type: ignore[no-untyped-call]
         self._say(offer=Offer(name=name, ip=ip))
-        self._messages = stub.Register(iter(self._outgoing.get, None))
+        self._messages = stub.Register(iter(self._outgoing.get, None), timeout=DEADLINE_S)
 
     def hears(self) -> str:
         """The kind of the next message."""
         kind: str = next(self._messages).WhichOneof("message")
         return kind
 
-    def starts(self, failure: str = "", mac: str = "") -> None:
+    def starts(self, failure: str = "", mac: str = "", device_id: int = 1) -> None:
         """Wait until it is asked to start, and say that it does."""
         assert self.hears() == "start"
-        started = Started(p4runtime=self.address, device_id=1, udp_port=28275, failure=failure, mac=mac)
+        started = Started(
+            p4runtime=self.address, device_id=device_id, udp_port=28275, failure=failure, mac=mac
+        )
         self._say(started=started)
 
     def leave(self) -> None:
@@ -161,6 +164,29 @@ def test_a_host_that_cannot_start(bench: Bench) -> None:
     agent.starts(failure="UDP port 28275 is in use")
     with pytest.raises(NoSlotsError, match="aggregator agg cannot start: UDP port 28275 is in use"):
         joining.result(DEADLINE_S)
+
+
+def test_a_host_that_cannot_be_saved_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    bench.serve().ready()
+    agent = agent_of(bench)
+    bench.operator.create_job("here", 1, on_host=True, if_full="queue")
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "save_host", full)
+        agent.starts()
+        with pytest.raises(grpc.RpcError, match="the disk is full"):
+            agent.hears()
+
+
+def test_a_device_id_that_cannot_be_saved_is_refused(bench: Bench) -> None:
+    bench.serve().ready()
+    agent = agent_of(bench)
+    bench.operator.create_job("here", 1, on_host=True, if_full="queue")
+    agent.starts(device_id=(1 << 64) - 1)
+    with pytest.raises(grpc.RpcError, match="aggregator agg: a device id is below 2..63"):
+        agent.hears()
 
 
 def test_an_invalid_request_does_not_go_to_a_host(bench: Bench) -> None:
