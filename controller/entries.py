@@ -154,7 +154,7 @@ def quorum_entries(job: Job) -> list[Entry]:
     """Return the entry that says how many contributions complete a roll call of the job; none if it has no quorum."""
     if not job.quorum:
         return []
-    return [entry(JOB_QUORUM, {"job_id": job.job_id}, "takes", {"workers": job.quorum})]
+    return [entry(JOB_QUORUM, {"job_id": job.job_id}, "set_quorum", {"workers": job.quorum})]
 
 
 def rewrite_entries(job: Job) -> list[Entry]:

@@ -2,7 +2,7 @@
 // written in egress (copy_rewrite.p4).
 
 control Answer(inout headers_t hdr, inout metadata_t meta) {
-    @hidden action say(bit<4> kind, bit<4> flags, bit<16> udp_bytes) {
+    @hidden action set_kind(bit<4> kind, bit<4> flags, bit<16> udp_bytes) {
         hdr.netsum.kind = kind;
         hdr.netsum.flags = flags;
         hdr.udp.bytes = udp_bytes;
@@ -14,19 +14,19 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
         if (hdr.status.isValid()) {
             hdr.lanes.setInvalid();
             if (meta.outcome == OUTCOME_MISMATCH) {
-                say(KIND_STATUS, FLAG_MISMATCH, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
-#if QUORUM
-            } else if (meta.outcome != OUTCOME_PROBED) {
+                set_kind(KIND_STATUS, FLAG_MISMATCH, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
+#ifdef QUORUM_WITHOUT_LANES
+            } else if (hdr.netsum.kind == KIND_CONTRIBUTE) {
                 // Of a slot that a quorum completes: it says whose contributions it has.
-                say(KIND_RESULT, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
+                set_kind(KIND_RESULT, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
 #endif
             } else {
-                say(KIND_STATUS, 0, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
+                set_kind(KIND_STATUS, 0, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
             }
         } else if (hdr.lanes.isValid()) {
-            say(KIND_RESULT, FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES);
+            set_kind(KIND_RESULT, FLAG_LANES, UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES);
         } else {
-            say(KIND_RESULT, 0, UDP_BYTES + NETSUM_HEADER_BYTES);
+            set_kind(KIND_RESULT, 0, UDP_BYTES + NETSUM_HEADER_BYTES);
         }
         hdr.netsum.num_workers = meta.admission.num_workers;
 

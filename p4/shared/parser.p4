@@ -80,10 +80,19 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
         }
     }
 
-    // Lengths are exact: the header, or the header and all lanes. The checksum of UDP is not looked at: Linux leaves it
-    // unfinished between virtual interfaces.
+    // The checksum of UDP is not looked at: Linux leaves it unfinished between virtual interfaces.
     state parse_netsum {
         packet.extract(hdr.netsum);
+        transition select(hdr.netsum.version, hdr.netsum.op) {
+            (NETSUM_VERSION, OP_SUM): check_lengths;
+            (NETSUM_VERSION, OP_MAX): check_lengths;
+            (NETSUM_VERSION, OP_BOR): check_lengths;
+            default: accept;
+        }
+    }
+
+    // Exact: the header, or the header and all lanes.
+    state check_lengths {
         transition select(hdr.udp.bytes, hdr.ipv4.total_bytes) {
             (UDP_BYTES + NETSUM_HEADER_BYTES, IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): check_without_lanes;
             (UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
@@ -97,39 +106,23 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
     }
 
     state check_without_lanes {
-        transition select(hdr.netsum.version, hdr.netsum.kind, hdr.netsum.op, hdr.netsum.flags) {
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_SUM, 0): is_well_formed;
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_MAX, 0): is_well_formed;
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_BOR, 0): is_well_formed;
-            (NETSUM_VERSION, KIND_PROBE, OP_SUM, 0): is_well_formed;
-            (NETSUM_VERSION, KIND_PROBE, OP_MAX, 0): is_well_formed;
-            (NETSUM_VERSION, KIND_PROBE, OP_BOR, 0): is_well_formed;
-#if QUORUM
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_SUM, FLAG_QUORUM): is_well_formed;
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_MAX, FLAG_QUORUM): is_well_formed;
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_BOR, FLAG_QUORUM): is_well_formed;
-            (NETSUM_VERSION, KIND_PROBE, OP_SUM, FLAG_QUORUM): is_well_formed;
-            (NETSUM_VERSION, KIND_PROBE, OP_MAX, FLAG_QUORUM): is_well_formed;
-            (NETSUM_VERSION, KIND_PROBE, OP_BOR, FLAG_QUORUM): is_well_formed;
-#endif
+        transition select(hdr.netsum.kind, hdr.netsum.flags) {
+            (KIND_CONTRIBUTE, 0): is_well_formed;
+            (KIND_PROBE, 0): is_well_formed;
+            (KIND_CONTRIBUTE, FLAG_QUORUM): is_well_formed;
+            (KIND_PROBE, FLAG_QUORUM): is_well_formed;
 #if TREE
-            (NETSUM_VERSION, KIND_RESULT, OP_SUM, 0): is_well_formed;
-            (NETSUM_VERSION, KIND_RESULT, OP_MAX, 0): is_well_formed;
-            (NETSUM_VERSION, KIND_RESULT, OP_BOR, 0): is_well_formed;
+            (KIND_RESULT, 0): is_well_formed;
 #endif
             default: accept;
         }
     }
 
     state check_with_lanes {
-        transition select(hdr.netsum.version, hdr.netsum.kind, hdr.netsum.op, hdr.netsum.flags) {
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_SUM, FLAG_LANES): parse_lanes;
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_MAX, FLAG_LANES): parse_lanes;
-            (NETSUM_VERSION, KIND_CONTRIBUTE, OP_BOR, FLAG_LANES): parse_lanes;
+        transition select(hdr.netsum.kind, hdr.netsum.flags) {
+            (KIND_CONTRIBUTE, FLAG_LANES): parse_lanes;
 #if TREE
-            (NETSUM_VERSION, KIND_RESULT, OP_SUM, FLAG_LANES): parse_lanes;
-            (NETSUM_VERSION, KIND_RESULT, OP_MAX, FLAG_LANES): parse_lanes;
-            (NETSUM_VERSION, KIND_RESULT, OP_BOR, FLAG_LANES): parse_lanes;
+            (KIND_RESULT, FLAG_LANES): parse_lanes;
 #endif
             default: accept;
         }
@@ -138,10 +131,8 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
 #if TREE
     // Of a parent, which may say a level or a mismatch.
     state check_with_status {
-        transition select(hdr.netsum.version, hdr.netsum.kind, hdr.netsum.op, hdr.netsum.flags) {
-            (NETSUM_VERSION, KIND_STATUS, OP_SUM, 0 &&& FLAG_LANES): parse_status;
-            (NETSUM_VERSION, KIND_STATUS, OP_MAX, 0 &&& FLAG_LANES): parse_status;
-            (NETSUM_VERSION, KIND_STATUS, OP_BOR, 0 &&& FLAG_LANES): parse_status;
+        transition select(hdr.netsum.kind, hdr.netsum.flags) {
+            (KIND_STATUS, 0 &&& FLAG_LANES): parse_status;
             default: accept;
         }
     }

@@ -10,11 +10,11 @@ struct quorum_t {
 }
 
 control JobQuorum(in headers_t hdr, inout quorum_t quorum) {
-    action takes(bit<8> workers) {
+    action set_quorum(bit<8> workers) {
         quorum.workers = workers;
     }
 
-    action takes_none() {
+    action set_no_quorum() {
         quorum.workers = 0;
     }
 
@@ -23,10 +23,10 @@ control JobQuorum(in headers_t hdr, inout quorum_t quorum) {
             hdr.netsum.job_id: exact @name("job_id");
         }
         actions = {
-            takes;
-            @defaultonly takes_none;
+            set_quorum;
+            @defaultonly set_no_quorum;
         }
-        const default_action = takes_none();
+        const default_action = set_no_quorum();
         size = 256;
     }
 

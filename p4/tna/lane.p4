@@ -4,32 +4,16 @@
 // A stateful ALU holds four actions and puts out one word (Tofino 1), so the five steps of a lane are distinguished by what
 // they are given: `seed` makes one action of writing, of writing the smallest number, and of reading.
 
-#define LANE_FIELD(i) int<32> lane_##i;
-
-const bit<32> CELLS = POOL_INDICES * PASSES; // a register has one for each pool index and pass
-
-// What the slot knows of a contribution. A lane's step is decided by it as the registers put it out: a stage that worked
-// the step out would have to stand before all lanes.
-struct finding_t {
-    bit<1> agrees; // the slot takes or has taken the contribution
-    bit<1> newer; // its tag replaces the slot's
-    bit<8> with_lanes;
-    worker_bitmap_t before; // whose contributions the slot held
-    int<32> seed; // SEED_*
-}
-
 const bit<32> SEED_KEEP = 0; // leave the slot as it is
 const bit<32> SEED_PACKET = 1; // slot := packet
 const bit<32> SEED_LOWEST = 0x80000000; // slot := this smallest number, which is neutral to MAX
 
-#if TREE
-#define ANY_KIND _,
-#else
-#define ANY_KIND
-#endif
-#define LANE_AGAIN(worker) (ANY_KIND 1, 0, 1, _, worker, 1 << worker &&& 1 << worker): write_or_read();
+// In place of a worker's id: no worker's contribution, but the RESULT of the parent.
+const bit<8> FROM_PARENT = 0xFF;
 
-control Lane(inout int<32> lane, in netsum_h netsum, in pool_index_t index, in finding_t found) {
+#define LANE_AGAIN(worker) (1, 0, 1, _, worker, 1 << worker &&& 1 << worker): write_or_read();
+
+control Lane(inout int<32> lane, in bit<4> op, in bit<8> worker, in pool_index_t index, in finding_t found) {
     Register<int<32>, pool_index_t>(CELLS, 0) held;
 
     RegisterAction<int<32>, pool_index_t, int<32>>(held) written_or_read = {
@@ -76,14 +60,11 @@ control Lane(inout int<32> lane, in netsum_h netsum, in pool_index_t index, in f
 
     table lane_step {
         key = {
-#if TREE
-            netsum.kind: ternary;
-#endif
             found.agrees: ternary;
             found.newer: ternary;
             found.with_lanes: ternary;
-            netsum.op: ternary;
-            netsum.worker_id: ternary;
+            op: ternary @name("op");
+            worker: ternary @name("worker");
             found.before: ternary;
         }
         actions = {
@@ -91,23 +72,17 @@ control Lane(inout int<32> lane, in netsum_h netsum, in pool_index_t index, in f
             add;
             keep_larger;
             bor;
-#if TREE
             NoAction;
-#else
-            @defaultonly NoAction;
-#endif
         }
         const default_action = NoAction();
         const entries = {
-#if TREE
             // The parent's, if the slot took it; the seed says that it is written.
-            (KIND_RESULT, _, _, _, _, _, 0): NoAction();
-            (KIND_RESULT, _, _, _, _, _, _): write_or_read();
-#endif
+            (_, _, _, _, FROM_PARENT, 0): NoAction();
+            (_, _, _, _, FROM_PARENT, _): write_or_read();
             // The first contribution to a tag: the seed says what is written.
-            (ANY_KIND 1, 1, _, _, _, _): write_or_read();
+            (1, 1, _, _, _, _): write_or_read();
             // No lanes, or added before: the seed is 0, so the slot is read.
-            (ANY_KIND 1, 0, 0, _, _, _): write_or_read();
+            (1, 0, 0, _, _, _): write_or_read();
             LANE_AGAIN(0) LANE_AGAIN(1) LANE_AGAIN(2) LANE_AGAIN(3)
             LANE_AGAIN(4) LANE_AGAIN(5) LANE_AGAIN(6) LANE_AGAIN(7)
             LANE_AGAIN(8) LANE_AGAIN(9) LANE_AGAIN(10) LANE_AGAIN(11)
@@ -117,9 +92,9 @@ control Lane(inout int<32> lane, in netsum_h netsum, in pool_index_t index, in f
             LANE_AGAIN(24) LANE_AGAIN(25) LANE_AGAIN(26) LANE_AGAIN(27)
             LANE_AGAIN(28) LANE_AGAIN(29) LANE_AGAIN(30) LANE_AGAIN(31)
             // A further one.
-            (ANY_KIND 1, 0, 1, OP_SUM, _, _): add();
-            (ANY_KIND 1, 0, 1, OP_MAX, _, _): keep_larger();
-            (ANY_KIND 1, 0, 1, OP_BOR, _, _): bor();
+            (1, 0, 1, OP_SUM, _, _): add();
+            (1, 0, 1, OP_MAX, _, _): keep_larger();
+            (1, 0, 1, OP_BOR, _, _): bor();
         }
     }
 

@@ -14,9 +14,7 @@
 #include "../shared/tree_constants.p4"
 #include "../shared/quorum_constants.p4"
 #include "shim.p4"
-#include "lane.p4"
 #include "../shared/lanes.p4"
-#include "lanes.p4"
 #include "../shared/headers.p4"
 #include "../shared/parser.p4"
 #include "../shared/checksum.p4"
@@ -28,25 +26,32 @@
 #include "../shared/copy_rewrite.p4"
 #include "../shared/forward.p4"
 #include "../shared/counters.p4"
-#if PASSES > 1
+#include "../shared/tree.p4"
+#include "../shared/quorum.p4"
+#include "bridge.p4"
+#include "slot.p4"
+
+// The variants. Each has JobSettings, Reduction, AddressCopy, ArrivingParser and LeavingDeparser.
+#if TREE
+#include "one_pass.p4"
+#include "tree.p4"
+#elif PASSES == 1
+#include "one_pass.p4"
+#include "single.p4"
+#include "once.p4"
+#else
+#include "single.p4"
 #include "passes.p4"
 #endif
-#if TREE
-#include "../shared/tree.p4"
-#include "tree.p4"
-#endif
-#if QUORUM
-#include "../shared/quorum.p4"
-#endif
+
 #include "target.p4"
-#include "slot.p4"
 
 // What a register puts out, or is compared with, is not to be cut into pieces: the compiler does not always put those
 // together again.
-@pa_container_size("ingress", "slot_collective", 32)
-@pa_container_size("ingress", "slot_found.before", 32)
-@pa_container_size("ingress", "slot_found.seed", 32)
-@pa_container_size("ingress", "slot_held_chunk", 32)
+@pa_container_size("ingress", "reduction_slot_found.collective", 32)
+@pa_container_size("ingress", "reduction_slot_found.before", 32)
+@pa_container_size("ingress", "reduction_slot_found.seed", 32)
+@pa_container_size("ingress", "reduction_slot_found.held_chunk", 32)
 control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
                       in ingress_intrinsic_metadata_t intrinsic,
                       in ingress_intrinsic_metadata_from_parser_t from_parser,
@@ -57,45 +62,19 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
     ArpResponder() arp;
     EchoResponder() echo;
     WorkerAdmission() admission;
-    Slot() slot;
-#if PASSES > 1
-    NextPass() next_pass;
-#endif
-#if TREE
-    Parent() job_parent;
-    AnswerInTree() answer;
-    PassUp() pass_up;
-    TreeCounters() tree_counters;
-#else
-    Answer() answer;
-#endif
-#if QUORUM
-    JobQuorum() job_quorum;
-    QuorumCounters() quorum_counters;
-#endif
-    OutcomeCounters() counters;
+    JobSettings() settings;
+    Reduction() reduction;
     Forward() forward;
     LeaveToTarget() leave;
 
     apply {
-#if TREE
-        parent_t parent = { false, 0, 0, 0, 0 };
-        bool goes_up = false;
-#endif
-#if QUORUM
-        quorum_t quorum = { 0, 0 };
-#endif
+        job_t job = NO_JOB;
         // These wait for nothing but the parser, so they share the first stage.
         arrive.apply(hdr.frame, meta, from_parser);
         switch_address.apply(meta);
         if (hdr.frame.netsum.isValid()) {
             admission.apply(hdr.frame, meta);
-#if TREE
-            job_parent.apply(hdr.frame, parent);
-#endif
-#if QUORUM
-            job_quorum.apply(hdr.frame, quorum);
-#endif
+            settings.apply(hdr.frame, job);
         }
         if (hdr.frame.packet_out.isValid()) {
             meta.egress_port = (port_t) hdr.frame.packet_out.egress_port;
@@ -111,63 +90,24 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
             } else if (hdr.frame.ipv4.protocol == PROTOCOL_UDP &&
                        (!hdr.frame.udp.isValid() || hdr.frame.udp.dst_port == NETSUM_UDP_PORT)) {
                 // UDP whose port cannot be seen (options, fragments, cut off) counts as meant for the netsum port.
-#if TREE
-                slot.apply(hdr.frame, meta, parent.present, goes_up);
-                if (goes_up) {
-                    pass_up.apply(hdr.frame, meta, parent);
-                }
-                tree_counters.apply(hdr.frame, meta, goes_up);
-#else
-                slot.apply(hdr.frame, meta, quorum, IS_FURTHER_PASS);
-#endif
-#if PASSES > 1
-                // What a quorum completes has no lanes, so its first pass is its last.
-                if (hdr.frame.netsum.flags & FLAG_QUORUM == 0) {
-                    next_pass.apply(hdr.pass, hdr.frame, meta);
-                }
-#endif
-                if (meta.is_answer) {
-                    answer.apply(hdr.frame, meta);
-                }
-                counters.apply(hdr.frame, meta);
-#if QUORUM
-                quorum_counters.apply(hdr.frame, meta);
-#endif
+                reduction.apply(hdr, meta, job);
             }
         }
         leave.apply(hdr.bridge, meta, for_deparser, for_tm);
     }
 }
 
-#if TREE
-#define TO_ONE_OF_GROUP || hdr.bridge.leaving == LEAVING_ANSWER_TO_ONE_OF_GROUP
-#else
-#define TO_ONE_OF_GROUP
-#endif
-
 control NetsumEgress(inout target_headers_t hdr, inout egress_metadata_t meta,
                      in egress_intrinsic_metadata_t intrinsic,
                      in egress_intrinsic_metadata_from_parser_t from_parser,
                      inout egress_intrinsic_metadata_for_deparser_t for_deparser,
                      inout egress_intrinsic_metadata_for_output_port_t for_port) {
-    CopyRewrite() copy_rewrite;
+    AddressCopy() address_copy;
 
     apply {
         bool wanted = true;
-        if (hdr.bridge.leaving == LEAVING_ANSWER_TO_GROUP TO_ONE_OF_GROUP) {
-            meta.replica = intrinsic.egress_rid;
-        }
-        if (hdr.frame.netsum.isValid()) {
-#if TREE
-            bit<8> asked_by = hdr.frame.netsum.worker_id;
-#endif
-            copy_rewrite.apply(hdr.frame, meta.replica, wanted);
-#if TREE
-            if (hdr.bridge.leaving == LEAVING_ANSWER_TO_ONE_OF_GROUP && hdr.frame.netsum.worker_id != asked_by) {
-                wanted = false;
-            }
-#endif
-        } else if (hdr.bridge.leaving == LEAVING_TO_OTHERS && intrinsic.egress_port == hdr.bridge.ingress_port) {
+        address_copy.apply(hdr.bridge, intrinsic.egress_rid, hdr.frame, meta, wanted);
+        if (hdr.bridge.leaving == LEAVING_TO_OTHERS && intrinsic.egress_port == hdr.bridge.ingress_port) {
             wanted = false;
         }
         if (!wanted) {

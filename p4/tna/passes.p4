@@ -8,15 +8,6 @@
 // reverse, as a contribution without lanes that is a duplicate, and takes each group with it: its own tag, collective and bitmap
 // are compared in each cell, so it cannot take along the lanes of another chunk.
 
-#if __TARGET_TOFINO__ == 1
-#define FIRST_RECIRCULATION_PORT 68
-#else
-#define FIRST_RECIRCULATION_PORT 6
-#endif
-#ifndef RECIRCULATION_PORT
-#define RECIRCULATION_PORT FIRST_RECIRCULATION_PORT
-#endif
-
 // In front of a packet between two passes. Only the port for that has such packets, and no cable goes there.
 header pass_h {
     bit<8> number; // of the pass to come; the first one, which has no header, is 0
@@ -25,21 +16,66 @@ header pass_h {
     port_t ingress_port; // where the packet came from at first
 }
 
+struct target_headers_t {
+    bridge_h bridge;
+    pass_h pass;
+    headers_t frame;
+}
+
 const bit<8> LAST_PASS = PASSES - 1;
 const bit<8> PASS_ADD = 1; // the packet's next lanes are added
 const bit<8> PASS_READ_FOR_ALL = 2; // the slot's lanes are put in front of those the packet has; for the job
 const bit<8> PASS_READ_FOR_ONE = 3; // the same; for the sender
 
-#define ADD_AGAIN(n) \
-            (true, n, PASS_ADD, OUTCOME_ADDED, _): add_next(n + 1); \
-            (true, n, PASS_ADD, OUTCOME_COMPLETED, _): add_next(n + 1); \
-            (true, n, PASS_ADD, OUTCOME_DUPLICATE_DROPPED, _): add_next(n + 1); \
-            (true, n, PASS_ADD, OUTCOME_DUPLICATE_ANSWERED, _): add_next(n + 1); \
-            (true, n, PASS_ADD, OUTCOME_PROBED, _): add_next(n + 1);
-#define READ_AGAIN(n) \
-            (true, n, PASS_READ_FOR_ALL, OUTCOME_DUPLICATE_ANSWERED, true): read_next(n - 1, PASS_READ_FOR_ALL); \
-            (true, n, PASS_READ_FOR_ONE, OUTCOME_DUPLICATE_ANSWERED, true): read_next(n - 1, PASS_READ_FOR_ONE);
+parser ArrivingParser(packet_in packet, out target_headers_t hdr, inout metadata_t meta, in port_t ingress_port) {
+    PacketParser() frame;
 
+    state start {
+        transition select(ingress_port) {
+            PASS_PORT: parse_pass;
+            default: parse_frame;
+        }
+    }
+
+    // What the first pass found in order.
+    state parse_pass {
+        packet.extract(hdr.pass);
+        meta.ingress_port = hdr.pass.ingress_port;
+        packet.extract(hdr.frame.ethernet);
+        packet.extract(hdr.frame.ipv4);
+        meta.asked_address = hdr.frame.ipv4.dst;
+        packet.extract(hdr.frame.udp);
+        packet.extract(hdr.frame.netsum);
+        meta.well_formed = true;
+        transition select(hdr.pass.what, hdr.frame.netsum.flags) {
+            (PASS_ADD, FLAG_LANES): parse_lanes;
+            default: accept;
+        }
+    }
+
+    state parse_lanes {
+        packet.extract(hdr.frame.lanes);
+        transition accept;
+    }
+
+    state parse_frame {
+        meta.ingress_port = ingress_port;
+        frame.apply(packet, hdr.frame, meta, ingress_port);
+        transition accept;
+    }
+}
+
+control LeavingDeparser(packet_out packet, in target_headers_t hdr) {
+    FrameDeparser() frame;
+
+    apply {
+        packet.emit(hdr.bridge);
+        packet.emit(hdr.pass);
+        frame.apply(packet, hdr.frame);
+    }
+}
+
+// Where a packet goes after a pass.
 control NextPass(inout pass_h pass, inout headers_t hdr, inout metadata_t meta) {
     action again() {
         pass.setValid();
@@ -47,21 +83,28 @@ control NextPass(inout pass_h pass, inout headers_t hdr, inout metadata_t meta) 
         hdr.status.setInvalid();
         meta.outcome = OUTCOME_NONE;
         meta.is_answer = false;
-        meta.egress_port = RECIRCULATION_PORT;
+        meta.egress_port = PASS_PORT;
         meta.send = SEND_TO_PORT;
     }
 
-    action add_next(bit<8> to_number) {
+    action add_in_second() {
         again();
-        pass.number = to_number;
+        pass.number = 1;
         pass.what = PASS_ADD;
         hdr.lanes.setInvalid();
         hdr.netsum.pool_index = hdr.netsum.pool_index + (bit<16>) POOL_INDICES;
     }
 
-    action read_next(bit<8> to_number, bit<8> to_what) {
+    action add_in_next() {
         again();
-        pass.number = to_number;
+        pass.number = pass.number + 1;
+        hdr.lanes.setInvalid();
+        hdr.netsum.pool_index = hdr.netsum.pool_index + (bit<16>) POOL_INDICES;
+    }
+
+    action read_in_previous(bit<8> to_what) {
+        again();
+        pass.number = pass.number - 1;
         pass.what = to_what;
         hdr.netsum.pool_index = hdr.netsum.pool_index - (bit<16>) POOL_INDICES;
     }
@@ -91,8 +134,9 @@ control NextPass(inout pass_h pass, inout headers_t hdr, inout metadata_t meta) 
             hdr.lanes.isValid(): ternary;
         }
         actions = {
-            add_next;
-            read_next;
+            add_in_second;
+            add_in_next;
+            read_in_previous;
             finish;
             finish_for_all;
             give_up;
@@ -101,32 +145,27 @@ control NextPass(inout pass_h pass, inout headers_t hdr, inout metadata_t meta) 
         const default_action = NoAction();
         const entries = {
             // The first: all that was taken, or asks, goes on; what was not ends here.
-            (false, _, _, OUTCOME_ADDED, _): add_next(1);
-            (false, _, _, OUTCOME_COMPLETED, _): add_next(1);
-            (false, _, _, OUTCOME_DUPLICATE_DROPPED, _): add_next(1);
-            (false, _, _, OUTCOME_DUPLICATE_ANSWERED, _): add_next(1);
-            (false, _, _, OUTCOME_PROBED, _): add_next(1);
+            (false, _, _, OUTCOME_ADDED, _): add_in_second();
+            (false, _, _, OUTCOME_COMPLETED, _): add_in_second();
+            (false, _, _, OUTCOME_DUPLICATE_DROPPED, _): add_in_second();
+            (false, _, _, OUTCOME_DUPLICATE_ANSWERED, _): add_in_second();
+            (false, _, _, OUTCOME_PROBED, _): add_in_second();
             (false, _, _, _, _): NoAction();
             // The last one that adds: it decides. A slot without lanes is answered at once.
-            (true, LAST_PASS, PASS_ADD, OUTCOME_COMPLETED, true): read_next(LAST_PASS - 1, PASS_READ_FOR_ALL);
-            (true, LAST_PASS, PASS_ADD, OUTCOME_DUPLICATE_ANSWERED, true): read_next(LAST_PASS - 1, PASS_READ_FOR_ONE);
+            (true, LAST_PASS, PASS_ADD, OUTCOME_COMPLETED, true): read_in_previous(PASS_READ_FOR_ALL);
+            (true, LAST_PASS, PASS_ADD, OUTCOME_DUPLICATE_ANSWERED, true): read_in_previous(PASS_READ_FOR_ONE);
             (true, LAST_PASS, PASS_ADD, _, _): finish();
             // Between them.
-#if PASSES > 2
-            ADD_AGAIN(1) ADD_AGAIN(2)
-#endif
-#if PASSES > 4
-            ADD_AGAIN(3) ADD_AGAIN(4) ADD_AGAIN(5) ADD_AGAIN(6)
-#endif
+            (true, _, PASS_ADD, OUTCOME_ADDED, _): add_in_next();
+            (true, _, PASS_ADD, OUTCOME_COMPLETED, _): add_in_next();
+            (true, _, PASS_ADD, OUTCOME_DUPLICATE_DROPPED, _): add_in_next();
+            (true, _, PASS_ADD, OUTCOME_DUPLICATE_ANSWERED, _): add_in_next();
+            (true, _, PASS_ADD, OUTCOME_PROBED, _): add_in_next();
             // Back again. Each cell says for itself that the slot is full of the same chunk and collective.
             (true, 0, PASS_READ_FOR_ALL, OUTCOME_DUPLICATE_ANSWERED, true): finish_for_all();
             (true, 0, PASS_READ_FOR_ONE, OUTCOME_DUPLICATE_ANSWERED, true): finish();
-#if PASSES > 2
-            READ_AGAIN(1) READ_AGAIN(2)
-#endif
-#if PASSES > 4
-            READ_AGAIN(3) READ_AGAIN(4) READ_AGAIN(5) READ_AGAIN(6)
-#endif
+            (true, _, PASS_READ_FOR_ALL, OUTCOME_DUPLICATE_ANSWERED, true): read_in_previous(PASS_READ_FOR_ALL);
+            (true, _, PASS_READ_FOR_ONE, OUTCOME_DUPLICATE_ANSWERED, true): read_in_previous(PASS_READ_FOR_ONE);
             (true, _, PASS_ADD, _, _): finish();
             (true, _, _, OUTCOME_STALE, _): finish();
             (true, _, _, _, _): give_up();
@@ -135,5 +174,26 @@ control NextPass(inout pass_h pass, inout headers_t hdr, inout metadata_t meta) 
 
     apply {
         next_pass.apply();
+    }
+}
+
+control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t job) {
+    Slot() slot;
+    NextPass() next_pass;
+    Answer() answer;
+    OutcomeCounters() counters;
+    QuorumCounters() quorum_counters;
+
+    apply {
+        slot.apply(hdr.frame, meta, job, hdr.pass.isValid());
+        // What a quorum completes has no lanes, so its first pass is its last.
+        if (hdr.frame.netsum.flags & FLAG_QUORUM == 0) {
+            next_pass.apply(hdr.pass, hdr.frame, meta);
+        }
+        if (meta.is_answer) {
+            answer.apply(hdr.frame, meta);
+        }
+        counters.apply(hdr.frame, meta);
+        quorum_counters.apply(hdr.frame, meta);
     }
 }

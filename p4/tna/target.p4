@@ -1,90 +1,24 @@
 // What TNA calls by its own names, so that p4/shared need not know them: parsers and deparsers, ports, drop and
 // multicast, and what a packet takes along from ingress to egress.
 
-// How a packet leaves ingress, for egress to know.
-const bit<8> LEAVING_AS_IT_IS = 0;
-const bit<8> LEAVING_TO_OTHERS = 1; // not to where it came from
-const bit<8> LEAVING_NEW_IPV4 = 2; // its IPv4 checksum must be computed
-const bit<8> LEAVING_ANSWER_TO_ONE = 3; // a RESULT or STATUS
-const bit<8> LEAVING_ANSWER_TO_GROUP = 4;
-const bit<8> LEAVING_ANSWER_TO_ONE_OF_GROUP = 5; // in a tree, to the worker of the group that is named in the header
-
-header bridge_h {
-    bit<8> leaving;
-    @padding bit<7> pad;
-    port_t ingress_port;
-}
-
-struct target_headers_t {
-    bridge_h bridge;
-#if PASSES > 1
-    pass_h pass;
-#endif
-    headers_t frame;
-}
-
-struct egress_metadata_t {
-    bit<16> replica; // 0: the packet is no copy
-}
-
 parser TargetParser(packet_in packet, out target_headers_t hdr, out metadata_t meta,
                     out ingress_intrinsic_metadata_t intrinsic) {
-    PacketParser() frame;
+    ArrivingParser() arriving;
 
     state start {
         packet.extract(intrinsic);
         packet.advance(PORT_METADATA_SIZE);
-#if PASSES > 1
-        transition select(intrinsic.ingress_port) {
-            RECIRCULATION_PORT: parse_pass;
-            default: parse_frame;
-        }
-    }
-
-    // What the first pass found in order.
-    state parse_pass {
-        packet.extract(hdr.pass);
-        meta.ingress_port = hdr.pass.ingress_port;
-        packet.extract(hdr.frame.ethernet);
-        packet.extract(hdr.frame.ipv4);
-        meta.asked_address = hdr.frame.ipv4.dst;
-        packet.extract(hdr.frame.udp);
-        packet.extract(hdr.frame.netsum);
-        meta.well_formed = true;
-        transition select(hdr.pass.what, hdr.frame.netsum.flags) {
-            (PASS_ADD, FLAG_LANES): parse_lanes;
-            default: accept;
-        }
-    }
-
-    state parse_lanes {
-        packet.extract(hdr.frame.lanes);
-        transition accept;
-    }
-
-    state parse_frame {
-#endif
-        meta.ingress_port = intrinsic.ingress_port;
-        frame.apply(packet, hdr.frame, meta, intrinsic.ingress_port);
+        arriving.apply(packet, hdr, meta, intrinsic.ingress_port);
         transition accept;
     }
 }
 
 control TargetDeparser(packet_out packet, inout target_headers_t hdr, in metadata_t meta,
                        in ingress_intrinsic_metadata_for_deparser_t intrinsic) {
+    LeavingDeparser() leaving;
+
     apply {
-        packet.emit(hdr.bridge);
-#if PASSES > 1
-        packet.emit(hdr.pass);
-#endif
-        packet.emit(hdr.frame.ethernet);
-        packet.emit(hdr.frame.arp);
-        packet.emit(hdr.frame.ipv4);
-        packet.emit(hdr.frame.icmp);
-        packet.emit(hdr.frame.udp);
-        packet.emit(hdr.frame.netsum);
-        packet.emit(hdr.frame.status);
-        packet.emit(hdr.frame.lanes);
+        leaving.apply(packet, hdr);
     }
 }
 
@@ -98,9 +32,7 @@ parser TargetEgressParser(packet_in packet, out target_headers_t hdr, out egress
             LEAVING_NEW_IPV4: parse_ipv4;
             LEAVING_ANSWER_TO_ONE: parse_answer;
             LEAVING_ANSWER_TO_GROUP: parse_answer;
-#if TREE
             LEAVING_ANSWER_TO_ONE_OF_GROUP: parse_answer;
-#endif
             default: accept;
         }
     }
@@ -194,9 +126,7 @@ control LeaveToTarget(inout bridge_h bridge, in metadata_t meta,
             (SEND_TO_PORT, _, true): to_port(LEAVING_NEW_IPV4);
             (SEND_TO_PORT, _, _): to_port(LEAVING_AS_IT_IS);
             (SEND_TO_GROUP, _, _): to_group(LEAVING_ANSWER_TO_GROUP);
-#if TREE
             (SEND_TO_ONE_OF_GROUP, true, _): to_group(LEAVING_ANSWER_TO_ONE_OF_GROUP);
-#endif
             (SEND_TO_OTHERS, _, _): to_group(LEAVING_TO_OTHERS);
         }
     }

@@ -1,8 +1,75 @@
-// A switch in a tree of switches (-D TREE=1; shared/tree.p4): what comes from the parent, on its way to the children.
+// A switch in a tree of switches (-D TREE=1; shared/tree.p4): its slots, and what comes from the parent on its way to the
+// children.
 
 #if PASSES > 1
 #error "a switch in a tree has its lanes in one pass: compile with -D TREE=1 or with -D PASSES=2 and more"
 #endif
+
+control JobSettings(in headers_t hdr, inout job_t job) {
+    Parent() job_parent;
+    JobQuorum() job_quorum;
+
+    apply {
+        job_parent.apply(hdr, job.parent);
+        job_quorum.apply(hdr, job.quorum);
+    }
+}
+
+control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, inout bool goes_up) {
+    ReadContribution() read_contribution;
+    ClaimSlot() claim;
+    Lanes() lanes;
+    UpdateSlot() update;
+    Outcome() outcome;
+    QuorumMembers() quorum_members;
+    NameHeld() name_held;
+
+    finding_t found = NOTHING_FOUND;
+    bool rightful = false;
+    bit<1> reached = 0; // the packet may touch the slot
+    worker_bitmap_t bits = 0; // the worker's; of a RESULT, those of all
+    bit<8> worker = 0; // whose it is
+    bit<8> mark = 0; // what it brings to the slot's marks
+    bit<1> names_members = 0; // the header of a STATUS is filled in already
+
+    apply {
+        read_contribution.apply(hdr, found);
+        if (hdr.lanes.isValid()) {
+            mark = MARK_LANES;
+        } else if (hdr.netsum.flags & FLAG_QUORUM != 0) {
+            mark = job.quorum.workers << 2; // * MISSING_UNIT
+        }
+        if (meta.well_formed && meta.admission.admitted &&
+            ((meta.admission.worker_bit != 0 && (hdr.netsum.kind == KIND_CONTRIBUTE || hdr.netsum.kind == KIND_PROBE)) ||
+             (meta.admission.worker_bit == 0 && (hdr.netsum.kind == KIND_RESULT || hdr.netsum.kind == KIND_STATUS)))) {
+            rightful = true;
+            if (hdr.netsum.kind == KIND_RESULT) {
+                bits = meta.admission.full_mask;
+                worker = FROM_PARENT;
+            } else {
+                bits = meta.admission.worker_bit;
+                worker = hdr.netsum.worker_id;
+            }
+            // The last comparison holds whatever the controller wrote.
+            if (meta.well_formed && meta.admission.admitted && meta.admission.room != 0 &&
+                (meta.admission.index & BEYOND_POOL) == 0) {
+                reached = 1;
+                if (hdr.netsum.flags & FLAG_QUORUM == 0 || job.quorum.workers != 0) {
+                    claim.apply(hdr, meta.admission.epoch, meta.admission.index, bits, found);
+                }
+            }
+        }
+        lanes.apply(hdr.lanes, hdr.netsum.op, worker, meta.admission.index, found);
+        update.apply(hdr.netsum, meta.admission.index, worker, bits, meta.admission.full_mask, mark, found);
+        outcome.apply(hdr, meta, rightful, reached, job, found, goes_up);
+        // What it writes into needs the header, if there is to be one.
+        quorum_members.apply(hdr, meta.admission.index, bits, found, names_members);
+        // The parent's stays as it is.
+        if (hdr.status.isValid() && hdr.netsum.kind != KIND_STATUS && names_members == 0) {
+            name_held.apply(hdr, found);
+        }
+    }
+}
 
 // What `Answer` does, and what only a tree needs of it: a RESULT from the parent goes to all children, its STATUS to the
 // child that asked (a MISMATCH to all), and a STATUS that answers a PROBE keeps the way back.
@@ -73,5 +140,50 @@ control AnswerInTree(inout headers_t hdr, inout metadata_t meta) {
         flags = hdr.netsum.flags;
         answer.apply(hdr, meta);
         answer_in_tree.apply();
+    }
+}
+
+control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t job) {
+    SlotInTree() slot;
+    PassUp() pass_up;
+    AnswerInTree() answer;
+    OutcomeCounters() counters;
+    TreeCounters() tree_counters;
+    QuorumCounters() quorum_counters;
+
+    bool goes_up = false;
+
+    apply {
+        slot.apply(hdr.frame, meta, job, goes_up);
+        if (goes_up) {
+            pass_up.apply(hdr.frame, meta, job.parent);
+        }
+        tree_counters.apply(hdr.frame, meta, goes_up);
+        if (meta.is_answer) {
+            answer.apply(hdr.frame, meta);
+        }
+        counters.apply(hdr.frame, meta);
+        quorum_counters.apply(hdr.frame, meta);
+    }
+}
+
+// In egress: which copy this is of an answer, and to whom. Of a STATUS from the parent, the child alone gets it that is named in it.
+control AddressCopy(in bridge_h bridge, in bit<16> replica_id, inout headers_t hdr, inout egress_metadata_t meta,
+                    inout bool wanted) {
+    CopyRewrite() copy_rewrite;
+
+    bit<8> asked_by = 0;
+
+    apply {
+        if (bridge.leaving == LEAVING_ANSWER_TO_GROUP || bridge.leaving == LEAVING_ANSWER_TO_ONE_OF_GROUP) {
+            meta.replica = replica_id;
+        }
+        if (hdr.netsum.isValid()) {
+            asked_by = hdr.netsum.worker_id;
+            copy_rewrite.apply(hdr, meta.replica, wanted);
+            if (bridge.leaving == LEAVING_ANSWER_TO_ONE_OF_GROUP && hdr.netsum.worker_id != asked_by) {
+                wanted = false;
+            }
+        }
     }
 }

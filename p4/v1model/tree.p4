@@ -27,8 +27,6 @@ parser TreeParser(packet_in packet, out headers_t hdr, inout target_metadata_t t
             (KIND_RESULT, 0): ends_after_header;
             (KIND_RESULT, FLAG_LANES): ends_after_lanes;
             (KIND_STATUS, 0 &&& FLAG_LANES): ends_after_status;
-            (KIND_PROBE, FLAG_QUORUM): ends_after_header;
-            (KIND_CONTRIBUTE, FLAG_QUORUM): ends_after_header;
             (KIND_CONTRIBUTE, FLAG_QUORUM | FLAG_LANES): ends_after_lanes;
             (KIND_CONTRIBUTE, FLAG_HEADER_BACK): ends_after_header;
             (KIND_CONTRIBUTE, FLAG_HEADER_BACK | FLAG_LANES): ends_after_lanes;

@@ -47,7 +47,7 @@ def tables(path: Path) -> tuple[SwitchTables, InProcessWriter]:
 def test_the_switch_holds_the_quorum_as_long_as_the_job() -> None:
     job = admit(3)
     (entry,) = entries.quorum_entries(job)
-    assert entry == entries.entry("job_quorum", {"job_id": 1}, "takes", {"workers": 3})
+    assert entry == entries.entry("job_quorum", {"job_id": 1}, "set_quorum", {"workers": 3})
     assert entries.quorum_entries(admit(0)) == []
     held, writer = tables(compiled_program(64).json)
     held.install(job)

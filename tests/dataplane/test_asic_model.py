@@ -21,8 +21,8 @@ COMPILE = "import sys, tofino, pathlib; tofino.compile_into(tofino.Variant('tofi
 # What is done wrong: the file, what stands there, and what is put in its place.
 FAULTS = {
     "egress does not take the replica id": (
-        "netsum.p4",
-        "meta.replica = intrinsic.egress_rid;",
+        "single.p4",
+        "meta.replica = replica_id;",
         "meta.replica = 0;",
     ),
     "egress computes the IPv4 checksum over the wrong address": (

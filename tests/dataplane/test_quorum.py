@@ -26,7 +26,7 @@ class QuorumJob(Job):
         """List what the controller writes for the job."""
         return [
             *super().entries(),
-            Entry("job_quorum", {"job_id": self.job_id}, "takes", {"workers": self.quorum}),
+            Entry("job_quorum", {"job_id": self.job_id}, "set_quorum", {"workers": self.quorum}),
         ]
 
     def offer(
@@ -72,9 +72,6 @@ MakeQuorum = Callable[..., QuorumJob]
 
 @pytest.fixture
 def make_quorum(target: Target, make_job: MakeJob) -> MakeQuorum:
-    if not target.has_quorums:
-        pytest.skip("Tofino's program for trees has no quorums")
-
     def make(workers: int, quorum: int, **given: Any) -> QuorumJob:
         job = make_job(workers=workers, kind=partial(QuorumJob, quorum=quorum), **given)
         assert isinstance(job, QuorumJob)

@@ -125,9 +125,7 @@ def test_unknown_operation(victim: Victim) -> None:
 
 
 def for_quorums(victim: Victim) -> tuple[int, ...]:
-    """Return the flags that are well-formed where the program has quorums: `test_quorum.py` has what becomes of them."""
-    if not victim.job.target.has_quorums:
-        return ()
+    """Return the flags that are well-formed for a quorum: `test_quorum.py` has what becomes of them."""
     return (QUORUM, QUORUM | LANES) if victim.job.target.quorums_have_lanes else (QUORUM,)
 
 

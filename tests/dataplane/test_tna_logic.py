@@ -15,58 +15,64 @@ import pytest
 from tests.dataplane.tna_logic import translate
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOT, LANE, PASSES, TREE, OUTCOME = "slot.p4", "lane.p4", "passes.p4", "tree.p4", "tree_outcome.p4"
-NETSUM = "netsum.p4"
-NEWER = "held.epoch != (int<32>) meta.admission.epoch || (int<32>) hdr.netsum.chunk - held.chunk > 0"
+SLOT, TAG, MEMBERS, MARKS, EXPONENT = "slot.p4", "tag.p4", "members.p4", "marks.p4", "exponent.p4"
+LANE, LANES, SINGLE, OUTCOME, QUORUM = "lane.p4", "lanes.p4", "single.p4", "outcome.p4", "quorum.p4"
+PASSES, TREE = "passes.p4", "tree.p4"
+NEWER = "held.epoch != (int<32>) epoch || (int<32>) netsum.chunk - held.chunk > 0"
+SAME = "if (held.collective == found.collective || "
 RANGE = " &&\n            (meta.admission.index & BEYOND_POOL) == 0"
 CHILD, PARENT = "((meta.admission.worker_bit != 0 && (", "(meta.admission.worker_bit == 0 && ("
 
 # What is done wrong: the file, what stands there, and what is put in its place.
 FAULTS = {
-    "the older chunk wins": (SLOT, NEWER, NEWER.replace("> 0", "< 0")),
+    "the older chunk wins": (TAG, NEWER, NEWER.replace("> 0", "< 0")),
     "chunks are compared as they are, not modulo 2^32": (
-        SLOT,
-        "(int<32>) hdr.netsum.chunk - held.chunk > 0",
-        "hdr.netsum.chunk > (bit<32>) held.chunk",
+        TAG,
+        "(int<32>) netsum.chunk - held.chunk > 0",
+        "netsum.chunk > (bit<32>) held.chunk",
     ),
-    "the epoch is not compared": (SLOT, NEWER, NEWER.partition(" || ")[2]),
-    "a stale packet is taken": (SLOT, "held_chunk == (int<32>) hdr.netsum.chunk", "held_chunk == held_chunk"),
+    "the epoch is not compared": (TAG, NEWER, NEWER.partition(" || ")[2]),
+    "a stale packet is taken": (
+        MEMBERS,
+        "found.held_chunk == (int<32>) netsum.chunk",
+        "found.held_chunk == found.held_chunk",
+    ),
     "a new tag keeps the bitmap": (
-        SLOT,
-        "held.seen = BITS;",
-        "held.seen = held.seen | BITS;",
+        MEMBERS,
+        "held.seen = bits;",
+        "held.seen = held.seen | bits;",
     ),
     "another collective sets its bit": (
-        SLOT,
-        "if (IS_COLLECTIVE(held.collective)) {",
-        "held.seen = held.seen | BITS; if (IS_COLLECTIVE(held.collective)) {",
+        MEMBERS,
+        SAME,
+        f"held.seen = held.seen | bits; {SAME}",
     ),
-    "a new tag keeps the collective": (SLOT, "held = collective;", "held = held;"),
-    "a disputed slot is forgiven": (SLOT, "held = COLLECTIVE_DISPUTED;", "held = held;"),
-    "a PROBE takes the tag": (SLOT, "KIND_PROBE: look_at_tag();", "KIND_PROBE: take_tag();"),
+    "a new tag keeps the collective": (MEMBERS, "held = found.collective;", "held = held;"),
+    "a disputed slot is forgiven": (MEMBERS, "held = COLLECTIVE_DISPUTED;", "held = held;"),
+    "a PROBE takes the tag": (TAG, "KIND_PROBE: look_at_tag();", "KIND_PROBE: take_tag();"),
     "a PROBE disputes the collective": (
-        SLOT,
+        MEMBERS,
         "(KIND_PROBE, 0): look_at_collective();",
         "(KIND_PROBE, 0): compare_collective();",
     ),
-    "a new tag keeps has_lanes": (SLOT, "held = FIRST_MARK;", "held = held | FIRST_MARK;"),
+    "a new tag keeps the marks": (MARKS, "held = mark;", "held = held | mark;"),
     "a new tag keeps the exponent": (
-        SLOT,
-        "held = hdr.netsum.exponent;",
-        "held = max(held, hdr.netsum.exponent);",
+        EXPONENT,
+        "held = netsum.exponent;",
+        "held = max(held, netsum.exponent);",
     ),
     "a duplicate raises the exponent": (
-        SLOT,
-        "(_, _, 1, 0, _): read_exponent();",
-        "(_, _, 1, 0, _): max_exponent();",
+        EXPONENT,
+        "(_, _, _, _, 1, 0, _): read_exponent();",
+        "(_, _, _, _, 1, 0, _): max_exponent();",
     ),
-    "the full mask is not awaited": (SLOT, "if (after == meta.admission.full_mask) {", "if (after != 0) {"),
-    "the job's range is not held": (SLOT, "(meta.admission.room != 0 || is_further_pass)", "true"),
-    "the register's range is not held": (SLOT, RANGE, ""),
+    "the full mask is not awaited": (SLOT, "if (after == full_mask) {", "if (after != 0) {"),
+    "the job's range is not held": (SINGLE, "(meta.admission.room != 0 || is_further_pass)", "true"),
+    "the register's range is not held": (SINGLE, RANGE, ""),
     "a duplicate is added": (LANE, "LANE_AGAIN(1) ", ""),
     "the first lanes are added": (LANE, "value = lane;", "value = value |+| lane;"),
     "the sum wraps": (LANE, "value |+| lane", "value + lane"),
-    "MAX starts from 0": (SLOT, "            (ANY_KIND 1, 0, OP_MAX): set_seed(SEED_LOWEST);\n", ""),
+    "MAX starts from 0": (LANES, "            (_, 1, 0, OP_MAX): set_seed(SEED_LOWEST);\n", ""),
     "MAX is unsigned": (
         LANE,
         "value = max(value, lane);",
@@ -79,52 +85,63 @@ FAULTS = {
     ),
     "a duplicate goes no further": (
         PASSES,
-        "(false, _, _, OUTCOME_DUPLICATE_ANSWERED, _): add_next(1);",
+        "(false, _, _, OUTCOME_DUPLICATE_ANSWERED, _): add_in_second();",
         "(false, _, _, OUTCOME_DUPLICATE_ANSWERED, _): NoAction();",
     ),
     "what one asked for goes to all": (
         PASSES,
-        "OUTCOME_DUPLICATE_ANSWERED, true): read_next(LAST_PASS - 1, PASS_READ_FOR_ONE);",
-        "OUTCOME_DUPLICATE_ANSWERED, true): read_next(LAST_PASS - 1, PASS_READ_FOR_ALL);",
+        "PASS_ADD, OUTCOME_DUPLICATE_ANSWERED, true): read_in_previous(PASS_READ_FOR_ONE);",
+        "PASS_ADD, OUTCOME_DUPLICATE_ANSWERED, true): read_in_previous(PASS_READ_FOR_ALL);",
     ),
     "lanes that were added are sent along": (PASSES, "        hdr.lanes.setInvalid();\n", ""),
+    "a pass reads the cells of the one before": (PASSES, "pass.number - 1;", "pass.number;"),
+    "a STATUS has the bits of another epoch": (SLOT, "if (found.newer == 1) {", "if (false) {"),
     "BOR is AND": (LANE, "value = value | lane;", "value = value & lane;"),
 }
 
 # What is done wrong in the slots of quorums.
 QUORUM_FAULTS = {
-    "a job needs no quorum": (SLOT, "(hdr.netsum.flags & FLAG_QUORUM == 0 || quorum.workers != 0)", "(true)"),
+    "a job needs no quorum": (
+        SINGLE,
+        "(hdr.netsum.flags & FLAG_QUORUM == 0 || job.quorum.workers != 0)",
+        "(true)",
+    ),
     "a slot is of a quorum or not": (SLOT, "{ hdr.netsum.flags[2:2], ", "{ "),
     "a duplicate counts for the quorum": (
-        SLOT,
-        "(OF_QUORUM, 1, 0, 0): count_down();",
-        "(OF_QUORUM, 1, 0, _): count_down();",
+        MARKS,
+        "(_, OF_QUORUM, _, 1, 0, 0): count_down();",
+        "(_, OF_QUORUM, _, 1, 0, _): count_down();",
     ),
-    "the late count on": (SLOT, "if (held > 1) {", "if (held > 0) {"),
+    "the late count on": (MARKS, "if (held > MISSING_NONE) {", "if (held > 0) {"),
     "a late contribution is a member": (
-        SLOT,
-        "(OF_QUORUM, _, 1, 0, 1, _): read_members();",
-        "(OF_QUORUM, _, 1, 0, 1, _): add_member();",
+        QUORUM,
+        "(OF_QUORUM, _, 1, 0, MISSING_NONE, _): read_members();",
+        "(OF_QUORUM, _, 1, 0, MISSING_NONE, _): add_member();",
     ),
-    "a late contribution raises the exponent": (SLOT, "(OF_QUORUM, 1, 1, 0, _): read_exponent();", ""),
+    "a late contribution raises the exponent": (
+        EXPONENT,
+        "(_, OF_QUORUM, MISSING_NONE, _, 1, 0, _): read_exponent();",
+        "",
+    ),
     "a new tag keeps the members": (
-        SLOT,
-        "held = meta.admission.worker_bit;",
-        "held = held | meta.admission.worker_bit;",
+        QUORUM,
+        "held = bits;",
+        "held = held | bits;",
     ),
-    "a STATUS has the late": (SLOT, "(OF_QUORUM, 1, _, _, _, _): read_members();", ""),
+    "a STATUS has the late": (QUORUM, "(OF_QUORUM, 1, _, _, _, _): read_members();", ""),
     "all are told what a late one asked for": (
-        SLOT,
+        OUTCOME,
         "answer_status(OUTCOME_LATE)",
         "answer_status(OUTCOME_COMPLETED)",
     ),
     "a quorum of one is not complete": (
-        SLOT,
-        "1, 1, _, 1, _, 1, _, OF_QUORUM, _): answer_status(OUTCOME_COMPLETED);",
-        "1, 1, _, 1, _, 1, _, OF_QUORUM, _): drop_after(OUTCOME_ADDED);",
+        OUTCOME,
+        "1, 1, _, 1, _, MISSING_NONE, _, _, _, OF_QUORUM, _): answer_status(OUTCOME_COMPLETED);",
+        "1, 1, _, 1, _, MISSING_NONE, _, _, _, OF_QUORUM, _): drop_after(OUTCOME_ADDED);",
     ),
+    "a quorum is taken for twice as many": (SINGLE, "job.quorum.workers << 2;", "job.quorum.workers << 3;"),
     "a roll call goes through all passes": (
-        NETSUM,
+        PASSES,
         "if (hdr.frame.netsum.flags & FLAG_QUORUM == 0)",
         "if (true)",
     ),
@@ -133,56 +150,74 @@ QUORUM_FAULTS = {
 # What a switch in a tree does wrong.
 TREE_FAULTS = {
     "a slot that is not full takes a RESULT": (
-        SLOT,
-        "if (held.collective == collective && held.seen == bits) {",
-        "if (held.collective == collective) {",
+        MEMBERS,
+        "if (held.collective == found.collective && held.seen == bits) {",
+        "if (held.collective == found.collective) {",
     ),
     "a final slot takes another RESULT": (
-        SLOT,
+        MEMBERS,
         "held.collective = held.collective + COLLECTIVE_FINAL;",
         "held.collective = held.collective;",
     ),
-    "a child finishes a slot": (SLOT, PARENT, "(true && ("),
-    "the parent contributes": (SLOT, CHILD, "((true && ("),
+    "a child finishes a slot": (TREE, PARENT, "(true && ("),
+    "the parent contributes": (TREE, CHILD, "((true && ("),
     "a new tag stays final": (
-        SLOT,
-        "held = FIRST_MARK;",
-        "held = FIRST_MARK | (held & MARK_FINAL);",
+        MARKS,
+        "held = mark;",
+        "held = mark | (held & MARK_FINAL);",
     ),
     "a RESULT leaves the mark alone": (
-        SLOT,
-        "(KIND_RESULT, 1, 0, _, _): mark_final();",
-        "(KIND_RESULT, 1, 0, _, _): read_has_lanes();",
+        MARKS,
+        "(KIND_RESULT, _, 1, _, _, _): take_marks();",
+        "(KIND_RESULT, _, 1, _, _, _): read_marks();",
     ),
     "the exponent stays the children's": (
-        SLOT,
-        "(KIND_RESULT, 1, 0, _, _): take_exponent();",
-        "(KIND_RESULT, 1, 0, _, _): read_exponent();",
+        EXPONENT,
+        "(KIND_RESULT, _, _, 1, _, _, _): take_exponent();",
+        "(KIND_RESULT, _, _, 1, _, _, _): read_exponent();",
     ),
     "the lanes stay the children's": (
         LANE,
-        "(KIND_RESULT, _, _, _, _, _, _): write_or_read();",
-        "(KIND_RESULT, _, _, _, _, _, _): NoAction();",
+        "(_, _, _, _, FROM_PARENT, _): write_or_read();",
+        "(_, _, _, _, FROM_PARENT, _): NoAction();",
     ),
     "lanes that the slot did not take are written": (
         LANE,
-        "(KIND_RESULT, _, _, _, _, _, 0): NoAction();",
+        "(_, _, _, _, FROM_PARENT, 0): NoAction();",
         "",
     ),
     "every child is passed up again": (
         OUTCOME,
-        "1, 1, 0 &&& MARK_FINAL, 1, _, true): send_up(",
-        "1, 1, 0 &&& MARK_FINAL, _, _, true): send_up(",
+        "1, 1, 0 &&& MARK_FINAL, 1, _, true, _, _): send_up(",
+        "1, 1, 0 &&& MARK_FINAL, _, _, true, _, _): send_up(",
     ),
     "a PROBE goes further than the contribution": (
         OUTCOME,
-        "(true, 1, 1, KIND_PROBE, _, _, 1, _, 1, _, 0, _, _): answer_status(OUTCOME_PROBED);",
+        "(true, true, 1, KIND_PROBE, _, _, 1, _, 1, _, 0, _, _, _, _): answer_status(OUTCOME_PROBED);",
         "",
     ),
     "a final slot passes a PROBE up": (
         OUTCOME,
         "KIND_PROBE, _, _, 1, _, 1, 0 &&& MARK_FINAL, _",
         "KIND_PROBE, _, _, 1, _, 1, _, _",
+    ),
+    "the parent's RESULT is not marked final": (MARKS, "held = mark | MARK_FINAL;", "held = mark;"),
+    "the parent's lanes are taken for a child's": (TREE, "worker = FROM_PARENT;", "worker = 0;"),
+    "the parent's STATUS is filled in here": (TREE, " && hdr.netsum.kind != KIND_STATUS", ""),
+    "a job in a tree needs no quorum": (
+        TREE,
+        "(hdr.netsum.flags & FLAG_QUORUM == 0 || job.quorum.workers != 0)",
+        "(true)",
+    ),
+    "a quorum in a tree is taken for twice as many": (
+        TREE,
+        "job.quorum.workers << 2;",
+        "job.quorum.workers << 3;",
+    ),
+    "members of a quorum in a tree are not named": (
+        TREE,
+        " && hdr.netsum.kind != KIND_STATUS && names_members == 0",
+        " && hdr.netsum.kind != KIND_STATUS",
     ),
     "levels are not counted": (TREE, "pass_status_on(1 * FLAGS_ONE_LEVEL)", "pass_status_on(0)"),
     "the way back is not taken": (
@@ -216,7 +251,7 @@ def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
     assert right in path.read_text()
     path.write_text(path.read_text().replace(right, wrong))
     copy = tmp_path / "tests" / "dataplane"
-    engine = "tna-tree" if fault in TREE_FAULTS else "tna-passes" if name in (PASSES, NETSUM) else "tna-logic"
+    engine = "tna-tree" if fault in TREE_FAULTS else "tna-passes" if name == PASSES else "tna-logic"
     program = engine.replace("-", "_")
     translated = [sys.executable, str(copy / "tna_logic" / "translate.py"), program]
     subprocess.run(translated, check=True, timeout=600)

@@ -56,7 +56,7 @@ OWN = Entry("switch_address", {"address": SWITCH_IP}, "own_address", {"mac": SWI
 class Both:
     """The embedded engine and the kernel, with the same entries."""
 
-    has_trees = has_quorums = quorums_have_lanes = cuts_copies = sees_where_frames_end = True
+    has_trees = quorums_have_lanes = cuts_copies = sees_where_frames_end = True
     shortest_frame = 14
 
     def __init__(self, lanes: int) -> None:
@@ -146,8 +146,8 @@ def other_entries(source: random.Random) -> list[Entry]:
             for prefix, p in cut.items()
             if prefix[1]
         ),
-        Entry("job_quorum", {"job_id": 1}, "takes", {"workers": source.randint(1, 3)}),
-        Entry("job_quorum", {"job_id": 2}, "takes", {"workers": 2}),
+        Entry("job_quorum", {"job_id": 1}, "set_quorum", {"workers": source.randint(1, 3)}),
+        Entry("job_quorum", {"job_id": 2}, "set_quorum", {"workers": 2}),
     ]  # fmt: skip
 
 

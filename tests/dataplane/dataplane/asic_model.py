@@ -129,7 +129,6 @@ class AsicModelTarget:
 
     shortest_frame = 60
     has_trees = False
-    has_quorums = True
     quorums_have_lanes = False
     cuts_copies = False
     sees_where_frames_end = False

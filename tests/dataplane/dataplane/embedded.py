@@ -51,7 +51,6 @@ class EmbeddedTarget(Programmed):
     ) -> None:
         self.lanes = lanes
         self.has_trees = files is None or has_trees
-        self.has_quorums = files is None or not has_trees
         self.quorums_have_lanes = files is None
         self.cuts_copies = files is None
         self._chassis = chassis()

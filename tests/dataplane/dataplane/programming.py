@@ -143,7 +143,6 @@ class Programmed:
 
     shortest_frame = 14
     has_trees = True
-    has_quorums = True
     quorums_have_lanes = True
     cuts_copies = True
     sees_where_frames_end = True

@@ -36,9 +36,6 @@ class Target(Protocol):
     has_trees: bool
     """Whether its program knows parents."""
 
-    has_quorums: bool
-    """Whether its program has slots that a quorum completes."""
-
     quorums_have_lanes: bool
     """Whether such slots may have lanes."""
 

@@ -1,7 +1,7 @@
 """The decisions of Tofino's program as a v1model program, so that the tests here can run them: no chip, no ASIC model.
 
-``p4/tna/slot.p4``, ``lane.p4`` and the ingress of ``netsum.p4`` are taken as they stand; only TNA's externs are written
-otherwise. A register action becomes what TNA says it is: read the cell, run the body, write the cell. What this
+The files of ``p4/tna`` about slots and variants and the ingress of ``netsum.p4`` are taken as they stand; only TNA's externs
+are written otherwise. A register action becomes what TNA says it is: read the cell, run the body, write the cell. What this
 shows is that the register actions and tables, in their order, are the slot protocol. What it does not show is that the
 compiler puts them into stages rightly, and what is around them: parser, deparser, traffic manager, egress.
 
@@ -30,6 +30,10 @@ STAMP = HERE / "tna_logic.sha256"
 COMPILE_TIMEOUT_S = 300
 COMMENT = re.compile(r"[ \t]*//.*")
 
+INCLUDE = re.compile(r'#include "(\w+\.p4)"\n')
+"""Of another file of p4/tna; those of p4/shared are in another folder."""
+ELSEWHERE = ("shim.p4", "target.p4", "one_pass.p4", "bridge.p4")
+"""What v1model has of its own, or does not have."""
 PAIRS = {"tag_t": ("epoch", "chunk"), "seen_t": ("seen", "collective")}
 TYPE = r"\w+(?:<\d+>)?"
 REGISTER = re.compile(rf"Register<({TYPE}), pool_index_t>\((\w+), [^;]*\) (\w+);")
@@ -94,53 +98,69 @@ def files(name: str) -> tuple[Path, Path]:
     return HERE / f"{name}.json", HERE / f"{name}.p4info.txtpb"
 
 
+def tna(part: str) -> str:
+    """Read a file of p4/tna with what it includes of that folder, without externs; v1model's headers have no `frame`."""
+    text = without_externs((P4 / "tna" / part).read_text())
+    text = INCLUDE.sub(lambda found: "" if found[1] in ELSEWHERE else tna(found[1]), text)
+    text = re.sub(
+        r"struct target_headers_t \{.*?\n\}\n|control LeavingDeparser.*?\n\}\n", "", text, flags=re.DOTALL
+    )
+    text = (
+        text.replace("target_headers_t", "headers_t")
+        .replace("hdr.frame", "hdr")
+        .replace("../shared/", "shared/")
+    )
+    return re.sub(r"@pa_container_size.*\n", "", text)
+
+
 def source(name: str) -> str:
-    """Write a whole program."""
+    """Write a whole program: p4/tna's with v1model's architecture, parser and egress around it."""
     passes = PASSES[name]
-    read = {
-        part: (P4 / part).read_text()
-        for part in ("tna/lane.p4", "tna/slot.p4", "tna/tree.p4", "tna/netsum.p4", "v1model/netsum.p4")
-    }
-    ours = read["v1model/netsum.p4"]
-    head, ingress, egress = re.split(r"(?=^control Netsum)", ours, flags=re.MULTILINE)
-    head = head.replace('#include "lane.p4"\n', without_externs(read["tna/lane.p4"]))
-    head = head.replace('#include "lanes.p4"\n', '#include "tna/lanes.p4"\n')
-    head = head.replace('#include "slot.p4"\n', without_externs(read["tna/slot.p4"]))
-    head = head.replace('#include "tree_outcome.p4"', '#include "tna/tree_outcome.p4"')
-    if name in IN_TREES:
-        head = head.replace('#include "tree.p4"\n', without_externs(read["tna/tree.p4"]))
-    head = head.replace('"../shared/', '"shared/').replace('#include "shim.p4"', '#include "v1model/shim.p4"')
-    head = head.replace('#include "target.p4"', '#include "v1model/target.p4"')
-    head = re.sub(r'#include "(tree\.p4|quorum|shard)', r'#include "v1model/\1', head)
-    theirs = re.split(r"(?=^control Netsum)", read["tna/netsum.p4"], flags=re.MULTILINE)[1]
-    body = theirs[theirs.index("    ArriveFromTarget") :].replace("hdr.frame", "hdr")
-    body = re.sub(r"arrive\.apply\(.*?\)", "arrive.apply(hdr, meta, standard)", body)
-    body = re.sub(r"leave\.apply\(.*?\)", "leave.apply(meta, standard)", body)
+    head, ingress = re.split(r"(?=^control NetsumIngress)", tna("netsum.p4"), flags=re.MULTILINE)
+    theirs = (P4 / "v1model" / "netsum.p4").read_text().partition("control NetsumIngress")[2]
+    egress = theirs[theirs.index("control NetsumEgress") :].replace("TreeParser()", "TargetParser()")
+    head = head[head.index('#include "shared/constants.p4"') :]
+    ours = '#include "v1model/shim.p4"\n#define LANE_FIELD(i) int<32> lane_##i;\n#include "shared/lanes.p4"\n'
+    head = head.replace('#include "shared/lanes.p4"\n', ours)
+    target = (P4 / "v1model" / "target.p4").read_text()
+    ingress = ingress[ingress.index("    ArriveFromTarget") : ingress.index("control NetsumEgress")]
+    ingress = re.sub(r"arrive\.apply\(.*?\)", "arrive.apply(hdr, meta, standard)", ingress)
+    ingress = re.sub(r"leave\.apply\(.*?\)", "leave.apply(meta, standard)", ingress)
     if passes > 1:
-        head, body = with_passes(head, body)
-    body = body.replace("IS_FURTHER_PASS", "hdr.pass.isValid()" if passes > 1 else "false")
-    body = re.sub(r"(?<!\.)\bmeta\b", "target.shared", body)
-    egress = egress.replace("V1Switch(TreeParser()", "V1Switch(TargetParser()")
-    return head + ingress[: ingress.index("    ArriveFromTarget")] + body + egress
+        head, target, ingress = with_passes(head, target, ingress)
+    # In egress v1model has its own way to the one of a group.
+    head = re.sub(r"control AddressCopy.*?\n\}\n", "", head, flags=re.DOTALL)
+    signature = theirs[: theirs.index("{")]
+    ingress = re.sub(r"(?<!\.)\bmeta\b", "target.shared", ingress)
+    shards = '#include "v1model/shard_constants.p4"\n#include "v1model/shards.p4"\n'
+    return (
+        f"#include <core.p4>\n#include <v1model.p4>\n{head}{target}{shards}"
+        f"control NetsumIngress{signature}{{\n{ingress}{egress}"
+    )
 
 
-def with_passes(head: str, body: str) -> tuple[str, str]:
+def with_passes(head: str, target: str, ingress: str) -> tuple[str, str, str]:
     """Put in what passes need: the header, the parser's way to it, and arrivals that are none."""
-    begin, control, rest = (P4 / "tna/passes.p4").read_text().partition("#define ADD_AGAIN")
+    header = re.search(r"header pass_h \{.*?\n\}\n", head, re.DOTALL)
+    assert header is not None
     headers = (P4 / "shared/headers.p4").read_text()
-    headers = headers.replace("struct headers_t {", "struct headers_t {\n    pass_h pass;")
-    target = (P4 / "v1model/target.p4").read_text()
-    parser = (P4 / "tna/target.p4").read_text().partition("advance(PORT_METADATA_SIZE);\n#if PASSES > 1\n")[2]
-    states = parser.partition("#endif")[0].replace("intrinsic.", "standard.").replace("hdr.frame", "hdr")
-    states = re.sub(r"\bmeta\b", "target.shared", states)
-    target = target.replace("        frame.apply", states + "        frame.apply")
-    target = target.replace(
+    headers = headers.replace("struct headers_t {", header[0] + "struct headers_t {\n    pass_h pass;")
+    ports = f"const port_t PASS_PORT = {RECIRCULATION_PORT};\n"
+    bytes_of_all = "#undef ALL_LANES_BYTES\n#define ALL_LANES_BYTES (LANES_BYTES * PASSES)\n"
+    head = head.replace(header[0], "")
+    head = head.replace('#include "shared/headers.p4"\n', bytes_of_all + ports + headers)
+    head = head.replace(
+        "frame.apply(packet, hdr, meta, ingress_port)", "single.apply(packet, hdr, meta, ingress_port)"
+    )
+    head = head.replace("PacketParser() frame;", "PacketParser() single;")
+    # As v1model's headers have the pass among them, it goes with them.
+    head = head.replace("control NextPass(inout pass_h pass, ", "control NextPass(")
+    before, control, after = re.split(r"(control NextPass.*?\n\}\n)", head, flags=re.DOTALL)
+    head = before + re.sub(r"(?<![\w.])pass\.", "hdr.pass.", control) + after
+    head = head.replace("next_pass.apply(hdr.pass, hdr, meta)", "next_pass.apply(hdr, meta)")
+    target = target.replace("PacketParser() frame;", "ArrivingParser() frame;").replace(
         "packet.emit(hdr.packet_in);", "packet.emit(hdr.packet_in);\n        packet.emit(hdr.pass);"
     )
-    bytes_of_all = "#undef ALL_LANES_BYTES\n#define ALL_LANES_BYTES (LANES_BYTES * PASSES)\n"
-    head = head.replace('#include "shared/headers.p4"\n', bytes_of_all + begin + headers)
-    control = re.sub(r"(?<![\w.])pass\.", "hdr.pass.", control + rest).replace("inout pass_h pass, ", "")
-    head = head.replace('#include "v1model/target.p4"\n', control + target)
     again = """bit<9> came_from = meta.ingress_port;
         bool well_formed = meta.well_formed;
         arrive.apply(hdr, meta, standard);
@@ -149,8 +169,7 @@ def with_passes(head: str, body: str) -> tuple[str, str]:
             meta.well_formed = well_formed;
         }
 """
-    body = body.replace("next_pass.apply(hdr.pass, hdr, meta)", "next_pass.apply(hdr, meta)")
-    return head, body.replace("arrive.apply(hdr, meta, standard);\n", again)
+    return head, target, ingress.replace("arrive.apply(hdr, meta, standard);\n", again)
 
 
 def stamp() -> str:
@@ -158,8 +177,7 @@ def stamp() -> str:
     total = hashlib.sha256()
     for name in PASSES:
         total.update(COMMENT.sub("", source(name)).encode())
-    others = P4 / "tna" / "tree_outcome.p4"
-    for path in sorted([*(P4 / "shared").glob("*.p4"), *(P4 / "v1model").glob("*.p4"), others]):
+    for path in sorted([*(P4 / "shared").glob("*.p4"), *(P4 / "v1model").glob("*.p4")]):
         total.update(COMMENT.sub("", path.read_text(encoding="utf-8")).encode())
     return total.hexdigest() + "\n"
 
@@ -199,7 +217,6 @@ def main() -> int:
                 "-D",
                 f"QUORUM={int(name not in IN_TREES)}",
             ]
-            command += ["-D", f"RECIRCULATION_PORT={RECIRCULATION_PORT}", "-D__TARGET_TOFINO__=1"]
             command += ["--p4runtime-files", str(p4info), "-o", str(compiled), str(written)]
             try:
                 subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_S)

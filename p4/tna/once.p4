@@ -1,0 +1,17 @@
+// The slots of a switch without a tree, all lanes in one pass.
+
+control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t job) {
+    Slot() slot;
+    Answer() answer;
+    OutcomeCounters() counters;
+    QuorumCounters() quorum_counters;
+
+    apply {
+        slot.apply(hdr.frame, meta, job, false);
+        if (meta.is_answer) {
+            answer.apply(hdr.frame, meta);
+        }
+        counters.apply(hdr.frame, meta);
+        quorum_counters.apply(hdr.frame, meta);
+    }
+}
