@@ -29,6 +29,7 @@ COUNTERS = (
     "mismatches",
     "malformed",
     "probes",
+    "late",
 )
 
 TREE_COUNTERS = (
@@ -39,8 +40,6 @@ TREE_COUNTERS = (
     "statuses_passed_down",
 )
 """Counted by programs that know parents."""
-
-QUORUM_COUNTERS = ("late",)  # Counted by programs that know quorums.
 
 FLOOD_GROUP = 256
 """The multicast group of frames to unknown stations; jobs use the groups of their ids, 1 to 255."""

@@ -27,6 +27,7 @@ TABLES: Surface = {
             )
         },
     ),
+    entries.JOB_QUORUM: (("job_id",), {"set_quorum": ("workers",)}),
     entries.SWITCH_ADDRESS: (("address",), {"own_address": ("mac",)}),
     entries.COPY_REWRITE: (("job_id", "worker_id"), {"rewrite": ("dst_mac", "dst_ip", "dst_port")}),
     entries.L2_FORWARD: (("dst",), {"forward": ("port",), "flood": ("mcast_group",), "drop": ()}),
@@ -101,7 +102,6 @@ class CompiledFiles:
         self.slots = slots_of(self.names)
         self.knows_trees = entries.JOB_PARENT in self.names.tables
         self.cuts_copies = cuts_copies(self.names.registers)
-        self.knows_quorums = entries.JOB_QUORUM in self.names.tables
 
     def device_config(self) -> bytes:
         """Return what the switch is given; `WrongProgramError` if the file cannot be read."""

@@ -63,8 +63,6 @@ class SwitchTables:
         self._counters: tuple[str, ...] = entries.COUNTERS
         if entries.JOB_PARENT in writer.tables:
             self._counters += entries.TREE_COUNTERS
-        if entries.JOB_QUORUM in writer.tables:
-            self._counters += entries.QUORUM_COUNTERS
 
     def set_switch_address(self, ip: str, mac: str) -> None:
         """Let the switch answer for an address."""
@@ -88,11 +86,6 @@ class SwitchTables:
             raise JobRefusedError(
                 f"job {job.name!r} needs a tree of switches, and the program {self._program} has none: take workers of one "
                 "switch, or v1model's program"
-            )
-        if job.quorum and entries.JOB_QUORUM not in self._owned:
-            raise JobRefusedError(
-                f"job {job.name!r} needs a quorum, and the program {self._program.name} has none: take the program of a single "
-                "switch, or no quorum"
             )
         self.withdraw(job)
         what = f"job {job.name!r}"

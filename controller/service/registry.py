@@ -111,7 +111,7 @@ class JobRegistry:
                 Kind.FULL,
                 f"the controller has {MAX_JOBS} jobs that have not ended, and takes no more: delete some that wait",
             )
-        check_quorum_request(request.quorum, request.world_size, self.files)
+        check_quorum_request(request.quorum, request.world_size)
         on_host = request.on_host or not self.network.switches
         spread = self.trees.spreads(request.switch) and not request.quorum and not on_host
         check_world(request.world_size, self.trees.most_workers(spread))

@@ -12,7 +12,6 @@ from google.protobuf.message import Message
 from controller.addresses import mac_int
 from controller.errors import JobRefusedError
 from controller.jobs import LEAST_QUORUM_SLOTS, check_quorum
-from controller.program import CompiledFiles
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
 from controller.service.records import JobRecord
@@ -185,20 +184,12 @@ def check_weight(weight: float) -> float:
     return weight or 1.0
 
 
-def check_quorum_request(quorum: int, world_size: int, files: CompiledFiles) -> None:
-    """Refuse a quorum that a job cannot have here; 0 is none.
-
-    Raises RefusalError: it is more than the job's workers, or the switches' program has none.
-    """
+def check_quorum_request(quorum: int, world_size: int) -> None:
+    """Refuse a quorum of more than the job's workers with RefusalError; 0 is none."""
     try:
         check_quorum(quorum, world_size, LEAST_QUORUM_SLOTS)
     except JobRefusedError as refusal:
         raise RefusalError(Kind.WRONG, str(refusal)) from None
-    if quorum and not files.knows_quorums:
-        raise RefusalError(
-            Kind.WRONG,
-            f"the program {files.path.name} of the switches has no quorums: take the program of a single switch, or no quorum",
-        )
 
 
 def check_quorum_switch(record: JobRecord, rank: int, host: HostSite) -> None:

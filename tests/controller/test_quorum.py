@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -87,36 +86,20 @@ def test_what_no_admission_has(changes: dict[str, int], sentence: str) -> None:
         replace(admit(3).admissions[0], **changes)  # type: ignore[arg-type]
 
 
-def test_tofinos_program_of_a_tree_has_none() -> None:
-    """The logic of that program, compiled for the embedded switch, has its tables."""
-    program, _ = translate.files("tna_tree")
-    held, _ = tables(program)
-    with pytest.raises(JobRefusedError) as refusal:
-        held.install(replace(admit(3), lanes=8))
-    assert str(refusal.value) == (
-        f"job 'job' needs a quorum, and the program {program.name} has none: take the program of a single switch, "
-        "or no quorum"
-    )
-    files = SimpleNamespace(knows_quorums=False, path=Path("netsum_tofino_tree_16.conf"))
-    with pytest.raises(
-        RefusalError, match="the program netsum_tofino_tree_16.conf of the switches has no quorums"
-    ):
-        check_quorum_request(3, 4, files)  # type: ignore[arg-type]
-    check_quorum_request(0, 4, files)  # type: ignore[arg-type]
-
-
-def test_tofinos_program_of_a_single_switch_has_them() -> None:
-    held, _ = tables(translate.files("tna_logic")[0])
-    held.install(replace(admit(3), lanes=8))
+@pytest.mark.parametrize("name", translate.PASSES)
+def test_tofinos_programs_have_them(name: str) -> None:
+    """The logic of those programs, compiled for the embedded switch, has their tables."""
+    held, writer = tables(translate.files(name)[0])
+    held.install(replace(admit(3), lanes=translate.LANES * translate.PASSES[name]))
+    assert dict(writer.read("job_quorum")[0].params) == {"workers": 3}
 
 
 @pytest.mark.parametrize("quorum", [-1, 5])
 def test_a_request_and_a_job_have_the_same_rule(quorum: int) -> None:
     with pytest.raises(JobRefusedError) as of_job:
         check_quorum(quorum, 4, 64)
-    files = SimpleNamespace(knows_quorums=True, path=Path("netsum.json"))
     with pytest.raises(RefusalError) as of_request:
-        check_quorum_request(quorum, 4, files)  # type: ignore[arg-type]
+        check_quorum_request(quorum, 4)
     assert str(of_request.value) == str(of_job.value)
     assert of_request.value.kind is Kind.WRONG
 

@@ -215,7 +215,7 @@ def main() -> int:
                 "-D",
                 f"TREE={int(name in IN_TREES)}",
                 "-D",
-                f"QUORUM={int(name not in IN_TREES)}",
+                "QUORUM_WITHOUT_LANES",
             ]
             command += ["--p4runtime-files", str(p4info), "-o", str(compiled), str(written)]
             try:
