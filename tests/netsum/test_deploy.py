@@ -22,6 +22,7 @@ from controller.service.metrics import WORKER_COUNTERS
 from controller.service.network_file import network_of_file
 from controller.service.registry import RegistryOptions
 from controller.service.serve import ServiceOptions
+from controller.targets import tofino
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.joining import join
 from tests.controller.service_harness import DEADLINE_S, PROGRAM, Bench, fake_network, service_on
@@ -105,6 +106,18 @@ def test_the_network_file_is_one() -> None:
     network = network_of_file(DEPLOY / "network.toml")
     assert len(network.hosts) == 4
     assert tomllib.loads((DEPLOY / "network.toml").read_text())["switch"][0]["p4runtime"] == "127.0.0.1:9559"
+
+
+def test_the_ports_of_the_tofino_switch_are_of_one_pipe() -> None:
+    network = network_of_file(DEPLOY / "tofino.toml")
+    ports = network.switches["s1"].ports
+    assert {number: site.name for number, site in ports.items()} == {
+        132: "1/0",
+        140: "2/0",
+        148: "3/0",
+        156: "4/0",
+    }
+    tofino.require_one_pipe(ports)
 
 
 @contextlib.contextmanager

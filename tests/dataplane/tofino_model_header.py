@@ -1,0 +1,116 @@
+"""Write ``register_includes/reg.h`` of Tofino's open-source ASIC model, which published copies of its sources lack (over 4 MiB).
+
+``python -m tests.dataplane.tofino_model_header BF_ASM CHIP UTILS OUT``: BF_ASM is ``backends/tofino/bf-asm`` of p4c's sources,
+whose ``chip.schema`` has the addresses of all registers; CHIP is ``tofino`` or ``jbay`` (Tofino 2); UTILS is the model's
+``register_utils.h`` for the chip. Structures of registers in place, and macros for the addresses of those that are no arrays.
+"""
+
+import pickle
+import re
+import sys
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+TOPS = {"tofino": "tofino", "jbay": "jbay_reg"}
+"""The address map of the whole chip."""
+STRIDED = "template <typename T, unsigned N> struct Strided : T { volatile uint8_t rest[N - sizeof(T)]; };"
+
+
+class Header:
+    """What was written; an object of the schema has a name, an offset in bytes, and a count for each dimension."""
+
+    def __init__(self) -> None:
+        self.lines = [STRIDED]
+        self._names: dict[int, str] = {}
+        self._written: set[str] = set()
+
+    def structure(self, part: Any) -> str:
+        """Write the structure of an address map or group, after those in it; return its name."""
+        name = self._names.setdefault(id(part), self._name(part))
+        if name in self._written:
+            return name
+        self._written.add(name)
+        fields, at = [], 0
+        for one in members(part):
+            if one.offset < at:
+                continue  # another view of the same registers
+            if one.offset > at:
+                fields.append(f"  volatile uint8_t gap_{at:x}[{one.offset - at:#x}];")
+            fields.append(f"  {self._field(one)};")
+            at = one.offset + stride(one) * prod(one.count)
+        self.lines.append("\n".join([f"struct {name} {{", *fields, "};", f"typedef {name} *PTR_{name};"]))
+        return name
+
+    def addresses(self, part: Any, path: str, base: int) -> None:
+        """Write the macros of what is in an address map; of pipes, those of the first."""
+        for one in members(part):
+            name, address = f"{path}_{one.name}", base + one.offset
+            for suffix, value in (
+                ("address", address),
+                ("byte_address", address),
+                ("array_count", prod(one.count)),
+                ("array_element_size", stride(one)),
+            ):
+                self.lines.append(f"#define {name}_{suffix} {value:#x}ull")
+            if inner(one) is not None and (prod(one.count) == 1 or one.name == "pipes"):
+                self.addresses(inner(one), name, address)
+
+    def _name(self, part: Any) -> str:
+        name: str = part.name[0].upper() + part.name[1:]
+        return f"Group{len(self._names)}_{name}" if hasattr(part, "offset") else name
+
+    def _field(self, one: Any) -> str:
+        several = "".join(f"[{count}]" for count in one.count) if prod(one.count) > 1 else ""
+        part = inner(one)
+        if part is None:
+            words = stride(one) // 4
+            return f"volatile uint32_t {one.name}{several}{f'[{words}]' if words > 1 else ''}"
+        kind = self.structure(part)
+        if several and stride(one) > size(part):
+            kind = f"Strided<{kind}, {stride(one):#x}>"
+        return f"{kind} {one.name}{several}"
+
+
+def members(part: Any) -> Iterator[Any]:
+    """Return what is in an address map, by offset."""
+    return iter(sorted(part.objs, key=lambda one: int(one.offset)))
+
+
+def inner(one: Any) -> Any:
+    """Return what an instance or group has in it; None for a register."""
+    return one if hasattr(one, "objs") else getattr(one, "map", None)
+
+
+def stride(one: Any) -> int:
+    """Return how many bytes there are from one element to the next."""
+    part = inner(one)
+    return (one.width + 31) // 32 * 4 if part is None else int(one.stride or size(part))
+
+
+def size(part: Any) -> int:
+    """Return how many bytes an address map takes."""
+    return max((one.offset + stride(one) * prod(one.count) for one in part.objs), default=0)
+
+
+def main() -> int:
+    """Write the header."""
+    assembler, chip, utils, out = sys.argv[1:]
+    sys.path.insert(0, f"{assembler}/walle")  # the schema's classes
+    with (Path(assembler) / chip / "chip.schema").open("rb") as schema:
+        registers = pickle.load(schema, encoding="latin1")["regs"]
+    header = Header()
+    top = registers[TOPS[chip]]
+    header.structure(top)
+    header.addresses(top, TOPS[chip], 0)
+    # Functions of the model's own tests set fields; nothing of the model calls them.
+    setters = sorted(set(re.findall(r"(?<!do_)\bsetp_\w+", Path(utils).read_text(encoding="utf-8"))))
+    header.lines += [f"#define {setter}(at, value) ((void) (at), (void) (value))" for setter in setters]
+    guard = ["#ifndef REG_H", "#define REG_H", "#include <cstdint>"]
+    Path(out).write_text("\n".join([*guard, *header.lines, "#endif", ""]), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
