@@ -79,6 +79,7 @@ class NetsumJob:
         self._outputs: dict[tuple[int, int], Output] = {}
         self._sums: dict[tuple[int, int], ExpectedSum] = {}
         self._to_check: dict[tuple[int, int], int] = {}
+        self._at_root: dict[tuple[int, int], npt.NDArray[Any]] = {}  # What the root of a broadcast has.
         self._zero: dict[tuple[int, int], npt.NDArray[np.bool_] | None] = {}
         self._next = [0] * job.workers
         self._submitted = [0] * job.workers
@@ -190,6 +191,9 @@ class NetsumJob:
     ) -> Collective:
         values, out = self._values(iteration, bucket), self._output(iteration, bucket)
         if (root := self._work.buckets[bucket].root) >= 0:
+            if admission.rank == root:  # It may receive headers alone, and has an array of its own.
+                out = np.zeros_like(out)
+                self._at_root[iteration, bucket] = out
             return plan_broadcast(admission, sequence, values[root], root, out)
         sparse: Any = self.settings.sparse
         return plan_allreduce(admission, sequence, values[worker], "sum", out, "raise", sparse)
@@ -305,7 +309,10 @@ class NetsumJob:
         zero, blocks = self._zero[key], -(-self._elements[bucket] // self.lanes)
         if zero is not None:
             blocks -= int(zero.sum())
-        if output.blocks(worker) != blocks:
+        if worker == self._work.buckets[bucket].root:
+            if self._at_root.pop(key).tobytes() != output.expected.tobytes():
+                raise WrongSumError(f"{what} of worker {worker}: the root's array is not what it sent")
+        elif output.blocks(worker) != blocks:
             raise WrongSumError(
                 f"{what} of worker {worker}: {output.blocks(worker):,} of {blocks:,} blocks were written"
             )
