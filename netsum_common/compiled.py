@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 import numba
+import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import types
@@ -27,6 +28,8 @@ Integer: TypeAlias = Any  # An int64 in compiled code, which NumPy's stubs do no
 
 Record: TypeAlias = Any
 """One element of a structured array; compiled code reads and writes its fields as attributes."""
+
+Words: TypeAlias = npt.NDArray[np.uint32]  # Part of a datagram: 32-bit words in network byte order.
 
 Records: TypeAlias = Any  # A structured array of such; NumPy's stubs know no attributes of elements.
 

@@ -62,9 +62,9 @@ def test_results_depend_on_every_module_that_a_run_imports(tree: Path) -> None:
     command = [sys.executable, "-c", RESULTS]
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    # Importing `sim.switch.ports.compiled` also imports its package, and so the drivers of real ports, which no run uses.
+    # Importing `sim.switch.ports.program_call` also imports its package, and so the drivers of real ports, which no run uses.
     drivers = {str(each.relative_to(tree)) for each in (tree / "sim/switch/ports").glob("*.py")}
-    unused = drivers - {"sim/switch/ports/compiled.py"} | {
+    unused = drivers - {"sim/switch/ports/program_call.py"} | {
         "netsum_common/rings.py",
         "netsum_common/sockets.py",
     }

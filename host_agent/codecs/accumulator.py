@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from host_agent.codecs.exact import BLOCK, Floats
-from host_agent.compiled import compiled
 from host_agent.errors import ArrayError, MisuseError, UnsupportedTypeError
+from netsum_common.compiled import compiled
 
 TYPES: Final = ("float16", "float32", "float64")
 MOST_SUMMANDS: Final = 1 << 16  # Of all workers together.

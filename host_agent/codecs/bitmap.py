@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from host_agent.codecs.payload import PAYLOAD, find_exponent
-from host_agent.compiled import Integer, Records, compiled
+from netsum_common.compiled import Integer, Records, compiled
 
 WORD_BLOCKS: Final = 32  # Blocks in a word.
 

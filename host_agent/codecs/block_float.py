@@ -20,10 +20,9 @@ import numpy.typing as npt
 from host_agent.codecs.codec import Codec, decoder, encoder, exponent_finder
 from host_agent.codecs.exponent import float32_exponent, float64_exponent
 from host_agent.codecs.payload import known_exponent, source_of, target_of
-from host_agent.compiled import Integer, Record, Words, compiled
 from host_agent.wire.constants import EXPONENT_BIAS, EXPONENT_NON_FINITE
 from host_agent.wire.header import swap
-from netsum_common.compiled import compiled_inline
+from netsum_common.compiled import Integer, Record, Words, compiled, compiled_inline
 
 SUM_BITS: Final = 30  # A sum of quantized values is within ±2^30.
 

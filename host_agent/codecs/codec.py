@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from host_agent.codecs.payload import DECODE, ENCODE, EXPONENT
-from host_agent.compiled import Routine
 from host_agent.wire.constants import OP_SUM
+from netsum_common.compiled import Routine
 
 
 def exact(exponent: int, workers: int) -> Fraction:

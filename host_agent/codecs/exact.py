@@ -11,8 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import compiled
-from netsum_common.compiled import Integer
+from netsum_common.compiled import Integer, compiled
 
 BLOCK: Final = 256  # Elements that share a quantum.
 NO_DIGITS: Final = -(1 << 30)  # The exponent of a block in which nothing is left.

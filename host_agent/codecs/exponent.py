@@ -9,9 +9,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Integer, compiled
 from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_BIAS, EXPONENT_NON_FINITE
-from netsum_common.compiled import compiled_inline
+from netsum_common.compiled import Integer, compiled, compiled_inline
 
 INT32_BITS: Final = 31  # Bits of an int32 beside its sign.
 

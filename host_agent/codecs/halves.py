@@ -14,9 +14,9 @@ from host_agent.codecs.codec import Codec, decoder, encoder, exponent_finder
 from host_agent.codecs.exponent import int32_exponent, may_overflow
 from host_agent.codecs.payload import known_exponent, source_of, target_of
 from host_agent.codecs.raw import words_from_lanes, words_to_lanes
-from host_agent.compiled import Integer, Record, Words, compiled
 from host_agent.wire.constants import EXPONENT_BIAS
 from host_agent.wire.header import swap
+from netsum_common.compiled import Integer, Record, Words, compiled
 
 _MAX: Final = 0x7FFFFFFF
 _MIN: Final = -0x80000000

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from host_agent.codecs.codec import Codec, decoder, encoder
 from host_agent.codecs.payload import partial_of, source_of, target_of
 from host_agent.codecs.raw import words_from_lanes
-from host_agent.compiled import Integer, Record, Words, compiled
 from host_agent.wire.constants import OP_MAX
 from host_agent.wire.header import swap
+from netsum_common.compiled import Integer, Record, Words, compiled
 
 _MAX32: Final = np.int32(0x7FFFFFFF)
 _MIN32: Final = np.int32(-0x80000000)

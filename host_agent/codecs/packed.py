@@ -23,10 +23,10 @@ import numpy as np
 
 from host_agent.codecs.codec import Codec, decoder, encoder, exponent_finder
 from host_agent.codecs.payload import elements_of, known_exponent, source_of, target_of
-from host_agent.compiled import Integer, Record, Words, compiled
 from host_agent.errors import MisuseError
 from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_BIAS, EXPONENT_NON_FINITE
 from host_agent.wire.header import swap
+from netsum_common.compiled import Integer, Record, Words, compiled
 
 Bits = Literal["full", 16, 8, 4, 2]
 BITS: Final[tuple[Bits, ...]] = ("full", 16, 8, 4, 2)

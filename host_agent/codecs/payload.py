@@ -14,9 +14,8 @@ import numba
 import numpy as np
 from numba import carray, types
 
-from host_agent.compiled import Integer, Record, Words, compiled
 from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_NON_FINITE
-from netsum_common.compiled import compiled_inline, routine_call
+from netsum_common.compiled import Integer, Record, Words, compiled, compiled_inline, routine_call
 from netsum_common.memory import pointer
 
 PAYLOAD: Final = np.dtype(

@@ -9,9 +9,9 @@ import numpy as np
 
 from host_agent.codecs.codec import Codec, decoder, encoder, exponent_finder
 from host_agent.codecs.payload import source_of, target_of
-from host_agent.compiled import Integer, Record, Words, compiled
 from host_agent.wire.constants import OP_BOR, OP_MAX
 from host_agent.wire.header import swap
+from netsum_common.compiled import Integer, Record, Words, compiled
 
 
 @compiled

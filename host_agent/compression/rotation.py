@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from host_agent.compiled import compiled
+from netsum_common.compiled import compiled
 
 GRID: Final = 2.0**-20  # What entries of a uniform rotation are multiples of.
 

@@ -25,7 +25,6 @@ from host_agent.codecs.payload import (
     learn_exponent,
     read_block,
 )
-from host_agent.compiled import Integer, Record, Records, Words, compiled
 from host_agent.protocol.records import (
     DUE_AGAIN,
     DUE_NO,
@@ -63,7 +62,7 @@ from host_agent.wire.constants import (
     VERSION,
 )
 from host_agent.wire.header import HEADER_WORDS, STATUS_DATAGRAM_BYTES, read_header, swap
-from netsum_common.compiled import compiled_inline
+from netsum_common.compiled import Integer, Record, Records, Words, compiled, compiled_inline
 from netsum_common.memory import pointer
 
 CHUNK_MASK: Final = 0xFFFFFFFF

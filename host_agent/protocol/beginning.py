@@ -1,8 +1,7 @@
 """Queueing a pass, compiled: `WorkerCore.begin` and simulators that keep cores in arrays share it."""
 
-from host_agent.compiled import Record, Records, compiled
 from host_agent.protocol.records import PASS_RING
-from netsum_common.compiled import borrowed
+from netsum_common.compiled import Record, Records, borrowed, compiled
 
 
 @compiled

@@ -17,7 +17,6 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Records
 from host_agent.errors import MisuseError
 from host_agent.protocol import arrivals, departures
 from host_agent.protocol.beginning import begin_pass
@@ -27,6 +26,7 @@ from host_agent.protocol.timeout import reset_timeout
 from host_agent.wire import Admission
 from host_agent.wire.header import HEADER_WORDS, STATUS_WORDS
 from host_agent.wire.path import masks
+from netsum_common.compiled import Records
 
 
 class WorkerCore:

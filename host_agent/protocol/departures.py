@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from host_agent.codecs.payload import block_has_lanes, has_exponents, is_absent, own_exponent, write_block
-from host_agent.compiled import Integer, Record, Records, Words, compiled
 from host_agent.protocol.records import (
     CONTRIBUTES_DATA,
     CONTRIBUTES_NOTHING,
@@ -43,7 +42,7 @@ from host_agent.wire.constants import (
     VERSION,
 )
 from host_agent.wire.header import HEADER_WORDS, write_header
-from netsum_common.compiled import borrowed, compiled_inline
+from netsum_common.compiled import Integer, Record, Records, Words, borrowed, compiled, compiled_inline
 
 
 @compiled

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from host_agent.codecs.codec import Codec
 from host_agent.codecs.payload import PAYLOAD
-from host_agent.compiled import Records
 from host_agent.protocol.records import CONTRIBUTES_DATA, PASS, without_data
+from netsum_common.compiled import Records
 
 _NO_DATA = np.zeros(0, np.uint8)
 ALL_BLOCKS: Final = (0, 1 << 62)

@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from host_agent.codecs.payload import PAYLOAD, array_block
-from host_agent.compiled import Integer, Record
 from host_agent.wire.constants import LANE_BYTES, TREE_MAX_LEVELS
-from netsum_common.compiled import compiled_inline
+from netsum_common.compiled import Integer, Record, compiled_inline
 
 PASS_RING: Final = 16  # Passes that may be under way or wait their turn at once, a power of two.
 

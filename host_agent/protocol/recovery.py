@@ -20,7 +20,6 @@ from typing import Final
 
 import numpy as np
 
-from host_agent.compiled import Record, Records, compiled
 from host_agent.protocol.records import (
     DUE_AGAIN,
     DUE_FAST_RETRANSMIT,
@@ -30,7 +29,7 @@ from host_agent.protocol.records import (
     slot_of,
 )
 from host_agent.protocol.timeout import PACKET_THRESHOLD, loss_delay_ns
-from netsum_common.compiled import compiled_inline
+from netsum_common.compiled import Record, Records, compiled, compiled_inline
 
 LEAST_QUEUE_NS: Final = 350_000  # A process waits for a processor for some tenths of a millisecond.
 OLDEST_SUSPECTED: Final = 2  # How many chunks are probed when no RESULT has arrived for a while,

@@ -13,9 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from host_agent.compiled import Integer, Record, compiled
 from host_agent.protocol.records import NEVER
-from netsum_common.compiled import compiled_inline
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 
 GRANULARITY_NS: Final = 1_000_000  # G of RFC 6298; kGranularity of RFC 9002.
 QUIET_NS: Final = 10_000_000

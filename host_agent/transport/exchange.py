@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from host_agent.compiled import Integer, Record, Records, compiled
 from host_agent.protocol.arrivals import on_datagram
 from host_agent.protocol.departures import deadline_ns, fail_at_deadline, next_timer_ns, transmit
 from host_agent.protocol.records import FAILURE_NONE
@@ -25,7 +24,7 @@ from host_agent.transport.system_calls import (
     fegetenv,
     fesetenv,
 )
-from netsum_common.compiled import borrowed
+from netsum_common.compiled import Integer, Record, Records, borrowed, compiled
 from netsum_common.sockets import last_errno, monotonic_ns
 
 TIME_UP: Final = 0

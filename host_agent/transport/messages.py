@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.compiled import Integer, Record, Records, compiled
 from host_agent.transport.exchange import BATCH, LINKS, Operations
 from host_agent.transport.system_calls import (
     ERRNO_AGAIN,
@@ -20,6 +19,7 @@ from host_agent.transport.system_calls import (
     POLLOUT,
     poll,
 )
+from netsum_common.compiled import Integer, Record, Records, compiled
 from netsum_common.sockets import (
     CONTROL,
     CONTROL_BYTES,

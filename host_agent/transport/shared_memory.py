@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from host_agent.compiled import Integer, Record, Records, compiled
 from host_agent.errors import MisuseError
 from host_agent.protocol.core import WorkerCore
 from host_agent.transport.exchange import LINKS, Operations, exchange
 from host_agent.transport.system_calls import POLLFD, POLLIN, poll
 from host_agent.transport.udp import UdpLink
+from netsum_common.compiled import Integer, Record, Records, compiled
 from netsum_common.memory import fence, load32, load_acquire, store_release
 from netsum_common.rings import (
     DOWN_HEAD,

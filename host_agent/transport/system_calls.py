@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from host_agent.compiled import Integer, Records
-from netsum_common.compiled import compiled_inline
+from netsum_common.compiled import Integer, Records, compiled_inline
 
 POLLIN: Final = 0x001
 POLLOUT: Final = 0x004

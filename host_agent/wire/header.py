@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from host_agent.compiled import Integer, Words, compiled
 from host_agent.wire.constants import HEADER_BYTES, HEADER_FIELDS, STATUS_BYTES
+from netsum_common.compiled import Integer, Words, compiled
 
 FRAME_HEADERS_BYTES: Final = 14 + 20 + 8  # Ethernet, IPv4 and UDP headers in front of a datagram.
 

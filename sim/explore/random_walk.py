@@ -6,10 +6,12 @@
 from typing import Final
 
 import numpy as np
+from numba import carray
 
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import copy_bytes, pointer
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
 from sim.explore.engine.fair import all_done, fair_end, someone_is_dead
 from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.step_codes import step_code

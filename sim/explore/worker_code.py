@@ -13,7 +13,7 @@ from sim.explore.engine import worker_entry
 class WorkerCode:
     """A worker core's functions."""
 
-    # receive, send, begin, offer: addresses for `sim.explore.engine.compiled.call_worker`; the arguments are those of
+    # receive, send, begin, offer: addresses for `sim.explore.engine.worker_call.call_worker`; the arguments are those of
     # `sim.explore.worker_entry`.
     receive: int
     send: int

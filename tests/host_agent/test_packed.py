@@ -20,11 +20,11 @@ from host_agent.codecs.packed import (
     scale_of,
 )
 from host_agent.codecs.payload import learn_exponent, read_block, write_block
-from host_agent.compiled import compiled
 from host_agent.errors import MisuseError
 from host_agent.protocol.passes import Pass
 from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_NON_FINITE, OP_SUM
 from host_agent.wire.header import swap
+from netsum_common.compiled import compiled
 
 LANES = 8
 workers_counts = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 31, 32])

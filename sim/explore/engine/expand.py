@@ -8,20 +8,13 @@ packets have been found. With it, steps that only add packets are made before al
 # mypy: disable-error-code="no-any-return"
 
 import numpy as np
+from numba import carray
 
 from host_agent.wire.constants import KIND_STATUS
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
+from netsum_common.memory import compare_bytes, copy_bytes, pointer
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import (
-    Integer,
-    Record,
-    carray,
-    compare_bytes,
-    compiled,
-    compiled_inline,
-    copy_bytes,
-    pointer,
-)
 from sim.explore.engine.finished import check_part
 from sim.explore.engine.packets import contains, packet_kind
 from sim.explore.engine.packing import host_at, unpack

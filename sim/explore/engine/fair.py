@@ -9,10 +9,12 @@ halt before all workers are done, the workers that are left must be able to say 
 from typing import Final
 
 import numpy as np
+from numba import carray
 
 from host_agent.protocol.records import FAILURE_DEADLINE, FAILURE_MISMATCH, FAILURE_NONE
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import pointer
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import Integer, Record, carray, compiled, pointer
 from sim.explore.engine.packets import remove_copy
 from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.step_codes import QUEUE

@@ -16,18 +16,12 @@ every different combination of all switches and workers that was reached.
 # mypy: disable-error-code="no-any-return"
 
 import numpy as np
+from numba import carray
 
 from host_agent.wire.constants import KIND_PROBE, KIND_STATUS
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import compare_bytes, copy_bytes, pointer
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import (
-    Integer,
-    Record,
-    carray,
-    compare_bytes,
-    compiled,
-    copy_bytes,
-    pointer,
-)
 from sim.explore.engine.packets import entry_of, packet_kind
 from sim.explore.engine.packing import host_at
 from sim.explore.engine.step_codes import ANSWERED, TIRED

@@ -3,9 +3,11 @@
 # mypy: disable-error-code="no-any-return"
 
 import numpy as np
+from numba import carray
 
 from host_agent.protocol.records import FAILURE_DEADLINE, FAILURE_NONE
-from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import copy_bytes, pointer
 from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.packing import core_of, host_at, unpack
 from sim.explore.engine.step_codes import QUEUE

@@ -8,6 +8,7 @@ The number of a PROBE is taken out of it, and of the STATUS that answers it; an 
 from typing import Final
 
 import numpy as np
+from numba import carray
 
 from host_agent.protocol.records import PROBE_NUMBERS
 from host_agent.wire.constants import (
@@ -18,17 +19,9 @@ from host_agent.wire.constants import (
     KIND_STATUS,
 )
 from host_agent.wire.header import HEADER_WORDS, read_header
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
+from netsum_common.memory import compare_bytes, copy_bytes, pointer
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import (
-    Integer,
-    Record,
-    carray,
-    compare_bytes,
-    compiled,
-    compiled_inline,
-    copy_bytes,
-    pointer,
-)
 from sim.explore.engine.frames import HEADERS_BYTES
 
 _INDEX_SIZE: Final = 4 * w.MAX_PACKETS

@@ -11,12 +11,14 @@ of the core's records is listed, so that a new one cannot be forgotten.
 from typing import Final
 
 import numpy as np
+from numba import carray
 
 from host_agent.codecs.payload import PAYLOAD
 from host_agent.protocol.records import CORE, COUNTERS, DUE_NO, NEVER, PASS, PASS_RING, PROBE_RING, SLOT
 from host_agent.protocol.timeout import REPEATS_AT_ONCE
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
+from netsum_common.memory import pointer
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer
 
 NOW_NS: Final = 1_000_000_000_000  # The time at every call of the worker core.
 LATER_NS: Final = 2_000_000_000_000  # When timers are armed for that do not fire.

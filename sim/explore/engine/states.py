@@ -13,17 +13,11 @@ state with fewer can. So a state whose packets are a part of those of another on
 from typing import Final
 
 import numpy as np
+from numba import carray
 
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
+from netsum_common.memory import copy_bytes, pointer
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import (
-    Integer,
-    Record,
-    carray,
-    compiled,
-    compiled_inline,
-    copy_bytes,
-    pointer,
-)
 from sim.explore.engine.fair import FAIR_ROUNDS, fair_end, someone_is_dead
 from sim.explore.engine.names import check_names
 from sim.explore.engine.packets import contains

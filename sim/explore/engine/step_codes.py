@@ -9,7 +9,7 @@ STATUS: `TIRED`, the worker has sent the chunk too often; `ANSWERED`, an earlier
 
 from typing import Final
 
-from sim.explore.engine.compiled import Integer, compiled_inline
+from netsum_common.compiled import Integer, compiled_inline
 
 DELIVER, KEEP, LOSE, DRIVE, BEGIN, KILL, JOIN, CONTROL, RESTART, SATURATE, OFFER, FAIL = range(1, 13)
 """Deliver a packet; deliver it and keep it; lose it; let a worker send, with timers fired; let it begin a round; kill it;

@@ -3,18 +3,12 @@
 # mypy: disable-error-code="no-any-return"
 
 import numpy as np
+from numba import carray
 
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import compare_bytes, copy_bytes, pointer
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import (
-    Integer,
-    Record,
-    carray,
-    compare_bytes,
-    compiled,
-    copy_bytes,
-    pointer,
-)
 from sim.explore.engine.finished import leave_out_finished, moved_back
 from sim.explore.engine.packets import contains, merge_labels, remove_copy
 from sim.explore.engine.packing import host_at, unpack

@@ -3,9 +3,11 @@
 # mypy: disable-error-code="no-any-return"
 
 import numpy as np
+from numba import carray
 
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import copy_bytes, pointer
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer, run_program
 from sim.explore.engine.frames import HEADERS_BYTES, IPV4_DESTINATION
 from sim.explore.engine.packets import (
     add_entry,
@@ -18,6 +20,7 @@ from sim.explore.engine.packets import (
     write_number,
 )
 from sim.explore.engine.packing import host_at, tables_at
+from sim.switch.ports.program_call import run_program
 
 
 @compiled

@@ -11,6 +11,7 @@ permutation is made, and the state stands for itself.
 from typing import Final
 
 import numpy as np
+from numba import carray
 
 from host_agent.wire.constants import (
     FLAG_LANES,
@@ -23,16 +24,9 @@ from host_agent.wire.constants import (
     STATUS_BYTES,
 )
 from host_agent.wire.header import swap
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import compare_bytes, copy_bytes, pointer
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import (
-    Integer,
-    Record,
-    carray,
-    compare_bytes,
-    compiled,
-    copy_bytes,
-    pointer,
-)
 from sim.explore.engine.frames import HEADERS_BYTES, IPV4_DESTINATION
 from sim.explore.engine.packets import intern, packet_at, packet_kind
 from sim.explore.engine.packing import host_at, roll_at

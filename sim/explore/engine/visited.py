@@ -3,8 +3,10 @@
 # mypy: disable-error-code="no-any-return"
 
 import numpy as np
+from numba import carray
 
-from sim.explore.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
+from netsum_common.memory import pointer
 
 
 @compiled_inline

@@ -1,14 +1,15 @@
 """The worker core's functions with addresses for arguments, all int64, as `call_worker` calls them."""
 
 import numpy as np
+from numba import carray
 
-from host_agent.compiled import Integer
 from host_agent.protocol.arrivals import on_datagram
 from host_agent.protocol.beginning import begin_pass
 from host_agent.protocol.departures import offer as contribute
 from host_agent.protocol.departures import transmit
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
-from sim.explore.engine.compiled import carray, compiled, pointer
+from netsum_common.compiled import Integer, compiled
+from netsum_common.memory import pointer
 
 
 @compiled

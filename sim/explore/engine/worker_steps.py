@@ -5,6 +5,7 @@
 from typing import Final
 
 import numpy as np
+from numba import carray
 
 from host_agent.protocol.records import (
     CORE,
@@ -17,8 +18,9 @@ from host_agent.protocol.records import (
     PASS_RING,
     SLOT,
 )
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import copy_bytes, pointer
 from sim.explore.engine import world as w
-from sim.explore.engine.compiled import Integer, Record, call_worker, carray, compiled, copy_bytes, pointer
 from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.packets import add_entry, datagram_label, entry_of, intern, packet_at, write_number
 from sim.explore.engine.packing import (
@@ -38,6 +40,7 @@ from sim.explore.engine.packing import (
 )
 from sim.explore.engine.step_codes import ANSWERED, QUEUE, TIRED
 from sim.explore.engine.switch_steps import stage_of
+from sim.explore.engine.worker_call import call_worker
 
 _CORE_BYTES: Final = CORE.itemsize
 _SLOT_RECORD_BYTES: Final = SLOT.itemsize

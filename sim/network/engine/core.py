@@ -8,13 +8,13 @@ They are the shipped ones. Called directly they would be optimized anew in every
 from typing import Final
 
 import numpy as np
-from numba import types
+from numba import carray, types
 
 from host_agent.protocol.arrivals import on_datagram
 from host_agent.protocol.departures import transmit
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
-from netsum_common.compiled import Routine, routine_call
-from sim.network.engine.compiled import Integer, carray, pointer
+from netsum_common.compiled import Integer, Routine, routine_call
+from netsum_common.memory import pointer
 
 _TAKE_IN: Final = types.void(*[types.int64] * 7)
 _TRANSMIT: Final = types.int64(*[types.int64] * 9)

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from sim.network.engine.compiled import Integer, compiled
+from netsum_common.compiled import Integer, compiled
 
 LOSS, DUPLICATE, JITTER, STRAGGLE, TO_CHANGE, TRAFFIC = range(6)  # Purposes.
 

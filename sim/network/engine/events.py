@@ -13,8 +13,10 @@ of the workers' numbers: when each was set last does not count, so nothing depen
 from typing import Final
 
 import numpy as np
+from numba import carray
 
-from sim.network.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
+from netsum_common.memory import pointer
 
 HEAP_WORDS: Final = 4
 CONTROL, ARRIVAL, WORKER_TIMER, FLOW_TIMER, MESSAGE_READY, GENERATE, SWITCH_RESUMES = range(7)

@@ -19,8 +19,10 @@ become ready, which is how `sim.peers` write a collective down.
 from typing import Final
 
 import numpy as np
+from numba import carray
 
-from sim.network.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
+from netsum_common.memory import pointer
 from sim.network.engine.events import CONTROL, FLOW_TIMER, MESSAGE_READY, push
 from sim.network.engine.links import send
 from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, packet_of, release, take

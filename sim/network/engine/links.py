@@ -9,9 +9,11 @@ waits says how many bytes are before it.
 from typing import Final
 
 import numpy as np
+from numba import carray
 
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import pointer
 from sim.network.engine import dice
-from sim.network.engine.compiled import Integer, Record, carray, compiled, pointer
 from sim.network.engine.events import ARRIVAL, next_tie, push, remove_first, replace_first
 from sim.network.engine.packets import (
     ACKNOWLEDGEMENT,

@@ -3,8 +3,10 @@
 # mypy: disable-error-code="no-any-return,return-value"
 
 import numpy as np
+from numba import carray
 
-from sim.network.engine.compiled import Integer, Record, carray, compiled, pointer
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import pointer
 from sim.network.engine.events import (
     ARRIVAL,
     CONTROL,

@@ -10,12 +10,13 @@ that no sum has, so that the next worker's block is right only if that worker wr
 from typing import Final
 
 import numpy as np
-from numba import types
+from numba import carray, types
 
 from host_agent.codecs.payload import elements_of
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT, slot_of
 from host_agent.wire.constants import HEADER_OFFSET_CHUNK
-from sim.network.engine.compiled import Integer, Record, carray, compiled, load32, pointer
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import load32, pointer
 from sim.network.engine.packets import HEADERS_BYTES, frame_address
 from sim.network.engine.records import OUTPUT
 

@@ -8,17 +8,11 @@ A frame begins at `FRAME_AT` of its row, so that the UDP payload behind 42 bytes
 from typing import Final
 
 import numpy as np
+from numba import carray
 
 from host_agent.wire.header import FRAME_HEADERS_BYTES
-from sim.network.engine.compiled import (
-    Integer,
-    Record,
-    carray,
-    compiled,
-    compiled_inline,
-    copy_bytes,
-    pointer,
-)
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
+from netsum_common.memory import copy_bytes, pointer
 from sim.network.engine.records import PACKET
 
 LINK_HEADER_BYTES: Final = 14

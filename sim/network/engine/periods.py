@@ -10,10 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from numba import carray
 
 from host_agent.protocol.records import CORE, COUNTERS, FAILURE_NONE, PASS, PASS_RING, SLOT
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
+from netsum_common.memory import pointer
 from sim.network.engine import dice
-from sim.network.engine.compiled import Integer, Record, carray, compiled, compiled_inline, pointer
 from sim.network.engine.events import (
     ARRIVAL,
     CONTROL,

@@ -4,14 +4,19 @@ With a thousand workers everything has left the cache when a worker's turn comes
 spent waiting for memory. What the next events are is at the top of the heap.
 """
 
-# mypy: disable-error-code="no-any-return,return-value"
+# mypy: disable-error-code="no-any-return,return-value,untyped-decorator"
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from llvmlite import ir
+from numba import carray, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
-from sim.network.engine.compiled import Integer, Record, carray, compiled, pointer, prefetch
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import pointer
 from sim.network.engine.events import ARRIVAL, HEAP_WORDS, event_kind, event_packet, event_target
 from sim.network.engine.packets import HEADERS_BYTES, frame_address, packet_of
 from sim.network.engine.records import LINK, NODE, PACKET, WORKER
@@ -25,6 +30,22 @@ _SLOT_BYTES: Final = SLOT.itemsize
 _PASS_BYTES: Final = PASS.itemsize
 _CORE_BYTES: Final = int(CORE.fields["path_worker"][1])  # type: ignore[index]
 """Without the rings of PROBEs."""
+
+
+@intrinsic
+def _prefetch(typing_context: Any, address: Any) -> Any:
+    """Bring the cache line at an address closer, without waiting for it."""
+    del typing_context
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, *[ir.IntType(32)] * 3])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [cgutils.voidptr_t], kind)
+        place = builder.inttoptr(arguments[0], cgutils.voidptr_t)
+        read, keep, data = (ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))
+        builder.call(function, [place, read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
 
 
 @compiled
@@ -57,13 +78,13 @@ def bring_closer(world: Record) -> None:
     _lines(worker.slots + (described.number & (worker.slot_count - 1)) * _SLOT_BYTES, np.int64(_SLOT_BYTES))
     _lines(worker.passes + worker.passes_seen % PASS_RING * _PASS_BYTES, np.int64(_PASS_BYTES))
     _lines(world.links + worker.link * _LINK_BYTES, np.int64(_LINK_BYTES))
-    prefetch(worker.headers)
-    prefetch(worker.headers + HEADERS_BYTES - 1)
+    _prefetch(worker.headers)
+    _prefetch(worker.headers + HEADERS_BYTES - 1)
 
 
 @compiled
 def _lines(first: Integer, size: Integer) -> None:
     at = first
     while at < first + size:
-        prefetch(at)
+        _prefetch(at)
         at += _LINE

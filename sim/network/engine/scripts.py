@@ -5,9 +5,11 @@
 from typing import Final
 
 import numpy as np
+from numba import carray
 
 from host_agent.wire.header import HEADER_WORDS, read_header
-from sim.network.engine.compiled import Integer, Record, carray, compiled, pointer
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import pointer
 from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of
 from sim.network.engine.records import SCRIPT
 

@@ -9,24 +9,17 @@ the same for all packets, so nothing is lost by running the program at once and 
 from typing import Final
 
 import numpy as np
+from numba import carray
 
 from host_agent.wire.constants import HEADER_BYTES, HEADER_OFFSET_CHUNK
-from sim.network.engine.compiled import (
-    Integer,
-    Record,
-    carray,
-    compiled,
-    copy_bytes,
-    load16,
-    load32,
-    pointer,
-    run_program,
-)
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import copy_bytes, load16, load32, pointer
 from sim.network.engine.links import send
 from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of, release, take
 from sim.network.engine.records import LINK, NODE, SWITCH
 from sim.network.engine.ways import link_towards
 from sim.switch.codegen.traffic import DONE
+from sim.switch.ports.program_call import run_program
 
 FORWARDED, UNFINISHED = range(2)  # Whether the program has run to its end, or needs more memory for it first.
 

@@ -3,9 +3,11 @@
 # mypy: disable-error-code="no-any-return,return-value"
 
 import numpy as np
+from numba import carray
 
 from host_agent.wire.header import HEADER_WORDS, read_header
-from sim.network.engine.compiled import Integer, Record, carray, compiled, copy_bytes, pointer
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import copy_bytes, pointer
 from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of
 from sim.network.engine.records import TRACE
 

@@ -5,9 +5,11 @@
 from typing import Final
 
 import numpy as np
+from numba import carray
 
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import pointer
 from sim.network.engine import dice
-from sim.network.engine.compiled import Integer, Record, carray, compiled, pointer
 from sim.network.engine.events import GENERATE, push
 from sim.network.engine.links import send
 from sim.network.engine.packets import BACKGROUND, packet_of, release, take

@@ -9,11 +9,13 @@ then sends leaves when its cost has passed. The core sees that time, cut to its 
 from typing import Final
 
 import numpy as np
+from numba import carray
 
 from host_agent.protocol.departures import next_timer_ns
 from host_agent.protocol.records import CORE, FAILURE_NONE
 from host_agent.wire.constants import HEADER_BYTES
-from sim.network.engine.compiled import Integer, Record, carray, compiled, copy_bytes, load16, pointer
+from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.memory import copy_bytes, load16, pointer
 from sim.network.engine.core import call_take_in, call_transmit
 from sim.network.engine.events import WORKER_TIMER, push
 from sim.network.engine.links import send

@@ -11,7 +11,7 @@ import platform
 import numpy as np
 from numba import types
 
-from sim.switch.ports.compiled import Array, Integer, compiled, compiled_inline
+from netsum_common.compiled import Array, Integer, compiled, compiled_inline
 
 ADDRESS = np.dtype([("family", np.uint16), ("port", np.uint16), ("ip", np.uint32), ("zero", np.uint64)])
 """`struct sockaddr_in`; port and address in network byte order."""

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from netsum_common.compiled import Array, Integer, compiled
 from netsum_common.memory import copy_bytes
 from netsum_common.sockets import CONTROL_BYTES, MSG_DONTWAIT, UDP_GRO, recvmmsg
 from sim.switch.ports.abi import ADDRESS_BYTES, EVENT_DATA_WORD, await_events, realtime_ns
-from sim.switch.ports.compiled import Array, Integer, compiled
 from sim.switch.ports.frames import (
     DROPPED_IN,
     HEADER_BYTES,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from netsum_common.compiled import Array, Integer, compiled
 from netsum_common.sockets import MSG_DONTWAIT, SEGMENT_CONTROL_BYTES, sendmmsg
-from sim.switch.ports.compiled import Array, Integer, compiled
 from sim.switch.ports.frames import (
     DROPPED_OUT,
     ETHERNET_BYTES,

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from sim.switch.ports.compiled import Array, Integer, compiled, compiled_inline
+from netsum_common.compiled import Array, Integer, compiled, compiled_inline
 
 ETHERNET_BYTES = 14
 IPV4_BYTES = 20

@@ -8,7 +8,7 @@ from typing import Any
 
 from numba.extending import overload
 
-from sim.switch.ports.compiled import Array, Integer
+from netsum_common.compiled import Array, Integer
 
 RECEIVERS: dict[type, Any] = {}
 """The function that receives, by the class of the inbox: (inbox, timeout in ms) -> number of frames."""

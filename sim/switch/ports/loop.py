@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from netsum_common.compiled import Array, Integer, borrowed, compiled
 from netsum_common.sockets import monotonic_ns
 from sim.switch.codegen.traffic import DONE
 from sim.switch.flight import Flight
-from sim.switch.ports.compiled import Array, Integer, borrowed, compiled, run_program
 from sim.switch.ports.kinds import receive, transmit
+from sim.switch.ports.program_call import run_program
 
 QUIET, ASKED, ATTEND, UNFINISHED = range(4)
 """Why the loop came back: nothing to do, or it is time to look after the ports; another thread wants the switch; the last

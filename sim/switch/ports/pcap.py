@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from netsum_common.compiled import Array, Integer, compiled
 from netsum_common.memory import copy_bytes
-from sim.switch.ports.compiled import Array, Integer, compiled
 
 DEFAULT_LIMIT_BYTES = 1 << 30
 

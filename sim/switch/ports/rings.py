@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from netsum_common.compiled import Array, Integer, compiled
 from netsum_common.memory import copy_bytes, load8, load16, load32, load_acquire, store_release
 from netsum_common.sockets import MSG_DONTWAIT, last_errno, monotonic_ns, sendmmsg
 from sim.switch.ports.abi import LINK_ADDRESS_BYTES, await_events
-from sim.switch.ports.compiled import Array, Integer, compiled
 from sim.switch.ports.frames import (
     DROPPED_IN,
     DROPPED_OUT,

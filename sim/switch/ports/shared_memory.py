@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from netsum_common.compiled import Array, Integer, compiled, compiled_inline
 from netsum_common.memory import copy_bytes, fence, load32, load_acquire, store_release
 from netsum_common.rings import (
     DOWN_HEAD,
@@ -25,7 +26,6 @@ from netsum_common.rings import (
 )
 from netsum_common.sockets import monotonic_ns, ring_bell, sched_yield
 from sim.switch.ports.abi import realtime_ns
-from sim.switch.ports.compiled import Array, Integer, compiled, compiled_inline
 from sim.switch.ports.frames import (
     DROPPED_IN,
     DROPPED_OUT,

@@ -17,9 +17,10 @@ from typing import Any, Final
 import numba
 import numpy as np
 import numpy.typing as npt
+from numba import carray
 
 from netsum.explore.at_random import run_at_random
-from sim.explore.engine.compiled import carray, pointer
+from netsum_common.memory import pointer
 from sim.explore.worker_code import WorkerCode
 from tests.sim.explore.worker_texts import text_of, worker_with
 

@@ -18,7 +18,7 @@ __all__ = ["text_of", "worker_with"]
 
 
 def _uncached(function: Any) -> Any:
-    """Compile a function as `host_agent.compiled.compiled` does, without its cache."""
+    """Compile a function as `netsum_common.compiled.compiled` does, without its cache."""
     return numba.njit(
         nogil=True,
         error_model="numpy",

@@ -1,31 +1,14 @@
-"""The decorator under which the explorer is compiled, and calls of machine code by address."""
+"""Calls of the worker core's machine code from the explorer's, by address."""
 
 # Numba's decorators are untyped.
-# mypy: disable-error-code="untyped-decorator,no-any-return"
+# mypy: disable-error-code="untyped-decorator"
 
 from typing import Any
 
 from llvmlite import ir
-from numba import carray, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-
-from netsum_common.compiled import Integer, Record, compiled, compiled_inline
-from netsum_common.memory import compare_bytes, copy_bytes, pointer
-from sim.switch.ports.compiled import run_program
-
-__all__ = [
-    "Integer",
-    "Record",
-    "call_worker",
-    "carray",
-    "compare_bytes",
-    "compiled",
-    "compiled_inline",
-    "copy_bytes",
-    "pointer",
-    "run_program",
-]
 
 
 @intrinsic

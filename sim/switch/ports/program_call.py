@@ -1,4 +1,4 @@
-"""The decorator under which the ports' per-packet code is compiled, and calls of a program's machine code."""
+"""Calls of a program's machine code from compiled code."""
 
 # Numba's decorators are untyped.
 # mypy: disable-error-code="untyped-decorator"
@@ -8,10 +8,6 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-
-from netsum_common.compiled import Array, Integer, borrowed, compiled, compiled_inline
-
-__all__ = ["Array", "Integer", "borrowed", "compiled", "compiled_inline", "run_program"]
 
 
 @intrinsic
