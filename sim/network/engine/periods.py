@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import carray
 
+from host_agent.protocol.passes import ALL_BLOCKS
 from host_agent.protocol.records import CORE, COUNTERS, FAILURE_NONE, PASS, PASS_RING, SLOT
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import pointer
@@ -72,6 +73,9 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
         steady = steady and core.next_chunk >= core.window_ends
         steady = steady and core.sending_pass == core.passes_done and core.sending_pass < core.passes_begun
         steady = steady and work.quorum == 0 and work.payload.encode != 0 and begins <= index < ends
+        # A pass whose worker sends or needs the lanes of a part of the array changes at that part's ends.
+        steady = steady and work.spare_from == 0 and work.data_from == 0
+        steady = steady and work.spare_to % ALL_BLOCKS[1] == 0 and work.data_to % ALL_BLOCKS[1] == 0
         if not steady or work.chunks != begins + ends:
             return np.int64(IRREGULAR)
         for value in (
@@ -86,6 +90,8 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
             work.fingerprint,
             begins,
             work.dependency,
+            work.spare_to,
+            work.data_to,
             core.srtt_ns,
             core.rttvar_ns,
             core.rto_ns,
