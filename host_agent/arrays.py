@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.errors import ArrayError
+from host_agent.errors import ArrayError, UnsupportedTypeError
 
 Array = npt.NDArray[Any]
 
@@ -44,6 +44,22 @@ def flat_source(values: Array, dtype: np.dtype[Any]) -> Array:
     return np.require(values, dtype, ["C", "A"]).reshape(-1)
 
 
+def check_plain(values: Array, collective: str) -> None:
+    """Raise UnsupportedTypeError for an array of Python objects."""
+    if values.dtype.hasobject:
+        raise UnsupportedTypeError(
+            f"{collective}: Python objects cannot be sent, only arrays of plain numbers or bytes"
+        )
+
+
+def check_out(out: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise ArrayError if `out` is no writable array of a shape and type."""
+    if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype or not out.flags.writeable:
+        found = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+        writable = "a read-only one" if isinstance(out, np.ndarray) and not out.flags.writeable else found
+        raise ArrayError(f"out must be a writable {dtype} array of shape {shape}, got {writable}")
+
+
 def flat_target(
     values: Array, dtype: np.dtype[Any], out: Array | None, may_be_source: bool
 ) -> tuple[Array, Delivery]:
@@ -56,15 +72,7 @@ def flat_target(
     if out is None:
         flat = np.empty(values.size, dtype)
         return flat, Delivery(flat, values.shape, dtype, None)
-    if (
-        not isinstance(out, np.ndarray)
-        or out.shape != values.shape
-        or out.dtype != dtype
-        or not out.flags.writeable
-    ):
-        found = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
-        writable = "a read-only one" if isinstance(out, np.ndarray) and not out.flags.writeable else found
-        raise ArrayError(f"out must be a writable {dtype} array of shape {values.shape}, got {writable}")
+    check_out(out, values.shape, dtype)
     same_memory = may_be_source and out.__array_interface__["data"] == values.__array_interface__["data"]
     apart = not np.may_share_memory(out, values)
     if (

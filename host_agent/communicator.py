@@ -31,6 +31,7 @@ from host_agent.collectives import (
     plan_reduce_scatter,
 )
 from host_agent.collectives.allreduce import Rounding
+from host_agent.collectives.collective import check_root
 from host_agent.collectives.exact import Exact, plan_exact_allreduce
 from host_agent.collectives.rows import Rows, plan_allreduce_rows
 from host_agent.collectives.shards import refuse_quorum
@@ -261,6 +262,7 @@ class Communicator(Closing):
         """
         if root is not None:
             refuse_quorum(self.admission, "a reduction to one rank")
+            check_root(root, self.admission.world_size, "allreduce_async")
         self._progress.start_thread()
         planned = _plan_of(exact, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
         return self._submit(*planned, *(() if root is None or exact else (0, root)))

@@ -3,16 +3,14 @@
 A Tofino program is three kinds of files: the binary and the context of each pipeline, and the BF-Runtime description of the
 program. Their names are in the ``.conf`` that the compiler writes beside them.
 
-``python -m controller.targets.tofino netsum.conf --server pi --out netsum.bin`` packs them into one file.
+``python -m controller.targets netsum.conf --server pi --out netsum.bin`` packs them into one file.
 
 Failures raise `WrongProgramError`; the message says what is wrong.
 """
 
-import argparse
 import json
 import re
 import struct
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,22 +154,3 @@ def _delimited(number: int, content: bytes) -> bytes:
 
 def _text(number: int, text: str) -> bytes:
     return _delimited(number, text.encode())
-
-
-def main() -> int:
-    """Pack a compiled program into one file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("conf", type=Path, help="the .conf that p4c wrote")
-    parser.add_argument("--server", choices=SERVERS, default="stratum", help="whose form (default: stratum)")
-    parser.add_argument("--out", type=Path, required=True, help="the file to write")
-    arguments = parser.parse_args()
-    try:
-        arguments.out.write_bytes(SERVERS[arguments.server](read_program(arguments.conf)))
-    except (WrongProgramError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

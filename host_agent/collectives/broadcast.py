@@ -3,11 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.arrays import flat_source, flat_target
+from host_agent.arrays import check_plain, flat_source, flat_target
 from host_agent.codecs.codec import NOTHING
 from host_agent.codecs.raw import WORDS
-from host_agent.collectives.collective import Array, Collective
-from host_agent.errors import MisuseError, UnsupportedTypeError
+from host_agent.collectives.collective import Array, Collective, check_root
 from host_agent.protocol.passes import ALL_BLOCKS, NO_BLOCKS, Pass
 from host_agent.protocol.records import CONTRIBUTES_DATA, without_data
 from host_agent.statistics import Statistics
@@ -28,12 +27,8 @@ def plan_broadcast(
 ) -> Collective:
     """Plan the distribution of the root's array; the arguments are those of `Communicator.broadcast`."""
     values = np.asarray(array)
-    if values.dtype.hasobject:
-        raise UnsupportedTypeError(
-            "broadcast: Python objects cannot be sent, only arrays of plain numbers or bytes"
-        )
-    if not isinstance(root, int) or not 0 <= root < admission.world_size:
-        raise MisuseError(f"broadcast: root must be a worker id, 0…{admission.world_size - 1}, got {root!r}")
+    check_plain(values, "broadcast")
+    check_root(root, admission.world_size, "broadcast")
     dtype = values.dtype.newbyteorder("=")
     mark = fingerprint(
         kind="broadcast",

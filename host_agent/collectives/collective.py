@@ -54,6 +54,12 @@ class Collective:
         self.what = f"{label}, number {sequence}"
 
 
+def check_root(root: object, workers: int, collective: str) -> None:
+    """Raise MisuseError if `root` is not the id of one of the workers."""
+    if not isinstance(root, int) or not 0 <= root < workers:
+        raise MisuseError(f"{collective}: root must be a worker id, 0…{workers - 1}, got {root!r}")
+
+
 def check_choice(name: str, choice: object, choices: tuple[object, ...]) -> None:
     """Refuse an unknown value of an argument. Raises MisuseError if `choice` is none of `choices`."""
     if choice not in choices:

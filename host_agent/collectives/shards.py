@@ -10,13 +10,13 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.arrays import flat_source
+from host_agent.arrays import check_out, check_plain, flat_source
 from host_agent.codecs.codec import NOTHING
 from host_agent.codecs.raw import WORDS
 from host_agent.collectives.allreduce import plan_allreduce
 from host_agent.collectives.collective import Array, Collective, OnOverflow, Op, Passes
 from host_agent.collectives.sparse import Sparse
-from host_agent.errors import ArrayError, MisuseError, UnsupportedTypeError
+from host_agent.errors import ArrayError, MisuseError
 from host_agent.protocol.passes import NO_BLOCKS, Pass
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission, describe_dtype, fingerprint
@@ -69,18 +69,13 @@ def plan_all_gather(
     """Plan the distribution of all workers' arrays; the arguments are those of `Communicator.all_gather`."""
     refuse_quorum(admission, "all_gather")
     values, ranks, rank = np.asarray(array), admission.world_size, admission.rank
-    if values.dtype.hasobject:
-        raise UnsupportedTypeError(
-            "all_gather: Python objects cannot be sent, only arrays of plain numbers or bytes"
-        )
+    check_plain(values, "all_gather")
     dtype = values.dtype.newbyteorder("=")
     shape = (ranks, *values.shape)
     if out is None:
         out = np.empty(shape, dtype)
-    elif out.shape != shape or out.dtype != dtype or not out.flags.writeable:
-        raise ArrayError(
-            f"out must be a writable {dtype} array of shape {shape}, got {out.dtype} of {out.shape}"
-        )
+    else:
+        check_out(out, shape, dtype)
     result = out
     mark = fingerprint(kind="all_gather", dtype=describe_dtype(dtype), count=values.size, sequence=sequence)
     what = f"all_gather number {sequence} ({values.size} {dtype} of each worker)"

@@ -35,7 +35,7 @@ LEAST_QUEUE_NS: Final = 350_000  # A process waits for a processor for some tent
 OLDEST_SUSPECTED: Final = 2  # How many chunks are probed when no RESULT has arrived for a while,
 MOST_SUSPECTED: Final = 16  # and how many at most when PROBEs stay without an answer.
 WINDOW_SHARE: Final = 4  # After a loss at least 1/n of the slots is used,
-LEAST_WINDOW: Final = 24  # and at least n slots,
+LEAST_WINDOW: Final = 24  # and at least this number of slots,
 WINDOW_ROUNDS: Final = 8  # for n times as many chunks as there are slots.
 
 

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ import netsum.torch  # noqa: F401
 from host_agent.compression import CompressionState, compress
 from netsum.bench.compression_points import UNCOMPRESSED, Curve, Point, method_of
 from netsum.bench.machine import example
-from netsum.bench.torch_world import parse, world
+from netsum.bench.torch_world import parse, wire_bytes, world
 from netsum.terminal import print_json_line
 
 _TIMEOUT = timedelta(seconds=120)
@@ -41,14 +40,14 @@ def _train(point: Point, group: Any, interface: str) -> Curve:
     seconds, sent, received = 0.0, 0, 0
     for first, last in zip([0, *looks], looks, strict=False):
         dist.barrier()
-        before = _counters(interface)
+        before = wire_bytes(interface)
         began = time.perf_counter()
         for inputs, targets in batches[first:last]:
             optimizer.zero_grad()
             task.loss(model(inputs), targets).backward()
             optimizer.step()
         seconds += time.perf_counter() - began
-        after = _counters(interface)
+        after = wire_bytes(interface)
         sent, received = sent + after[0] - before[0], received + after[1] - before[1]
         if rank == 0:
             curve.steps.append(last)
@@ -76,12 +75,6 @@ def _compressed(model: DistributedDataParallel, point: Point) -> CompressionStat
         seed=point.seed,
         **method.options,
     )
-
-
-def _counters(interface: str) -> tuple[int, int]:
-    """Return the bytes of all frames that an interface has sent and received."""
-    folder = Path("/sys/class/net") / interface / "statistics"
-    return int((folder / "tx_bytes").read_text()), int((folder / "rx_bytes").read_text())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -17,20 +16,11 @@ import torch.distributed as dist
 import netsum.torch  # noqa: F401
 from netsum.bench.machine import example
 from netsum.bench.torch_plan import TorchPlan, repeats_of
-from netsum.bench.torch_world import parse, world
+from netsum.bench.torch_world import parse, wire_bytes, world
 from netsum.terminal import print_json_line
 
 BACKENDS = ("netsum", "gloo")
 _TIMEOUT = timedelta(seconds=300)
-
-
-def _received_bytes(interface: str) -> int:
-    """Return how many bytes an interface of this host has received."""
-    for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines():
-        name, _, counts = line.partition(":")
-        if name.strip() == interface:
-            return int(counts.split()[0])
-    raise RuntimeError(f"this host has no interface {interface}")
 
 
 def _run(collective: str, tensor: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
@@ -56,14 +46,14 @@ def _measure_collective(
     repeats = repeats_of(size_bytes)
     world = dist.get_world_size()
     elements = -(-size_bytes // 4 // world) * world
-    spent, before = 0.0, _received_bytes(interface)
+    spent, (_, before) = 0.0, wire_bytes(interface)
     for _ in range(repeats):
         tensor = torch.full((elements,), dist.get_rank() + 1.0, dtype=getattr(torch, dtype))
         dist.barrier(group)
         begin = time.perf_counter()
         result = _run(collective, tensor, group)
         spent += time.perf_counter() - begin
-    received = (_received_bytes(interface) - before) / repeats
+    received = (wire_bytes(interface)[1] - before) / repeats
     expected = torch.full_like(result, world * (world + 1) / 2)
     if collective == "all_gather":
         expected = (torch.arange(world) + 1).to(result.dtype).repeat_interleave(elements // world)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +31,16 @@ def parse(
     parser.add_argument("--master", required=True, help="address of rank 0")
     parser.add_argument("--interface", required=True, help="of this host, for Gloo")
     return parser.parse_args(arguments)
+
+
+def wire_bytes(interface: str) -> tuple[int, int]:
+    """Return the bytes of all frames that an interface of this host has sent and received."""
+    for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == interface:
+            received, sent = (int(counts.split()[at]) for at in (0, 8))
+            return sent, received
+    raise RuntimeError(f"this host has no interface {interface}")
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from netsum.bench.machine import machine_and_date
 from netsum.bench.thrift import CLIENT, run_client
 from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
 from netsum.bench.xdp_twin import adding_ns, compiler
+from netsum.option_values import OptionValueError
 from netsum.programs import LANES, compiled_program
 from topologies import namespaces
 from topologies.announcing import await_socket
@@ -261,6 +262,13 @@ def measure(
 
 def run(*, runs: int, lanes: str | None, workers: int, slots: int, packets: int, bmv2: bool) -> None:
     """Measure the programs with these lanes on all switches and print packets/s, the ratios, the machine and the date."""
+    if slots & (slots - 1):
+        raise OptionValueError(f"--slots: expected a power of two, not {slots}")
+    if packets < workers * slots:
+        raise OptionValueError(
+            f"--packets: expected at least {workers * slots}, one for each of {slots} slots and {workers} workers, "
+            f"not {packets}"
+        )
     lacking = namespaces.missing_for_namespaces()
     if lacking is not None:
         raise TestbedError(lacking)

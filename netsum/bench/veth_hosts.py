@@ -27,7 +27,7 @@ from sim.switch.bpf.syscall import Map
 SOURCE = Path(__file__).with_name("host_xdp.ll")
 
 _QUIET_S = 3.0
-"""A host gives up when no result has come for so long."""
+"""Seconds without a RESULT after which a host gives up."""
 _TEMPLATES, _SAMPLES, _LANES_AT, _CHUNK_AT = 16, 64, 62, 54
 _RESULT = c.VERSION << 4 | c.KIND_RESULT
 

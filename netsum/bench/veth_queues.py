@@ -84,6 +84,8 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=5, help="of each (default: 5)")
     options.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     chosen = options.parse_args()
+    if chosen.runs < 1:
+        options.error(f"--runs: expected at least 1, not {chosen.runs}")
     lacking = missing_for_namespaces()
     if lacking is not None:
         sys.exit(f"error: {lacking}")

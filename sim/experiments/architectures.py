@@ -201,7 +201,7 @@ def _lstm_gbw() -> Iterator[Layer]:
 def _ncf() -> Iterator[Layer]:
     """He et al., "Neural collaborative filtering", 2017: NeuMF over the expanded MovieLens data of MLPerf, 1,048,576 samples.
 
-    The data are not in what was at hand of the repository. Densities follow from 15.4 % of all rows, as the gradient's 84.6 % of
+    Its data were not read. Densities follow from 15.4 % of all rows, as the gradient's 84.6 % of
     zeros are cited from the paper, if those rows are independent: a block has four rows of 64 elements or two of 128.
     """
     rows, batch = {"user": 498_975, "item": 427_888}, (1 << 20) // _SAMPLES

@@ -18,9 +18,7 @@ from sim.peers.table import COLOCATED, PIECES, SERVED, server_count
 
 _START_BYTES: Final = 195_000_000  # Python, Numba, and the program's machine code.
 _NODE_BYTES: Final = 59_000  # Of a host or switch, with a worker or a switch's tables.
-_VALUE_BYTES: Final = (
-    2.7  # For each byte of an array: contributions, which are windows of one array, and their sum.
-)
+_VALUE_BYTES: Final = 2.7  # For each byte of an array: contributions, windows of one array, and their sum.
 _FRAME_BYTES: Final = 1100, 7.5  # For each packet that may be under way, and more for each lane.
 _MESSAGE_BYTES: Final = 430  # Of a peer's message.
 _FLOW_BYTES: Final = 31_000  # From a peer's host to another one.
@@ -28,10 +26,8 @@ _START_S: Final = 2.5
 _NODE_S: Final = 0.001
 _PACKET_S: Final = 1e-6
 _VALUE_S: Final = 25e-9  # For each byte of an array.
-_FIRST_CHUNKS: Final = (
-    300,
-    8,
-)  # Until a pass repeats itself and where it ends: so many, and so many for each slot.
+# Chunks that are simulated until a pass repeats itself, and where it ends; and more of them for each slot.
+_FIRST_CHUNKS: Final = 300, 8
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def test_the_command_packs_a_file(conf: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "controller.targets.tofino",
+        "controller.targets",
         str(conf),
         "--server",
         "pi",

@@ -1,10 +1,10 @@
 """Write ``register_includes/reg.h`` of Tofino's open-source ASIC model, which published copies of its sources lack (over 4 MiB).
 
-``python -m tests.dataplane.tofino_model_header BF_ASM CHIP UTILS OUT``: BF_ASM is ``backends/tofino/bf-asm`` of p4c's sources,
-whose ``chip.schema`` has the addresses of all registers; CHIP is ``tofino`` or ``jbay`` (Tofino 2); UTILS is the model's
-``register_utils.h`` for the chip. Structures of registers in place, and macros for the addresses of those that are no arrays.
+It has structures of registers in place, and macros for the addresses of those that are no arrays:
+``python -m tests.dataplane.tofino_model_header --help``.
 """
 
+import argparse
 import pickle
 import re
 import sys
@@ -95,20 +95,31 @@ def size(part: Any) -> int:
 
 
 def main() -> int:
-    """Write the header."""
-    assembler, chip, utils, out = sys.argv[1:]
-    sys.path.insert(0, f"{assembler}/walle")  # the schema's classes
-    with (Path(assembler) / chip / "chip.schema").open("rb") as schema:
-        registers = pickle.load(schema, encoding="latin1")["regs"]
+    """Write register_includes/reg.h of the ASIC model."""
+    options = argparse.ArgumentParser(
+        prog="python -m tests.dataplane.tofino_model_header", description=main.__doc__
+    )
+    options.add_argument("assembler", type=Path, help="backends/tofino/bf-asm of p4c's sources")
+    options.add_argument("chip", choices=TOPS, help="jbay is Tofino 2")
+    options.add_argument("utils", type=Path, help="the model's register_utils.h for the chip")
+    options.add_argument("out", type=Path)
+    chosen = options.parse_args()
+    sys.path.insert(0, str(chosen.assembler / "walle"))  # the schema's classes
+    schema = chosen.assembler / chosen.chip / "chip.schema"
+    try:
+        registers = pickle.loads(schema.read_bytes(), encoding="latin1")["regs"]
+        utils = chosen.utils.read_text(encoding="utf-8")
+    except OSError as error:
+        sys.exit(f"error: {error.filename}: {error.strerror}")
     header = Header()
-    top = registers[TOPS[chip]]
-    header.structure(top)
-    header.addresses(top, TOPS[chip], 0)
+    name = TOPS[chosen.chip]
+    header.structure(registers[name])
+    header.addresses(registers[name], name, 0)
     # Functions of the model's own tests set fields; nothing of the model calls them.
-    setters = sorted(set(re.findall(r"(?<!do_)\bsetp_\w+", Path(utils).read_text(encoding="utf-8"))))
+    setters = sorted(set(re.findall(r"(?<!do_)\bsetp_\w+", utils)))
     header.lines += [f"#define {setter}(at, value) ((void) (at), (void) (value))" for setter in setters]
     guard = ["#ifndef REG_H", "#define REG_H", "#include <cstdint>"]
-    Path(out).write_text("\n".join([*guard, *header.lines, "#endif", ""]), encoding="utf-8")
+    chosen.out.write_text("\n".join([*guard, *header.lines, "#endif", ""]), encoding="utf-8")
     return 0
 
 

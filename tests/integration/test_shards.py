@@ -182,6 +182,11 @@ def test_an_out_that_does_not_fit_is_refused() -> None:
         plan_all_gather(admission(), 0, np.zeros(4, np.float32), np.zeros(8, np.float32))
 
 
+def test_an_out_that_is_no_array_is_refused() -> None:
+    with pytest.raises(ArrayError, match=r"out must be a writable float32 array of shape \(2, 4\), got list"):
+        plan_all_gather(admission(), 0, np.zeros(4, np.float32), [])  # type: ignore[arg-type]
+
+
 def test_workers_that_mean_another_root_get_an_error() -> None:
     def plan(rank: int) -> Plan:
         return lambda given, sequence: plan_allreduce(

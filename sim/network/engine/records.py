@@ -1,5 +1,8 @@
 """The records that a network consists of. All fields are int64; times are picoseconds unless a name says otherwise.
 
+Compiled functions take one record, the world, which holds the addresses of all others: a record is passed as a pointer, where a
+tuple of arrays would be passed as a hundred arguments.
+
 A picosecond is a tenth of what a byte takes at 800 Gbit/s, and 2^63 of them are 106 days.
 """
 
