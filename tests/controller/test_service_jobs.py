@@ -107,7 +107,9 @@ def test_a_job_and_an_ended_one_of_its_name_are_counted_apart(
         (seat,) = bench.join_all("twice", 1)
         if counted == 7:
             seat.close()
+            # The switch is read once more after the job has ended.
             until(lambda: not bench.operator.jobs())
+            until(lambda: bench.operator.jobs(ended=True)[-1].counters["results"] == 7)
     *_, ended, running = bench.operator.jobs(ended=True)
     assert [as_dict(view)["state"] for view in (ended, running)] == ["ended", "running"]
     assert [view.counters["results"] for view in (ended, running)] == [7, 8]
