@@ -101,6 +101,7 @@ class Recorder:
                 round(each.time_range.start * 1000),
                 round(each.time_range.end * 1000),
                 each.is_user_annotation,
+                each.thread,
             )
             for each in self._profile.events()
         ]

@@ -69,6 +69,7 @@ class Event:
     start_ns: int
     end_ns: int
     marked: bool
+    thread: int
 
     @property
     def launches(self) -> bool:
@@ -179,6 +180,9 @@ def median_step(events: Iterable[Event], called: Sequence[Communication]) -> Ste
     """
     ordered = sorted(events, key=lambda event: event.start_ns)
     marks = [each.end_ns for each in ordered if each.name == MARK]
+    trains = next(each.thread for each in ordered if each.name == MARK)
+    # Other threads end communications: Gloo's, and PyTorch's for the end of netsum's ranges ("<forked function>").
+    ordered = [each for each in ordered if each.thread == trains or each.marked or each.launches]
     steps = []
     of_profile = list(itertools.pairwise(marks))[1:-1]  # The last one was observed, too.
     for start_ns, end_ns in of_profile:

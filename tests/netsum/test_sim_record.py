@@ -46,8 +46,8 @@ dist.destroy_process_group()
 PARAMETERS = 64 * 128 + 128 + 128 * 4 + 4
 
 
-def op(name: str, start: int, end: int, *, marked: bool = False) -> Event:
-    return Event(name, 1000 * start, 1000 * end, marked)
+def op(name: str, start: int, end: int, *, marked: bool = False, thread: int = 1) -> Event:
+    return Event(name, 1000 * start, 1000 * end, marked, thread)
 
 
 def a_step(at: int, slower: int = 0) -> list[Event]:
@@ -115,6 +115,23 @@ def test_a_communication_that_the_program_waits_for_at_once() -> None:
         (30_000, 50_000, (0,)),
         (55_000, 80_000, (1,)),
     ]
+
+
+def test_what_other_threads_do_meanwhile_is_no_computing() -> None:
+    """DDP waits for netsum's range in its own thread; PyTorch runs what ends the range in another."""
+    events = []
+    for at in range(0, 500, 100):
+        events += [
+            op(MARK, at, at, marked=True),
+            op("aten::mm", at, at + 20),
+            op("netsum:all_reduce (SUM) of torch.float32 [8], 32 bytes", at + 15, at + 60, marked=True),
+            op("<forked function>", at + 18, at + 65, thread=2),
+            op("aten::mm", at + 70, at + 95),
+        ]
+    step = median_step([*events, op(MARK, 500, 500, marked=True)], CALLED[:1])
+    assert [
+        (each.start_ns - step.start_ns, each.end_ns - step.start_ns, each.those) for each in step.waits
+    ] == [(20_000, 60_000, (0,))]
 
 
 def test_steps_that_cannot_be_recorded() -> None:
