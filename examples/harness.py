@@ -1,4 +1,4 @@
-"""What the examples share: plain DDP training over any backend, its losses, its time, and the same training in one process.
+"""What the examples share: training over any backend, its losses, its time, and the same training in one process.
 
 torchrun --nproc-per-node 4 examples/digits_cnn.py --backend netsum
 torchrun --nproc-per-node 4 examples/digits_cnn.py --backend gloo
@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 TIMED_COMPUTE_STEPS = 20
@@ -34,6 +35,16 @@ ROUNDING_MARGIN = 10
 """How many times as far as float32 rounding moves the losses of one process they may be from it."""
 
 Batch = Callable[[int], tuple[Tensor, Tensor]]
+
+
+def replicated(model: nn.Module, group: dist.ProcessGroup, gradients: str) -> nn.Module:
+    """Give each rank of a group the whole model, with DDP; `gradients` is the type in which they are added."""
+    model = DistributedDataParallel(model, process_group=group)
+    if gradients == "bfloat16":
+        from netsum.torch import bfloat16_hook
+
+        model.register_comm_hook(group, bfloat16_hook)
+    return model
 
 
 def adam(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
@@ -56,6 +67,8 @@ class Task:
     steps: int
     # Given the model and the rate, makes what updates its parameters.
     optimizers: Callable[[nn.Module, float], list[torch.optim.Optimizer]] = adam
+    # Spreads the model over the ranks of a group, given the type in which gradients are added.
+    spread: Callable[[nn.Module, dist.ProcessGroup, str], nn.Module] = replicated
 
 
 @dataclass
@@ -163,11 +176,9 @@ def train_together(
     group = dist.group.WORLD if group is None else group
     rank, workers = dist.get_rank(group), dist.get_world_size(group)
     torch.manual_seed(seed)
-    model = DistributedDataParallel(task.model(), process_group=group)
-    if gradients == "bfloat16":
-        from netsum.torch import bfloat16_hook
-
-        model.register_comm_hook(group, bfloat16_hook)
+    model = task.model()
+    alone = copy.deepcopy(model)
+    model = task.spread(model, group, gradients)
     report = Report(dist.get_backend(group), workers)
     report.gradient_bytes = sum(each.numel() * each.element_size() for each in model.parameters())
 
@@ -175,7 +186,7 @@ def train_together(
         return task.batch(step, rank, workers)
 
     dist.barrier(group)
-    report.compute_ms = _median_ms(_steps(task, copy.deepcopy(model.module), TIMED_COMPUTE_STEPS, mine))[1]
+    report.compute_ms = _median_ms(_steps(task, alone, TIMED_COMPUTE_STEPS, mine))[1]
     dist.barrier(group)
     before = _bytes_sent(group)
     losses, report.step_ms = _median_ms(_steps(task, model, steps, mine))
@@ -184,9 +195,9 @@ def train_together(
     means = torch.tensor(losses, dtype=torch.float64) / workers
     dist.all_reduce(means, group=group)
     report.losses = means.tolist()
-    report.accuracy = task.accuracy(model.module)
+    report.accuracy = task.accuracy(_inner(model))
     digests: list[str | None] = [None] * workers
-    dist.all_gather_object(digests, _digest(model.module), group=group)
+    dist.all_gather_object(digests, _digest(_inner(model)), group=group)
     report.digests = [str(each) for each in digests]
     return report if rank == 0 else None
 
@@ -230,8 +241,7 @@ def _largest_difference(some: list[float], others: list[float]) -> float:
 
 def _steps(task: Task, model: nn.Module, steps: int, batch: Batch) -> Iterator[Tensor]:
     """Train, yielding the loss of each step."""
-    inner = model.module if isinstance(model, DistributedDataParallel) else model
-    optimizers = task.optimizers(inner, task.rate)
+    optimizers = task.optimizers(_inner(model), task.rate)
     for step in range(steps):
         inputs, targets = batch(step)
         for optimizer in optimizers:
@@ -241,6 +251,15 @@ def _steps(task: Task, model: nn.Module, steps: int, batch: Batch) -> Iterator[T
         for optimizer in optimizers:
             optimizer.step()
         yield loss.detach()
+
+
+def _inner(model: nn.Module) -> nn.Module:
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def whole(parameter: Tensor) -> Tensor:
+    """Return a parameter with all its shards; to be called at all ranks."""
+    return parameter.full_tensor() if isinstance(parameter, DTensor) else parameter.detach()
 
 
 def _median_ms(steps: Iterator[Tensor]) -> tuple[list[float], float]:
@@ -264,7 +283,7 @@ def _bytes_sent(group: dist.ProcessGroup) -> int | None:
 def _digest(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(parameter.detach().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(whole(parameter).contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -23,6 +23,8 @@ EXAMPLES = {
     "wide_embedding": 10,
     "wide_embedding_sparse": 10,
     "resnet18": 5,
+    "transformer_lm": 10,
+    "transformer_fsdp": 10,
 }
 """Steps of a run."""
 DTYPES = ("float32", "bfloat16")
