@@ -231,16 +231,14 @@ class NetsumProcessGroup(ThroughGloo):
         with self._driven_by(opts):
             for pieces, own in zip(outputs, inputs, strict=True):
                 self._check_pieces("all_gather", pieces)
-                if pieces[self._rank].numel() != own.numel() or pieces[self._rank].dtype != own.dtype:
+                if pieces[self._rank].numel() != own.numel() or any(
+                    each.dtype != own.dtype for each in pieces
+                ):
                     raise ArrayError(
-                        f"all_gather: output {self._rank} must be like the input, {own.dtype} {list(own.shape)}, "
-                        f"not {pieces[self._rank].dtype} {list(pieces[self._rank].shape)}"
+                        f"all_gather: output {self._rank} must be like the input, {own.dtype} {list(own.shape)}, and the others "
+                        f"of its type, not {', '.join(f'{each.dtype} {list(each.shape)}' for each in pieces)}"
                     )
-                overwrite(pieces[self._rank], own.reshape(pieces[self._rank].shape))
-                parts += [
-                    self._send_out(piece, rank, f"all_gather from rank {self._ranks[rank]}")
-                    for rank, piece in enumerate(pieces)
-                ]
+                parts.append(self._gather_in_list(own, pieces))
             return self._work(label_of("all_gather", "", *inputs), written, parts, called, value=outputs)
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
@@ -323,7 +321,7 @@ class NetsumProcessGroup(ThroughGloo):
 
         return self._slots.allreduce(plan, label_of(label, kind, source), root), finish
 
-    def _gather(self, piece: Tensor, whole: Tensor) -> tuple[Future[Any], Finish]:
+    def _gather(self, piece: Tensor, whole: Tensor, label: str = "") -> tuple[Future[Any], Finish]:
         """Begin to gather the ranks' pieces in one tensor."""
         cut(whole, piece, self._size)
         given, taken = staged(piece, read=True, write=False), staged(whole, read=False, write=True)
@@ -334,8 +332,25 @@ class NetsumProcessGroup(ThroughGloo):
             taken.bring_back()
 
         return self._slots.all_gather(
-            own, flat.reshape(self._size, own.size), label_of("all_gather", "", piece)
+            own, flat.reshape(self._size, own.size), label or label_of("all_gather", "", piece)
         ), finish
+
+    def _gather_in_list(self, own: Tensor, pieces: Sequence[Tensor]) -> tuple[Future[Any], Finish]:
+        """Begin to gather the ranks' tensors, whose numbers of elements may differ, in one tensor for each."""
+        longest = max(piece.numel() for piece in pieces)
+        row = own.detach().reshape(-1)
+        if row.numel() < longest:
+            row = torch.zeros(longest, dtype=own.dtype, device=own.device)
+            row[: own.numel()] = own.detach().reshape(-1)
+        whole = torch.empty(len(pieces), longest, dtype=own.dtype, device=own.device)
+        future, finish_whole = self._gather(row, whole, label_of("all_gather", "", *pieces))
+
+        def finish() -> None:
+            finish_whole()
+            for piece, gathered in zip(pieces, whole, strict=True):
+                overwrite(piece, gathered[: piece.numel()].view(piece.shape))
+
+        return future, finish
 
     def _send_out(self, tensor: Tensor, root: int, label: str) -> tuple[Future[Any], Finish]:
         sends = root == self._rank

@@ -176,6 +176,11 @@ def gathers(rank: int, world: int) -> None:
     strided = [torch.zeros(3, 2).t() for _ in range(world)]
     dist.all_gather(strided, torch.full((2, 3), float(rank)))
     assert [float(piece[1, 2]) for piece in strided] == [0, 1, 2]
+    before = dist.group.WORLD.communicator.total_stats.collectives
+    uneven = [torch.zeros(each, 2, dtype=torch.bfloat16) for each in range(world)]
+    dist.all_gather(uneven, torch.full((rank, 2), float(rank), dtype=torch.bfloat16))
+    assert [each.tolist() for each in uneven] == [[], [[1, 1]], [[2, 2], [2, 2]]]
+    assert dist.group.WORLD.communicator.total_stats.collectives == before + 1
     for gather in (dist.all_gather_single, dist.all_gather_into_tensor):
         whole = torch.zeros(world * 2, 3)
         gather(whole, torch.full((2, 3), float(rank)))
