@@ -85,24 +85,12 @@ def plan_all_gather(
     in_place = values.nbytes % LANE_BYTES == 0 and result.flags.c_contiguous and result.flags.aligned
     words = result.reshape(-1).view(np.uint32) if in_place else np.zeros(ranks * part_words, np.uint32)
 
-    # Of the blocks that this worker has a part of, the first and the last may hold ends of its neighbours' parts.
-    begin, end, block = rank * part_words, (rank + 1) * part_words, admission.lanes
-    data = begin // block, -(-end // block)
-    whole = -(-begin // block), data[1] if end == words.size else end // block
+    only = gather_pass(admission, mark, words, words)
+    begin, end = rank * part_words, (rank + 1) * part_words
     source = flat_source(values, dtype).view(np.uint8)
     words[begin:end].view(np.uint8)[: source.size] = source
-    words[data[0] * block : begin] = 0
-    words[end : data[1] * block] = 0
-
-    # Block after block of every worker in turn: all uplinks and all downlinks are busy at any time.
-    blocks = -(-words.size // block)
-    turns = np.arange(-(-blocks // ranks) * ranks).reshape(ranks, -1).T.reshape(-1)
-    only = Pass(
-        *(WORDS, OP_BOR, mark, words, words),
-        blocks=turns[turns < blocks],
-        spare=whole if whole[0] < whole[1] else NO_BLOCKS,
-        data=data,
-    )
+    words[only.data[0] * admission.lanes : begin] = 0
+    words[end : only.data[1] * admission.lanes] = 0
 
     def finish(statistics: Statistics) -> Array:
         if not in_place:
@@ -111,3 +99,24 @@ def plan_all_gather(
         return result
 
     return Collective(what, ranks * values.size, iter((only,)), finish)
+
+
+def gather_pass(admission: Admission, mark: int, source: Array, target: Array) -> Pass:
+    """Return the pass of an all-gather of words, of which each worker has as many, from `source` to `target`.
+
+    The blocks that this worker has a part of are contributed whole: where they hold ends of its neighbours' parts, `source` has
+    zeros, or what those contribute.
+    """
+    block, ranks = admission.lanes, admission.world_size
+    begin, end = (source.size // ranks * rank for rank in (admission.rank, admission.rank + 1))
+    data = begin // block, -(-end // block)
+    whole = -(-begin // block), data[1] if end == source.size else end // block
+    # Block after block of every worker in turn: all uplinks and all downlinks are busy at any time.
+    blocks = -(-source.size // block)
+    turns = np.arange(-(-blocks // ranks) * ranks).reshape(ranks, -1).T.reshape(-1)
+    return Pass(
+        *(WORDS, OP_BOR, mark, source, target),
+        blocks=turns[turns < blocks],
+        spare=whole if whole[0] < whole[1] else NO_BLOCKS,
+        data=data,
+    )

@@ -14,15 +14,16 @@ import numpy.typing as npt
 
 from controller.errors import JobRefusedError
 from host_agent.collectives import Collective, plan_allreduce, plan_broadcast
+from host_agent.collectives.shards import gather_pass
 from host_agent.collectives.sparse import AUTO_LEAST_BYTES
 from host_agent.schedule import Outcome
-from host_agent.wire import Admission
+from host_agent.wire import Admission, fingerprint
 from sim.errors import SettingError, SimulationError
 from sim.experiments.experiment import Point
 from sim.experiments.scenario import Scenario, added_bytes, computed_lanes, host_cost
 from sim.experiments.settings import JobTable
 from sim.experiments.values import ExpectedSum, contributions
-from sim.experiments.work import Work, late_ns, slowness
+from sim.experiments.work import Bucket, Work, late_ns, slowness
 from sim.network.graph import Node
 from sim.network.outputs import Output
 from sim.network.parameters import HostCost
@@ -60,10 +61,7 @@ class NetsumJob:
         self._network = scenario.network
         self._check = point.settings.run.check
         self.lanes = computed_lanes(job)
-        # Where fewer lanes are computed, an array has fewer elements, for as many packets.
-        self._elements = [
-            -(-bucket.size // _FLOAT_BYTES) * self.lanes // job.lanes or 1 for bucket in work.buckets
-        ]
+        self._elements = [self._elements_of(bucket) for bucket in work.buckets]
         shape = (work.iterations, len(work.buckets), job.workers)
         # started_ns, ended_ns: int64 arrays (iterations, buckets, workers). When each all-reduce was submitted and when it
         # was done; −1: not at all.
@@ -124,6 +122,12 @@ class NetsumJob:
             ahead = self._compute_ahead if self._repeats else None
             self._network.forward.add_job(workers, zip(hosts, switches, strict=True), parts, ahead)
         return workers
+
+    def _elements_of(self, bucket: Bucket) -> int:
+        """Return the elements of an array; where fewer lanes are computed, it has fewer, for as many packets."""
+        job = self.settings
+        elements = -(-bucket.size // _FLOAT_BYTES) * self.lanes // job.lanes or 1
+        return elements if bucket.kind != "all-gather" else -(-elements // job.workers) * job.workers
 
     @property
     def _repeats(self) -> bool:
@@ -190,13 +194,21 @@ class NetsumJob:
         self, worker: int, iteration: int, bucket: int, admission: Admission, sequence: int
     ) -> Collective:
         values, out = self._values(iteration, bucket), self._output(iteration, bucket)
-        if (root := self._work.buckets[bucket].root) >= 0:
+        kind, root = self._work.buckets[bucket].kind, self._work.buckets[bucket].root
+        if kind == "all-gather":  # Of one array, so no worker needs one of its own.
+            source, target = values[0].view(np.uint32), out.view(np.uint32)
+            only = gather_pass(admission, fingerprint(sequence=sequence), source, target)
+            return Collective(f"all-gather number {sequence}", out.size, iter((only,)), lambda counted: out)
+        if kind == "broadcast":
             if admission.rank == root:  # It may receive headers alone, and has an array of its own.
                 out = np.zeros_like(out)
                 self._at_root[iteration, bucket] = out
             return plan_broadcast(admission, sequence, values[root], root, out)
         sparse: Any = self.settings.sparse
-        return plan_allreduce(admission, sequence, values[worker], "sum", out, "raise", sparse)
+        return plan_allreduce(
+            *(admission, sequence, values[worker], "sum", out, "raise", sparse),
+            root=root if kind == "reduce" else None,
+        )
 
     def _on_ended(self, ended: Worker, outcome: Outcome) -> None:
         worker = ended.admission.rank
@@ -273,9 +285,9 @@ class NetsumJob:
     def _right_result(self, iteration: int, bucket: int) -> npt.NDArray[np.float32]:
         """Return what all workers must get; of sums those of the first blocks, or all."""
         key = iteration, bucket
-        if (root := self._work.buckets[bucket].root) >= 0:
-            root_values: npt.NDArray[np.float32] = self._inputs[key][root]
-            return root_values
+        if self._work.buckets[bucket].kind in ("broadcast", "all-gather"):
+            values: npt.NDArray[np.float32] = self._inputs[key][max(self._work.buckets[bucket].root, 0)]
+            return values
         expected = self._sums[key] = ExpectedSum(self._inputs[key], self.lanes)
         one = len(self._work.buckets) == 1 and not self._is_sparse(self._inputs[key])
         expected.compute(
@@ -309,7 +321,13 @@ class NetsumJob:
         zero, blocks = self._zero[key], -(-self._elements[bucket] // self.lanes)
         if zero is not None:
             blocks -= int(zero.sum())
-        if worker == self._work.buckets[bucket].root:
+        kind, root = self._work.buckets[bucket].kind, self._work.buckets[bucket].root
+        if kind == "all-gather":  # Blocks that are its own alone come back without lanes.
+            first, end = gather_pass(self.workers[worker].admission, 0, output.array, output.array).spare
+            blocks -= end - first
+        elif kind == "reduce" and worker != root:
+            blocks = 0
+        if kind == "broadcast" and worker == root:
             if self._at_root.pop(key).tobytes() != output.expected.tobytes():
                 raise WrongSumError(f"{what} of worker {worker}: the root's array is not what it sent")
         elif output.blocks(worker) != blocks:

@@ -1,8 +1,7 @@
 """Ranks of a trace whose collectives go through the switch: a job of netsum that begins each of its parts on request.
 
-What a switch carries is what PyTorch's backend gives it (`host_agent.torch.process_group`): an all-reduce, and a reduce, whose
-result only the root keeps, are a sum; a reduce-scatter is a sum for each worker's part; an all-gather a broadcast from each
-worker.
+What a switch carries is what PyTorch's backend gives it (`host_agent.torch.process_group`). A reduce-scatter is a reduce of each
+worker's part to that worker.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +22,14 @@ CARRIED: Final = ("all-reduce", "reduce", "broadcast", "all-gather", "reduce-sca
 
 
 def parts_of(step: Step) -> list[Bucket]:
-    """Return the sums and broadcasts that a collective consists of."""
+    """Return the collectives of the shipped core that one of a trace consists of."""
     kind, size = step.node.kind, step.node.size
-    if kind in ("all-gather", "reduce-scatter"):
-        sizes = split(size, len(step.ranks))
-        return [Bucket(part, 0, root=at if kind == "all-gather" else -1) for at, part in enumerate(sizes)]
-    return [Bucket(size, 0, step.node.density, root=0 if kind == "broadcast" else -1, common=True)]
+    if kind == "reduce-scatter":
+        return [
+            Bucket(part, 0, kind="reduce", root=at) for at, part in enumerate(split(size, len(step.ranks)))
+        ]
+    root = 0 if kind in ("broadcast", "reduce") else -1
+    return [Bucket(size, 0, step.node.density, kind, root, common=True)]
 
 
 class SwitchGroup(NetsumJob):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sim.errors import SettingError
 from sim.experiments.settings import JobTable
 from sim.network.engine.dice import CHANCES, philox
+from sim.traces.graph import Kind
 from sim.traces.reading import read_trace
 
 _LATE = 7  # The purpose of these dice (`sim.network.engine.dice`).
@@ -17,7 +18,8 @@ class Bucket:
     size: int
     ready_ns: int
     density: float = 1.0
-    root: int = -1  # Of a broadcast, in a trace; -1: the bytes are reduced.
+    kind: Kind = "all-reduce"
+    root: int = -1  # Of a broadcast, and of a reduce, whose result no other rank needs.
     common: bool = False  # The blocks that are zero are so at all workers.
 
 
